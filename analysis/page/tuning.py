@@ -19,8 +19,7 @@ from flashladder.report.page.figure import INK, MARKERS, SERIES, Drawn, Plot, dr
 from flashladder.report.page.sections import Content
 from flashladder.results.schema import BenchResult, Kernel, Summary
 from flashladder.results.statistics import LogSummary, percent
-from flashladder.sweep.tune.pack import FINALS
-from flashladder.sweep.tune.winner import documents, judged
+from flashladder.sweep.winner import FINALS, documents, judged
 
 ORDER, TITLE = 70, "Tuning"
 BEST = 8  # of each iteration and dtype in the table

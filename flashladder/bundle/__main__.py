@@ -1,8 +1,8 @@
-"""``python -m flashladder.bundle``: `flashladder.bundle.command`."""
+"""``python -m flashladder.bundle``: `flashladder.bundle.make`."""
 
 from __future__ import annotations
 
-from flashladder.bundle.command import main
+from flashladder.bundle.make import main
 from flashladder.errors import one_line_errors
 
 if __name__ == "__main__":

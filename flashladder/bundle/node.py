@@ -52,7 +52,7 @@ def grid_here() -> str:
     """The name of the grid that fits: of the first GPU here, ``smoke`` on one without a grid, ``cpu`` without a GPU."""
     if not n_gpus():
         return CPU
-    from flashladder.sweep.measure.devices import cards
+    from flashladder.sweep.place import cards
 
     found = cards()
     key = gpu_key(found[0].name) if found else None
@@ -87,7 +87,7 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
         )
     if grid.mode == "emulator":
         return
-    from flashladder.sweep.measure.devices import cards
+    from flashladder.sweep.place import cards
 
     foreign = [card for card in cards() if card.arch in load_pins().arches and card.arch not in came["arches"]]
     if foreign:

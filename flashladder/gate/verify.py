@@ -43,7 +43,7 @@ from flashladder.results.schema import (
     SecondOpinionResult,
     SoakResult,
 )
-from flashladder.sweep.cells import title
+from flashladder.sweep.plan import title
 from flashladder.sweep.records import Records
 
 RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # of a cell, in the folder of a live sweep

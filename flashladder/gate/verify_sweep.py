@@ -19,8 +19,7 @@ from flashladder.results.cells import EmulatedCell, PlannedCell, Sweep
 from flashladder.results.machine import machine_name
 from flashladder.results.origin import Kernel, kernel_key
 from flashladder.results.schema import A_A, BenchResult, EmulatedSweepResult, Shape
-from flashladder.sweep.cells import CPU, Settings, address_of, title, wanted_of
-from flashladder.sweep.plan import wanted
+from flashladder.sweep.plan import CPU, Settings, address_of, title, wanted, wanted_of
 
 GRIDS = CONFIGS / "grids"
 Swept = BenchResult | EmulatedSweepResult

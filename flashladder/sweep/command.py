@@ -9,28 +9,27 @@ Exit code: 0 every cell is good, 1 some failed, 2 it could not run, or not to it
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 import re
+import signal
 import sys
 
 from flashladder.arguments import parser_of, some_seconds
 from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, drop_stdout
 from flashladder.files import relative
 from flashladder.gpu.present import n_gpus
+from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
 from flashladder.results.cells import PlannedCell
-from flashladder.sweep import finish, plan
-from flashladder.sweep.cells import CPU, wanted_of
-from flashladder.sweep.folder import held, out_folder
-from flashladder.sweep.lanes.lane import Device, Task
-from flashladder.sweep.lanes.run import Outcome, run
-from flashladder.sweep.lanes.signals import terminable
-from flashladder.sweep.measure import environments
-from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_of, require_built
-from flashladder.sweep.records import Records
+from flashladder.sweep import pack, plan
+from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_of, python_of, require_built
+from flashladder.sweep.plan import CPU, wanted_of
+from flashladder.sweep.records import Records, held, out_folder
 from flashladder.sweep.screen import Screen, dry_run
+from flashladder.sweep.workers import Device, Outcome, Task, Work, run
 
 MOST_SHARDS = 10_000
 
@@ -54,25 +53,6 @@ def shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: float | None) -> list[Task]:
-    """What the lanes are given: each cell with its interpreter, its time and the request to its worker."""
-    common = {
-        "grid": made.grid.name,
-        "grid_sha256": made.grid.sha256,
-        "mode": made.settings.mode,
-        "pairs": made.settings.pairs,
-    }
-    return [
-        Task(
-            cell,
-            sys.executable if made.settings.machine == CPU else environments.python_of(wanted_of(cell), arch),
-            timeout or plan.timeout_s(cell, made.settings),
-            {**common, "cell": cell.model_dump(mode="json")},
-        )
-        for cell in cells
-    ]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Plans, measures, packs.
 
@@ -82,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = parse_arguments(argv)
     if options.slurm is not None:
-        from flashladder.sweep.slurm.submit import submit
+        from flashladder.sweep.slurm import submit
 
         with terminable():
-            return submit(options)
+            return submit(options, main)
     grid, lines = load_grid(options.grid), list[str]()
     if grid.without_gpu and options.gpus == "all" and not n_gpus():
         lines = [f"no GPU here: the grid {grid.without_gpu} on this CPU, instead of {grid.name}"]
@@ -103,98 +83,119 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
-    """Measures what is missing of a grid at a place, and packs it when nothing is; see `main`."""
+    """Measures what is missing of a grid at a place, and packs it when nothing is missing; see `main`."""
     if grid.mode != "emulator":
         grid = runnable(grid, place.arch)
     folder: Path = options.out or FOLDER / place.machine / grid.name
     records = Records(folder)
     records.require_writable()
-    finish.require_own_name(grid, folder)
+    pack.require_own_name(grid, folder)
     with held(folder, options.shard):
+        made = make_plan(grid, place, build=not options.no_build, quiet=options.json)
+        require_built(made)
         if grid.mode == "tune":
-            from flashladder.sweep.tune import command as tune
+            from flashladder.sweep import tune
 
-            return tune.measure(grid, place, options, lines, records)
-        return _measure(grid, place, options, lines, records)
+            return tune.measure(made, place, options, lines, records)
+        return _measure(made, place, options, lines, records)
 
 
-def _measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
-    folder = records.folder
-    made = make_plan(grid, place, build=not options.no_build, quiet=options.json)
-    require_built(made)
+def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
     mine = list(made.cells)
     if options.shard:
         mine = plan.shard(mine, options.shard, made.settings)
     missing = records.missing(mine, retry=options.retry)
-    screen = Screen(made, mine, missing, place.lanes, as_json=options.json)
-    screen.begin(lines, folder)
+    screen = Screen(made, mine, missing, place.devices, as_json=options.json)
+    screen.begin(lines, records.folder)
+    work = Work(tasks_of(made, missing, place.arch, options.timeout), made.grid.budget_s)
     try:
         with screen:
-            outcome = run(
-                tasks_of(made, missing, place.arch, options.timeout), place.lanes, records,
-                tell=screen.tell, budget_s=grid.budget_s,
-            )  # fmt: skip
+            outcome = run(work, place.devices, records, tell=screen.tell)
     except KeyboardInterrupt:
-        left = len(records.missing(mine))
-        print(
-            f"{len(mine) - left} of {len(mine)} cells are kept in {relative(folder)}; the same command goes on",
-            file=sys.stderr,
-        )
+        kept, where = len(mine) - len(records.missing(mine)), relative(records.folder)
+        print(f"{kept} of {len(mine)} cells are kept in {where}; the same command goes on", file=sys.stderr)
         raise
-    _require_whole(outcome, len(mine), folder)
+    _require_whole(outcome, len(mine), records.folder)
     if options.shard:
-        return finish.shard(records, mine, options.shard)
-    return finish.whole(made, records, screen, made_for=place.made_for)
+        return pack.finish_shard(records, mine, options.shard)
+    return pack.finish(made, records, screen, made_for=place.made_for)
+
+
+def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: float | None) -> list[Task]:
+    """Each cell with its interpreter, its time and the request to its worker."""
+    common = {
+        "grid": made.grid.name,
+        "grid_sha256": made.grid.sha256,
+        "mode": made.settings.mode,
+        "pairs": made.settings.pairs,
+    }
+    return [
+        Task(
+            cell,
+            sys.executable if made.settings.machine == CPU else python_of(wanted_of(cell), arch),
+            timeout or plan.timeout_s(cell, made.settings),
+            {**common, "cell": cell.model_dump(mode="json")},
+        )
+        for cell in cells
+    ]
 
 
 def _require_whole(outcome: Outcome, planned: int, folder: Path) -> None:
     """Raises `FlashladderError` when cells are left."""
-    if not outcome.left:
-        return
-    why = "the grid's budget is spent" if outcome.out_of_time else "no worker comes up for them"
-    lost = "; ".join(f"{lane}: {message}" for lane, message in outcome.lost.items()) or None
-    raise FlashladderError(
-        f"{why}: {outcome.left} of {planned} cells are not measured",
-        where=relative(folder),
-        found=lost,
-        hint="the same command goes on with them",
-    )
+    if outcome.left:
+        why = "the grid's budget is spent" if outcome.out_of_time else "no worker comes up for them"
+        raise FlashladderError(
+            f"{why}: {outcome.left} of {planned} cells are not measured",
+            where=relative(folder),
+            found="; ".join(f"{name}: {message}" for name, message in outcome.lost.items()) or None,
+            hint="the same command goes on with them",
+        )
 
 
 def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> str:
     """The plan as text or as a line of JSON; on a machine without the grid's GPU as it would be on that one."""
     place, note = _would_be(grid, options)
-    notes = [*lines, *([note] if note else [])]
     if grid.mode != "emulator":
         grid = runnable(grid, place.arch)
-    made = make_plan(grid, place, build=False, compiled=False)
-    folder: Path = options.out or FOLDER / place.machine / grid.name
+    made = make_plan(grid, place, build=False)
+    records = Records(options.out or FOLDER / place.machine / grid.name)
+    notes = [*lines, *([note] if note else [])]
     if grid.mode == "tune":
-        from flashladder.sweep.tune import command as tune
+        from flashladder.sweep import tune
 
-        return tune.dry_run(
-            made, Records(folder), len(place.lanes), notes, as_json=options.json, build=not options.no_build
-        )
-    cells = list(made.cells)
-    if options.shard:
-        cells = plan.shard(cells, options.shard, made.settings)
-    return dry_run(
-        made, cells, Records(folder), len(place.lanes), notes, as_json=options.json, build=not options.no_build
-    )
+        return tune.dry_run(made, records, len(place.devices), notes, as_json=options.json, build=not options.no_build)
+    cells = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
+    return dry_run(made, cells, records, len(place.devices), notes, as_json=options.json, build=not options.no_build)
 
 
 def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:
     """Where a dry run's plan would run, and a line when that is not here."""
-    from flashladder.ladder.gpus import load_gpus
-
     try:
         with place_of(grid, options) as place:
             return place, ""
     except FlashladderError as error:
         if grid.mode == "emulator":
             raise
-        key = "h200" if grid.gpu == "any" else grid.gpu
-        lane = Device("gpu0", "gpu")
-        return Place(
-            (lane,), key, load_gpus()[key].arch
-        ), f"not here ({error.what}); as on one {load_gpus()[key].title}:"
+        gpu = load_gpus()[key := "h200" if grid.gpu == "any" else grid.gpu]
+        return Place((Device("gpu0", "gpu"),), key, gpu.arch), f"{error.what}: this is the plan for one {gpu.title}"
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """While this lasts, SIGTERM, which Slurm and systemd send, raises what Ctrl-C does.
+
+    Raises:
+        FlashladderError: nobody reads stdout any more.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except BrokenPipeError as error:
+        drop_stdout()
+        raise FlashladderError("nobody reads what is printed any more", hint="the same command goes on") from error
+    finally:
+        signal.signal(signal.SIGTERM, before)

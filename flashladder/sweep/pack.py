@@ -1,64 +1,67 @@
-"""Many records to one document: what a finished sweep leaves, in the form that verify, gate and report read.
+"""The end of a sweep: its records become one document, which verify, gate and report read; its table is printed.
 
-Why: a sweep writes a file per cell so that nothing is lost; a result that is committed, compared and derived again is
-one file. Timings become one `BenchResult` whose tables are derived from all samples; emulated cells one
-`EmulatedSweepResult`. Failures come along, each named.
+A sweep writes a file per cell so that nothing is lost; a result that is committed and compared is one file. Timings
+become one `BenchResult` whose tables follow from all samples; emulated cells one `EmulatedSweepResult`. Failures come
+along. A finished sweep that is called again is not packed again: its document is read and shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+import sys
 
-from flashladder.errors import FlashladderError
-from flashladder.results.cells import Failure, Sweep
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import relative
+from flashladder.ladder.grid import Grid
+from flashladder.results.cells import Failure, PlannedCell, Sweep
 from flashladder.results.derive import derive
-from flashladder.results.files import write_result
-from flashladder.results.origin import Origin, Reference
+from flashladder.results.files import load_result, write_result
+from flashladder.results.origin import Reference
 from flashladder.results.schema import BenchResult, EmulatedSweepResult, Group, Process
-from flashladder.sweep.cells import CPU
-from flashladder.sweep.plan import Plan
-from flashladder.sweep.records import CellRecord, Records
+from flashladder.sweep.plan import CPU, Plan, title
+from flashladder.sweep.records import SUFFIX, Records
+from flashladder.sweep.screen import Screen, summary
+
+Document = BenchResult | EmulatedSweepResult
 
 
-def pack(plan: Plan, records: Records, out: Path, *, made_for: str | None = None) -> BenchResult | EmulatedSweepResult:
+def pack(made: Plan, records: Records, out: Path, *, made_for: str | None = None) -> Document:
     """Writes the document of a complete sweep to `out` and returns it.
 
     Raises:
         FlashladderError: a record is missing or damaged, no cell was measured, or the cells come from different GPU
-            models or torch versions, which one table must not mix.
+            models, drivers, modes, settings or torch versions.
     """
-    found = [records.read(cell.address) for cell in plan.cells]
-    sweep = Sweep(
-        grid=plan.grid.name,
-        grid_sha256=plan.grid.sha256,
-        made_for=made_for,
-        planned=plan.cells,
-        failures=tuple(record.failure for record in found if record.failure),
-    )
-    measured = [record for record in found if record.document]
-    if not measured:
-        raise FlashladderError(_all_failed(sweep.failures), where=records.folder, exit_code=1)
-    timings = [record.document for record in measured if isinstance(record.document, BenchResult)]
-    document = _emulated(measured, sweep) if plan.settings.machine == CPU else timed(timings, sweep)
+    found = [records.read(cell.address) for cell in made.cells]
+    failures = tuple(record.failure for record in found if record.failure)
+    sweep = sweep_of(made, made.cells, failures, made_for)
+    documents = [record.document for record in found if record.document]
+    if not documents:
+        first = f"{failures[0].kind}: {failures[0].message}"
+        message = f"none of {len(failures)} cells was measured, the first: {first}"
+        raise FlashladderError(message, where=records.folder, exit_code=1)
+    document: Document
+    if made.settings.machine == CPU:
+        emulated = [one for one in documents if isinstance(one, EmulatedSweepResult)]
+        kernels = {key: kernel for one in emulated for key, kernel in one.kernels.items()}
+        cells = tuple(cell for one in emulated for cell in one.cells)
+        document = emulated[0].model_copy(update={"kernels": kernels, "sweep": sweep, "cells": cells})
+    else:
+        document = timed([one for one in documents if isinstance(one, BenchResult)], sweep)
     write_result(out, document)
     return document
 
 
-def _all_failed(failures: Sequence[Failure]) -> str:
-    return f"none of {len(failures)} cells was measured, the first: {failures[0].kind}: {failures[0].message}"
-
-
-def _emulated(records: Sequence[CellRecord], sweep: Sweep) -> EmulatedSweepResult:
-    """One document of emulated cells, in the order of the plan."""
-    documents = [record.document for record in records if isinstance(record.document, EmulatedSweepResult)]
-    first = documents[0]
-    return first.model_copy(
-        update={
-            "kernels": {key: kernel for one in documents for key, kernel in one.kernels.items()},
-            "sweep": sweep,
-            "cells": tuple(cell for one in documents for cell in one.cells),
-        }
+def sweep_of(made: Plan, planned: Sequence[PlannedCell], failures: Sequence[Failure], made_for: str | None) -> Sweep:
+    """What a document says about its sweep."""
+    return Sweep(
+        grid=made.grid.name,
+        grid_sha256=made.grid.sha256,
+        made_for=made_for,
+        planned=tuple(planned),
+        failures=tuple(failures),
     )
 
 
@@ -68,48 +71,6 @@ def timed(documents: Sequence[BenchResult], sweep: Sweep) -> BenchResult:
     Raises:
         FlashladderError: they come from different GPU models, drivers, modes, settings or versions of torch.
     """
-    _require_one_table(documents)
-    first = documents[0]
-    processes: list[Process] = []
-    numbers: dict[tuple[str, str], int] = {}  # card and start of a worker
-    groups: list[Group] = []
-    for one in documents:
-        worker = one.processes[0]
-        key = (one.gpu.uuid, worker.started_utc + str(worker.index))
-        if key not in numbers:
-            numbers[key] = len(processes)
-            processes.append(worker.model_copy(update={"index": len(processes)}))
-        groups += [group.model_copy(update={"process": numbers[key]}) for group in one.groups]
-    kernels = {key: kernel for one in documents for key, kernel in one.kernels.items()}
-    return derive(
-        first.model_copy(
-            update={
-                "kernels": kernels,
-                "reference": _joined([one.reference for one in documents]),
-                "references": _references(documents),
-                "sweep": sweep,
-                "processes": tuple(processes),
-                "groups": tuple(groups),
-            }
-        )
-    )
-
-
-def _references(documents: Sequence[BenchResult]) -> dict[str, Reference]:
-    """Each reference with its kernel in every dtype."""
-    names = dict.fromkeys(name for one in documents for name in one.references)
-    return {name: _joined([one.references[name] for one in documents if name in one.references]) for name in names}
-
-
-def _joined(references: Sequence[Reference]) -> Reference:
-    """One identity from several of the same reference, which know the kernel of one dtype each, or none."""
-    kernels = {dtype: name for one in references for dtype, name in one.kernels.items()}
-    tile = next((one.tile for one in references if one.tile), None)
-    return references[0].model_copy(update={"kernels": kernels, "tile": tile})
-
-
-def _require_one_table(documents: Sequence[BenchResult]) -> None:
-    """Refuses to mix GPU models, drivers, modes or versions of torch."""
     for name, of in (
         ("GPU models", lambda one: one.gpu.name),
         ("drivers", lambda one: one.gpu.driver),
@@ -123,8 +84,113 @@ def _require_one_table(documents: Sequence[BenchResult]) -> None:
                 found=", ".join(map(str, found)),
                 hint="measure them with another --out, on one kind of machine",
             )
+    processes: list[Process] = []
+    numbers: dict[tuple[str, str, int], int] = {}  # card and start of a worker
+    groups: list[Group] = []
+    for one in documents:
+        worker = one.processes[0]
+        key = (one.gpu.uuid, worker.started_utc, worker.index)
+        if key not in numbers:
+            numbers[key] = len(processes)
+            processes.append(worker.model_copy(update={"index": len(processes)}))
+        groups += [group.model_copy(update={"process": numbers[key]}) for group in one.groups]
+    names = dict.fromkeys(name for one in documents for name in one.references)
+    update = {
+        "kernels": {key: kernel for one in documents for key, kernel in one.kernels.items()},
+        "reference": _joined([one.reference for one in documents]),
+        "references": {
+            name: _joined([one.references[name] for one in documents if name in one.references]) for name in names
+        },
+        "sweep": sweep,
+        "processes": tuple(processes),
+        "groups": tuple(groups),
+    }
+    return derive(documents[0].model_copy(update=update))
 
 
-def identity(document: Origin) -> str:
-    """The machine of a document, for people."""
-    return document.gpu.name if isinstance(document, BenchResult) else document.host.cpu
+def _joined(references: Sequence[Reference]) -> Reference:
+    """One identity from several of the same reference, which know the kernel of one dtype each, or none."""
+    kernels = {dtype: name for one in references for dtype, name in one.kernels.items()}
+    tile = next((one.tile for one in references if one.tile), None)
+    return references[0].model_copy(update={"kernels": kernels, "tile": tile})
+
+
+def require_own_name(grid: Grid, folder: Path) -> None:
+    """Raises `FlashladderError` where the document that this sweep would replace is another grid's."""
+    out = out_of(folder)
+    document = _packed(out)
+    if document and document.sweep and document.sweep.grid != grid.name:
+        raise FlashladderError(
+            "another grid's document has this place", where=relative(out), expected=grid.name,
+            found=document.sweep.grid, hint="another folder as --out",
+        )  # fmt: skip
+
+
+def out_of(folder: Path) -> Path:
+    """Where the document of a folder of records goes."""
+    return folder.with_name(folder.name + SUFFIX)
+
+
+def finish(made: Plan, records: Records, screen: Screen, *, made_for: str | None = None) -> int:
+    """Packs a complete sweep, unless that is done, and prints its table; 0.
+
+    Raises:
+        CheckFailed: cells failed.
+        FlashladderError: a record is damaged, or the records do not belong into one table.
+    """
+    out = out_of(records.folder)
+    document = packed_before(made, records, out, made_for)
+    if document is None:
+        document = pack(made, records, out, made_for=made_for)
+        screen.event({"event": "packed", "path": str(out)})
+    if not screen.as_json:
+        print(summary(document, relative(out)))
+    return _code(made.cells, document.sweep.failures if document.sweep else ())
+
+
+def finish_shard(records: Records, cells: Sequence[PlannedCell], part: tuple[int, int]) -> int:
+    """Says that one part (index, count) of a sweep is done; 0.
+
+    Raises:
+        CheckFailed: cells of it failed.
+    """
+    print(f"shard {part[0]} of {part[1]}: {len(cells)} cells are done", file=sys.stderr)
+    failures = [records.read(cell.address).failure for cell in cells]
+    return _code(cells, [failure for failure in failures if failure])
+
+
+def _code(cells: Sequence[PlannedCell], failures: Sequence[Failure]) -> int:
+    """0; `CheckFailed` where cells failed."""
+    if not failures:
+        return 0
+    first = failures[0]
+    cell = next(cell for cell in cells if cell.address == first.address)
+    raise CheckFailed(
+        f"{len(failures)} of {len(cells)} cells failed, the first: {title(cell)}: {first.kind}: {first.message}",
+        hint="--retry measures them again",
+    )
+
+
+def packed_before(made: Plan, records: Records, out: Path, made_for: str | None) -> Document | None:
+    """The document at `out`, where it is that of this plan and no record is younger; None: it is to be made."""
+    newest = max((records.path(cell.address).stat().st_mtime_ns for cell in made.cells), default=0)
+    document = _packed(out, newest)
+    found = document.sweep if document else None
+    wanted = (made.cells, made.grid.sha256, made_for)
+    return document if found and (found.planned, found.grid_sha256, found.made_for) == wanted else None
+
+
+def _packed(out: Path, since_ns: int = 0) -> Document | None:
+    """A sweep's document at `out`, if it was written at or after a time; None for a damaged or an older release's."""
+    try:
+        stat = out.stat()
+        return _read(out, stat.st_mtime_ns, stat.st_size) if stat.st_mtime_ns >= since_ns else None
+    except (FileNotFoundError, FlashladderError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _read(out: Path, *_: int) -> Document | None:
+    """The document of one state of a file: asked for before a sweep, and after."""
+    document = load_result(out)
+    return document if isinstance(document, BenchResult | EmulatedSweepResult) else None

@@ -1,36 +1,71 @@
-"""Where a sweep runs: lanes, locked while it lasts; what is built there, and the plan that follows.
+"""Where a sweep runs: GPUs, chosen and locked by UUID, or CPUs; which kernels are installed here; building the others.
 
-Used by the sweep's command, by tuning and by Slurm's submission alike.
+A grid that was made for one GPU model is refused on another before hours are spent on it. NVML is asked, no CUDA
+context is opened: the workers do that, each on its own GPU. What is installed is read from the wheels' manifests alone,
+of environments whose Python may be another one. Kernels are built before anything is timed: a compiler beside a
+measurement takes its CPU and its clock.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
+import importlib.metadata
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+from tqdm import tqdm
 
 from flashladder.bench.references import INSTALL
+from flashladder.build.compile import ptx_many
 from flashladder.errors import FlashladderError
+from flashladder.files import load_json
+from flashladder.gpu.device import exclusive
+from flashladder.gpu.doctor_gpu import gpus as described
+from flashladder.gpu.present import require_gpu
+from flashladder.ladder.ablation import load_description, parse_subject
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import Grid
-from flashladder.paths import BUILD
+from flashladder.ladder.selection import select_configs
+from flashladder.paths import BUILD, ROOT
+from flashladder.results.machine import machine_name
 from flashladder.sweep import plan
-from flashladder.sweep.cells import CPU, Wanted
-from flashladder.sweep.lanes.lane import Device
-from flashladder.sweep.measure import devices, environments
+from flashladder.sweep.plan import CPU, Wanted
 from flashladder.sweep.screen import to_build
+from flashladder.sweep.workers import Device
+from flashladder.toolchain.wheels import load_pins
 
 FOLDER = BUILD / "sweep"
+MOST_CPUS = 8  # workers: each may take a gigabyte
+KEYS = ("prog", "prog-all", "tune", "all")  # of selections, from few kernels to many
+PACKAGES = {"fa3": "flash-attn-3", "fa4": "flash-attn-4", "flash-attn": "flash-attn"}  # other references are torch's
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a sweep runs: lanes, the machine's key, the architecture of its code, and another GPU it was made for."""
+    """Where a sweep runs: its devices, the machine's key, the architecture; another GPU that the grid was made for."""
 
-    lanes: tuple[Device, ...]
+    devices: tuple[Device, ...]
     machine: str
     arch: str
     made_for: str | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU of this host as NVML tells it."""
+
+    index: int
+    name: str
+    uuid: str
+    arch: str
 
 
 @contextmanager
@@ -43,17 +78,245 @@ def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
     if grid.mode == "emulator":
         if options.gpus != "all":
             raise FlashladderError("the grid runs on this machine's CPUs", expected="no --gpus", found=options.gpus)
-        yield Place(tuple(devices.cpus()), CPU, "")
+        yield Place(tuple(cpus()), CPU, "")
         return
-    found = devices.chosen(devices.cards(), options.gpus)
-    fit, other = devices.fitting(found, grid.gpu, anyway=options.anyway)
-    with devices.locked(fit) as lanes:
-        yield Place(tuple(lanes), devices.machine_of(fit), fit[0].arch, other)
+    fit, other = fitting(chosen(cards(), options.gpus), grid.gpu, anyway=options.anyway)
+    with locked(fit) as devices:
+        yield Place(tuple(devices), machine_of(fit), fit[0].arch, other)
+
+
+def cpus() -> list[Device]:
+    """A device per CPU that this process may use; in a task of Slurm per CPU that it was given."""
+    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    count = min(len(os.sched_getaffinity(0)), int(given) if given.isdigit() else MOST_CPUS, MOST_CPUS)
+    return [Device(f"cpu{number}", "cpu", {"OMP_NUM_THREADS": "1"}) for number in range(count)]
+
+
+def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
+    """The GPUs that this process may use: all of the host, or those that CUDA_VISIBLE_DEVICES names.
+
+    Raises:
+        FlashladderError: there is none, or NVML does not answer.
+    """
+    require_gpu("`invoke sweep --grid cpu` sweeps on this CPU")
+    try:
+        import pynvml
+    except ModuleNotFoundError as error:
+        raise FlashladderError("NVML binding not installed", hint="pip install nvidia-ml-py") from error
+    pynvml.nvmlInit()
+    found = []
+    for gpu in described()[0]:
+        uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(gpu.index))
+        found.append(Card(gpu.index, gpu.name, uuid if isinstance(uuid, str) else uuid.decode(), gpu.arch))
+    return visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
+
+
+def visible(found: Sequence[Card], named: str | None) -> list[Card]:
+    """Of `found` those that CUDA_VISIBLE_DEVICES names, by index or by the beginning of their UUID; None: all."""
+    if named is None:
+        return list(found)
+    words = [word.strip() for word in named.split(",") if word.strip()]
+    return [card for word in words for card in found if str(card.index) == word or card.uuid.startswith(word)]
+
+
+def chosen(found: Sequence[Card], text: str) -> list[Card]:
+    """The cards that ``--gpus`` names: ``all``, indices or UUIDs separated by commas.
+
+    Raises:
+        FlashladderError: there is no such card, or one is named twice.
+    """
+    if text == "all":
+        return list(found)
+    picked: list[Card] = []
+    for word in (word.strip() for word in text.split(",")):
+        match = [card for card in found if str(card.index) == word or (len(word) > 4 and card.uuid.startswith(word))]
+        if len(match) != 1 or match[0] in picked:
+            raise FlashladderError(
+                "no such GPU" if not match else "a GPU is named twice",
+                expected="all, or some of " + ", ".join(f"{card.index} ({card.uuid})" for card in found),
+                found=repr(word),
+            )
+        picked += match
+    return picked
+
+
+def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list[Card], str | None]:
+    """The cards of one model that a grid may be measured on, and what it was made for if that is another model.
+
+    Raises:
+        FlashladderError: the grid was made for a GPU that is not here, or the cards are of different models.
+    """
+    if not found:
+        raise FlashladderError("no GPU is left to measure on", hint="unset CUDA_VISIBLE_DEVICES, or see invoke doctor")
+    fit = [card for card in found if made_for in ("any", gpu_key(card.name))]
+    other = None
+    if not fit:
+        if not anyway:
+            raise FlashladderError(
+                f"the grid was made for another GPU: {load_gpus()[made_for].title}",
+                expected=made_for,
+                found=", ".join(dict.fromkeys(card.name for card in found)),
+                hint="--anyway measures it here, and marks the results as this GPU's",
+            )
+        fit, other = list(found), made_for
+    if len(models := dict.fromkeys(card.name for card in fit)) > 1:
+        raise FlashladderError(
+            "GPUs of different models, which one table must not mix",
+            found=", ".join(models),
+            hint="--gpus names some of one model",
+        )
+    return fit, other
+
+
+@contextmanager
+def locked(found: Sequence[Card]) -> Iterator[list[Device]]:
+    """The cards as devices, each locked against other measurements of this host for as long as this lasts.
+
+    Raises:
+        FlashladderError: another process measures on one of them.
+    """
+    with ExitStack() as stack:
+        for card in found:
+            stack.enter_context(exclusive(card.uuid))
+        yield [
+            Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"}, card.uuid)
+            for card in found
+        ]
+
+
+def machine_of(found: Sequence[Card]) -> str:
+    """The key of cards of one model; for an unknown one, its name as a path component."""
+    return machine_name(found[0].name)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter, and the folders in which it looks for packages."""
+
+    python: Path
+    folders: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """One installed kernel.
+
+    Attributes:
+        environment: which has it.
+        digest: SHA-256 of its machine code for the architecture; where the wheel has none, so that a driver compiles
+            its PTX, of all inputs of the wheel.
+        compiled: whether the wheel has machine code for the architecture.
+    """
+
+    environment: Environment
+    digest: str
+    compiled: bool
+
+
+class Inventory:
+    """What is installed, as it was when it was first asked for: make a new one after a build.
+
+    Args:
+        root: the checkout, whose ``.nox/build-iteration-N`` are the iterations' own environments.
+        here: the current environment; this interpreter's by default.
+    """
+
+    def __init__(self, root: Path = ROOT, here: Environment | None = None) -> None:
+        self._root = root
+        self._here = here or Environment(Path(sys.executable), tuple(Path(entry) for entry in sys.path if entry))
+        self._wheels: dict[tuple[str, str], tuple[Environment, Mapping[str, object]] | None] = {}
+
+    def find(self, subject: str, cuda: str, config: str, arch: str) -> Code | None:
+        """The kernel, in the first environment that has its wheel; None where none has it, or the wheel lacks it.
+
+        Args:
+            subject: an iteration, or an ablation such as ``16 - swizzle``.
+            cuda: CUDA version of its compiler; empty for the pinned one.
+            config: short form of its configuration.
+            arch: the GPU's, ``sm_90`` ...
+
+        Raises:
+            FlashladderError: `subject` is no description, or no toolchain of version `cuda` is pinned.
+        """
+        if (subject, cuda) not in self._wheels:
+            self._wheels[subject, cuda] = self._wheel(subject, cuda)
+        found = self._wheels[subject, cuda]
+        kernels = found[1].get("kernels") if found else None
+        if found is None or not isinstance(kernels, dict) or config not in kernels:
+            return None
+        own = kernels[config]
+        kernel = own.get(arch) or own.get(f"{arch}a")  # machine code for one architecture alone
+        digest = kernel["text_sha256"] if kernel else found[1]["inputs_digest"]
+        return Code(found[0], str(digest), compiled=bool(kernel))
+
+    def _wheel(self, subject: str, cuda: str) -> tuple[Environment, Mapping[str, object]] | None:
+        """Where a wheel is installed: the iteration's own environment, or the current one; and its manifest."""
+        wanted = parse_subject(subject, cuda)
+        own = self._root / ".nox" / f"build-iteration-{wanted.number}"
+        folders = tuple(sorted(own.glob("lib/python3*/site-packages")))
+        for environment in (Environment(own / "bin" / "python", folders), self._here):
+            for folder in environment.folders:
+                if manifest := read_manifest(folder / wanted.package / "manifest.json"):
+                    return environment, manifest
+        return None
+
+
+def read_manifest(path: Path) -> Mapping[str, object] | None:
+    """The manifest of a wheel; None where there is none, or a broken one."""
+    try:
+        data = load_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and isinstance(data.get("inputs_digest"), str) else None
+
+
+@lru_cache(maxsize=1)
+def _inventory() -> Inventory:
+    return Inventory()
+
+
+def forget() -> None:
+    """Looks again: something was built."""
+    _inventory.cache_clear()
+
+
+def _code(cell: Wanted, arch: str) -> Code | None:
+    """The installed kernel of a cell; one without machine code for `arch` counts only where none is ever made."""
+    if cell.is_reference:
+        return None
+    found = _inventory().find(cell.subject, cell.toolchain, cell.config, arch)
+    return found if found is None or found.compiled or arch not in load_pins().arches else None
+
+
+def digests(cells: Sequence[Wanted], arch: str) -> list[str]:
+    """The digest of each cell's machine code for `arch`, of a reference its version; empty: it is not built."""
+    known: dict[tuple[str, str, str], str] = {}
+    for cell in cells:
+        key = (cell.subject, cell.config, cell.toolchain)
+        if key not in known:
+            found = _code(cell, arch)
+            known[key] = (reference_version(cell.subject) if cell.is_reference else found and found.digest) or ""
+    return [known[cell.subject, cell.config, cell.toolchain] for cell in cells]
+
+
+def python_of(cell: Wanted, arch: str) -> str:
+    """The interpreter of the environment that has the cell's kernel; this one for a reference."""
+    found = _code(cell, arch)
+    return str(found.environment.python) if found else sys.executable
+
+
+@lru_cache(maxsize=8)
+def reference_version(name: str) -> str | None:
+    """The version of a reference's package here; None where it is not installed."""
+    try:
+        return f"{name} {importlib.metadata.version(PACKAGES.get(name, 'torch'))}"
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def available(grid: Grid) -> tuple[Grid, list[str]]:
     """The grid without references that are not installed here, and a line about each of these."""
-    missing = [name for name in grid.references if environments.reference_version(name) is None]
+    missing = [name for name in grid.references if reference_version(name) is None]
     lines = [
         f"{name} is not installed here: not timed; {INSTALL.get(name, 'pip install torch')} brings it"
         for name in missing
@@ -61,52 +324,29 @@ def available(grid: Grid) -> tuple[Grid, list[str]]:
     return replace(grid, references=tuple(name for name in grid.references if name not in missing)), lines
 
 
-def make_plan(grid: Grid, place: Place, *, build: bool, compiled: bool = True, quiet: bool = True) -> plan.Plan:
-    """The plan of a grid at a place, after building what is missing if that is allowed.
+def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> plan.Plan:
+    """The plan of a grid at a place, after building what is missing if `build`; else such cells have no code digest.
 
-    Args:
-        grid: what to measure.
-        place: where.
-        build: build kernels that are missing; else their cells stay without a code digest.
-        compiled: False for a dry run on the emulator, which must not compile.
-        quiet: do not say how many kernels are built, and about how long that takes.
+    Unless `quiet`, says how many kernels are built, and about how long that takes.
 
     Raises:
         FlashladderError: a build failed.
     """
-    build = build and compiled
     if place.machine == CPU:
-        if not quiet and build:
-            _tell(plan.make(grid, CPU, _cpu_known))
-        return plan.make(grid, CPU, _cpu_digests if build else _cpu_known)
-    made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
-    if build and made.unbuilt:
-        from flashladder.sweep.measure.builds import build_all
+        from flashladder.sweep.measure import known_digests as digests_here
+    else:
 
-        if not quiet:
-            _tell(made)
-        build_all(plan.kernels_of(made.unbuilt), place.arch)
-        environments.forget()
-        made = plan.make(grid, place.machine, lambda cells: environments.digests(cells, place.arch))
-    return made
+        def digests_here(wanted: Sequence[Wanted]) -> list[str]:
+            return digests(wanted, place.arch)
 
-
-def _tell(made: plan.Plan) -> None:
-    if made.unbuilt:
+    made = plan.make(grid, place.machine, digests_here)
+    if not build or not made.unbuilt:
+        return made
+    if not quiet:
         print(to_build(made, made.cells), flush=True)
-
-
-def _cpu_digests(cells: Sequence[Wanted]) -> list[str]:
-    from flashladder.sweep.measure import cpu as measure_cpu
-
-    measure_cpu.build(cells)
-    return [measure_cpu.code_digest(cell.subject, cell.config) for cell in cells]
-
-
-def _cpu_known(cells: Sequence[Wanted]) -> list[str]:
-    from flashladder.sweep.measure import cpu as measure_cpu
-
-    return measure_cpu.known_digests(cells)
+    build_all(plan.kernels_of(made.unbuilt), place)
+    forget()
+    return plan.make(grid, place.machine, digests_here)
 
 
 def require_built(made: plan.Plan) -> None:
@@ -118,3 +358,53 @@ def require_built(made: plan.Plan) -> None:
             found=f"iteration {first.subject}: {first.config}",
             hint=f"leave out --no-build, or: invoke build '{first.subject}' --configs '{first.config}'",
         )
+
+
+def build_all(kernels: Sequence[Wanted], place: Place) -> None:
+    """Builds and installs the wheels that hold these kernels; for the emulator it compiles their PTX.
+
+    Raises:
+        FlashladderError: a build failed; its last line is the reason.
+    """
+    if place.machine == CPU:
+        ptx_many([(load_description(kernel.subject), KernelConfig.parse(kernel.config)) for kernel in kernels])
+        return
+    by_wheel: dict[tuple[str, str], set[str]] = {}
+    for kernel in kernels:
+        by_wheel.setdefault((kernel.subject, kernel.toolchain), set()).add(kernel.config)
+    environment = {**os.environ, "FLASHLADDER_BUILD": str(BUILD)}
+    for (subject, toolchain), configs in tqdm(by_wheel.items(), desc="build", unit="wheel", disable=None, leave=False):
+        command = build_command(subject, toolchain, covering_key(subject, configs), place.arch)
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        if ran.returncode:
+            lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
+            told = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
+            raise FlashladderError(
+                f"iteration {subject} could not be built",
+                where=" ".join(command),
+                found=told.removeprefix("error: "),
+                hint="invoke doctor says what this machine lacks",
+            )
+
+
+def covering_key(subject: str, configs: set[str]) -> str:
+    """The selection key with the fewest kernels that selects all these configurations.
+
+    Raises:
+        FlashladderError: no key does.
+    """
+    iteration = load_description(subject)
+    for key in KEYS:
+        if configs <= {config.short_form() for config in select_configs(iteration, key)}:
+            return key
+    wanted = ", ".join(sorted(KernelConfig.parse(config).brief() for config in configs))
+    raise FlashladderError(f"no selection key holds all configurations of iteration {subject}", found=wanted)
+
+
+def build_command(subject: str, toolchain: str, key: str, arch: str) -> list[str]:
+    """The command that builds and installs one wheel: by nox into its own environment, without nox into this one."""
+    number, *change = parse_subject(subject).text.split()
+    options = ["--arch", arch, "--configs", key, *(["--toolchain", toolchain] if toolchain else [])]
+    if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():
+        return [nox, "-s", f"build-iteration-{number}", "--", *change, *options]
+    return [sys.executable, "-m", "flashladder.build", number, *change, *options]

@@ -1,31 +1,105 @@
-"""From a grid to the list of its cells, in the order in which they are measured, with what each is expected to take.
+"""The plan of a sweep: every cell of a grid in the order of measurement, its address, and how long it takes.
 
-Why: dry run, sweep, resume, shard and verifier must agree on the cells and on their addresses. Nothing here measures,
-builds or needs a GPU; ten thousand cells take a second.
+A cell's address is a digest of all that decides its result: what is measured, on which machine, how, and the code that
+runs. It names the cell's record, so that a resumed sweep finds its own records and never takes a stale one. Nothing
+here measures, builds or needs a GPU. Used by dry runs, sweeps, shards and `invoke verify` alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+import json
 
-from flashladder.bench.references import FA2
+from flashladder.bench.references import BACKENDS, FA2
+from flashladder.files import sha256
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
 from flashladder.results.blocks import CELL_EXTRA_BLOCKS
 from flashladder.results.blocks import Plan as Pairs
 from flashladder.results.cells import PlannedCell
-from flashladder.sweep.cells import CPU, Settings, Wanted, wanted_of
-from flashladder.sweep.halving import RUNGS
+from flashladder.results.origin import PROTOCOL_VERSION
+from flashladder.results.samples import Shape
 from flashladder.toolchain.wheels import load_pins
 
+DIGITS = 16  # of an address
+REFERENCES = tuple(BACKENDS)  # subjects that are no iteration; FA2 beside itself is the A/A floor
+CPU = "cpu"  # the machine of a grid of the emulator
+RUNGS = (2, 2, 4, 8, 8)
+"""Pairs of each surviving candidate in each rung of a tuning run; even: kernel and FA2 go first equally often."""
+
+# For estimates only.
+TFLOPS = {"a100": 190.0, "rtx3090": 65.0, "rtx4090": 150.0, "h100": 330.0, "h200": 340.0}  # of FA2
 ROUGH_TFLOPS = 120.0  # of FA2 on an unknown GPU
-TFLOPS = {"a100": 190.0, "rtx3090": 65.0, "rtx4090": 150.0, "h100": 330.0, "h200": 340.0}  # of FA2, for estimates only
 SLOW = 6.0  # how much slower than FA2 the first iteration is, with its bank conflicts
 PER_CELL_S = 1.0  # inputs, reference, checks, warm-up
-EMULATED_FLOPS = 2e8  # per second, roughly, of the emulator on one CPU
-PTX_S, MACHINE_CODE_S = 1.0, 0.5  # of one CPU, that compiling a kernel takes; of a grid of the emulator its PTX alone
+EMULATED_FLOPS = 2e8  # per second, of the emulator on one CPU
+PTX_S, MACHINE_CODE_S = 1.0, 0.5  # to compile a kernel on one CPU; the emulator needs its PTX alone
 WHEEL_S = 4.0  # the rest of a wheel: its environment, where that is warm, linking, installing
 PATIENCE = 20.0  # times the estimate that a cell may take
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all cells of a sweep have in common: the machine's key, the mode, and how often each is timed.
+
+    `pairs`, `blocks` and `min_pairs` as in `flashladder.results.blocks.Plan`; all 0 on the emulator.
+    """
+
+    machine: str
+    mode: str
+    pairs: int = 0
+    blocks: int = 0
+    min_pairs: int = 0
+    protocol: str = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True, order=True)
+class Wanted:
+    """A cell before its code is known; fields as in `flashladder.results.cells.PlannedCell`."""
+
+    subject: str
+    config: str
+    dtype: str
+    shape: tuple[int, int, int, int]
+    toolchain: str = ""
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is no kernel of the ladder."""
+        return self.subject in REFERENCES
+
+    def planned(self, code: str, settings: Settings) -> PlannedCell:
+        """This cell with its code's digest and its address."""
+        batch, seq_len, n_heads, d_head = self.shape
+        return PlannedCell.model_construct(  # not validated again: thousands of them in a second
+            subject=self.subject, config=self.config, dtype=self.dtype,
+            shape=Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=d_head),
+            toolchain=self.toolchain, code=code, address=address_of(self, code, settings),
+        )  # fmt: skip
+
+
+def wanted_of(cell: PlannedCell) -> Wanted:
+    """The cell without its code and address."""
+    shape = cell.shape
+    sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
+    return Wanted(cell.subject, cell.config, cell.dtype, sizes, cell.toolchain)
+
+
+def address_of(wanted: Wanted, code: str, settings: Settings) -> str:
+    """The first 16 hex digits of the SHA-256 of the canonical JSON of cell, code and settings."""
+    own = (wanted.subject, wanted.config, wanted.dtype, wanted.shape, wanted.toolchain, code)
+    return sha256(_json(own) + _json(asdict(settings)))[:DIGITS]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def title(cell: PlannedCell) -> str:
+    """The cell in one line for people: ``16 (FP16, ...): ... S=4096 B=16 H=16``."""
+    name = f"{cell.subject}{f' cuda {cell.toolchain}' if cell.toolchain else ''}"
+    return f"{name} {cell.config or cell.dtype} S={cell.shape.seq_len} B={cell.shape.batch} H={cell.shape.n_heads}"
+
 
 Digests = Callable[[Sequence[Wanted]], Sequence[str]]
 """The code digest of each cell, ``""`` where nothing is built for it."""
@@ -33,13 +107,7 @@ Digests = Callable[[Sequence[Wanted]], Sequence[str]]
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells of a grid on one machine.
-
-    Attributes:
-        grid: where they come from.
-        settings: what is the same for all.
-        cells: in the order of measurement.
-    """
+    """All cells of a grid on one machine, in the order of measurement."""
 
     grid: Grid
     settings: Settings
@@ -47,19 +115,19 @@ class Plan:
 
     @property
     def unbuilt(self) -> tuple[PlannedCell, ...]:
-        """Cells for whose kernel nothing is built."""
+        """Cells whose kernel is not built."""
         return tuple(cell for cell in self.cells if not cell.code)
 
-    def estimate_s(self, cells: Sequence[PlannedCell] | None = None) -> float:
-        """About how many seconds one GPU, or one CPU, takes for `cells` (default: all)."""
-        return sum(estimate_s(cell, self.settings) for cell in (self.cells if cells is None else cells))
+    def estimate_s(self, cells: Sequence[PlannedCell]) -> float:
+        """About how many seconds one GPU, or one CPU, takes for `cells`."""
+        return sum(estimate_s(cell, self.settings) for cell in cells)
 
 
 def settings_of(grid: Grid, machine: str) -> Settings:
     """How a grid is measured on a machine."""
     if grid.mode == "emulator":
         return Settings(CPU, grid.mode)
-    if grid.mode == "tune":  # what every rung has at least (`flashladder.sweep.halving`)
+    if grid.mode == "tune":  # what every rung has at least
         return Settings(machine, grid.mode, min(RUNGS), min(RUNGS), FEWEST_PAIRS)
     pairs = pairs_of(grid.pairs)
     return Settings(machine, grid.mode, pairs.pairs, pairs.blocks, pairs.min_pairs)
@@ -73,10 +141,10 @@ def pairs_of(pairs: int) -> Pairs:
 
 
 def wanted(grid: Grid) -> list[Wanted]:
-    """The cells of a grid: kernels by environment, each on its shapes, then references, which a profiler looks at.
+    """The cells of a grid: kernels by environment, each on its shapes, then the references.
 
     Cells of one environment follow each other, so that its worker stays warm; within one, cells of one dtype and shape
-    do, so that it keeps its inputs.
+    do, so that the worker keeps its inputs.
     """
     pinned = load_pins().cuda
     shapes = [(shape.batch, shape.seq_len, shape.n_heads, shape.d_head) for shape in grid.shapes]
@@ -86,10 +154,8 @@ def wanted(grid: Grid) -> list[Wanted]:
         by_subject: dict[str, list[Wanted]] = {}
         for cell in grid.cells:
             shape = (cell.shape.batch, cell.shape.seq_len, cell.shape.n_heads, cell.shape.d_head)
-            name = cell.iteration.description
-            one = Wanted(
-                name, cell.config.short_form(), cell.config.dtype, shape, "" if toolchain == pinned else toolchain
-            )
+            name, other = cell.iteration.description, "" if toolchain == pinned else toolchain
+            one = Wanted(name, cell.config.short_form(), cell.config.dtype, shape, other)
             by_subject.setdefault(name, []).append(one)
         for subject in by_subject.values():
             cells += sorted(subject, key=lambda one: (one.dtype != "fp16", one.shape[1], one.shape))
@@ -98,20 +164,46 @@ def wanted(grid: Grid) -> list[Wanted]:
 
 
 def make(grid: Grid, machine: str, digests: Digests) -> Plan:
-    """The plan of a grid on `machine` (key of configs/gpus, or of the emulator), with what is built now."""
-    settings = settings_of(grid, machine)
-    cells = wanted(grid)
-    planned = tuple(cell.planned(code, settings) for cell, code in zip(cells, digests(cells), strict=True))
-    return Plan(grid, settings, planned)
+    """The plan of a grid on `machine` (a key of configs/gpus, or `CPU`), with the code that is built now."""
+    settings, cells = settings_of(grid, machine), wanted(grid)
+    planned = (cell.planned(code, settings) for cell, code in zip(cells, digests(cells), strict=True))
+    return Plan(grid, settings, tuple(planned))
+
+
+def kernels_of(cells: Sequence[PlannedCell]) -> list[Wanted]:
+    """One cell per kernel to build: subject, configuration and toolchain each once, no reference."""
+    kernels: dict[tuple[str, str, str], Wanted] = {}
+    for cell in map(wanted_of, cells):
+        if not cell.is_reference:
+            kernels.setdefault((cell.subject, cell.config, cell.toolchain), cell)
+    return list(kernels.values())
+
+
+def shard(cells: Sequence[PlannedCell], part: tuple[int, int], settings: Settings) -> list[PlannedCell]:
+    """One part (index, count) of the cells: neighbours that together take 1/count of the time."""
+    index, count = part
+    ends = [0.0]
+    for cell in cells:
+        ends.append(ends[-1] + estimate_s(cell, settings))
+    each = ends[-1] / count
+    return [cell for cell, start in zip(cells, ends, strict=False) if min(int(start / each), count - 1) == index]
+
+
+def pair_s(shape: Shape, machine: str, slow: float = 1.0) -> float:
+    """About how many seconds one pair of launches takes: FA2's, and that of a kernel `slow` times slower."""
+    return (1 + slow) * (shape.flops / (TFLOPS.get(machine, ROUGH_TFLOPS) * 1e12) + 1e-4)
 
 
 def estimate_s(cell: PlannedCell, settings: Settings) -> float:
     """About how many seconds a cell takes on its machine."""
     if settings.machine == CPU:
         return 0.3 + cell.shape.flops / EMULATED_FLOPS
-    launch = cell.shape.flops / (TFLOPS.get(settings.machine, ROUGH_TFLOPS) * 1e12) + 1e-4
-    slow = SLOW if cell.subject == "1" else 1.0
-    return PER_CELL_S + settings.pairs * (1 + slow) * launch
+    return PER_CELL_S + settings.pairs * pair_s(cell.shape, settings.machine, SLOW if cell.subject == "1" else 1.0)
+
+
+def timeout_s(cell: PlannedCell, settings: Settings) -> float:
+    """Seconds after which a cell counts as hanging."""
+    return 60.0 + PATIENCE * estimate_s(cell, settings)
 
 
 def build_s(cells: Sequence[PlannedCell], settings: Settings, n_jobs: int) -> float:
@@ -121,27 +213,3 @@ def build_s(cells: Sequence[PlannedCell], settings: Settings, n_jobs: int) -> fl
         return len(kernels) * PTX_S / n_jobs
     wheels = len({(kernel.subject, kernel.toolchain) for kernel in kernels})
     return len(kernels) * (PTX_S + MACHINE_CODE_S) / n_jobs + wheels * WHEEL_S
-
-
-def timeout_s(cell: PlannedCell, settings: Settings) -> float:
-    """Seconds after which a cell counts as hanging."""
-    return 60.0 + PATIENCE * estimate_s(cell, settings)
-
-
-def shard(cells: Sequence[PlannedCell], part: tuple[int, int], settings: Settings) -> list[PlannedCell]:
-    """One part (index, count) of the cells: runs of neighbours that take about equally long; together all cells."""
-    index, count = part
-    ends = [0.0]
-    for cell in cells:
-        ends.append(ends[-1] + estimate_s(cell, settings))
-    each = ends[-1] / count
-    return [cell for cell, start in zip(cells, ends, strict=False) if min(int(start / each), count - 1) == index]
-
-
-def kernels_of(cells: Sequence[PlannedCell]) -> list[Wanted]:
-    """One cell per kernel that is to be built: subject, configuration and toolchain each once, no reference."""
-    kernels: dict[tuple[str, str, str], Wanted] = {}
-    for cell in map(wanted_of, cells):
-        if not cell.is_reference:
-            kernels.setdefault((cell.subject, cell.config, cell.toolchain), cell)
-    return list(kernels.values())

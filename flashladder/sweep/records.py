@@ -1,12 +1,16 @@
-"""One file per measured cell in a folder, named by the cell's address: what a resumed sweep does not do again.
+"""The folder of a sweep: one record per cell, locks against other sweeps, and what can go wrong with a cell.
 
 A record is whole or not there: it is written beside its name and renamed. Only the process that leads a sweep writes;
-any number may read. Nothing to run here; ``python -m flashladder.sweep`` makes them.
+any number may read. Locks go with their process, however it ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+import errno
+import fcntl
 import gzip
 import json
 from pathlib import Path
@@ -14,23 +18,76 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from flashladder.errors import FlashladderError
-from flashladder.files import checked_json, dump_json, relative, unpacked, write_atomic
+from flashladder.errors import FlashladderError, failures
+from flashladder.files import (
+    checked_json,
+    dump_json,
+    relative,
+    require_file_or_nothing,
+    unpacked,
+    write_atomic,
+)
 from flashladder.located import first_problem
-from flashladder.results.cells import Failure, PlannedCell
+from flashladder.results.cells import Failure, FailureKind, PlannedCell
 from flashladder.results.origin import SCHEMA_VERSION
 from flashladder.results.samples import Strict
 from flashladder.results.schema import BenchResult, EmulatedSweepResult
 
 SUFFIX = ".json.gz"
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from file systems that have no locks
 Document = Annotated[BenchResult | EmulatedSweepResult, Field(discriminator="kind")]
+
+# Words in CUDA's, NVML's and torch's messages, lower case; the first that fits decides.
+WORDS: tuple[tuple[str, FailureKind], ...] = (
+    ("illegal memory access", "illegal-address"),
+    ("illegal address", "illegal-address"),
+    ("misaligned address", "illegal-address"),
+    ("device-side assert", "crash"),
+    ("illegal instruction", "crash"),
+    ("unspecified launch failure", "crash"),
+    ("gpu is lost", "gpu-lost"),
+    ("fallen off the bus", "gpu-lost"),
+    ("no cuda-capable device", "gpu-lost"),
+    ("uncorrectable ecc", "gpu-lost"),
+    ("unknown error", "gpu-lost"),
+    ("out of memory", "out-of-memory"),
+    ("outofmemory", "out-of-memory"),
+    ("cannot allocate memory", "out-of-memory"),
+    ("can't allocate memory", "out-of-memory"),
+)
+
+
+class CellFailed(Exception):
+    """One cell could not be measured; `kind` as in `flashladder.results.cells.Failure`."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def kind_of(error: BaseException) -> FailureKind:
+    """The kind of failure that an exception of torch, CUDA or Python means."""
+    if isinstance(error, CellFailed):
+        return error.kind
+    if isinstance(error, failures()) and error.exit_code == 1:  # one of our checks: other bits from run to run
+        return "wrong"
+    if isinstance(error, MemoryError):
+        return "out-of-memory"
+    text = f"{type(error).__name__} {error}".lower()
+    known = next((kind for words, kind in WORDS if words in text), None)
+    return known or ("refused" if isinstance(error, (ValueError, *failures())) else "crash")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its type."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class CellRecord(Strict):
-    """What became of one cell: a document of that cell alone, or why there is none.
+    """The result of one cell: a document of that cell alone, or why there is none.
 
-    `seconds` is the wall-clock time of the cell, `overhead_s` the part of it that was neither a launch on the GPU nor
-    the emulator's work; `attempts` counts the workers that it took.
+    `lane` names the GPU or CPU that measured it, `attempts` counts the workers that it took. `seconds` is wall-clock
+    time, `overhead_s` the part of it without a launch on the GPU or the emulator's work.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -45,20 +102,16 @@ class CellRecord(Strict):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> CellRecord:
-        """A cell was measured or it failed, and what it holds is about itself."""
+        """A cell was measured or it failed, and its record is about itself."""
         if (self.document is None) == (self.failure is None):
             msg = "a record holds either a document or a failure"
             raise ValueError(msg)
-        of = self.failure.address if self.failure else self._documented()
+        planned = self.document.sweep.planned if self.document and self.document.sweep else ()
+        of = self.failure.address if self.failure else planned[0].address if len(planned) == 1 else "unknown"
         if of != self.cell.address:
             msg = f"a record of cell {self.cell.address} about cell {of}"
             raise ValueError(msg)
         return self
-
-    def _documented(self) -> str:
-        sweep = self.document.sweep if self.document else None
-        planned = sweep.planned if sweep else ()
-        return planned[0].address if len(planned) == 1 else "unknown"
 
 
 class Records:
@@ -72,9 +125,7 @@ class Records:
         return self.folder / f"{address}{SUFFIX}"
 
     def addresses(self) -> frozenset[str]:
-        """Of every record in the folder, also of cells that are planned no more; looks into none."""
-        if not self.folder.is_dir():
-            return frozenset()
+        """The address of every record in the folder, also of cells that are no longer planned; opens no file."""
         return frozenset(path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"[0-9a-f]*{SUFFIX}"))
 
     def read(self, address: str) -> CellRecord:
@@ -86,15 +137,12 @@ class Records:
         path = self.path(address)
         hint = "delete it to measure the cell again"
         try:
-            text = unpacked(path.read_bytes())
-            record = CellRecord.model_validate_json(checked_json(text))
+            record = CellRecord.model_validate_json(checked_json(unpacked(path.read_bytes())))
         except (OSError, ValueError) as error:
             found = first_problem(error)
             raise FlashladderError("not a record of a cell", where=relative(path), found=found, hint=hint) from error
-        if record.cell.address != address:
-            raise FlashladderError(
-                "the record of another cell", where=relative(path), found=record.cell.address, hint=hint
-            )
+        if (found := record.cell.address) != address:
+            raise FlashladderError("the record of another cell", where=relative(path), found=found, hint=hint)
         return record
 
     def write(self, record: CellRecord) -> Path:
@@ -115,14 +163,14 @@ class Records:
         ]
 
     def require_writable(self) -> None:
-        """Makes the folder and proves that a file can be written to it, before anything is measured.
+        """Makes the folder and writes a file to it, before anything is measured.
 
         Raises:
-            FlashladderError: it cannot.
+            FlashladderError: it cannot be written.
         """
         probe = self.folder / ".probe"
         write_atomic(probe, "")
-        probe.unlink(missing_ok=True)  # a shard beside this one proves the same
+        probe.unlink(missing_ok=True)  # a shard beside this one does the same
 
 
 def packed(document: object) -> bytes:
@@ -131,8 +179,67 @@ def packed(document: object) -> bytes:
 
 
 def canonical(record: CellRecord) -> str:
-    """What of a record must be equal in an undisturbed run of an emulated cell: all but times, lane and attempts."""
-    data = record.model_dump(mode="json")
-    for name in ("lane", "attempts", "seconds", "overhead_s"):
-        del data[name]
+    """What two runs of an emulated cell must have in common: all but times, lane and attempts."""
+    data = record.model_dump(mode="json", exclude={"lane", "attempts", "seconds", "overhead_s"})
     return json.dumps(data, sort_keys=True)
+
+
+def out_folder(text: str) -> Path:
+    """`text` as the path of a folder that is there or can be made, for argparse's ``type``."""
+    path = Path(text).absolute() if text.strip() else None
+    if path is None or not path.resolve().name:
+        raise argparse.ArgumentTypeError(f"expected a folder, found {text!r}")
+    for place in (path, *path.parents):
+        try:
+            is_file = place.exists() and not place.is_dir()
+        except OSError as error:  # a name that is too long
+            raise argparse.ArgumentTypeError(f"expected a folder, found {text[:60]!r} ({error.strerror})") from error
+        if is_file:
+            raise argparse.ArgumentTypeError(f"expected a folder, found the file {relative(place)}")
+    return path.resolve() if path.name in ("", "..") else path
+
+
+@contextmanager
+def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
+    """Keeps other sweeps out of `folder` while this lasts; other parts (index, count) of the same sweep may enter.
+
+    Raises:
+        FlashladderError: another sweep, or the same part of it, is there, or the folder cannot be written.
+    """
+    with locked(folder / ".lock", shared=part is not None):
+        if part is None:
+            for left in folder.glob(f".*{SUFFIX}.*"):  # temporary files of killed sweeps
+                with suppress(OSError):
+                    left.unlink()
+            yield
+            return
+        with locked(folder / f".lock-{part[0]}-of-{part[1]}"):
+            yield
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Holds the lock file `path`.
+
+    Raises:
+        FlashladderError: another process holds it, or it cannot be written.
+    """
+    require_file_or_nothing(path)
+    try:
+        stream = path.open("a+b")
+    except OSError as error:
+        raise FlashladderError(
+            f"could not write the file ({error.strerror})", where=relative(path), hint="free space or fix permissions"
+        ) from error
+    with stream:
+        try:
+            fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FlashladderError(
+                "another sweep measures into this folder", where=relative(path.parent),
+                hint="wait for it, or choose another folder with --out",
+            ) from error  # fmt: skip
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+        yield

@@ -1,6 +1,6 @@
-"""What a person, or a script, sees of a sweep: the plan, a bar per lane with the time left, failures, a summary.
+"""What a person, or a script, sees of a sweep: the plan, a bar per GPU with the time left, failures, a summary.
 
-Why apart: the sweep itself prints nothing, so that its events can as well be JSON, a line each.
+The sweep itself prints nothing, so that its events can as well be JSON, a line each.
 """
 
 from __future__ import annotations
@@ -24,104 +24,114 @@ from flashladder.names import CONFLICTS
 from flashladder.results.cells import PlannedCell
 from flashladder.results.schema import BenchResult, EmulatedSweepResult
 from flashladder.sweep import plan
-from flashladder.sweep.cells import CPU, title
-from flashladder.sweep.lanes.lane import Device
-from flashladder.sweep.lanes.run import Event, plain
-from flashladder.sweep.records import Records
+from flashladder.sweep.plan import CPU, Plan, title
+from flashladder.sweep.records import CellRecord, Records
+from flashladder.sweep.workers import Device, Event
 
 WIDTH = 80  # columns of text
+MESSAGES = {
+    "lane-lost": "{lane} is lost: {message}",
+    "held-back": "{lane}: held back while other processes use its GPU: {others}",
+    "worker-broken": "{lane}: its cells are left, no worker comes up: {message}",
+    "worker-killed": "{lane}: its worker was killed; the cell is tried again",
+}
 
 
 class Screen:
-    """Tells events: as bars on a terminal, as lines for failures elsewhere, or as JSON."""
+    """Tells events: as bars on a terminal, as lines for failures elsewhere, or as JSON.
+
+    Args:
+        made: the plan.
+        mine: the cells of this part of it.
+        missing: those of them that are to be measured.
+        devices: what measures them.
+        as_json: print events, a line each, and nothing else.
+        left_s: about how long one device takes; by the plan where it is None.
+    """
 
     def __init__(
         self,
-        made: plan.Plan,
+        made: Plan,
         mine: Sequence[PlannedCell],
         missing: Sequence[PlannedCell],
-        lanes: Sequence[Device],
+        devices: Sequence[Device],
         *,
         as_json: bool,
         left_s: float | None = None,
     ) -> None:
         self.as_json = as_json
-        self._plan = made
-        self._mine = mine
-        self._missing = missing
-        self._lanes = [lane.name for lane in lanes]
+        self._plan, self._mine, self._missing = made, mine, missing
+        self._names = [device.name for device in devices]
         self._bars: dict[str, tqdm[Any]] = {}
-        self._total: tqdm[Any] | None = None
         self._left_s = made.estimate_s(missing) if left_s is None else left_s
-        self._done_s = 0.0
 
     def begin(self, lines: Sequence[str], folder: Path) -> None:
         """Says what will be measured."""
-        told = {
-            "event": "planned", "grid": self._plan.grid.name, "machine": self._plan.settings.machine,
-            "cells": len(self._mine), "missing": len(self._missing), "folder": str(folder), "notes": list(lines),
-        }  # fmt: skip
-        self.event(told)
-        if self.as_json:
-            return
-        for line in lines:
-            print(line)
-        kept = len(self._mine) - len(self._missing)
-        more = f", {kept} of them measured before" if kept else ""
-        about = duration(self._left_s / max(1, len(self._lanes)))
-        print(f"{self._plan.grid.name} on {self._plan.settings.machine}: {len(self._mine)} cells{more}; about {about}")
+        grid, machine = self._plan.grid.name, self._plan.settings.machine
+        self.event({
+            "event": "planned", "grid": grid, "machine": machine, "cells": len(self._mine),
+            "missing": len(self._missing), "folder": str(folder), "notes": list(lines),
+        })  # fmt: skip
+        if not self.as_json:
+            kept = len(self._mine) - len(self._missing)
+            more = f", {kept} of them measured before" if kept else ""
+            about = duration(self._left_s / max(1, len(self._names)))
+            print("\n".join([*lines, f"{grid} on {machine}: {len(self._mine)} cells{more}; about {about}"]))
 
     def __enter__(self) -> Screen:  # noqa: PYI034 - Self is in typing from Python 3.11 on
-        """Opens the bars, on a terminal."""
-        off = None if not self.as_json else True
-        if not self._missing:
-            return self
-        self._total = tqdm(total=len(self._missing), desc="sweep", unit="cell", disable=off, leave=False)
-        for position, lane in enumerate(self._lanes, start=1):
-            self._bars[lane] = tqdm(
-                desc=lane, position=position, bar_format="{desc}: {n_fmt} cells {postfix}", disable=off, leave=False
-            )
+        """Opens the bars, on a terminal: one of all cells, and one per device."""
+        off = True if self.as_json else None
+        if self._missing:
+            self._bars[""] = tqdm(total=len(self._missing), desc="sweep", unit="cell", disable=off, leave=False)
+            for position, name in enumerate(self._names, start=1):
+                self._bars[name] = tqdm(
+                    desc=name, position=position, bar_format="{desc}: {n_fmt} cells {postfix}", disable=off, leave=False
+                )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Closes the bars."""
-        for bar in [*self._bars.values(), *([self._total] if self._total is not None else [])]:
+        for bar in self._bars.values():
             bar.close()
 
     def tell(self, event: Event) -> None:
-        """Shows one event of `flashladder.sweep.lanes.run.run`."""
+        """Shows one event of `flashladder.sweep.workers.run`."""
         self.event(plain(event))
-        lane, cell = event.get("lane", ""), event.get("cell")
-        bar = self._bars.get(lane)
-        if cell is not None and bar is not None:
-            bar.set_postfix_str(title(cell))
-        if event["event"] in ("measured", "failed"):
-            record = event["record"]
-            self._done_s += plan.estimate_s(record.cell, self._plan.settings)
-            if self._total is not None:
-                self._total.update()
-            if bar is not None:
-                bar.update()
+        name, record, bar = event["event"], event.get("record"), self._bars.get(event.get("lane", ""))
+        if "cell" in event and bar is not None:
+            bar.set_postfix_str(title(event["cell"]))
+        if record is not None:
+            for one in (self._bars.get(""), bar):
+                if one is not None:
+                    one.update()
         if self.as_json:
             return
-        if event["event"] == "failed":
-            failure = event["record"].failure
-            tqdm.write(f"failed: {title(event['record'].cell)}: {failure.kind}: {failure.message}", file=sys.stderr)
-        elif event["event"] == "lane-lost":
-            tqdm.write(f"{lane} is lost: {event['message']}", file=sys.stderr)
-        elif event["event"] == "held-back":
-            tqdm.write(f"{lane}: held back while other processes use its GPU: {event['others']}", file=sys.stderr)
-        elif event["event"] == "worker-broken":
-            tqdm.write(f"{lane}: its cells are left, no worker comes up: {event['message']}", file=sys.stderr)
-        elif event["event"] == "worker-killed":
-            tqdm.write(f"{lane}: its worker was killed; the cell is tried again", file=sys.stderr)
+        if record is not None and record.failure:
+            told = f"failed: {title(record.cell)}: {record.failure.kind}: {record.failure.message}"
+            tqdm.write(told, file=sys.stderr)
+        elif name in MESSAGES:
+            tqdm.write(MESSAGES[name].format_map(event), file=sys.stderr)
 
-    def event(self, event: Mapping[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Prints an event as JSON, where that is wanted."""
         if self.as_json:
             print(json.dumps({"time": round(time.time(), 3), **event}, sort_keys=True), flush=True)
+
+
+def plain(event: Event) -> dict[str, Any]:
+    """An event as JSON can hold it: cells and records by address, title and outcome."""
+    found = {name: value for name, value in event.items() if name not in ("record", "cell")}
+    record: CellRecord | None = event.get("record")
+    cell: PlannedCell | None = record.cell if record else event.get("cell")
+    if cell:
+        found |= {"address": cell.address, "cell": title(cell)}
+    if record:
+        found["seconds"] = record.seconds
+        if record.failure:
+            found |= {"kind": record.failure.kind, "message": record.failure.message}
+    return found
 
 
 def duration(seconds: float) -> str:
@@ -131,23 +141,27 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def to_build(made: plan.Plan, cells: Sequence[PlannedCell], *, build: bool = True) -> str:
-    """How many kernels of `cells` are to be built, as text, and about how long that takes here.
+def count(number: int, what: str) -> str:
+    """A number with its noun: ``1 kernel``, ``2 kernels``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
-    Without `build`, as ``--no-build`` asks, what comes of their cells.
-    """
+
+def to_build(made: Plan, cells: Sequence[PlannedCell], *, build: bool = True) -> str:
+    """How many kernels of `cells` are to be built and about how long that takes; without `build` what follows."""
     kernels = len(plan.kernels_of([cell for cell in cells if not cell.code]))
-    if kernels and not build:
-        return f"{kernels} kernel{'s are' if kernels > 1 else ' is'} not built: their cells fail with --no-build"
-    about = duration(plan.build_s(cells, made.settings, default_jobs()))
-    return f"{kernels} kernel{'s' if kernels > 1 else ''} to build: about {about}" if kernels else "nothing to build"
+    if not kernels:
+        return "nothing to build"
+    if not build:
+        are = "is" if kernels == 1 else "are"
+        return f"{count(kernels, 'kernel')} {are} not built: their cells fail with --no-build"
+    return f"{count(kernels, 'kernel')} to build: about {duration(plan.build_s(cells, made.settings, default_jobs()))}"
 
 
 def dry_run(
-    made: plan.Plan,
+    made: Plan,
     cells: Sequence[PlannedCell],
     records: Records,
-    lanes: int,
+    devices: int,
     notes: Sequence[str] = (),
     *,
     as_json: bool = False,
@@ -157,41 +171,38 @@ def dry_run(
     grid = made.grid
     without = [cell for cell in cells if not cell.code]
     timed = records.missing([cell for cell in cells if cell.code])
-    missing = [*without, *timed]
-    unbuilt = len(plan.kernels_of(without))
-    each = made.estimate_s(missing if build else timed) / max(1, lanes)
-    each += plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
+    missing = len(without) + len(timed)
+    seconds = made.estimate_s([*without, *timed] if build else timed) / max(1, devices)
+    seconds += plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
     if as_json:
-        counts = {"cells": len(cells), "missing": len(missing), "to_build": unbuilt}
-        return planned(made, records, notes=notes, seconds=each, **counts)
-    lines = [*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), ""]
+        unbuilt = len(plan.kernels_of(without))
+        counts = {"cells": len(cells), "missing": missing, "to_build": unbuilt}
+        return dry_run_json(made, records, {"notes": notes, "seconds": seconds, **counts})
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
         toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
         by_subject.setdefault(cell.subject + toolchain, []).append(cell)
+    lines = [*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), ""]
     for name, own in by_subject.items():
         configs = len({cell.config for cell in own if cell.config})
         kernels = f"{configs:5d} kernel{'s' if configs > 1 else ''}" if configs else ""
         lines.append(f"{name:32s} {len(own):5d} {'cells' if len(own) > 1 or not kernels else 'cell '}{kernels}")
-    for count, why in grid.excluded:
-        lines += textwrap.wrap(f"left out: {count} cells: {why}", WIDTH, subsequent_indent="  ")
+    for left_out, why in grid.excluded:
+        lines += textwrap.wrap(f"left out: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
     unit = "CPU" if made.settings.machine == CPU else "GPU"
     budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
-    lines += [
-        "",
-        f"{len(cells)} cells, {len(cells) - len(missing)} of them measured before, in {relative(records.folder)}",
-        to_build(made, cells, build=build),
-        f"about {duration(each)} on {lanes} {unit}{'s' if lanes > 1 else ''}{budget}",
-    ]
-    return "\n".join(lines)
+    return "\n".join([
+        *lines, "",
+        f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}",
+        to_build(made, cells, build=build), f"about {duration(seconds)} on {count(devices, unit)}{budget}",
+    ])  # fmt: skip
 
 
-def planned(made: plan.Plan, records: Records, **more: object) -> str:
-    """The plan of a grid as one line of JSON: what `more` says, and what is the same for every mode."""
+def dry_run_json(made: Plan, records: Records, more: Mapping[str, object]) -> str:
+    """A dry run as one line of JSON: `more`, and what every mode has."""
     told = {
         "event": "dry-run", "grid": made.grid.name, "machine": made.settings.machine, "folder": str(records.folder),
-        "budget_s": made.grid.budget_s,
-        "left_out": [{"cells": count, "why": why} for count, why in made.grid.excluded], **more,
+        "budget_s": made.grid.budget_s, "left_out": [{"cells": n, "why": why} for n, why in made.grid.excluded], **more,
     }  # fmt: skip
     return json.dumps(told, sort_keys=True)
 
@@ -202,7 +213,7 @@ def summary(document: BenchResult | EmulatedSweepResult, where: str) -> str:
 
 
 def emulated_table(document: EmulatedSweepResult) -> str:
-    """Per kernel and shape: warp instructions, bank conflicts of loads, largest error in units of what is allowed."""
+    """Per kernel and shape: warp instructions, bank conflicts of loads, largest error as a share of the tolerance."""
     cells = {cell.address: cell for cell in document.sweep.planned}
     lines = [f"{'step':20s} {'dtype':5s} {'S':>6s} {'instructions':>13s} {'ld conflicts':>13s} {'error':>6s}  tile"]
     for one in document.cells:

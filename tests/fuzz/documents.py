@@ -35,7 +35,7 @@ from flashladder.results import machine, published
 from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.files import SEAL, load_result, read_json, seal_problems, write_result
 from flashladder.results.samples import Shape
-from flashladder.sweep.measure.inventory import read_manifest
+from flashladder.sweep.place import read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
 from flashladder.toolchain.wheels import load_pins
 from flashladder.yaml_text import read_document

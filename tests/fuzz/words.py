@@ -16,6 +16,7 @@ from flashladder.arguments import parser_of, seconds, whole
 from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.commands import COMMANDS
+from flashladder.commands.on_cpu import EMULATE
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description, parse_subject, split_description
 from flashladder.ladder.config import EXAMPLE, KernelConfig
@@ -23,8 +24,8 @@ from flashladder.ladder.grid import grid_file
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.sweep import command as sweep
-from flashladder.sweep.measure.devices import Card, chosen, visible
-from flashladder.sweep.slurm.options import free_cpus, free_gpus, parse_options
+from flashladder.sweep.place import Card, chosen, visible
+from flashladder.sweep.slurm import free_cpus, free_gpus, parse_options
 from ptxemu.command import parse_all
 from ptxemu.text import parse_bytes
 from tests.fuzz.target import Target, spoken

@@ -17,8 +17,8 @@ import torch
 from flashladder.bench.subject import Subject, kernel_subject
 from flashladder.cases.inputs import Tensors
 from flashladder.ladder.config import KernelConfig
-from flashladder.sweep.measure import gpu as measure_gpu
-from flashladder.sweep.measure import worker
+from flashladder.sweep import measure as measure_gpu
+from flashladder.sweep import worker
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))
 Run = Callable[..., object]

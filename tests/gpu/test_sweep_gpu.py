@@ -19,8 +19,8 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
 from flashladder.sweep import command
-from flashladder.sweep.lanes.run import run
 from flashladder.sweep.records import Records
+from flashladder.sweep.workers import run
 
 pytestmark = pytest.mark.gpu
 PLANTED = """\

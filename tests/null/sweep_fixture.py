@@ -11,7 +11,7 @@ from flashladder.results.derive import derive
 from flashladder.results.origin import Host
 from flashladder.results.schema import A_A, Accuracy, BenchResult, EmulatedSweepResult, Settings, Shape
 from flashladder.sweep import plan
-from flashladder.sweep.cells import Wanted
+from flashladder.sweep.plan import Wanted
 from flashladder.sweep.records import CellRecord
 from tests.null.bench_fixture import group, kernel, result
 

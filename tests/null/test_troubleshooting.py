@@ -20,8 +20,8 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
 from flashladder.paths import ROOT
 from flashladder.report import command as report
-from flashladder.sweep.folder import held
-from flashladder.sweep.measure import devices
+from flashladder.sweep import place as devices
+from flashladder.sweep.records import held
 from flashladder.toolchain import wheels
 from flashladder.toolchain.errors import Failure, diagnose
 

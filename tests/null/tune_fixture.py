@@ -9,8 +9,8 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.results.cells import Failure, Sweep
 from flashladder.results.derive import derive
 from flashladder.results.schema import A_A, BenchResult, Block, Group, Kernel, Pair, Series, Settings, kernel_key
-from flashladder.sweep.cells import Settings as CellSettings
-from flashladder.sweep.cells import Wanted
+from flashladder.sweep.plan import Settings as CellSettings
+from flashladder.sweep.plan import Wanted
 from tests.null.bench_fixture import GOOD, SHAPE, result, sample
 
 PRESENT = load_iteration(16).configs["h200"]

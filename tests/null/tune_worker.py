@@ -28,11 +28,10 @@ from flashladder.results.blocks import Plan
 from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.origin import Host, Kernel, kernel_key
 from flashladder.results.schema import Group
-from flashladder.sweep.lanes.lane import Lane, Task
-from flashladder.sweep.measure import gpu as measure_gpu
-from flashladder.sweep.measure import rung as measure_rung
-from flashladder.sweep.measure import worker
+from flashladder.sweep import measure as measure_gpu
+from flashladder.sweep import worker
 from flashladder.sweep.records import CellRecord
+from flashladder.sweep.workers import Task, Worker
 from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import GPU
 from tests.null.check.test_check_null import attention
@@ -62,7 +61,7 @@ class Telemetry:
         return 0
 
 
-class Session(measure_rung.Session):
+class Session(measure_gpu.Session):
     """The real session on a GPU that is not there."""
 
     def __init__(self) -> None:
@@ -73,7 +72,7 @@ class Session(measure_rung.Session):
         self._hardware, self._flush_bytes = self._gpu.hardware(), 2**28
         self._started = f"{time.time_ns()}"
         self._last = 0.0
-        self._drawn = {}
+        self._inputs = {}
         self._outputs: dict[int, torch.Tensor] = {}
         self._faults = dict(one.split(":")[::-1] for one in os.environ.get("FAULTS", "").split(";") if one)
         self._launches: dict[str, int] = {}
@@ -86,11 +85,11 @@ class Session(measure_rung.Session):
 
         return reference_identity({dtype: f"{name} kernel"})
 
-    def _inputs_of(self, cell: PlannedCell, plan: Plan, first_seed: int) -> Prepared:
+    def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int | None) -> Prepared:
         key = (cell.dtype, cell.shape, plan.input_sets, first_seed)
-        if key not in self._drawn:
-            self._drawn[key] = prepare(cell.dtype, cell.shape, plan, "cpu", first_seed=first_seed)
-        return self._drawn[key]
+        if key not in self._inputs:
+            self._inputs[key] = prepare(cell.dtype, cell.shape, plan, "cpu", first_seed=first_seed or 0)
+        return self._inputs[key]
 
     def reference(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         self._gpu.now += BASE_MS * self._draw.lognormvariate(0, NOISE / 2)
@@ -133,7 +132,7 @@ def misbehave(fault: str, tensors: Tensors, launches: int) -> None:
         time.sleep(1000)
 
 
-class InProcess(Lane):
+class InProcess(Worker):
     """A lane whose worker is an object of this process."""
 
     _session: Session | None = None
@@ -162,7 +161,7 @@ def fresh() -> Session:
     """A session on a GPU of its own."""
     session = Session()
     _OWN.session = session  # one per thread, as one per process
-    measure_rung.bench_group = _timed  # type: ignore[attr-defined]  # an import there
+    measure_gpu.bench_group = _timed  # type: ignore[attr-defined]  # an import there
     measure_gpu.FIRST_WARM_UP_S = measure_gpu.WARM_UP_S = 0.01
     return session
 

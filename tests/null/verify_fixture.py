@@ -18,7 +18,7 @@ from flashladder.results.machine import machine_name
 from flashladder.results.migrations import with_digest
 from flashladder.results.origin import Kernel
 from flashladder.results.schema import BenchResult, EmulatedSweepResult, Shape
-from flashladder.sweep.cells import CPU, Settings, Wanted
+from flashladder.sweep.plan import CPU, Settings, Wanted
 from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
 
 Document = dict[str, Any]

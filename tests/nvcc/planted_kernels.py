@@ -20,8 +20,8 @@ from flashladder.emulate.kernel import forward, kernel_of
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.cells import PlannedCell
-from flashladder.sweep.measure import cpu as measure_cpu
-from flashladder.sweep.measure import worker
+from flashladder.sweep import measure as measure_cpu
+from flashladder.sweep import worker
 from tests.broken.wrong_kernels import made, read_all
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))
@@ -36,13 +36,13 @@ def measure(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[Any, float]:
     while word == "hang":
         pass
     if word is None:
-        return worker.emulated(cell, request)
+        return measure_cpu.emulated(cell, request)
     (wrong,) = (one for one in read_all() if one.name == word)
     assert str(wrong.iteration) == cell.subject
     with made(wrong) as kernels:
         kernel = kernel_of(load_description(cell.subject), KernelConfig.parse(cell.config), kernels)
         with patch.object(measure_cpu, "forward", partial(forward, kernel=kernel)):
-            return worker.emulated(cell, request)
+            return measure_cpu.emulated(cell, request)
 
 
 def make(backend: str) -> tuple[worker.Measure, worker.Answer]:

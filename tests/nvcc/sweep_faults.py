@@ -154,8 +154,8 @@ def import_everything() -> None:
     """What a forked sweep and its workers need not import again."""
     import torch
 
+    from flashladder.sweep import measure as measure_cpu
     from flashladder.sweep import pack
-    from flashladder.sweep.measure import cpu as measure_cpu
 
     assert torch.get_num_threads()
     assert measure_cpu.__name__ != pack.__name__

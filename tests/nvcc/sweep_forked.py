@@ -24,11 +24,10 @@ from typing import IO, Any
 
 from flashladder.errors import one_line_errors
 from flashladder.paths import ROOT
-from flashladder.sweep import command
-from flashladder.sweep.lanes import process
-from flashladder.sweep.measure import worker
+from flashladder.sweep import command, worker
+from flashladder.sweep import workers as process
 
-WORKER = "flashladder.sweep.measure.worker"
+WORKER = "flashladder.sweep.worker"
 KEPT: list[object] = []  # files of the sweep in its workers: what is in their buffers is the sweep's to write
 FORK = multiprocessing.get_context("fork")
 

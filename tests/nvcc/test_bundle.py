@@ -19,12 +19,12 @@ import zipfile
 from packaging.requirements import Requirement
 import pytest
 
-from flashladder.bundle import command, needs
+from flashladder.bundle import make
 from flashladder.gate import verify
 from flashladder.results.files import load_result
 from flashladder.results.schema import EmulatedSweepResult
-from flashladder.sweep.cells import wanted_of
-from flashladder.sweep.measure import cpu
+from flashladder.sweep import measure as cpu
+from flashladder.sweep.plan import wanted_of
 from tests.package.node import cut_off
 
 pytestmark = pytest.mark.nvcc
@@ -88,14 +88,14 @@ def linked(site: Path, file: metadata.PackagePath) -> None:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundle")
-    names = [line.partition("==")[0] for line in needs.pinned(needs.LOCK.read_text(encoding="utf-8"), "3.12")]
+    names = [line.partition("==")[0] for line in make.pinned(make.LOCK.read_text(encoding="utf-8"), "3.12")]
     wheels = [packed(name, folder) for name in names]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(needs, "wheels", lambda *_: wheels)
-        assert command.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
+        patch.setattr(make, "packages", lambda *_: wheels)
+        assert make.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
         (made,) = folder.glob("*.pyz")
         whole = made.read_bytes()
-        assert command.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
+        assert make.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
         assert made.read_bytes() == whole
     return made
 
@@ -137,7 +137,7 @@ def test_a_kernel_that_did_not_come_along_is_one_line(bundle: Path, tmp_path: Pa
 def test_the_wheels_in_it_are_found_with_the_machine_code_that_was_built(bundle: Path, tmp_path: Path) -> None:
     """As a sweep on a GPU plans: by the manifests, for every kernel of the iteration."""
     program = (
-        "from flashladder.sweep.measure.environments import digests\n"
+        "from flashladder.sweep.place import digests\n"
         "from flashladder.sweep.plan import wanted\n"
         "from flashladder.ladder.grid import load_grid\n"
         "from flashladder.lock.schema import read_lock\n"

@@ -12,7 +12,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.results.files import load_as
 from flashladder.results.schema import EmulatedSweepResult
 from flashladder.sweep import command
-from flashladder.sweep.lanes.run import run
+from flashladder.sweep.workers import run
 from flashladder.toolchain.wheels import find_toolchain
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.slow]

@@ -20,7 +20,7 @@ import tempfile
 import time
 import zipfile
 
-from flashladder.bundle.pipeline import own_wheels
+from flashladder.bundle.make import own_wheels
 from flashladder.bundle.runner import members
 from flashladder.paths import ROOT
 from tests.interpreters import PTX, PYTHONS, interpreters

@@ -22,8 +22,8 @@ from typing import Any
 
 from flashladder.gate import verify
 from flashladder.results.cells import PlannedCell
-from flashladder.sweep.cells import wanted_of
-from flashladder.sweep.measure import cpu
+from flashladder.sweep import measure as cpu
+from flashladder.sweep.plan import wanted_of
 
 ALONE = ("unshare", "--map-root-user", "--net")  # a network namespace with nothing in it
 

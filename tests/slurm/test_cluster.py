@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
-from tests.slurm.cluster import Cluster, missing
+from tests.slurm.cluster import Cluster
 from tests.slurm.conftest import processes_of, require, within
 
 ROOT = Path(__file__).parents[2]
@@ -42,20 +40,3 @@ def test_a_killed_holder_leaves_no_process_and_no_folder(tmp_path: Path) -> None
     holder.communicate()
     within(10, lambda: not processes_of(str(conf.parent)), lambda: processes_of(str(conf.parent)))
     within(5, lambda: not conf.parent.exists())
-
-
-def test_what_is_missing_is_named_with_its_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tests.slurm.cluster.PROGRAMS", ("nosuch-slurmctld", "sh"))
-    said = str(missing())
-    assert said.startswith("needs nosuch-slurmctld: apt-get install ")
-    assert "munge" in said
-
-
-def test_where_slurm_is_missing_a_test_is_skipped_and_in_ci_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.slurm.conftest.missing", lambda: "needs sbatch")
-    monkeypatch.delenv("FLASHLADDER_SLURM", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="needs sbatch"):
-        require()
-    monkeypatch.setenv("FLASHLADDER_SLURM", "required")
-    with pytest.raises(pytest.fail.Exception, match="needs sbatch"):
-        require()

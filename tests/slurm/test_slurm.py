@@ -25,7 +25,7 @@ from flashladder.results.cells import PlannedCell
 from flashladder.results.files import load_as
 from flashladder.results.schema import EmulatedSweepResult
 from flashladder.sweep import plan
-from flashladder.sweep.cells import CPU
+from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, canonical
 from tests.slurm.cluster import Cluster
 from tests.slurm.conftest import processes_of, within
@@ -138,11 +138,11 @@ def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(slurm: 
     assert sorted(state for state, _ in slurm.tasks().values()) == ["RUNNING", "RUNNING"]
 
     (victim,) = step_of(slurm, 0)
-    sweep = f"flashladder.sweep.array_task\0cpu\0{victim}\0"
-    assert len(processes_of(sweep)) == 1
+    worker = f"flashladder.sweep.worker\0cpu\0{victim}\0"
+    within(30, lambda: len(processes_of(worker)) == 1)
     os.kill(victim, signal.SIGKILL)
     within(30, lambda: slurm.tasks()[f"{job}_0"][0] == "PENDING", lambda: str(slurm.tasks()))
-    assert not processes_of(sweep)  # nothing of it goes on measuring
+    assert not processes_of(worker)  # nothing of it goes on measuring
     node = slurm.tasks()[f"{job}_1"][1]
     slurm.ask("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
     slurm.ask("scontrol", "requeue", f"{job}_1")

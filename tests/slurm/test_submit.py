@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,9 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.grid import load_grid
-from flashladder.sweep import command, plan
+from flashladder.sweep import command, slurm
 from flashladder.sweep.place import Place
-from flashladder.sweep.slurm import submit as slurm
-from flashladder.sweep.slurm.array import Request, last_error, parameters
-from flashladder.sweep.slurm.options import SlurmOptions, parse_options
+from flashladder.sweep.slurm import Options, Request, incomplete, parameters, parse_options
 
 
 def place(grid: str, options: str = "", *, anyway: bool = False) -> Place:
@@ -61,7 +58,7 @@ def test_a_dry_run_needs_no_slurm(
 
 
 def made(options: str, machine: str = "h100") -> Request:
-    return Request("h100", Path("/shared/h100"), (), parse_options(options), machine)
+    return Request("h100", Path("/shared/h100"), (), parse_options(options), machine, command.main)
 
 
 def test_a_task_asks_for_one_gpu_and_for_a_warning_in_time() -> None:
@@ -84,17 +81,12 @@ def test_a_folder_has_one_name_in_slurm() -> None:
 
 
 def test_missing_cells_are_told_with_the_tasks_and_their_last_error(tmp_path: Path) -> None:
-    one = Request("cpu", tmp_path, (), SlurmOptions({}), "cpu")
+    one = Request("cpu", tmp_path, (), Options({}), "cpu", command.main)
     one.logs.mkdir()
     (one.logs / "7_0_0_log.err").write_text("a\nerror: no space\nsrun: error: exit 2\n", encoding="utf-8")
     (one.logs / "8_0_0_log.err").write_text("error: of another job\n", encoding="utf-8")
-    assert last_error(one, "7") == "error: no space"
-    assert last_error(one, "9") is None
-    cells = plan.make(load_grid("cpu"), "cpu", lambda cells: ["x"] * len(cells)).cells
-    slurm._require_whole([], 64, one, None)
-    with pytest.raises(FlashladderError) as caught:
-        slurm._require_whole(cells[:3], 64, one, ("7", Counter({"FAILED": 1, "COMPLETED": 1})))
-    said = str(caught.value)
+    said = str(incomplete(one, "7", {"FAILED": 1, "COMPLETED": 1}, "3 of 64"))
     assert "job 7 has ended, and 3 of 64 cells are not measured" in said
     assert "found tasks: 1 completed, 1 failed (error: no space)" in said
     assert f"logs: {tmp_path}/slurm; the same command submits the rest" in said
+    assert "found tasks: forgotten by Slurm; logs" in str(incomplete(one, "9", {}, "3 of 64"))

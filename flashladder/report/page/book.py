@@ -19,7 +19,7 @@ from flashladder.report.page.records import Records
 from flashladder.report.tables import plain
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult, Summary
-from flashladder.sweep.tune.pack import FINALS
+from flashladder.sweep.winner import FINALS
 
 __all__ = ["HEADLINE_LENGTH", "Book", "Timed"]
 from flashladder.results.statistics import stated

@@ -20,8 +20,7 @@ from flashladder.report.plot import FAINT, data_digest, saved
 from flashladder.report.tables import DASH, plain
 from flashladder.results.schema import BenchResult
 from flashladder.results.statistics import LogSummary, percent
-from flashladder.sweep.tune.table import Row, rows_of, to_csv
-from flashladder.sweep.tune.winner import Standing, documents, judged
+from flashladder.sweep.winner import Candidate, Standing, documents, judged, rows_of, to_csv
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +77,7 @@ def pages(path: Path, rungs: BenchResult | None = None, iterations: Path = ITERA
     return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": to_csv(rows).encode(), **plot(rows, _subtitle(rungs))}
 
 
-def _where(rungs: BenchResult, finals: BenchResult, rows: Sequence[Row]) -> str:
+def _where(rungs: BenchResult, finals: BenchResult, rows: Sequence[Candidate]) -> str:
     floors = "; ".join(
         f"{name} " + ", ".join(f"{floor:.2f} in {dtype}" for dtype, floor in document.floors_pct.items())
         for name, document in (("rungs", rungs), ("finals", finals))
@@ -119,7 +118,7 @@ def _told(summary: LogSummary | None) -> str:
     return f"{percent(summary.median):.2f} [{percent(summary.low):.2f}, {percent(summary.high):.2f}]"
 
 
-def ranking(rows: Sequence[Row], most: int) -> str:
+def ranking(rows: Sequence[Candidate], most: int) -> str:
     """The first `most` candidates of each iteration and dtype as a table, and how many there are besides."""
     header = ("#", "dtype", "configuration", "% of FA2", "95 %", "pairs", "registers", "spilled", "warps per SM")
     lines: list[tuple[str, ...]] = []
@@ -132,19 +131,19 @@ def ranking(rows: Sequence[Row], most: int) -> str:
     return markdown(header, lines, left=3)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Candidate) -> tuple[str, ...]:
     span = f"{row.low:.2f} to {row.high:.2f}" if row.low is not None else "too few pairs"
     numbers = ("" if value is None else str(value) for value in (row.registers, row.spilled, row.warps))
     return row.config, row.failure or f"{row.pct:.2f}", DASH if row.failure else span, str(row.pairs), *numbers
 
 
-def plot(rows: Sequence[Row], subtitle: str) -> dict[str, bytes]:
+def plot(rows: Sequence[Candidate], subtitle: str) -> dict[str, bytes]:
     """The scatter of all candidates with times, as bytes by suffix, ``svg`` and ``png``."""
     data = [[row.tile, row.pct, row.spilled, *(getattr(row, name) for name, _ in PANELS)] for row in rows]
     return saved(lambda: _figure(rows, subtitle), f"{subtitle}; data {data_digest(data)}")
 
 
-def _figure(rows: Sequence[Row], subtitle: str) -> Figure:
+def _figure(rows: Sequence[Candidate], subtitle: str) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -165,7 +164,7 @@ def _figure(rows: Sequence[Row], subtitle: str) -> Figure:
     return figure
 
 
-def _points(axis: Axes, rows: Sequence[Row], name: str, style: tuple[str, str]) -> None:
+def _points(axis: Axes, rows: Sequence[Candidate], name: str, style: tuple[str, str]) -> None:
     """One tile's candidates in one panel; those that spill are crosses. As pixels: drawn, they take 0.8 MB."""
     color, label = style
     for spills, marker in ((False, "o"), (True, "x")):

@@ -38,7 +38,7 @@ from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Reference, Series, Shape
-from flashladder.sweep.measure.environments import PACKAGES
+from flashladder.sweep.place import PACKAGES
 from tests.null.bench.test_bench_null import simulated
 from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import FAST, GOOD, group, pairs, result

@@ -10,11 +10,9 @@ import sys
 import pytest
 
 from flashladder import errors
-from flashladder.bundle import command
-from flashladder.bundle.contents import Kernels, facts_text, grids_that_run, kernels_of
-from flashladder.bundle.readme import readme
+from flashladder.bundle import make as bundle
+from flashladder.bundle.make import Kernels, grids_that_run, readme
 from flashladder.errors import FlashladderError
-from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import CARRIED
@@ -44,13 +42,6 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
     assert grids_that_run(ladder(*numbers), arches) == grids
 
 
-def test_the_kernels_of_a_grid_are_each_of_a_subject_a_compiler_and_a_configuration() -> None:
-    found = kernels_of(load_grid("toolchain"))
-    assert {subject for subject, _, _ in found} == {"1", "7", "10", "16"}
-    assert {cuda for _, cuda, _ in found} == {"", "13.1", "13.2", "13.5"}
-    assert "16 - swizzle" in {subject for subject, _, _ in kernels_of(load_grid("ablation"))}
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -76,23 +67,14 @@ def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
 ) -> None:
     make(tmp_path / "README.md")
-    monkeypatch.setattr(command, "collect", lambda *_: pytest.fail("the work began"))
+    monkeypatch.setattr(bundle, "collect", lambda *_: pytest.fail("the work began"))
     with pytest.raises(FlashladderError, match=r"README\.md: not a folder"):
-        command.main(["--arch", "sm_80", "--out", str(tmp_path / "README.md")])
-
-
-def test_choices() -> None:
-    assert command.numbers_of("") == list(range(1, 29))
-    assert command.numbers_of("7, 16,7") == [7, 16]
-    assert command.pythons_of("") == [f"3.{sys.version_info[1]}"]
-    assert command.pythons_of("3.12,3.13") == ["3.12", "3.13"]
-    assert command.arches_of("") == ["sm_80", "sm_86", "sm_89", "sm_90"]
-    assert [grid.name for grid in command.grids_of("ablation")] == ["ablation"]
+        bundle.main(["--arch", "sm_80", "--out", str(tmp_path / "README.md")])
 
 
 def test_a_choice_of_iterations_that_lacks_kernels_of_the_grids_is_told() -> None:
-    assert command.lacking(grids_that_run(ladder(*range(1, 29)), ["sm_90"])) == ""
-    told = command.lacking(grids_that_run(ladder(1, 16), ["sm_90"]))
+    assert bundle.lacking(grids_that_run(ladder(*range(1, 29)), ["sm_90"])) == ""
+    told = bundle.lacking(grids_that_run(ladder(1, 16), ["sm_90"]))
     assert told == "warning: it lacks kernels of the grids cpu and smoke; to include them: --grid cpu,smoke"
 
 
@@ -107,13 +89,3 @@ def test_the_text_for_the_node_names_what_runs() -> None:
     text = readme("flashladder-0.1.0-sm_90-cp312", ["sm_90"], ["3.12"], ["cpu", "h200"], range(1, 29))
     assert "Grids that run from this bundle: cpu, h200." in text
     assert max(map(len, text.splitlines())) <= 120
-    assert '"grids": [\n    "cpu"\n  ]' in facts_text("x", ["sm_90"], ["cpu"], [7])
-
-
-def test_packages_that_are_not_always_needed_are_told(tmp_path: Path) -> None:
-    program = "from flashladder.errors import one_line_errors\nwith one_line_errors():\n    import torch\n"
-    ran = subprocess.run(
-        [sys.executable, "-S", "-c", program], cwd=Path(errors.__file__).parents[1], env={"PATH": ""},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (2, "error: this needs torch; run: pip install torch\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.bundle import needs
+from flashladder.bundle import make as bundle
 from flashladder.errors import FlashladderError
 
 LOCK = """\
@@ -37,12 +37,12 @@ tqdm==4.70.1 \\
     ],
 )
 def test_markers_are_read_for_the_target_not_for_this_python(python: str, numpy: str) -> None:
-    assert needs.pinned(LOCK, python) == [numpy, "tqdm==4.70.1 --hash=sha256:ff"]
+    assert bundle.pinned(LOCK, python) == [numpy, "tqdm==4.70.1 --hash=sha256:ff"]
 
 
 def test_the_lock_holds_all_that_a_node_needs_each_with_hashes() -> None:
     for python in ("3.10", "3.12", "3.14"):
-        lines = needs.pinned(needs.LOCK.read_text(encoding="utf-8"), python)
+        lines = bundle.pinned(bundle.LOCK.read_text(encoding="utf-8"), python)
         found = {line.partition("==")[0]: line for line in lines}
         assert set(found) == {
             "annotated-types", "invoke", "ml-dtypes", "numpy", "nvidia-ml-py", "pydantic", "pydantic-core",
@@ -53,7 +53,7 @@ def test_the_lock_holds_all_that_a_node_needs_each_with_hashes() -> None:
 
 def test_a_lock_of_another_form_is_refused() -> None:
     with pytest.raises(FlashladderError, match="cannot read the lock"):
-        needs.pinned("numpy>=2 \\\n    --hash=sha256:aa\n", "3.12")
+        bundle.pinned("numpy>=2 \\\n    --hash=sha256:aa\n", "3.12")
 
 
 def pip(monkeypatch: pytest.MonkeyPatch, code: int, stderr: str = "") -> list[list[str]]:
@@ -76,32 +76,32 @@ def pip(monkeypatch: pytest.MonkeyPatch, code: int, stderr: str = "") -> list[li
 def test_pip_is_asked_for_binaries_by_hash_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = pip(monkeypatch, 0)
     for _ in range(2):
-        found = needs.wheels("3.12", ["manylinux_2_28_x86_64", "linux_x86_64"], tmp_path)
+        found = bundle.packages("3.12", ["manylinux_2_28_x86_64", "linux_x86_64"], tmp_path)
         assert [path.name for path in found] == ["numpy.whl"]
     command, lines = asked
     assert {"--require-hashes", "--only-binary=:all:", "--python-version=3.12", "--no-deps"} <= set(command)
     assert {"--platform=manylinux_2_28_x86_64", "--platform=linux_x86_64"} <= set(command)
     assert all(" --hash=sha256:" in line and ";" not in line for line in lines)
-    needs.wheels("3.13", ["manylinux_2_28_x86_64"], tmp_path)
+    bundle.packages("3.13", ["manylinux_2_28_x86_64"], tmp_path)
     assert len(asked) == 4
 
 
 def test_no_network_is_one_line_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip(monkeypatch, 1, "WARNING: x\nERROR: No matching distribution found for numpy==2.5.5\n")
     with pytest.raises(FlashladderError, match=r"cannot be fetched: found No matching distribution .* PIP_FIND_LINKS"):
-        needs.wheels("3.12", ["x"], tmp_path)
+        bundle.packages("3.12", ["x"], tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_without_pip_the_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(FlashladderError, match="pip, which fetches wheels of another Python, is not here"):
-        needs.wheels("3.12", ["x"], tmp_path)
+        bundle.packages("3.12", ["x"], tmp_path)
 
 
 def test_platforms() -> None:
-    assert needs.platforms(["manylinux_2_34_x86_64", "linux_x86_64"]) == ("manylinux_2_34_x86_64", "linux_x86_64")
+    assert bundle.platforms(["manylinux_2_34_x86_64", "linux_x86_64"]) == ("manylinux_2_34_x86_64", "linux_x86_64")
     for tag in ("win_amd64", "macosx_11_0_arm64", "manylinux_2_28_aarch64", "musllinux_1_2_x86_64"):
         with pytest.raises(FlashladderError, match=f"no platform of Linux on x86-64: expected .*, found {tag}"):
-            needs.platforms([tag])
-    assert needs.platforms()[0] == "manylinux_2_28_x86_64"
+            bundle.platforms([tag])
+    assert bundle.platforms()[0] == "manylinux_2_28_x86_64"

@@ -14,7 +14,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.present import TorchBuild
 from flashladder.ladder.grid import load_grid
 from flashladder.sweep import command
-from flashladder.sweep.measure import devices
+from flashladder.sweep import place as devices
 
 CAME = {"name": ["flashladder-0.1.0-sm_90-cp312"], "arches": ["sm_90"], "grids": ["cpu", "h200"], "iterations": ["1"]}
 
@@ -81,13 +81,6 @@ def test_a_sweep_leaves_one_document_and_what_made_it(
     about = json.loads((out / "cpu.bundle.json").read_text(encoding="utf-8"))
     assert (about["bundle"], about["sweep"]) == (CAME["name"][0], ["cpu", "--json"])
     assert "invoke verify cpu.json.gz" in capsys.readouterr().err
-
-
-def test_options_alone_are_a_sweeps(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = swept(monkeypatch)
-    assert node.main(["--grid=cpu"]) == node.main([]) == 0
-    assert [words[:2] for words in asked] == [["--grid", "cpu"]] * 2
-    assert (unpacked.parent / node.DEFAULT_OUT / "cpu.json.gz").is_file()
 
 
 def test_cells_that_failed_are_carried_home_as_well(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +151,6 @@ def test_other_words_are_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["start.py"])
     node.main(["check", "7"])
     assert ran == [("flashladder", "__main__", ["flashladder", "check", "7"])]
-
-
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert node.main(["--help"]) == 0
-    assert capsys.readouterr().out == f"{node.USAGE}\n"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"name": 1}'])

@@ -13,7 +13,7 @@ import zipfile
 from packaging.requirements import Requirement
 import pytest
 
-from flashladder.bundle.pipeline import own_wheels
+from flashladder.bundle.make import own_wheels
 from flashladder.paths import ROOT
 from flashladder.toolchain.wheels import load_pins
 
@@ -138,7 +138,6 @@ def test_a_checkout_can_be_named(site: Path, tmp_path: Path) -> None:
         (("flashladder.lock", "verify"), 2, "error: lock needs a checkout"),
         (("flashladder.report",), 2, "error: report needs a checkout"),
         (("flashladder.bundle",), 2, "error: bundle needs a checkout"),
-        (("flashladder.bundle.pipeline",), 2, "error: the pipeline's wheel needs a checkout"),
     ],
 )
 def test_its_commands_work_or_say_that_they_need_a_checkout(

@@ -12,7 +12,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 import pytest
 
-from flashladder.bundle.sbom import sbom
+from flashladder.bundle.make import sbom
 from flashladder.errors import FlashladderError
 from flashladder.toolchain.wheels import load_pins
 

@@ -25,8 +25,8 @@ from flashladder.results.derive import derive
 from flashladder.results.files import SEAL, load_result, seal, write_result
 from flashladder.results.schema import A_A, kernel_key
 from flashladder.sweep import plan
-from flashladder.sweep.cells import wanted_of
 from flashladder.sweep.pack import pack
+from flashladder.sweep.plan import wanted_of
 from flashladder.sweep.records import Records
 from tests.null import sweep_fixture
 from tests.null import verify_fixture as made

@@ -20,8 +20,8 @@ import time
 from typing import Any, TextIO
 
 from flashladder.results.cells import PlannedCell
-from flashladder.sweep.lanes.failures import CellFailed
-from flashladder.sweep.measure import worker
+from flashladder.sweep import worker
+from flashladder.sweep.records import CellFailed
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))
 NOTES = Path(os.environ.get("PLANT_NOTES", "/nonexistent"))

@@ -6,8 +6,8 @@ from functools import partial
 import sys
 
 from flashladder.errors import one_line_errors
-from flashladder.sweep import command, place
-from flashladder.sweep.lanes.run import run
+from flashladder.sweep import command, measure
+from flashladder.sweep.workers import run
 from tests.null.sweep_fixture import digests
 
 MODULE = "tests.null.sweep.planted"
@@ -16,7 +16,7 @@ MODULE = "tests.null.sweep.planted"
 def plant() -> None:
     """Puts both into the place of what the command takes."""
     vars(command).update(run=partial(run, module=MODULE))
-    vars(place).update(_cpu_digests=digests)
+    vars(measure).update(known_digests=digests)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,335 @@
+"""One cell measured: on this CPU by the emulator, or on a GPU by the timer of `invoke bench`.
+
+On the CPU a kernel's PTX is run, its numbers are judged by the check's rule, its counters and hazards noted; two runs
+of a cell give the same document. On a GPU one kernel, or one reference, is timed alternating with FA2; a session keeps
+GPU, flush buffer and inputs between cells, so that a warm worker spends a second on what is not a launch. A rung of a
+tuning run is timed as one group, because candidates that differ by half a per cent must share clock and temperature.
+Used by `flashladder.sweep.worker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from functools import lru_cache
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from flashladder.bench.kernel_names import profiled
+from flashladder.bench.references import FA2, lacking, reference_identity, reference_subject
+from flashladder.bench.run import FIRST_SEED, Prepared, bench_group, cuda_hardware, prepare
+from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.build.compile import ptx_for, ptx_planned, tools_of
+from flashladder.build.installed import load_installed
+from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
+from flashladder.cases.reference import References, accuracy
+from flashladder.check.on_emulator import as_array
+from flashladder.check.results import rule
+from flashladder.emulate.kernel import forward
+from flashladder.emulate.take_reading import version
+from flashladder.errors import FlashladderError
+from flashladder.files import sha256
+from flashladder.gpu.device import open_device
+from flashladder.gpu.doctor_gpu import rung
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import Iteration
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.results.blocks import Plan
+from flashladder.results.cells import EmulatedCell, PlannedCell, Sweep
+from flashladder.results.derive import derive, problems
+from flashladder.results.files import this_host
+from flashladder.results.origin import Kernel, Reference
+from flashladder.results.schema import BenchResult, EmulatedSweepResult, Group, Process, Settings
+from flashladder.sweep.plan import Wanted, pairs_of
+from flashladder.sweep.records import CellFailed, first_line, kind_of
+import ptxemu
+from ptxemu import Array, EmulationError
+
+_REFERENCES = References()
+FIRST_WARM_UP_S = 1.5
+WARM_UP_S = 0.2  # of a worker that measured a moment ago
+COLD_AFTER_S = 3.0  # without work
+HELD_BACK_S = 600.0  # a cell waits so long for a GPU that others use
+LOOK_S = 2.0  # between two looks at who uses it
+MARK = "candidate: "  # leads a line on stderr: the candidate that is being checked; empty: all are being timed
+
+_loaded = lru_cache(maxsize=32)(load_installed)  # its library is digested once, not per cell
+
+
+@lru_cache(maxsize=1)
+def _machine_version() -> str:
+    """A digest of the emulator and of the rule by which numbers are judged."""
+    return sha256(version() + rule())
+
+
+@lru_cache(maxsize=4096)
+def _ptx_digest(iteration: Iteration, config: KernelConfig) -> str:
+    return ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))
+
+
+def code_digest(subject: str, config: str) -> str:
+    """A digest of all that decides an emulated cell's document: PTX, emulator, rule.
+
+    Raises:
+        FlashladderError: no such subject, or nothing here can compile it.
+    """
+    return sha256(_machine_version() + _ptx_digest(load_description(subject), KernelConfig.parse(config)))
+
+
+def known_digests(wanted: Sequence[Wanted]) -> list[str]:
+    """`code_digest` of each cell whose PTX is in the store, empty for the others; compiles nothing."""
+    try:
+        tools = tools_of()
+    except FlashladderError:
+        return [""] * len(wanted)
+    kernels = dict.fromkeys((cell.subject, cell.config) for cell in wanted)
+    for subject, config in kernels:
+        stored = ptx_planned(load_description(subject), KernelConfig.parse(config), tools)
+        kernels[subject, config] = code_digest(subject, config) if stored.is_complete else None
+    return [kernels[cell.subject, cell.config] or "" for cell in wanted]
+
+
+def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSweepResult, float]:
+    """The document of a cell on this CPU, and the seconds that the emulator worked.
+
+    Raises:
+        CellFailed: wrong numbers, a hazard, or a kernel that did what it may not.
+    """
+    iteration, config = load_description(cell.subject), KernelConfig.parse(cell.config)
+    view: View = "head_slice" if iteration.row_stride and cell.shape.n_heads < FULL_HEADS else "contiguous"
+    case = Case("sweep", cell.shape, view, seed=cell.shape.seq_len)
+    tensors = make_tensors(case, cell.dtype, "cpu")
+    storages: dict[int, Array] = {}
+    q, k, v, out = (as_array(tensor, storages) for tensor in (tensors.q, tensors.k, tensors.v, tensors.out))
+    counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
+    try:
+        ran = forward(iteration, config, (q, k, v, out), observers=(counters, hazards))
+    except EmulationError as error:
+        raise CellFailed("crash", " ".join(str(error).split())) from error
+    found = accuracy(tensors.out, _REFERENCES.expected(case, cell.dtype, tensors))
+    if not found.ok:
+        shown = ["NaN" if one is None or np.isnan(one) else f"{one:.3g}" for one in (found.max_error, found.rms_error)]
+        told = f"max error {shown[0]} (allowed {found.max_allowed:.3g}), relative RMS {shown[1]}"
+        raise CellFailed("wrong", f"{told} (allowed {found.rms_allowed:.3g})")
+    if hazards.reports:  # right numbers that depend on the order of threads
+        raise CellFailed("wrong", " ".join(hazards.reports[0].render().split()))
+    measured = EmulatedCell(
+        address=cell.address,
+        accuracy=found,
+        counters={name: int(value) for name, value in counters.as_dict().items() if "_op_atom" not in name},
+        instructions=counters.warp_instructions,
+        hazards=len(hazards.reports),
+    )
+    kernel = Kernel(
+        iteration=iteration.number,
+        variant=iteration.description.removeprefix(str(iteration.number)),
+        config=config.short_form(),
+        dtype=config.dtype,
+        arch=iteration.family.targets.ptx,
+        text_sha256=None,
+        build=cell.code,
+        toolchain=dict(tools_of().ptx_versions),
+    )
+    document = EmulatedSweepResult(
+        rung=rung(gpu=False, counted=False, clocks=False),
+        host=this_host(),
+        kernels={kernel.key: kernel},
+        sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
+        cells=(measured,),
+    )
+    return document, ran.seconds
+
+
+class Session:
+    """One worker's GPU, and what it keeps between cells."""
+
+    def __init__(self) -> None:
+        self._device = open_device()
+        self._hardware, self._flush_bytes = cuda_hardware(self._device.telemetry.sample, self._device.gpu.l2_bytes)
+        self._started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self._inputs: dict[tuple[object, ...], Prepared] = {}
+        self._identities: dict[tuple[str, str], Reference] = {}
+        self._last = float("-inf")
+
+    def told(self) -> Mapping[str, Any]:
+        """What the worker says about itself when it is ready."""
+        gpu = self._device.gpu
+        return {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}
+
+    def measure(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
+        """The document of a cell, and the seconds that the GPU worked for it; of a rung if it names candidates.
+
+        Raises:
+            CellFailed: wrong numbers, an impossible time, or a busy GPU; of a rung the message begins with the
+                candidate that is the cause, where that is known.
+            FlashladderError: the kernel is not installed here, is not the planned one, or varied from run to run.
+        """
+        if "candidates" in request:
+            return self._rung(cell, request)
+        pairs = pairs_of(int(request["pairs"]))
+        subject, kernel = self._subject(cell)
+        group, foreign = self._timed(cell, [subject] if subject else [], pairs, request, a_a=subject is None)
+        for series in group.series:
+            if told := series.wrong:
+                raise CellFailed("wrong", told)
+        document = derive(self._document(cell, request, pairs, kernel, group, foreign))
+        if found := problems(document):
+            raise CellFailed("wrong", found[0])
+        return document, gpu_seconds(group)
+
+    def _rung(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
+        """Times candidates in one group. A wrong one shows in its series; one that raises or kills is named before."""
+        current = ""
+
+        def about(key: str) -> None:
+            nonlocal current
+            current = key
+            print(f"{MARK}{key}", file=sys.stderr, flush=True)  # outlives the process
+
+        plan = Plan(**request["plan"])
+        try:
+            about("")
+            found = [self._subject(PlannedCell.model_validate(one)) for one in request["candidates"]]
+            group, foreign = self._timed(cell, [one for one, _ in found if one], plan, request, a_a=True, about=about)
+            document = self._document(cell, request, plan, None, group, foreign)
+            update: dict[str, object] = {
+                "kernels": {kernel.key: kernel for _, kernel in found if kernel},
+                "settings": Settings(**request["settings"], flush_bytes=self._flush_bytes),
+            }
+            if request["profile"]:
+                update["reference"] = self._identity(FA2, cell.dtype)
+        except Exception as error:
+            raise CellFailed(kind_of(error), blamed(current, error)) from error
+        return document.model_copy(update=update), gpu_seconds(group)
+
+    def _timed(
+        self,
+        cell: PlannedCell,
+        subjects: Sequence[Subject],
+        plan: Plan,
+        request: Mapping[str, Any],
+        *,
+        a_a: bool,
+        about: Callable[[str], None] = lambda _: None,
+    ) -> tuple[Group, tuple[int | None, int | None]]:
+        """The group of some subjects (with FA2 beside itself if `a_a`); how many others used the GPU before and after.
+
+        Raises:
+            CellFailed: the GPU did not become free.
+        """
+        before = self._wait_until_alone(request["tell"])
+        inputs = self._drawn(cell, plan, request.get("first_seed"))
+        warm_up_s = FIRST_WARM_UP_S if time.monotonic() - self._last > COLD_AFTER_S else WARM_UP_S
+        group = bench_group(
+            self._hardware, subjects, inputs, plan, process=0, warm_up_s=warm_up_s, a_a=a_a, about=about
+        )
+        self._last = time.monotonic()
+        return group, (before, self._device.telemetry.foreign_processes(own_context=True))
+
+    def _subject(self, cell: PlannedCell) -> tuple[Subject | None, Kernel | None]:
+        """What is timed and, of a kernel, which code that is; None for FA2, which is timed beside itself."""
+        if cell.subject == FA2:
+            return None, None
+        if not cell.config:
+            if told := lacking(cell.subject, cell.dtype):
+                raise CellFailed("refused", told)
+            return reference_subject(cell.subject, cell.dtype), None
+        installed, config = _loaded(cell.subject, cell.toolchain), KernelConfig.parse(cell.config)
+        installed.require(config)
+        kernel = installed.identity(config, self._device.gpu.arch)
+        if (found := str(kernel.text_sha256 or kernel.build)) != cell.code:
+            raise FlashladderError(
+                "another machine code is installed than was planned",
+                expected=cell.code[:12], found=found[:12], hint="start the sweep again",
+            )  # fmt: skip
+        return kernel_subject(kernel.iteration, config, installed.run, kernel.variant), kernel
+
+    def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int | None) -> Prepared:
+        """The inputs of a cell. Those of the last one stay where they fit; those of rungs (with a seed) by dtype."""
+        common = (cell.shape, plan.input_sets, first_seed)
+        key = (cell.dtype, *common)
+        if key not in self._inputs:
+            kept = {} if first_seed is None else self._inputs
+            self._inputs = {other: own for other, own in kept.items() if other[1:] == common}  # memory goes first
+            seed = FIRST_SEED if first_seed is None else first_seed
+            self._inputs[key] = prepare(cell.dtype, cell.shape, plan, first_seed=seed)
+        return self._inputs[key]
+
+    def _wait_until_alone(self, tell: Callable[[Mapping[str, Any]], object]) -> int | None:
+        """Waits until no other process uses the GPU: 0; None where NVML does not tell. Says at each look that it waits.
+
+        Raises:
+            CellFailed: it did not become free.
+        """
+        end = time.monotonic() + HELD_BACK_S
+        while found := self._device.telemetry.foreign_processes(own_context=True):
+            if time.monotonic() > end:
+                raise CellFailed("refused", f"{found} other processes use this GPU, for {HELD_BACK_S:.0f} s by now")
+            tell({"event": "held-back", "others": found})
+            time.sleep(LOOK_S)
+        return found
+
+    def _identity(self, name: str, dtype: str) -> Reference:
+        """A reference with its kernel in this dtype, asked of the profiler once, after the cell is timed."""
+        if (name, dtype) not in self._identities:
+            self._identities[name, dtype] = profiled(reference_identity({}, name), name, (dtype,))
+        return self._identities[name, dtype]
+
+    def _document(
+        self,
+        cell: PlannedCell,
+        request: Mapping[str, Any],
+        pairs: Plan,
+        kernel: Kernel | None,
+        group: Group,
+        foreign: tuple[int | None, int | None],
+    ) -> BenchResult:
+        """The document of this cell alone, before anything is derived."""
+        is_floor = cell.subject == FA2
+        beside = {} if cell.config or is_floor else {cell.subject: self._identity(cell.subject, cell.dtype)}
+        process = Process(index=0, started_utc=self._started, foreign_before=foreign[0], foreign_after=foreign[1])
+        return BenchResult(
+            purpose="tune" if request["mode"] == "tune" else "report",
+            rung=self._device.rung,
+            gpu=self._device.gpu,
+            host=self._device.host,
+            kernels={kernel.key: kernel} if kernel else {},
+            reference=self._identity(FA2, cell.dtype) if is_floor else reference_identity({}),
+            references=beside,
+            sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
+            settings=Settings(
+                pairs=pairs.pairs, blocks=pairs.blocks, min_pairs=pairs.min_pairs, flush_bytes=self._flush_bytes
+            ),
+            processes=(process,),
+            groups=(group,),
+        )
+
+
+def gpu_seconds(group: Group) -> float:
+    """Seconds that the GPU worked for a group: its launches and the warm-up before them."""
+    launches = sum(pair.reference_us + pair.kernel_us for series in group.series for pair in series.pairs)
+    return group.warm_up_s + launches / 1e6
+
+
+def blamed(key: str, error: BaseException) -> str:
+    """An exception's first line, led by the candidate that was being checked alone."""
+    line = first_line(error)
+    return f"{key}: {line}" if key and not line.startswith(key) else line
+
+
+def candidate_in(message: str, tail: str, keys: Sequence[str]) -> str | None:
+    """The candidate that a failure is about; None where neither its message nor the worker's stderr names one.
+
+    Args:
+        message: may begin with a key.
+        tail: the end of a dead worker's stderr, whose last marked line may name one.
+        keys: of all candidates.
+    """
+    if named := max((key for key in keys if message.startswith(key)), key=len, default=None):
+        return named
+    marks = [line.partition(MARK)[2].strip() for line in tail.splitlines() if MARK in line]
+    return marks[-1] if marks and marks[-1] in keys else None

@@ -1,0 +1,536 @@
+"""``--slurm partition=...,account=...``: the cells of a grid as a job array, one exclusive GPU per task, by submitit.
+
+Kernels are built on the host that submits. Tasks write their records to the shared file system, and go back into the
+queue when they are killed, preempted or out of time. This process only watches: Ctrl-C leaves the tasks running, and
+the same command finds them again by the job's name. When all have ended it packs the result, without a GPU.
+
+submitit itself waits for jobs by sacct, which many clusters lack; squeue knows every task that waits or runs.
+
+    python -m flashladder.sweep --grid h100 --slurm partition=gpu,account=me,time=2:00:00,array=8
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from functools import partial
+import importlib.util
+import io
+from pathlib import Path
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import make_folder, relative, sha256
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.grid import Grid, load_grid
+from flashladder.located import closest
+from flashladder.paths import BUILD
+from flashladder.sweep import pack, place, plan
+from flashladder.sweep.place import FOLDER, Place, available, make_plan, require_built
+from flashladder.sweep.plan import CPU
+from flashladder.sweep.records import Records, locked
+from flashladder.sweep.screen import Screen, dry_run
+from flashladder.sweep.workers import Device
+
+if TYPE_CHECKING:
+    from submitit.helpers import DelayedSubmission
+
+KEYS = {
+    "partition": "as sinfo lists them; the site's default",
+    "account": "whom to charge",
+    "qos": "quality of service",
+    "gpu": "key of configs/gpus that the tasks get; that of the grid, needed where it is made for any",
+    "constraint": "features of a node, for example h100",
+    "reservation": "name of a reservation",
+    "gres": "instead of one GPU of any type per task, for example gpu:h100:1",
+    "cpus": "CPUs of a task; 1 for the cpu grid, 4 beside a GPU",
+    "mem": "memory of a task, for example 32G; the site's default",
+    "time": "of a task, as Slurm writes it (minutes, H:M:S, D-H); 60, and a task that runs out of it goes on later",
+    "array": "tasks; one per free GPU (of the cpu grid: per free CPU), at most 64",
+}
+MOST_TASKS = 64  # without array=; a site that shares its GPUs among people should not be taken whole
+MOST_ARRAY = 1000  # Slurm's MaxArraySize less one, by default
+DEFAULT_MINUTES = 60
+GPU_CPUS = 4  # per task
+WARNING_S = 90  # at most, from Slurm's announcement to the end of the task's time
+TIMEOUTS = 1000  # how often a task may run out of its time, as long as each time a cell was finished
+ENDED = frozenset(
+    ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED")
+)
+SHORTEST_POLL_S, LONGEST_POLL_S = 1.0, 15.0  # between two questions to Slurm, which serves everybody
+ANSWER_S = 120  # of squeue, which a busy controller may keep waiting
+SINFO = "NodeList:250|,StateCompact:20|,Gres:250|,GresUsed:250|,CPUsState:40"
+# Slurm starts a task again after preemption and when its node died, submitit when its time is over. This batch script
+# does it, up to ten times, when a signal killed the task's process. SIGTERM (143) means that the task shall end.
+AFTER = [
+    "code=$?",
+    "if (( code > 128 && code < 160 && code != 143 && ${SLURM_RESTART_COUNT:-0} < 10 )); then",
+    '    scontrol requeue "$SLURM_JOB_ID"',
+    "fi",
+    "exit $code",
+]
+_TIMES = (  # Slurm's six forms, as names of their fields
+    ("m",), ("m", "s"), ("h", "m", "s"), ("d", "h"), ("d", "h", "m"), ("d", "h", "m", "s"),
+)  # fmt: skip
+_MINUTES = {"d": 1440.0, "h": 60.0, "m": 1.0, "s": 1 / 60}
+
+Command = Callable[[Sequence[str]], int]
+Tell = Callable[[Mapping[str, Any]], object]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options of ``--slurm``.
+
+    Attributes:
+        site: what goes to sbatch under the same name: partition, account, qos, constraint, reservation, gres, mem.
+        gpu: key of configs/gpus; empty: the grid's.
+        minutes: of a task, at least 1.
+        cpus: of a task; None: 1 for the cpu grid, 4 beside a GPU.
+        array: tasks; None: what is free.
+    """
+
+    site: dict[str, str]
+    gpu: str = ""
+    minutes: int = DEFAULT_MINUTES
+    cpus: int | None = None
+    array: int | None = None
+
+
+def parse_options(text: str) -> Options:
+    """`text` of ``--slurm``: ``key=value`` with commas between, or nothing for the site's defaults.
+
+    Raises:
+        FlashladderError: a key that does not exist, comes twice or has no value; a number or a time that is none.
+    """
+    found: dict[str, str] = {}
+    for item in text.split(",") if text.strip() else []:
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if key not in KEYS:
+            raise FlashladderError(
+                "unknown key", where="--slurm", expected=f"one of {', '.join(KEYS)}", found=repr(key),
+                hint=closest(key, list(KEYS)),
+            )  # fmt: skip
+        if not equals or not re.fullmatch(r"[^\s\"'`$\\;]+", value):
+            raise FlashladderError(f"{key} needs a value", where="--slurm", expected=KEYS[key], found=repr(item))
+        if key in found:
+            raise FlashladderError(f"{key} twice", where="--slurm", found=repr(text))
+        found[key] = value
+    minutes = _minutes(found.pop("time")) if "time" in found else DEFAULT_MINUTES
+    cpus, array = (_count(key, found.pop(key)) if key in found else None for key in ("cpus", "array"))
+    gpu = found.pop("gpu", "")
+    if gpu and gpu not in (known := load_gpus()):
+        raise FlashladderError("unknown GPU", where="--slurm", expected=f"one of {', '.join(known)}", found=repr(gpu))
+    return Options(found, gpu, minutes, cpus, array)
+
+
+def _count(key: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_ARRAY):
+        expected = f"1 to {MOST_ARRAY}"
+        raise FlashladderError(f"{key} is no number of that size", where="--slurm", expected=expected, found=value)
+    return int(value)
+
+
+def _minutes(value: str) -> int:
+    """One of Slurm's forms of a time, in whole minutes, rounded up."""
+    days, dash, rest = value.rpartition("-")
+    numbers = [*([days] if dash else []), *rest.split(":")]
+    names = next((form for form in _TIMES if len(form) == len(numbers) and (form[0] == "d") == bool(dash)), None)
+    if names is None or not all(re.fullmatch(r"\d{1,6}", number, re.ASCII) for number in numbers):
+        expected = "minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S"
+        raise FlashladderError("time is none of Slurm's", where="--slurm", expected=expected, found=value)
+    total = sum(int(number) * _MINUTES[name] for number, name in zip(numbers, names, strict=True))
+    if total <= 0:
+        raise FlashladderError("no time at all", where="--slurm", expected="at least a minute", found=value)
+    return -int(-total // 1)
+
+
+@dataclass
+class Task:
+    """A share of a sweep, which submitit pickles and runs on a node.
+
+    Attributes:
+        sweep: the sweep's command.
+        arguments: of the command.
+        folder: where its records go.
+    """
+
+    sweep: Command
+    arguments: tuple[str, ...]
+    folder: Path
+    before: int = 0  # records when it was started
+
+    def __call__(self) -> int:
+        """Runs the sweep's command.
+
+        Returns:
+            0, or 1 where some cells failed, which their records tell.
+
+        Raises:
+            SystemExit: it could not run (2), or was asked to end (143).
+        """
+        self.before = self._records()
+        try:
+            with one_line_errors():
+                return self.sweep(self.arguments)
+        except SystemExit as error:
+            if error.code == 1:
+                return 1
+            raise SystemExit(128 + signal.SIGTERM if error.code == 128 + signal.SIGINT else error.code) from None
+
+    def checkpoint(self) -> DelayedSubmission | None:
+        """What to run when the task is started again; None where it finished no cell, or it would be so for ever.
+
+        submitit calls this when Slurm announces the end of the task's time. All that was measured is in the records.
+        """
+        from submitit.helpers import DelayedSubmission
+
+        if self._records() <= self.before:
+            told = "no cell was finished in the task's time, so that it is not started again"
+            print(f"error: {told}; --slurm time=... gives it more", file=sys.stderr, flush=True)
+            return None
+        return DelayedSubmission(Task(self.sweep, self.arguments, self.folder))
+
+    def _records(self) -> int:
+        """How many cells of the sweep have a record, those of the other tasks too."""
+        return len(Records(self.folder).addresses())
+
+
+def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
+    """The sweep's command, on a node with a GPU of this key; see `require_machine`."""
+    require_machine(machine)
+    return sweep(words)
+
+
+def require_machine(machine: str) -> None:
+    """Raises `FlashladderError` when the task's GPU is not the one for which the cells were planned."""
+    if machine == CPU:
+        return
+    cards = place.cards()
+    if not cards or (found := place.machine_of(cards)) != machine:
+        raise FlashladderError(
+            "Slurm gave the task another GPU", expected=machine, found=found if cards else "none",
+            hint="--slurm gres=gpu:TYPE:1 or constraint=... asks for a model",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """A sweep as an array.
+
+    Attributes:
+        grid: its name.
+        folder: of its records, absolute, on a file system that the nodes see too.
+        arguments: of the sweep's command in every task, all but its shard.
+        options: of ``--slurm``.
+        machine: key of the GPU that each task needs, or ``cpu``.
+        sweep: the sweep's command.
+    """
+
+    grid: str
+    folder: Path
+    arguments: tuple[str, ...]
+    options: Options
+    machine: str
+    sweep: Command
+
+    @property
+    def name(self) -> str:
+        """Of the job: the same for the same records, so that Slurm itself knows whether an array is running."""
+        return f"flashladder-{self.grid}-{sha256(str(self.folder))[:8]}"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of what the tasks print."""
+        return self.folder / "slurm"
+
+
+def require_slurm() -> None:
+    """Raises `FlashladderError` where no job can be submitted from: Slurm's programs or submitit are missing."""
+    missing = [program for program in ("sbatch", "squeue", "sinfo") if not shutil.which(program)]
+    if missing:
+        raise FlashladderError(
+            f"{', '.join(missing)} not found, which --slurm needs", hint="run this where jobs are submitted from"
+        )
+    if importlib.util.find_spec("submitit") is None:
+        hint = "pip install submitit, or `nox -s dev`, which brings it"
+        raise FlashladderError("submitit is not installed, which --slurm needs", hint=hint)
+
+
+def ask(*words: str) -> str:
+    """What one of Slurm's programs prints.
+
+    Raises:
+        FlashladderError: it failed, or does not answer.
+    """
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=ANSWER_S)
+    except subprocess.TimeoutExpired:
+        raise FlashladderError(f"{words[0]} did not answer in {ANSWER_S} s") from None
+    if done.returncode:
+        raise FlashladderError(f"{words[0]} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def tasks_of(request: Request) -> list[tuple[str, str, str]]:
+    """Job id, state and reason to wait of every task of this sweep's arrays that Slurm remembers.
+
+    Raises:
+        FlashladderError: Slurm did not answer.
+    """
+    rows = ask("squeue", "--noheader", "-r", "-t", "all", "--name", request.name, "-o", "%F|%T|%r").splitlines()
+    split = (row.strip().split("|", 2) for row in rows)
+    return [(job, state, reason) for job, state, reason in split]
+
+
+def running_job(request: Request) -> str | None:
+    """The job id of the array that waits or runs for these records, None where there is none."""
+    return max((job for job, state, _ in tasks_of(request) if state not in ENDED), key=int, default=None)
+
+
+def default_tasks(request: Request, cells: int) -> int:
+    """How many tasks without ``array=``: one per free GPU or CPU, no more than cells, at least one."""
+    site = request.options.site
+    rows = ask("sinfo", "--noheader", "-N", *(["-p", site["partition"]] if "partition" in site else []), "-O", SINFO)
+    kind = re.match(r"gpu:([a-z]\w*)", site.get("gres", ""), re.IGNORECASE)
+    cpus = free_cpus(rows) // (request.options.cpus or 1)
+    free = cpus if request.machine == CPU else free_gpus(rows, kind[1] if kind else "")
+    return max(1, min(free, cells, MOST_TASKS))
+
+
+def free_gpus(sinfo: str, kind: str = "") -> int:
+    """GPUs that no job holds.
+
+    Args:
+        sinfo: rows ``node|state|GRES|GRES in use|CPUs A/I/O/T``; a node of several partitions comes once for each.
+        kind: of this type only; empty: of any.
+    """
+
+    def gpus(gres: str) -> int:  # gpu:h100:8(S:0-1),nic:2 or gpu:2
+        found = re.findall(r"(?:^|,)gpu(?::([A-Za-z]\w*))?:(\d{1,6})\b", gres, re.ASCII)
+        return sum(int(count) for name, count in found if kind in ("", name))
+
+    return sum(max(0, gpus(gres) - gpus(used)) for gres, used, _ in _free_nodes(sinfo))
+
+
+def free_cpus(sinfo: str) -> int:
+    """CPUs that no job holds; rows as for `free_gpus`."""
+    found = (re.fullmatch(r"\d{1,6}/(\d{1,6})/\d{1,6}/\d{1,6}", cpus, re.ASCII) for _, _, cpus in _free_nodes(sinfo))
+    return sum(int(one[1]) for one in found if one)
+
+
+def _free_nodes(sinfo: str) -> list[tuple[str, str, str]]:
+    """GRES, GRES in use and CPUs of every node that takes jobs; one that is starting or not answering does not."""
+    nodes = {}
+    for line in sinfo.splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) == 5 and re.fullmatch(r"(?:idle|mix)[~%^@+-]*", fields[1]):
+            nodes[fields[0]] = (fields[2], fields[3], fields[4])
+    return list(nodes.values())
+
+
+def parameters(request: Request) -> dict[str, Any]:
+    """What submitit writes into the batch file."""
+    options, on_gpu = request.options, request.machine != CPU
+    site = {name: value for name, value in options.site.items() if name != "reservation"}
+    more = {"requeue": True, "chdir": str(BUILD.parent)}
+    if "reservation" in options.site:
+        more["reservation"] = options.site["reservation"]
+    cpus = options.cpus or (GPU_CPUS if on_gpu else 1)
+    gpu = {"gpus_per_task": 1} if on_gpu and "gres" not in site else {}
+    return {
+        "job_name": request.name, "time": options.minutes, "ntasks_per_node": 1, "cpus_per_task": cpus, **site, **gpu,
+        "srun_args": [f"--cpus-per-task={cpus}"], "signal_delay_s": min(WARNING_S, options.minutes * 15),
+        "wckey": None, "teardown": AFTER, "additional_parameters": more,
+    }  # fmt: skip
+
+
+def submit_array(request: Request, tasks: int) -> str:
+    """Submits the array; its job id.
+
+    Raises:
+        FlashladderError: Slurm refuses the job.
+    """
+    from submitit import SlurmExecutor
+    from submitit.core.utils import FailedJobError
+
+    shares = [
+        Task(request.sweep, (*request.arguments, "--shard", f"{index}/{tasks}"), request.folder)
+        for index in range(tasks)
+    ]
+    try:
+        with redirect_stderr(io.StringIO()):
+            executor = SlurmExecutor(folder=request.logs, max_num_timeout=TIMEOUTS)
+            executor.update_parameters(**parameters(request))
+            with executor.batch():
+                jobs = [executor.submit(one) for one in shares]
+    except FailedJobError as error:
+        raise FlashladderError("Slurm refused the job", where="--slurm", found=str(error)) from error
+    return jobs[0].job_id.partition("_")[0]
+
+
+def watch(request: Request, job: str, done: Callable[[], int], tell: Tell) -> Counter[str]:
+    """Waits until no task of the array waits or runs any more, and tells every change.
+
+    Args:
+        request: whose array it is.
+        job: its id.
+        done: counts the cells that have a record.
+        tell: called with ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}`` or
+            ``{"event": "slurm-silent", "message": ...}``.
+
+    Returns:
+        the last states that Slurm told, with how many tasks had each; empty where it has forgotten them.
+    """
+    told: Mapping[str, Any] | None = None
+    poll, quiet, last = SHORTEST_POLL_S, 0, Counter[str]()
+    while quiet < 2:  # a task that goes back into the queue may look as if it had ended, for a moment
+        try:
+            tasks = [(state, reason) for found, state, reason in tasks_of(request) if found == job]
+        except FlashladderError as error:
+            event: Mapping[str, Any] = {"event": "slurm-silent", "message": str(error)}
+            quiet = 0
+        else:
+            quiet = 0 if any(state not in ENDED for state, _ in tasks) else quiet + 1
+            last = Counter(state for state, _ in tasks) or last
+            waiting = sorted({reason for state, reason in tasks if state == "PENDING"} - {"None"})
+            event = {"event": "slurm", "done": done(), "states": dict(sorted(last.items())), "waiting": waiting}
+        if event != told:
+            told = event
+            tell(event)
+        if quiet < 2:
+            time.sleep(poll if not quiet else SHORTEST_POLL_S)
+            poll = min(LONGEST_POLL_S, poll * 1.1)
+    return last
+
+
+def submit(options: argparse.Namespace, sweep: Command) -> int:
+    """Builds, submits or finds the array, watches it, packs; `sweep` is the command that its tasks run.
+
+    Raises:
+        FlashladderError: it could not, or cells are missing when all tasks have ended.
+        CheckFailed: cells failed.
+    """
+    wanted = parse_options(options.slurm)
+    if options.shard or options.gpus != "all":
+        flag = "--shard" if options.shard else "--gpus"
+        raise FlashladderError(f"--slurm and {flag} exclude each other", hint="Slurm gives each task its GPU and cells")
+    if not options.dry_run:
+        require_slurm()
+    grid, lines = load_grid(options.grid), list[str]()
+    if grid.mode != "emulator":
+        grid, lines = available(grid)
+    where = destination(grid, wanted, anyway=options.anyway)
+    folder: Path = (options.out or FOLDER / where.machine / grid.name).resolve()
+    records = Records(folder)
+    build = not options.no_build
+    if options.dry_run:
+        made = make_plan(grid, where, build=False)
+        print(dry_run(made, made.cells, records, wanted.array or 1, lines, as_json=options.json, build=build))
+        return 0
+    records.require_writable()
+    request = Request(
+        grid.name, folder, _arguments(options, folder), wanted, where.machine, partial(on_machine, where.machine, sweep)
+    )
+    made = make_plan(grid, where, build=build, quiet=options.json)
+    require_built(made)
+    tasks = [Device(f"task{number}", where.machine) for number in range(wanted.array or 1)]
+    screen = Screen(made, made.cells, records.missing(made.cells, retry=options.retry), tasks, as_json=options.json)
+    screen.begin(lines, folder)
+    job, states = _through_slurm(request, made, records, screen, retry=options.retry)
+    if missing := records.missing(made.cells):
+        raise incomplete(request, job, states, f"{len(missing)} of {len(made.cells)}")
+    return pack.finish(made, records, screen, made_for=where.made_for)
+
+
+def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
+    """What the tasks will find: GPUs of the grid's model, or of the one that is named.
+
+    Raises:
+        FlashladderError: a grid made for any GPU without ``gpu=``, or for another than that without ``--anyway``.
+    """
+    if grid.mode == "emulator":
+        return Place((), CPU, "")
+    key = wanted.gpu or grid.gpu
+    if key == "any":
+        expected = ", ".join(f"gpu={name}" for name in load_gpus())
+        raise FlashladderError("which GPU will the tasks have", where="--slurm", expected=f"one of {expected}")
+    other = grid.gpu if grid.gpu not in ("any", key) else None
+    if other and not anyway:
+        raise FlashladderError(
+            f"the grid was made for another GPU: {load_gpus()[other].title}", expected=other, found=f"gpu={key}",
+            hint="--anyway measures it there, and marks the results as that GPU's",
+        )  # fmt: skip
+    return Place((), key, load_gpus()[key].arch, other)
+
+
+def _arguments(options: argparse.Namespace, folder: Path) -> tuple[str, ...]:
+    """Of the sweep's command in a task."""
+    words = ["--grid", options.grid, "--out", str(folder), "--no-build"]
+    words += ["--anyway"] if options.anyway else []
+    words += ["--timeout", f"{options.timeout:g}"] if options.timeout else []
+    return tuple(words)
+
+
+def _through_slurm(
+    request: Request, made: plan.Plan, records: Records, screen: Screen, *, retry: bool
+) -> tuple[str, Counter[str]]:
+    """The array's job id and its tasks' last states; no id when nothing was left to measure."""
+
+    def say(event: Mapping[str, Any], line: str) -> None:
+        screen.event({**event, "job": job})
+        if not screen.as_json:
+            print(line, flush=True)
+
+    def tell(event: Mapping[str, Any]) -> None:
+        if "message" in event:
+            say(event, f"Slurm does not answer, asking again: {event['message']}")
+            return
+        states = ", ".join(f"{count} {name.lower()}" for name, count in event["states"].items()) or "no task left"
+        waiting = f" (waiting: {', '.join(event['waiting'])})" if event["waiting"] else ""
+        done = f"{event['done']} of {len(made.cells)} cells"
+        say(event, f"{time.strftime('%H:%M:%S')}  {done}; tasks: {states}{waiting}")
+
+    with locked(make_folder(request.logs) / "lock"):  # one at a time looks for an array and submits one
+        job, found = running_job(request), True
+        missing = records.missing(made.cells, retry=retry and job is None)
+        if job is None and not missing:
+            return "", Counter()
+        if job is None:
+            for cell in missing:  # a failure that is to be measured again: a task that is started again would keep it
+                records.path(cell.address).unlink(missing_ok=True)
+            tasks = min(request.options.array or default_tasks(request, len(missing)), len(missing))
+            job, found = submit_array(request, tasks), False
+    how = "runs already; options of --slurm are those of its submission" if found else "submitted"
+    event = {"event": "slurm-found" if found else "slurm-submitted", "logs": str(request.logs)}
+    say(event, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
+    try:
+        return job, watch(request, job, lambda: len(made.cells) - len(records.missing(made.cells)), tell)
+    except KeyboardInterrupt:
+        if not screen.as_json:
+            print(f"job {job} goes on without this; the same command watches it again, `scancel {job}` ends it")
+        raise
+
+
+def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str) -> FlashladderError:
+    """The error for `cells` that the tasks left, with the last error in their logs."""
+    told = ", ".join(f"{count} {name.lower()}" for name, count in sorted(states.items())) or "forgotten by Slurm"
+    error = None
+    for path in sorted(request.logs.glob(f"{job}_*_log.err")):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        error = next((line for line in reversed(lines) if line.startswith("error:")), error)
+    return FlashladderError(
+        f"job {job} has ended, and {cells} cells are not measured",
+        where=relative(request.folder),
+        found=f"tasks: {told}" + (f" ({error})" if error else ""),
+        hint=f"logs: {relative(request.logs)}; the same command submits the rest",
+    )

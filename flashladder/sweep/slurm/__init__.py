@@ -1,1 +1,0 @@
-"""Sweeps as a job array of Slurm: options, submission, the tasks' side."""

@@ -1,0 +1,505 @@
+"""A grid of mode ``tune``: every configuration of a tuning space ranked on this machine's GPUs by successive halving.
+
+A space of a hundred configurations spreads over twenty per cent, so that two pairs each tell most of them from the
+best. Per iteration and dtype a ladder of rungs: all candidates with few pairs, the better half with more, until a
+handful have 24. Ties with the leader, which noise may have put behind it, go on as well. Then the finals: the best ones
+and the configuration that the iteration has now, timed again in a fresh process on other inputs.
+
+Run, on a machine with a GPU:
+    python -m flashladder.sweep --grid tune
+    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+import json
+import math
+from pathlib import Path
+from statistics import median, variance
+import sys
+import textwrap
+
+from flashladder.bench.references import FA2
+from flashladder.bench.run import FIRST_SEED
+from flashladder.bench.table import ranking as ranking_table
+from flashladder.build.store import default_jobs
+from flashladder.columns import table
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import relative, sha256
+from flashladder.ladder.grid import FEWEST_PAIRS
+from flashladder.ladder.iteration import Iteration, load_iteration
+from flashladder.results.blocks import Plan as Pairs
+from flashladder.results.blocks import settle
+from flashladder.results.cells import Failure, PlannedCell
+from flashladder.results.derive import fastest_possible_us
+from flashladder.results.files import write_result
+from flashladder.results.origin import kernel_key
+from flashladder.results.schema import A_A, BenchResult, Group, Series
+from flashladder.results.statistics import log_ratios
+from flashladder.sweep import plan
+from flashladder.sweep.measure import candidate_in
+from flashladder.sweep.pack import out_of, sweep_of, timed
+from flashladder.sweep.place import Place, python_of
+from flashladder.sweep.plan import RUNGS, Settings, Wanted, title, wanted_of
+from flashladder.sweep.records import CellRecord, Records
+from flashladder.sweep.screen import WIDTH, Screen, dry_run_json, duration, to_build
+from flashladder.sweep.winner import FINALS, finalists, judged, render
+from flashladder.sweep.workers import Outcome, Task, Work, run
+
+HANDFUL = 4  # go through every rung: the winner needs somebody to be compared with
+HALF = 0.5
+MOST = 0.75  # of a rung's candidates that go on at most, ties included
+TIES = 2.0  # standard errors of a difference within which two candidates are a tie
+HOPELESS = 3.0  # times that, behind the leader
+LEAST_TIE = 0.004  # log units: below the A/A floor of any GPU measured so far nothing is told apart
+FINAL_SEED = FIRST_SEED + 500_000  # inputs that no rung has seen
+CHECKED_S = 0.03  # one candidate, before and after
+RUNG_S = 0.6  # inputs and warm-up
+PATIENCE = 10.0
+PLANS = tuple(
+    Pairs(pairs=pairs, blocks=pairs, extra_blocks=0, min_pairs=FEWEST_PAIRS, input_sets=2, seed=index)
+    for index, pairs in enumerate(RUNGS)
+)
+SAYS_NOTHING = ("gpu-lost", "refused")  # failures that are about no candidate where they name none
+
+Part = tuple[PlannedCell, ...]
+
+
+def tie(values: Mapping[str, Sequence[float]]) -> float:
+    """Log units within which two candidates cannot be told apart, by the spread within all of them."""
+    spreads = [variance(own) for own in values.values() if len(own) > 1]
+    noise = math.sqrt(sum(spreads) / len(spreads)) if spreads else 0.0
+    fewest = min((len(own) for own in values.values() if own), default=1)
+    return max(LEAST_TIE, TIES * noise * math.sqrt(2 / fewest))
+
+
+def ranking(values: Mapping[str, Sequence[float]]) -> list[str]:
+    """The candidates by their median, fastest first; those without a pair that counts come last."""
+    return sorted(values, key=lambda name: (-median(values[name]) if values[name] else math.inf, name))
+
+
+def survivors(values: Mapping[str, Sequence[float]], *, handful: int = HANDFUL) -> list[str]:
+    """The candidates that go on, fastest first.
+
+    The better half goes on unless it lies hopelessly far behind the leader, and so do ties with the leader.
+
+    Args:
+        values: of every candidate that is still in, all log ratios (FA2's time / kernel's time) that count so far.
+        handful: so many go on in any case.
+
+    Returns:
+        At most `most_survivors` of them; all, where no block of the last rung counted.
+    """
+    ranked = ranking(values)
+    if not ranked or not all(values.values()):
+        return ranked
+    leader, close, half = median(values[ranked[0]]), tie(values), math.ceil(HALF * len(ranked))
+    return [
+        name
+        for rank, name in enumerate(ranked[: most_survivors(len(ranked), handful)])
+        if rank < handful or leader - median(values[name]) <= (HOPELESS * close if rank < half else close)
+    ]
+
+
+def most_survivors(n: int, handful: int = HANDFUL, share: float = MOST) -> int:
+    """How many of `n` candidates go on at most, or if a `share` of them does."""
+    return min(n, max(handful, math.ceil(share * n)))
+
+
+def pairs_for(n: int, share: float = MOST) -> int:
+    """Pairs that `n` candidates cost at most, whatever they measure, or if a `share` of them goes on each time."""
+    total = 0
+    for pairs in RUNGS:
+        total += n * pairs
+        n = most_survivors(n, share=share)
+    return total
+
+
+def key_of(cell: PlannedCell) -> str:
+    """How series name a candidate."""
+    return kernel_key(int(cell.subject), cell.config)
+
+
+@dataclass
+class Ladder:
+    """One iteration in one dtype on its way through the rungs.
+
+    Which rung comes next follows from the records of those before, so that a resumed run replays its records. A
+    candidate that brings its rung down is left out and the others are timed again; where nothing says which one it
+    was, the rung is halved until it is alone.
+
+    Attributes:
+        candidates: that are still in, fastest first.
+        settings: under which each of them is planned.
+        plans: how each rung is timed; a single one for finals, where nobody is left out.
+        first_seed: of the inputs.
+        rung: index of the current one; `len(plans)` when all are done.
+        parts: of the current rung, each timed as one group; several after a failure.
+        documents: measured so far, in order.
+        failures: candidates that are out because they crashed, hung or were wrong.
+        held: a failure that says nothing about a candidate, and keeps this ladder from going on.
+    """
+
+    candidates: list[PlannedCell]
+    settings: Settings
+    plans: Sequence[Pairs] = PLANS
+    first_seed: int = FIRST_SEED
+    rung: int = 0
+    parts: list[Part] = field(default_factory=list)
+    documents: list[BenchResult] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    held: str = ""
+
+    def __post_init__(self) -> None:
+        """Puts all candidates before the first rung."""
+        self.entered = tuple(self.candidates)
+        self._values: dict[str, list[float]] = {key_of(cell): [] for cell in self.entered}
+        self.parts = [self.entered]
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all are timed once."""
+        return len(self.plans) == 1
+
+    @property
+    def done(self) -> bool:
+        """Whether every rung is measured, or no candidate is left."""
+        return self.rung == len(self.plans) or not self.candidates
+
+    def cell(self, part: Part) -> PlannedCell:
+        """A part of the current rung as the one cell that its record is about."""
+        first, how = wanted_of(part[0]), self.plans[self.rung]
+        name = "final" if self.is_final else f"rung {self.rung + 1} of {len(self.plans)}"
+        code = sha256(json.dumps([name, asdict(how), self.first_seed, [cell.address for cell in part]]))
+        one = Wanted(first.subject, f"{name}, {len(part)} candidates", first.dtype, first.shape)
+        return one.planned(code, self.settings)
+
+    def follow(self, record: CellRecord) -> None:
+        """Takes in the record of one part of the current rung, and climbs when it was the last."""
+        part = next(part for part in self.parts if self.cell(part).address == record.cell.address)
+        if isinstance(record.document, BenchResult):
+            self.parts.remove(part)
+            self._measured(part, record.document)
+        elif record.failure:
+            self._failed(part, record.failure)
+        while not self.parts and not self.done:
+            by_key = {key_of(cell): cell for cell in self.candidates}
+            self.candidates = [by_key[key] for key in survivors({key: self._values[key] for key in by_key})]
+            self.rung += 1
+            self.parts = [] if self.done else [tuple(self.candidates)]
+
+    def _measured(self, part: Part, document: BenchResult) -> None:
+        """Notes the ratios of a part, and which of it are wrong."""
+        self.documents.append(document)
+        group, how = document.groups[0], self.plans[self.rung]
+        blocks = settle(group.blocks, visit=how.visit, min_pairs=how.min_pairs)
+        dropped = {block.index for block in blocks if block.dropped is not None}
+        cells = {key_of(cell): cell for cell in part}
+        for series in group.series:
+            if series.kernel == A_A:
+                continue
+            if wrong := wrong_in(series, document):
+                cell = cells[series.kernel]
+                self._leave_out(cell, Failure(address=cell.address, kind="wrong", message=wrong))
+            elif kept := [pair for pair in series.pairs if pair.block not in dropped]:
+                ratios = log_ratios([pair.reference_us for pair in kept], [pair.kernel_us for pair in kept])
+                self._values[series.kernel] += map(float, ratios)
+
+    def _failed(self, part: Part, failure: Failure) -> None:
+        """Leaves the candidate that is the cause out, or halves the part."""
+        cells = {key_of(cell): cell for cell in part}
+        named = candidate_in(failure.message, failure.tail, list(cells))
+        if named is None and failure.kind in SAYS_NOTHING:
+            self.held = f"{failure.kind}: {failure.message}"
+            return
+        self.parts.remove(part)
+        if named is None and len(part) > 1:
+            middle = len(part) // 2
+            self.parts += [part[:middle], part[middle:]]
+            return
+        cause = cells[named] if named else part[0]
+        self._leave_out(cause, failure)
+        if rest := tuple(cell for cell in part if cell != cause):
+            self.parts.append(rest)
+
+    def _leave_out(self, cell: PlannedCell, failure: Failure) -> None:
+        """Takes a candidate out, with the reason under its own address."""
+        message = failure.message.removeprefix(f"{key_of(cell)}: ")
+        self.failures.append(failure.model_copy(update={"address": cell.address, "message": message}))
+        self.candidates.remove(cell)
+
+    def replay(self, records: Records, *, retry: bool = False) -> None:
+        """Takes in the records that an earlier run left; with `retry` no failures."""
+        there, seen = records.addresses(), set[str]()
+        while new := [address for part in self.parts if (address := self.cell(part).address) in there - seen]:
+            for address in new:
+                seen.add(address)
+                record = records.read(address)
+                if record.failure is None or not retry:
+                    self.follow(record)
+        self.held = ""
+
+
+def wrong_in(series: Series, document: BenchResult) -> str | None:
+    """What is wrong with a candidate's series: its numbers before or after, or a time below what the peaks allow."""
+    limit = fastest_possible_us(document.groups[0].shape, document.gpu.name)
+    best = min((pair.kernel_us for pair in series.pairs), default=None)
+    if not series.wrong and limit is not None and best is not None and best < limit:
+        return f"{best:.1f} us is below the {limit:.1f} us that the GPU's peaks allow"
+    return series.wrong or None
+
+
+def ladders_of(made: plan.Plan) -> list[Ladder]:
+    """A ladder per iteration and dtype, in the order of the plan."""
+    found: dict[tuple[str, str, object], list[PlannedCell]] = {}
+    for cell in made.cells:
+        if cell.config:
+            found.setdefault((cell.subject, cell.dtype, wanted_of(cell).shape), []).append(cell)
+    return [Ladder(cells, made.settings) for cells in found.values()]
+
+
+def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
+    """Per iteration and dtype the candidates that are timed again, each a ladder of one rung."""
+    pairs = plan.pairs_of(made.grid.pairs)
+    settings = Settings(made.settings.machine, made.settings.mode, pairs.pairs, pairs.blocks, pairs.min_pairs)
+    failed = {failure.address for failure in document.sweep.failures} if document.sweep else set()
+    ladders = []
+    for subject in dict.fromkeys(cell.subject for cell in made.cells if cell.config):
+        wanted = finalists(document, int(subject))
+        for dtype in made.grid.dtypes:
+            forms = {config.with_dtype(dtype).short_form() for config in wanted}
+            cells = [cell for cell in made.cells if cell.subject == subject and cell.config in forms]
+            again = [wanted_of(cell).planned(cell.code, settings) for cell in cells if cell.address not in failed]
+            if again:
+                ladders.append(Ladder(again, settings, (pairs,), FINAL_SEED))
+    return ladders
+
+
+def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
+    """Climbs what is missing of all ladders, packs them, and times the finals; called with the folder held.
+
+    Raises:
+        FlashladderError: it could not run, or not to its end.
+        CheckFailed: candidates failed (exit code 1).
+    """
+    ladders = ladders_of(made)
+    if options.shard:
+        ladders = ladders[options.shard[0] :: options.shard[1]]
+    climb(made, ladders, (place, records), options, lines)
+    if options.shard:
+        print(f"shard {options.shard[0]} of {options.shard[1]}: {len(ladders)} ladders are done", file=sys.stderr)
+        return _code(ladders)
+    out = out_of(records.folder)
+    document = pack(made, made.cells, ladders, out, place.made_for)
+    finals = finals_of(made, document)
+    climb(made, finals, (place, records), options)
+    floors = [cell for cell in made.cells if cell.subject == FA2]
+    planned = [cell for ladder in finals for cell in ladder.entered]
+    planned += [wanted_of(cell).planned(cell.code, finals[0].settings) for cell in floors]
+    again = pack(made, planned, finals, out.with_name(FINALS), place.made_for)
+    if not options.json:
+        print("\n".join([ranking_table(document), "", render(judged(document, again)), relative(out)]))
+    return _code([*ladders, *finals])
+
+
+def climb(
+    made: plan.Plan,
+    ladders: Sequence[Ladder],
+    at: tuple[Place, Records],
+    options: argparse.Namespace,
+    lines: Sequence[str] = (),
+) -> None:
+    """Measures what is missing of some ladders, in new processes.
+
+    Raises:
+        FlashladderError: not to its end; what was measured is kept.
+    """
+    place, records = at
+    for ladder in ladders:
+        ladder.replay(records, retry=options.retry)
+    left = [ladder for ladder in ladders if not ladder.done]
+    slots = [ladder.cell(ladder.parts[0]) for ladder in left for _ in ladder.plans[ladder.rung :]]
+    screen = Screen(made, slots, slots, place.devices, as_json=options.json, left_s=estimate_s(made, left))
+    screen.begin(lines, records.folder)
+    owners: dict[str, Ladder] = {}
+
+    def tasks(ladder: Ladder) -> list[Task]:
+        """Of those parts of a ladder's rung that have none."""
+        parts = {ladder.cell(part).address: part for part in ladder.parts if not ladder.held}
+        new = [address for address in parts if address not in owners]
+        owners.update(dict.fromkeys(new, ladder))
+        return [task_of(made, ladder, parts[address], place.arch, options.timeout) for address in new]
+
+    def follow(record: CellRecord) -> list[Task]:
+        ladder = owners.pop(record.cell.address)
+        ladder.follow(record)
+        return tasks(ladder)
+
+    work = Work(list(chain.from_iterable(map(tasks, left))), made.grid.budget_s, follow)
+    try:
+        with screen:
+            outcome = run(work, place.devices, records, tell=screen.tell)
+    except KeyboardInterrupt:
+        print(f"rungs are kept in {relative(records.folder)}; the same command goes on", file=sys.stderr)
+        raise
+    _require_whole(ladders, outcome, records)
+
+
+def task_of(made: plan.Plan, ladder: Ladder, part: Part, arch: str, timeout: float | None) -> Task:
+    """A part of a ladder's rung as a task."""
+    how, cell = ladder.plans[ladder.rung], ladder.cell(part)
+    request = {
+        "grid": made.grid.name,
+        "grid_sha256": made.grid.sha256,
+        "mode": made.settings.mode,
+        "cell": cell.model_dump(mode="json"),
+        "candidates": [one.model_dump(mode="json") for one in part],
+        "plan": asdict(how),
+        "settings": {name: getattr(ladder.settings, name) for name in ("pairs", "blocks", "min_pairs")},
+        "first_seed": ladder.first_seed,
+        "profile": ladder.is_final,
+    }
+    seconds = len(part) * (CHECKED_S + how.pairs * plan.pair_s(cell.shape, made.settings.machine))
+    return Task(cell, python_of(wanted_of(part[0]), arch), timeout or 60.0 + PATIENCE * seconds, request)
+
+
+def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:
+    """About how many seconds one GPU takes for all rungs and the finals."""
+    total = 0.0
+    for ladder in ladders:
+        n, pair_s = len(ladder.candidates), plan.pair_s(ladder.candidates[0].shape, made.settings.machine)
+        total += pairs_for(n, HALF) * pair_s + (n / (1 - HALF) + HANDFUL) * CHECKED_S + len(RUNGS) * RUNG_S
+        total += HANDFUL * (made.grid.pairs * pair_s + CHECKED_S) + RUNG_S
+    return total
+
+
+def _require_whole(ladders: Sequence[Ladder], outcome: Outcome, records: Records) -> None:
+    """Raises `FlashladderError` when a ladder is not climbed to its end."""
+    left = [ladder for ladder in ladders if not ladder.done]
+    if left:
+        why = "the grid's budget is spent" if outcome.out_of_time else "the GPU could not be measured on"
+        held = next((ladder.held for ladder in left if ladder.held), None)
+        raise FlashladderError(
+            f"{why}: {len(left)} of {len(ladders)} ladders are not at their end",
+            where=relative(records.folder),
+            found=held or "; ".join(f"{name}: {message}" for name, message in outcome.lost.items()) or None,
+            hint="the same command goes on with them",
+        )
+
+
+def _code(ladders: Sequence[Ladder]) -> int:
+    """0; `CheckFailed` where candidates failed."""
+    failures = [failure for ladder in ladders for failure in ladder.failures]
+    if not failures:
+        return 0
+    names = {cell.address: title(cell) for ladder in ladders for cell in ladder.entered}
+    first = failures[0]
+    told = f"{names[first.address]}: {first.kind}: {first.message}"
+    raise CheckFailed(f"{len(failures)} candidates failed and were left out, the first: {told}")
+
+
+def pack(
+    made: plan.Plan, planned: Sequence[PlannedCell], ladders: Sequence[Ladder], out: Path, made_for: str | None
+) -> BenchResult:
+    """Writes and returns the document of complete ladders; failed candidates are named and have no samples.
+
+    Rungs and finals are packed apart: the samples that chose a configuration and those that judge it never meet.
+
+    Raises:
+        FlashladderError: nothing was measured, or on different GPU models, drivers or versions of torch.
+    """
+    failures = [failure for ladder in ladders for failure in ladder.failures]
+    failed = {failure.address for failure in failures}
+    left_out = {key_of(cell) for cell in planned if cell.address in failed}
+    documents = [_without(document, left_out) for ladder in ladders for document in ladder.documents]
+    if not any(document.kernels for document in documents):
+        first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
+        raise FlashladderError(f"none of {len(planned)} candidates was measured{first}", where=out, exit_code=1)
+    document = timed([one for one in documents if one.kernels], sweep_of(made, planned, failures, made_for))
+    write_result(out, document)
+    return document
+
+
+def _without(document: BenchResult, keys: set[str]) -> BenchResult:
+    """A document without what some candidates left in it."""
+
+    def trimmed(group: Group) -> Group:
+        blocks = tuple(
+            block.model_copy(update={"order": tuple(key for key in block.order if key not in keys)})
+            for block in group.blocks
+        )
+        series = tuple(one for one in group.series if one.kernel not in keys)
+        return group.model_copy(update={"blocks": blocks, "series": series})
+
+    groups = tuple(map(trimmed, document.groups))
+    left = {series.kernel for group in groups for series in group.series}
+    kernels = {key: kernel for key, kernel in document.kernels.items() if key in left}
+    return document.model_copy(update={"groups": groups, "kernels": kernels})
+
+
+def left_out(iteration: Iteration) -> Mapping[str, int]:
+    """Legal configurations (per dtype) by the first rule that leaves them out; ``""``: those that are timed."""
+    family = iteration.family
+    legal = family.legal_configs(iteration.parts)
+    return Counter(next((rule.name for rule in family.excluded_by(one)), "") for one in legal)
+
+
+def explained(iterations: Sequence[Iteration]) -> list[str]:
+    """The space of each iteration in a line, then each rule that leaves configurations out, with its reason."""
+    rules = [rule for family in dict.fromkeys(one.family for one in iterations) for rule in family.exclusions]
+    rows = [["iteration", "legal", "timed", *(rule.name for rule in rules)]]
+    for iteration in iterations:
+        counts = left_out(iteration)
+        each = (iteration.number, sum(counts.values()), counts[""], *(counts[rule.name] for rule in rules))
+        rows.append([str(one) for one in each])
+    lines = [*table(rows, WIDTH, right=range(len(rows[0]))), ""]
+    lines.append("Configurations per dtype, each left out by the first rule that does:")
+    for rule in rules:
+        lines += textwrap.wrap(f"{rule.name}: {rule.why}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return lines
+
+
+def dry_run(
+    made: plan.Plan,
+    records: Records,
+    devices: int,
+    notes: Sequence[str] = (),
+    *,
+    as_json: bool = False,
+    build: bool = True,
+) -> str:
+    """The plan of a tuning run as text, or as JSON: spaces, what was left out of them and why, builds, time."""
+    ladders = ladders_of(made)
+    unbuilt = plan.kernels_of(made.unbuilt)
+    if not unbuilt:
+        for ladder in ladders:
+            ladder.replay(records)
+    left = [ladder for ladder in ladders if not ladder.done]
+    done, sizes = len(ladders) - len(left), [len(ladder.entered) for ladder in ladders]
+    seconds = estimate_s(made, left) / max(1, devices)
+    seconds += plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
+    if as_json:
+        counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}
+        return dry_run_json(made, records, {"notes": notes, "seconds": seconds, **counts})
+    every = sum(sizes) * sum(RUNGS)
+    usual, most = (sum(pairs_for(n, share) for n in sizes) for share in (HALF, MOST))
+    numbers = dict.fromkeys(int(cell.subject) for cell in made.cells if cell.config)
+    lines = [
+        *notes,
+        *textwrap.wrap(f"{made.grid.name}: {made.grid.why}", WIDTH),
+        "",
+        *explained([load_iteration(number) for number in numbers]),
+        "",
+        f"{sum(sizes)} candidates in {len(ladders)} ladders, one per iteration and dtype",
+        f"{done} ladders are climbed, in {relative(records.folder)}",
+        f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}, not {every}",
+        f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
+        to_build(made, made.cells, build=build),
+        f"about {duration(seconds)} on {devices} GPU{'s' if devices > 1 else ''}",
+    ]
+    return "\n".join(part for line in lines for part in (textwrap.wrap(line, WIDTH) if len(line) > WIDTH else [line]))

@@ -1,0 +1,412 @@
+"""The command, with planted workers and with a GPU on paper: failures, resume, retry, signals, full disks, builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+import json
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.ladder.grid import load_grid
+from flashladder.paths import ROOT
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
+from flashladder.sweep import command, measure, place, plan
+from flashladder.sweep.place import Card
+from flashladder.sweep.plan import Wanted
+from flashladder.sweep.records import Records, held
+from flashladder.sweep.workers import Device, Outcome, Task, Work
+from tests.null.sweep.planted_sweep import MODULE, plant
+from tests.null.sweep_fixture import SMALL, alive, digests, grid, timed
+
+DRIVER = [sys.executable, "-m", "tests.null.sweep.planted_sweep"]
+
+
+@pytest.fixture
+def words(made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options of a sweep of `made` into ``records``; workers are planted."""
+    assert made.grid.name == "small"
+    monkeypatch.setattr(command, "run", vars(command)["run"])
+    monkeypatch.setattr(measure, "known_digests", None)
+    plant()
+    assert MODULE
+    return ["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "records")]
+
+
+def asked(tmp_path: Path) -> list[str]:
+    """The address of every cell that a worker was given, in order; forgets them."""
+    path = tmp_path / "asked"
+    found = path.read_text().split() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return found
+
+
+def test_three_planted_failures_among_eighteen_are_three_lines_and_exit_code_1(
+    made: plan.Plan,
+    words: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad = {made.cells[3].address: "segv", made.cells[8].address: "hang", made.cells[11].address: "wrong"}
+    monkeypatch.setenv("PLANTS", json.dumps(bad))
+    with pytest.raises(CheckFailed, match=r"^3 of 18 cells failed, the first: 2 .*; --retry measures them again$"):
+        command.main([*words, "--timeout", "5"])
+    lines = sorted(capsys.readouterr().err.splitlines())
+    assert [line.partition(": ")[0] for line in lines] == ["failed"] * 3
+    told = [line.partition(" B=2 H=16: ")[2] or line.partition(" B=1 H=16: ")[2] for line in lines]
+    assert told == [
+        "crash: its worker ended with signal SIGSEGV",
+        "timeout: no answer within 5 s: its worker was ended",
+        "wrong: max error 7 (allowed 1)",
+    ]
+    records = Records(tmp_path / "records")
+    kinds = {address: records.read(address).failure for address in records.addresses()}
+    assert {address: one.kind for address, one in kinds.items() if one} == dict(
+        zip(bad, ("crash", "timeout", "wrong"), strict=True)
+    )
+    assert sorted(asked(tmp_path)) == sorted(cell.address for cell in made.cells)
+
+    with pytest.raises(CheckFailed, match=r"^3 of 18 cells failed"):
+        command.main(list(words))  # resumes: nothing is left
+    assert asked(tmp_path) == []
+    monkeypatch.setenv("PLANTS", "{}")
+    assert command.main([*words, "--retry"]) == 0
+    assert sorted(asked(tmp_path)) == sorted(bad)
+    assert command.main([*words, "--retry"]) == 0
+    assert asked(tmp_path) == []
+
+
+def test_one_sweep_a_folder_and_shards_beside_each_other(words: Sequence[str], tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    refused = rf"^{folder}: another sweep measures into this folder; wait for it, or choose another folder with --out$"
+    with held(folder), pytest.raises(FlashladderError, match=refused):
+        command.main(list(words))
+    with held(folder), pytest.raises(FlashladderError, match=refused):
+        command.main([*words, "--shard", "0/2"])
+    with held(folder, (0, 2)):
+        for more in ([], ["--shard", "0/2"]):
+            with pytest.raises(FlashladderError, match=refused):
+                command.main([*words, *more])
+        assert command.main([*words, "--shard", "1/2"]) == 0
+    with held(folder, (1, 2)):
+        assert command.main([*words, "--shard", "0/2"]) == 0
+    assert len(asked(tmp_path)) == 18
+    assert command.main(list(words)) == 0
+    assert asked(tmp_path) == []
+
+
+def test_what_a_killed_sweep_began_to_write_is_no_record_and_goes(
+    made: plan.Plan, words: Sequence[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    address = made.cells[0].address
+    left = folder / f".{address}.json.gz.x7d_2k1z"
+    left.write_bytes(b"half a rec")
+    other = folder / "notes.txt"
+    other.write_text("mine")
+    assert Records(folder).addresses() == frozenset()
+    assert command.main(list(words)) == 0
+    assert asked(tmp_path).count(address) == 1
+    assert not left.exists()
+    assert other.exists()
+
+
+def test_a_reader_that_leaves_is_one_line_and_loses_nothing(words: Sequence[str], tmp_path: Path) -> None:
+    with subprocess.Popen([*DRIVER, *words, "--json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
+        assert one.stdout
+        assert one.stderr
+        one.stdout.readline()
+        one.stdout.close()
+        told = one.stderr.read().decode()
+    assert one.returncode == 2, told
+    assert told == "error: nobody reads what is printed any more; the same command goes on\n"
+    for address in Records(tmp_path / "records").addresses():
+        assert Records(tmp_path / "records").read(address).cell.address == address
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interrupted_sweep_says_how_to_go_on_and_leaves_whole_records(
+    number: signal.Signals, made: plan.Plan, words: Sequence[str], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "PLANTS": json.dumps({cell.address: "slow" for cell in made.cells})}
+    with subprocess.Popen(
+        [*DRIVER, *words, "--json"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout
+        events = []
+        for line in running.stdout:
+            events.append(json.loads(line))
+            if [event["event"] for event in events].count("measured") == 3:
+                running.send_signal(number)
+                break
+        told = running.communicate()[1].decode()
+    records = Records(tmp_path / "records")
+    kept = len(records.addresses())
+    assert running.returncode == 130
+    assert told == (f"{kept} of 18 cells are kept in {records.folder}; the same command goes on\ninterrupted\n")
+    assert 3 <= kept < 18
+    assert all(records.read(address).document for address in records.addresses())
+    assert not any(alive(event["pid"]) for event in events if "pid" in event)
+    asked(tmp_path)
+    assert command.main(list(words)) == 0
+    assert len(asked(tmp_path)) == 18 - kept
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few pages."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48k", "none", str(place)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("may not mount a small disk here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def remount(place: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(place)], check=True)
+
+
+def test_a_full_disk_and_a_read_only_folder_are_one_line_and_lose_nothing(
+    words: Sequence[str], small_disk: Path, tmp_path: Path
+) -> None:
+    folder = small_disk / "records"
+    options = [*words[:2], "--out", str(folder)]
+    with pytest.raises(FlashladderError) as full:
+        command.main(options)
+    assert full.value.exit_code == 2
+    assert "could not write the file (No space left on device); free space or fix permissions" in str(full.value)
+    records = Records(folder)
+    before = {address: records.path(address).read_bytes() for address in records.addresses()}
+    assert 0 < len(before) < 18
+    assert all(records.read(address).document for address in before)
+
+    remount(small_disk, "ro")
+    asked(tmp_path)
+    with pytest.raises(FlashladderError, match=r"could not write the file \(Read-only file system\)") as read_only:
+        command.main(options)
+    assert read_only.value.exit_code == 2
+    assert asked(tmp_path) == []
+
+    remount(small_disk, "rw,size=1m")
+    assert command.main(options) == 0
+    assert {address: records.path(address).read_bytes() for address in before} == before
+    assert len(asked(tmp_path)) == 18 - len(before)
+
+
+def test_a_dry_run_refuses_gpus_for_the_emulator_as_the_sweep_does() -> None:
+    with pytest.raises(FlashladderError, match=r"^the grid runs on this machine's CPUs: expected no --gpus, found 9$"):
+        command.main(["--grid", "cpu", "--gpus", "9", "--dry-run"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine.yaml", "mine.yaml: no such file of a grid"),
+        ("smok.yaml", "smok.yaml: no such file of a grid; did you mean 'smoke'?"),
+        ("cpu.yaml", "cpu.yaml: the name of a committed grid: expected another one, found cpu; rename it"),
+        ("empty.yaml", "found an empty file"),
+    ],
+)
+def test_a_file_that_is_no_grid(name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cpu.yaml").write_text("why: mine\n", encoding="utf-8")
+    Path("empty.yaml").touch()
+    with pytest.raises(FlashladderError) as error:
+        command.main(["--grid", name])
+    assert message in str(error.value)
+    assert (error.value.exit_code, sorted(path.name for path in tmp_path.iterdir())) == (2, ["cpu.yaml", "empty.yaml"])
+
+
+def test_a_machine_without_a_gpu_sweeps_the_grid_that_the_file_names_for_it(
+    words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = (tmp_path / "small.yaml").read_text(encoding="utf-8").replace("mode: emulator\n", "")
+    (tmp_path / "timed.yaml").write_text(f"{small}without_gpu: {tmp_path / 'small.yaml'}\n", encoding="utf-8")
+    monkeypatch.setattr(command, "n_gpus", lambda: 0)
+    timed = ["--grid", str(tmp_path / "timed.yaml"), *words[2:]]
+    assert command.main(timed) == 0
+    assert f"no GPU here: the grid {tmp_path / 'small.yaml'} on this CPU, instead of timed" in capsys.readouterr().out
+    assert command.main([*timed, "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert f"the grid {tmp_path / 'small.yaml'} on this CPU, instead of timed" in planned
+    assert " on 1 CPU" in planned or " CPUs" in planned
+    with pytest.raises(FlashladderError, match="no GPU here"):
+        command.main([*timed, "--gpus", "0"])
+    assert load_grid(str(load_grid("smoke").without_gpu)).mode == "emulator"
+
+
+UUID = "GPU-of-the-commands-tests"
+
+
+@dataclass
+class Host:
+    """One H200 whose lanes measure at once; `leaves` cells are left, as where time is up; 16 is built when asked."""
+
+    folder: Path
+    text: str = SMALL
+    leaves: int = 0
+    built: bool = True
+    builds: list[tuple[list[str], str]] = field(default_factory=list)
+    tasks: Sequence[Task] = ()
+    devices: Sequence[Device] = ()
+    has_budget: bool = False
+
+    def sweep(self, *options: str) -> int:
+        grid(self.folder, self.text)
+        return command.main(["--grid", str(self.folder / "small.yaml"), "--out", str(self.folder / "out"), *options])
+
+    @property
+    def made(self) -> plan.Plan:
+        return plan.make(grid(self.folder, self.text), "h200", digests)
+
+    def digests(self, cells: Sequence[Wanted], arch: str) -> list[str]:
+        assert arch == "sm_90"
+        every = zip(cells, digests(cells), strict=True)
+        return [code if self.built or cell.subject != "16" else "" for cell, code in every]
+
+    def build(self, kernels: Sequence[Wanted], where: place.Place) -> None:
+        self.builds.append(([kernel.subject for kernel in kernels], where.arch))
+        self.built = True
+
+    def run(self, work: Work, devices: Sequence[Device], records: Records, **_: Any) -> Outcome:
+        tasks = self.tasks = list(work._ready)
+        self.devices, self.has_budget = devices, work._end is not None
+        done = tasks[: len(tasks) - self.leaves]
+        for task in done:
+            records.write(timed(task.cell, self.made))
+        return Outcome(measured=len(done), left=self.leaves, out_of_time=bool(self.leaves))
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    found = Host(tmp_path)
+    monkeypatch.setattr(place, "cards", lambda: [Card(0, "NVIDIA H200", UUID, "sm_90")])
+    monkeypatch.setattr(place, "digests", found.digests)
+    monkeypatch.setattr(place, "python_of", lambda *_: sys.executable)
+    monkeypatch.setattr(command, "python_of", lambda *_: sys.executable)
+    monkeypatch.setattr(place, "build_all", found.build)
+    monkeypatch.setattr(command, "run", found.run)
+    return found
+
+
+def test_a_sweep_gives_the_lanes_its_cells_and_packs_what_they_leave(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert host.sweep() == 0
+    assert tuple(task.cell for task in host.tasks) == host.made.cells
+    assert {task.timeout_s for task in host.tasks} == {
+        plan.timeout_s(cell, host.made.settings) for cell in host.made.cells
+    }
+    assert [task.request["cell"]["address"] for task in host.tasks] == [cell.address for cell in host.made.cells]
+    asked = {(task.request["grid"], task.request["mode"], task.request["pairs"]) for task in host.tasks}
+    assert asked == {("small", "event-free", host.made.settings.pairs)}
+    assert [(device.name, device.key) for device in host.devices] == [("gpu0", UUID)]
+    packed = load_as(host.folder / "out.json.gz", BenchResult)
+    assert packed.sweep
+    assert (packed.sweep.planned, packed.sweep.made_for) == (host.made.cells, None)
+    assert host.sweep("--timeout", "7", "--retry") == 0
+    assert host.tasks == []
+    capsys.readouterr()
+    assert host.sweep("--dry-run") == 0
+    assert "6 cells, 6 of them measured before, in " in capsys.readouterr().out
+
+
+def test_a_grid_for_another_gpu_says_so_in_what_it_leaves(host: Host) -> None:
+    host.text = SMALL.replace("gpu: any", "gpu: a100")
+    with pytest.raises(FlashladderError, match=r"made for another GPU.*--anyway measures it here"):
+        host.sweep()
+    assert host.sweep("--anyway") == 0
+    packed = load_as(host.folder / "out.json.gz", BenchResult)
+    assert packed.sweep
+    assert packed.sweep.made_for == "a100"
+    assert packed.sweep.planned == host.made.cells  # under addresses of the GPU that measured
+
+
+def test_a_spent_budget_is_no_complete_sweep(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.text, host.leaves = SMALL + "budget_minutes: 2\n", 4
+    with pytest.raises(FlashladderError, match="the grid's budget is spent: 4 of 6 cells are not measured") as caught:
+        host.sweep()
+    assert (caught.value.exit_code, host.has_budget) == (2, True)
+    assert not (host.folder / "out.json.gz").exists()
+    host.leaves = 0
+    assert host.sweep() == 0
+    assert len(host.tasks) == 4
+    assert "small on h200: 6 cells, 2 of them measured before; about " in capsys.readouterr().out
+
+
+def test_a_shard_measures_its_part_and_packs_nothing(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    assert host.sweep("--shard", "0/2") == 0
+    own = plan.shard(host.made.cells, (0, 2), host.made.settings)
+    assert [task.cell for task in host.tasks] == own
+    assert f"shard 0 of 2: {len(own)} cells are done" in capsys.readouterr().err
+    assert not (host.folder / "out.json.gz").exists()
+    assert host.sweep() == 0
+    assert len(host.tasks) == len(host.made.cells) - len(own)
+
+
+def test_what_is_missing_is_built_or_named(host: Host) -> None:
+    host.built = False
+    with pytest.raises(FlashladderError, match=r"^1 kernels of the grid are not built here: found iteration 16: \("):
+        host.sweep("--no-build")
+    assert (host.builds, list(host.tasks)) == ([], [])
+    assert host.sweep() == 0
+    assert host.builds == [(["16"], "sm_90")]
+    assert all(task.cell.code for task in host.tasks)
+
+
+def test_a_reference_that_is_not_installed_is_a_line_and_no_cell(
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.text = SMALL + "references: [fa4]\n"
+    monkeypatch.setattr(place, "reference_version", lambda _: None)
+    assert host.sweep() == 0
+    line = "fa4 is not installed here: not timed; pip install 'flash-attn-4[cu13]' brings it"
+    assert line in capsys.readouterr().out.splitlines()
+    assert {task.cell.subject for task in host.tasks} == {"1", "16", "fa2"}
+
+
+def test_a_dry_run_divides_the_time_by_the_gpus_and_measures_nothing(
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.text = SMALL + "budget_minutes: 150\n"
+    cards = [Card(number, "NVIDIA H200", f"{UUID}-{number}", "sm_90") for number in range(2)]
+    monkeypatch.setattr(place, "cards", lambda: cards)
+    monkeypatch.setattr(plan, "estimate_s", lambda *_: 100.0)
+    assert host.sweep("--dry-run") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-3].startswith("6 cells, 0 of them measured before, in ")
+    assert told[-2:] == ["nothing to build", "about 5 min on 2 GPUs; the grid's budget is 2.5 h per GPU"]
+    assert list(host.tasks) == []
+    host.built = False
+    assert host.sweep("--dry-run") == 0
+    assert "1 kernel to build" in capsys.readouterr().out
+
+
+def test_a_dry_run_leaves_out_what_the_grids_gpu_cannot_run(
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the sweep does on that GPU, whether it is here or not."""
+    monkeypatch.setattr(place, "cards", lambda: [Card(0, "NVIDIA A100-SXM4-80GB", UUID, "sm_80")])
+    monkeypatch.setattr(place, "digests", lambda cells, _: digests(cells))
+    host.text = SMALL.replace("gpu: any", "gpu: a100").replace("[1, 16]", "[1, 24]")
+    assert host.sweep("--dry-run") == 0
+    told = capsys.readouterr().out
+    assert "left out: 2 cells: iteration 24: not run here: needs sm_90a" in told
+    host.text = host.text.replace("[1, 24]", "[24]")
+    with pytest.raises(FlashladderError, match=r"^small: no cell of the grid runs here: found iteration 24: not run"):
+        host.sweep("--dry-run")

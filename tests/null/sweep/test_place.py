@@ -1,0 +1,249 @@
+"""Where a sweep runs: GPUs by index or UUID, of one model, locked; what is installed; what is built, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.files import dump_json
+from flashladder.ladder.iteration import load_iteration
+from flashladder.sweep import place
+from flashladder.sweep.place import (
+    MOST_CPUS,
+    Card,
+    Code,
+    Environment,
+    Inventory,
+    Place,
+    build_command,
+    chosen,
+    cpus,
+    fitting,
+    locked,
+    machine_of,
+    visible,
+)
+from flashladder.sweep.plan import Wanted
+
+H200 = [Card(0, "NVIDIA H200", "GPU-aaaa-1", "sm_90"), Card(1, "NVIDIA H200", "GPU-bbbb-2", "sm_90")]
+A100 = Card(2, "NVIDIA A100-SXM4-80GB", "GPU-cccc-3", "sm_80")
+
+
+@pytest.mark.parametrize(
+    ("text", "indices"), [("all", [0, 1]), ("0", [0]), ("1,0", [1, 0]), ("GPU-bbbb", [1]), (" 0 , GPU-bbbb-2", [0, 1])]
+)
+def test_gpus_are_chosen_by_index_or_uuid(text: str, indices: list[int]) -> None:
+    assert [card.index for card in chosen(H200, text)] == indices
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("2", "no such GPU: expected all, or some of 0 (GPU-aaaa-1), 1 (GPU-bbbb-2), found '2'"),
+     ("0,0", "a GPU is named twice"), ("GPU-", "no such GPU"), ("", "no such GPU"), ("0,,1", "no such GPU")],
+)  # fmt: skip
+def test_other_words_are_one_line(text: str, told: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        chosen(H200, text)
+    assert told in str(caught.value)
+
+
+def test_the_environment_says_which_are_visible() -> None:
+    assert visible(H200, None) == H200
+    assert visible(H200, "1") == [H200[1]]
+    assert visible(H200, "GPU-aaaa-1") == [H200[0]]
+    assert visible(H200, "") == []
+
+
+def test_a_grid_for_another_gpu_is_refused_and_says_how_to_override() -> None:
+    with pytest.raises(FlashladderError) as caught:
+        fitting(H200, "a100", anyway=False)
+    assert "made for another GPU" in str(caught.value)
+    assert "found NVIDIA H200; --anyway measures it here" in str(caught.value)
+    assert fitting(H200, "a100", anyway=True) == (H200, "a100")
+
+
+def test_a_grid_takes_the_gpus_of_its_model() -> None:
+    assert fitting([*H200, A100], "a100", anyway=False) == ([A100], None)
+    assert fitting([*H200, A100], "h200", anyway=True) == (H200, None)
+    assert machine_of(H200) == "h200"
+
+
+def test_one_table_mixes_no_models() -> None:
+    with pytest.raises(FlashladderError, match=r"different models.*NVIDIA H200, NVIDIA A100.*--gpus"):
+        fitting([*H200, A100], "any", anyway=False)
+    with pytest.raises(FlashladderError, match="no GPU is left"):
+        fitting([], "any", anyway=True)
+
+
+def test_a_gpu_is_measured_on_by_one_process_at_a_time() -> None:
+    card = Card(0, "NVIDIA H200", "GPU-test-of-the-lock", "sm_90")
+    with locked([card]) as lanes:
+        assert [(lane.name, lane.backend, lane.environment["CUDA_VISIBLE_DEVICES"]) for lane in lanes] == [
+            ("gpu0", "gpu", card.uuid)
+        ]
+        with pytest.raises(FlashladderError, match="another flashladder process measures on this GPU"), locked([card]):
+            pass
+    with locked([card]):
+        pass
+
+
+def test_a_task_of_slurm_has_a_lane_per_cpu_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
+    for given, count in (("3", 3), ("64", MOST_CPUS), ("", MOST_CPUS)):
+        monkeypatch.setenv("SLURM_CPUS_PER_TASK", given)
+        assert len(cpus()) == count
+
+
+CONFIG = "(FP16, 128, 128, 64, 4): async"
+
+
+def wheel_in(folder: Path, package: str, text: str | None, arch: str = "sm_90") -> None:
+    """A wheel's manifest as an installer leaves it in `folder`."""
+    kernels = {CONFIG: {} if text is None else {arch: {"text_sha256": text}}}
+    (folder / package).mkdir(parents=True, exist_ok=True)
+    manifest = {"inputs_digest": f"inputs of {package}", "kernels": kernels}
+    (folder / package / "manifest.json").write_text(dump_json(manifest))
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Environment:
+    return Environment(Path("/here/python"), (tmp_path / "first", tmp_path / "second"))
+
+
+def own(root: Path, number: int) -> Path:
+    """The site-packages of the environment of an iteration, made."""
+    folder = root / ".nox" / f"build-iteration-{number}" / "lib" / "python3.11" / "site-packages"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_variants_are_told_apart_and_found_in_any_folder_of_the_environment(tmp_path: Path, here: Environment) -> None:
+    wheel_in(here.folders[0], "flashladder_16", "a")
+    wheel_in(here.folders[1], "flashladder_16_minus_swizzle", "b")
+    wheel_in(here.folders[1], "flashladder_16_minus_swizzle_cuda_13_1", "c")
+    found = Inventory(tmp_path, here)
+    assert found.find("16", "", CONFIG, "sm_90") == Code(here, "a", compiled=True)
+    assert found.find("16 - swizzle", "13.0", CONFIG, "sm_90") == Code(here, "b", compiled=True)
+    assert found.find("16 - swizzle", "13.1", CONFIG, "sm_90") == Code(here, "c", compiled=True)
+    assert found.find("16", "13.1", CONFIG, "sm_90") is None
+    assert found.find("16", "", CONFIG.replace("64", "32"), "sm_90") is None
+    with pytest.raises(FlashladderError, match="not a description"):
+        found.find("cudnn", "", CONFIG, "sm_90")
+
+
+def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: Environment) -> None:
+    mine = own(tmp_path, 7)
+    place = Environment(tmp_path / ".nox" / "build-iteration-7" / "bin" / "python", (mine,))
+    wheel_in(here.folders[0], "flashladder_07", "here")
+    assert Inventory(tmp_path, here).find("7", "", CONFIG, "sm_90") == Code(here, "here", compiled=True)
+    wheel_in(mine, "flashladder_07", "own")
+    assert Inventory(tmp_path, here).find("7", "", CONFIG, "sm_90") == Code(place, "own", compiled=True)
+    wheel_in(mine, "flashladder_07", "own", "sm_80")
+    found = Inventory(tmp_path, here).find("7", "", CONFIG, "sm_90")
+    assert found == Code(place, "inputs of flashladder_07", compiled=False)
+
+
+@pytest.mark.parametrize("text", ["{", "7", "{}", '{"inputs_digest": 1}', '{"inputs_digest": "d", "kernels": []}'])
+def test_a_broken_manifest_is_no_wheel(tmp_path: Path, here: Environment, text: str) -> None:
+    wheel_in(here.folders[0], "flashladder_16", "a")
+    (here.folders[0] / "flashladder_16" / "manifest.json").write_text(text)
+    assert Inventory(tmp_path, here).find("16", "", CONFIG, "sm_90") is None
+
+
+SHAPE = (16, 4096, 16, 128)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The site-packages of iteration 16's own environment; nothing else is installed anywhere."""
+    folder = tmp_path / ".nox" / "build-iteration-16" / "lib" / "python3.11" / "site-packages"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(place, "Inventory", lambda: Inventory(tmp_path, Environment(Path(sys.executable), ())))
+    place.forget()
+    yield folder
+    place.forget()
+
+
+def test_the_code_of_a_variant_is_its_own_wheels(site: Path) -> None:
+    cells = [
+        Wanted("16", CONFIG, "fp16", SHAPE),
+        Wanted("16", CONFIG, "fp16", SHAPE, "13.1"),
+        Wanted("16 - swizzle", CONFIG, "fp16", SHAPE),
+    ]
+    assert place.digests(cells, "sm_90") == ["", "", ""]
+    for package in ("flashladder_16", "flashladder_16_cuda_13_1", "flashladder_16_minus_swizzle"):
+        (site / package).mkdir()
+        kernels = {CONFIG: {"sm_90": {"text_sha256": f"text of {package}"}}}
+        (site / package / "manifest.json").write_text(dump_json({"inputs_digest": "d", "kernels": kernels}))
+    assert place.digests(cells, "sm_90") == ["", "", ""]  # as it was when it was first asked
+    place.forget()
+    assert place.digests(cells, "sm_90") == [
+        "text of flashladder_16",
+        "text of flashladder_16_cuda_13_1",
+        "text of flashladder_16_minus_swizzle",
+    ]
+    assert place.digests(cells, "sm_86") == ["", "", ""]  # machine code is made for it, but not here
+    assert place.digests(cells[:1], "sm_120") == ["d"]  # the driver compiles the PTX
+    assert place.python_of(cells[2], "sm_90") == str(site.parents[2] / "bin" / "python")
+    assert place.python_of(Wanted("7", CONFIG, "fp16", SHAPE), "sm_90") == sys.executable
+
+
+def test_the_code_of_a_reference_is_its_name_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"torch": "2.11", "flash-attn-4": "4.0"}
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    place.reference_version.cache_clear()
+    cells = [Wanted(name, "", "fp16", SHAPE) for name in ("fa2", "cudnn", "fa4", "flash-attn")]
+    assert place.digests(cells, "sm_90") == ["fa2 2.11", "cudnn 2.11", "fa4 4.0", ""]
+    assert place.reference_version("flash-attn") is None
+    place.reference_version.cache_clear()
+
+
+@pytest.mark.parametrize("nox", ["/bin/nox", None])
+def test_a_variant_is_built_into_the_environment_of_its_iteration(
+    monkeypatch: pytest.MonkeyPatch, nox: str | None
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: nox)
+    session = [nox, "-s", "build-iteration-16", "--"] if nox else [sys.executable, "-m", "flashladder.build", "16"]
+    options = ["--arch", "sm_90", "--configs", "prog"]
+    assert build_command("16", "", "prog", "sm_90") == [*session, *options]
+    both = build_command("16 - swizzle", "13.1", "prog", "sm_90")
+    assert both == [*session, "-", "swizzle", *options, "--toolchain", "13.1"]
+
+
+def test_without_a_checkout_it_is_built_here_where_builds_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An installed package has no sessions; what it starts may not take another folder for that of the place."""
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/nox")
+    monkeypatch.setattr(place, "ROOT", tmp_path)
+    monkeypatch.setattr(place, "BUILD", tmp_path / "builds")
+    asked: list[tuple[list[str], str]] = []
+
+    def run(command: list[str], *, env: dict[str, str], **_: object) -> SimpleNamespace:
+        asked.append((command, env["FLASHLADDER_BUILD"]))
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    config = load_iteration(16).configs["h200"].short_form()
+    place.build_all([Wanted("16", config, "fp16", SHAPE)], Place((), "h200", "sm_90"))
+    command = [sys.executable, "-m", "flashladder.build", "16", "--arch", "sm_90", "--configs", "prog"]
+    assert asked == [(command, str(tmp_path / "builds"))]
+
+
+def test_code_for_one_architecture_alone_is_that_gpus(tmp_path: Path, here: Environment) -> None:
+    wheel_in(here.folders[0], "flashladder_24", "a", "sm_90a")
+    found = Inventory(tmp_path, here)
+    assert found.find("24", "", CONFIG, "sm_90") == Code(here, "a", compiled=True)
+    assert found.find("24", "", CONFIG, "sm_100") == Code(here, "inputs of flashladder_24", compiled=False)

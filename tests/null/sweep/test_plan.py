@@ -1,0 +1,172 @@
+"""From a grid to cells: which, in which order, under which addresses, how fast, and in which shards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+import json
+from pathlib import Path
+import time
+
+import pytest
+
+from flashladder.build.store import default_jobs
+from flashladder.ladder.grid import load_grid
+from flashladder.ladder.iteration import Iteration
+from flashladder.sweep import measure as measure_cpu
+from flashladder.sweep import plan
+from flashladder.sweep.place import Place, make_plan
+from flashladder.sweep.plan import Settings, Wanted, address_of, title, wanted_of
+from flashladder.sweep.records import Records
+from flashladder.sweep.screen import dry_run, duration
+from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_grid, grid
+
+SETTINGS = Settings("h200", "event-free", 24, 8, 20)
+CELL = Wanted("16", "(FP16, 128, 128, 64, 4): x", "fp16", (16, 4096, 16, 128))
+
+
+def test_every_kernel_meets_every_shape_and_the_floor_is_a_cell_of_each(tmp_path: Path) -> None:
+    cells = plan.wanted(grid(tmp_path))
+    assert [(cell.subject, cell.shape[1]) for cell in cells] == [
+        ("1", 512), ("1", 1024), ("16", 512), ("16", 1024), ("fa2", 512), ("fa2", 1024)
+    ]  # fmt: skip
+    assert [bool(cell.config) for cell in cells] == [True] * 4 + [False] * 2
+
+
+def test_references_and_toolchains_are_axes_and_the_pinned_toolchain_is_no_other(tmp_path: Path) -> None:
+    text = SMALL + "references: [cudnn]\ntoolchains: ['13.0', '13.1']\n"
+    cells = plan.wanted(grid(tmp_path, text))
+    assert {cell.subject for cell in cells} == {"1", "16", "fa2", "cudnn"}
+    assert {cell.toolchain for cell in cells if not cell.is_reference} == {"", "13.1"}
+    assert {cell.toolchain for cell in cells if cell.is_reference} == {""}
+    assert len(cells) == 2 * 2 * 2 + 2 * 2
+
+
+def test_what_is_excluded_is_no_cell_and_is_counted_with_its_reason(tmp_path: Path) -> None:
+    reason = "The base kernel is slow and known at one length."
+    text = SMALL + f"exclude:\n  - {{why: {reason}, iterations: [1], seq_lens: [1024]}}\n"
+    found = grid(tmp_path, text)
+    assert found.excluded == ((1, reason),)
+    assert ("1", 1024) not in {(cell.subject, cell.shape[1]) for cell in plan.wanted(found)}
+    assert len(plan.wanted(found)) == 5
+
+
+def test_cells_of_one_environment_follow_each_other(tmp_path: Path) -> None:
+    subjects = [cell.subject for cell in plan.wanted(load_grid("h200"))]
+    changes = sum(a != b for a, b in pairwise(subjects) if a.isdigit() and b.isdigit())
+    assert changes == 15
+    kernels = [cell for cell in plan.wanted(load_grid("h200")) if cell.subject == "7"]
+    inputs = [(cell.dtype, cell.shape) for cell in kernels]
+    assert sum(a != b for a, b in pairwise(inputs)) == len(set(inputs)) - 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "code", "settings"),
+    [
+        (replace(CELL, subject="15"), "c", SETTINGS),
+        (replace(CELL, config="y"), "c", SETTINGS),
+        (replace(CELL, dtype="bf16"), "c", SETTINGS),
+        (replace(CELL, shape=(16, 4096, 8, 128)), "c", SETTINGS),
+        (replace(CELL, toolchain="13.1"), "c", SETTINGS),
+        (CELL, "d", SETTINGS),
+        (CELL, "c", replace(SETTINGS, machine="h100")),
+        (CELL, "c", replace(SETTINGS, mode="tune")),
+        (CELL, "c", replace(SETTINGS, pairs=48)),
+        (CELL, "c", replace(SETTINGS, blocks=4)),
+        (CELL, "c", replace(SETTINGS, min_pairs=2)),
+        (CELL, "c", replace(SETTINGS, protocol="0")),
+    ],
+)
+def test_another_cell_code_or_setting_has_another_address(cell: Wanted, code: str, settings: Settings) -> None:
+    assert address_of(cell, code, settings) != address_of(CELL, "c", SETTINGS)
+
+
+def test_an_address_is_for_ever() -> None:
+    assert address_of(CELL, "c", replace(SETTINGS, protocol="1")) == "7c3179c278376474"
+    planned = CELL.planned("c", replace(SETTINGS, protocol="1"))
+    assert (planned.address, wanted_of(planned)) == ("7c3179c278376474", CELL)
+    assert title(planned) == "16 (FP16, 128, 128, 64, 4): x S=4096 B=16 H=16"
+
+
+def test_ten_thousand_cells_are_planned_within_two_seconds() -> None:
+    tune = load_grid("tune")
+    many = replace(tune, cells=tuple(replace(cell, shape=replace(cell.shape, batch=n)) for n in range(1, 8)
+                                     for cell in tune.cells))  # fmt: skip
+    assert len(many.cells) > 10_000
+    start = time.process_time()
+    made = plan.make(many, "h200", digests)
+    assert time.process_time() - start < 2.0
+    assert len({cell.address for cell in made.cells}) == len(made.cells)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
+def test_shards_are_all_cells_once_and_take_about_equally_long(count: int) -> None:
+    made = plan.make(load_grid("h200"), "h200", digests)
+    shards = [plan.shard(made.cells, (index, count), made.settings) for index in range(count)]
+    assert [cell for one in shards for cell in one] == list(made.cells)
+    longest = max(plan.estimate_s(cell, made.settings) for cell in made.cells)
+    assert max(made.estimate_s(one) for one in shards) <= made.estimate_s(made.cells) / count + longest
+
+
+def test_a_slow_step_is_given_more_time() -> None:
+    made = plan.make(load_grid("h200"), "h200", digests)
+    by_subject = {cell.subject: cell for cell in made.cells if cell.shape.seq_len == 16384}
+    first, last = by_subject["1"], by_subject["16"]
+    assert plan.estimate_s(first, made.settings) > 2 * plan.estimate_s(last, made.settings)
+    assert plan.timeout_s(last, made.settings) > 60 + 10 * plan.estimate_s(last, made.settings)
+
+
+def test_the_last_cell_is_in_a_shard_though_it_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its start is the end of all."""
+    made = plan.make(load_grid("smoke"), "h200", digests)
+    last = made.cells[-1]
+    monkeypatch.setattr(plan, "estimate_s", lambda cell, _: float(cell is not last))
+    assert plan.shard(made.cells, (2, 3), made.settings)[-1] is last
+
+
+def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tmp_path: Path) -> None:
+    made = plan.make(emulated_grid(tmp_path), "cpu", digests)
+    first, *others = made.cells
+    records = Records(tmp_path / "records")
+    records.write(emulated(first, made))
+    partly = replace(made, cells=(first, *(one.model_copy(update={"code": ""}) for one in others)))
+    text = dry_run(partly, partly.cells, records, 2)
+    assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
+    unbuilt = dry_run(partly, partly.cells, records, 2, build=False)
+    assert "their cells fail with --no-build" in unbuilt
+    assert "to build" not in unbuilt
+    assert unbuilt.splitlines()[-1].startswith("about 0 s")  # nothing is built, nothing is left to measure
+    told = json.loads(dry_run(partly, partly.cells, records, 2, as_json=True))
+    found = {name: told[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
+    assert found == {
+        "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),
+        "missing": len(made.cells) - 1, "to_build": len(plan.kernels_of(partly.cells[1:])), "notes": [],
+    }  # fmt: skip
+    building = plan.build_s(partly.cells, made.settings, default_jobs())
+    assert told["seconds"] == made.estimate_s(partly.cells[1:]) / 2 + building
+    assert f"about {duration(told['seconds'])} on 2 CPUs" in text
+    assert sum(one["cells"] for one in told["left_out"]) == sum(count for count, _ in made.grid.excluded)
+
+
+def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Entry:
+        def __init__(self, iteration: Iteration, *_: object) -> None:
+            self.is_complete = iteration.number == 1
+
+    monkeypatch.setattr(measure_cpu, "tools_of", lambda: None)
+    monkeypatch.setattr(measure_cpu, "ptx_planned", Entry)
+    monkeypatch.setattr(measure_cpu, "code_digest", lambda subject, _: f"code of {subject}")
+    wanted = emulated_grid(tmp_path)
+    made = make_plan(wanted, Place((), "cpu", ""), build=False)
+    assert {(cell.subject, cell.code) for cell in made.cells} == {
+        (cell.iteration.description, "code of 1" if cell.iteration.number == 1 else "") for cell in wanted.cells
+    }
+    assert {cell.code for cell in made.cells} == {"code of 1", ""}
+
+
+def test_kernels_to_build_are_told_apart_by_toolchain(tmp_path: Path) -> None:
+    made = plan.make(grid(tmp_path, SMALL + "toolchains: ['13.0', '13.1']\n"), "h200", digests)
+    kernels = [(kernel.subject, kernel.toolchain) for kernel in plan.kernels_of(made.cells)]
+    assert sorted(kernels) == [("1", ""), ("1", "13.1"), ("16", ""), ("16", "13.1")]

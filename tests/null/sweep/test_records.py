@@ -1,0 +1,114 @@
+"""Records: whole or not there, of their own cell only, what a resumed sweep finds missing; kinds of failures."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+import re
+
+from pydantic import ValidationError
+import pytest
+
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.sweep import plan
+from flashladder.sweep.records import CellFailed, CellRecord, Records, first_line, kind_of
+from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> plan.Plan:
+    return plan.make(emulated_grid(tmp_path), "cpu", digests)
+
+
+def test_what_is_written_is_read_and_no_longer_missing(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    assert records.missing(made.cells) == list(made.cells)
+    record = emulated(made.cells[0], made)
+    assert records.write(record).name == f"{made.cells[0].address}.json.gz"
+    assert records.read(made.cells[0].address) == record
+    assert records.missing(made.cells) == list(made.cells[1:])
+
+
+def test_a_failure_is_kept_and_measured_again_only_when_asked(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    records.write(failed(made.cells[0]))
+    records.write(emulated(made.cells[1], made))
+    assert made.cells[0] not in records.missing(made.cells)
+    assert records.missing(made.cells, retry=True) == [made.cells[0], *made.cells[2:]]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"nonsense", gzip.compress(b"{}", mtime=0), gzip.compress(b"[", mtime=0)],
+    ids=["nothing", "no gzip", "another document", "half a document"],  # gzip holds the time, so that ids would differ
+)
+def test_a_damaged_record_is_one_line_that_says_what_to_do(tmp_path: Path, made: plan.Plan, damage: bytes) -> None:
+    records = Records(tmp_path / "out")
+    path = records.write(emulated(made.cells[0], made))
+    path.write_bytes(damage)
+    with pytest.raises(FlashladderError, match=r"not a record of a cell.*delete it to measure the cell again"):
+        records.read(made.cells[0].address)
+
+
+def test_a_record_under_another_name_is_refused(tmp_path: Path, made: plan.Plan) -> None:
+    records = Records(tmp_path / "out")
+    path = records.write(emulated(made.cells[0], made))
+    path.rename(records.path(made.cells[1].address))
+    with pytest.raises(FlashladderError, match=rf"another cell.*found {made.cells[0].address}"):
+        records.read(made.cells[1].address)
+
+
+def test_a_record_is_about_its_own_cell_and_holds_one_of_both(made: plan.Plan) -> None:
+    one, other = (emulated(cell, made).model_dump(mode="json") for cell in made.cells[:2])
+    bad = failed(made.cells[0]).model_dump(mode="json")
+    for wrong in (one | {"cell": other["cell"]}, one | {"failure": bad["failure"]}, one | {"document": None}):
+        with pytest.raises(ValidationError, match=r"either a document or a failure|about cell"):
+            CellRecord.model_validate(wrong)
+
+
+def test_equal_records_are_equal_bytes(tmp_path: Path, made: plan.Plan) -> None:
+    one = Records(tmp_path / "a").write(emulated(made.cells[0], made))
+    two = Records(tmp_path / "b").write(emulated(made.cells[0], made))
+    assert one.read_bytes() == two.read_bytes()
+    assert one.read_bytes()[4:8] == bytes(4)  # no time of day in it
+
+
+def test_a_folder_that_cannot_be_is_one_line_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FlashladderError, match=re.escape(str(tmp_path / "file"))):
+        Records(tmp_path / "file" / "out").require_writable()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "illegal-address"),
+        (RuntimeError("CUDA error: misaligned address"), "illegal-address"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "crash"),
+        (RuntimeError("CUDA error: an illegal instruction was encountered"), "crash"),
+        (RuntimeError("CUDA error: unspecified launch failure"), "crash"),
+        (RuntimeError("GPU is lost"), "gpu-lost"),
+        (RuntimeError("NVML: GPU has fallen off the bus"), "gpu-lost"),
+        (RuntimeError("no CUDA-capable device is detected"), "gpu-lost"),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "gpu-lost"),
+        (RuntimeError("CUDA error: unknown error"), "gpu-lost"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out-of-memory"),
+        (type("OutOfMemoryError", (RuntimeError,), {})("Tried to allocate"), "out-of-memory"),
+        (OSError(12, "Cannot allocate memory"), "out-of-memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out-of-memory"),
+        (MemoryError(), "out-of-memory"),
+        (ValueError("shape"), "refused"),
+        (FlashladderError("not installed here"), "refused"),
+        (CheckFailed("other bits after timing"), "wrong"),
+        (CellFailed("timeout", "GPU is lost"), "timeout"),
+        (ZeroDivisionError("of all things"), "crash"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(value)[:30],
+)
+def test_an_exception_has_its_kind(error: Exception, kind: str) -> None:
+    assert kind_of(error) == kind
+
+
+def test_a_failure_is_told_in_one_line() -> None:
+    assert first_line(RuntimeError("\n  CUDA error: x \nCompile with")) == "CUDA error: x"
+    assert first_line(MemoryError()) == "MemoryError"

@@ -1,0 +1,364 @@
+"""Tuning: halving finds the winner within its budget; who fails is left out; runs resume; the finals judge."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+import functools
+import json
+import math
+from pathlib import Path
+import random
+import sys
+
+import pytest
+
+from flashladder.bench.run import bench_group
+from flashladder.bench.timing import Arm, time_pairs
+from flashladder.errors import CheckFailed
+from flashladder.gate import verify_sweep
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere import EXCLUSIONS, legal_configs
+from flashladder.ladder.grid import Grid, load_grid
+from flashladder.ladder.iteration import load_iteration
+from flashladder.results.blocks import Plan
+from flashladder.results.cells import Failure, FailureKind, PlannedCell
+from flashladder.results.derive import problems
+from flashladder.results.files import load_as
+from flashladder.results.schema import A_A, BenchResult
+from flashladder.sweep import command, plan, tune
+from flashladder.sweep import measure as measure_gpu
+from flashladder.sweep.measure import MARK, blamed, candidate_in
+from flashladder.sweep.place import Place
+from flashladder.sweep.plan import RUNGS, Settings, Wanted
+from flashladder.sweep.records import CellRecord, Records
+from flashladder.sweep.tune import (
+    HALF,
+    HANDFUL,
+    PLANS,
+    Ladder,
+    key_of,
+    left_out,
+    pairs_for,
+    ranking,
+    survivors,
+)
+from flashladder.sweep.winner import BOTH, judged
+from flashladder.sweep.workers import Device, Outcome, Work, Worker, run
+from tests.null.bench.test_timing_null import FakeGpu
+from tests.null.sweep_fixture import grid
+from tests.null.tune_worker import BEST, InProcess, speed
+
+NOISE = 0.007  # log units of one pair, about that of an H200 at S=4096
+
+
+def climbed(true: Mapping[str, float], seed: int) -> tuple[str, int]:
+    """The winner, and the pairs that it cost, by the paired timer on a simulated GPU."""
+    gpu, draw = FakeGpu(), random.Random(seed)
+
+    def launch(milliseconds: float) -> None:
+        gpu.now += milliseconds * draw.lognormvariate(0, NOISE / math.sqrt(2))
+
+    reference = Arm("R", lambda _: launch(7.0))
+
+    def arm(name: str, ratio: float) -> Arm:
+        return Arm(name, lambda _: launch(7.0 / ratio))
+
+    arms = {name: arm(name, ratio) for name, ratio in true.items()}
+    values: dict[str, list[float]] = {name: [] for name in true}
+    alive, cost = list(true), 0
+    for index, n in enumerate(RUNGS):
+        plan = Plan(pairs=n, blocks=n, extra_blocks=0, seed=index)
+        _, pairs = time_pairs(gpu.hardware(), reference, [arms[name] for name in alive], plan)
+        for name, own in pairs.items():
+            values[name] += [math.log(pair.reference_us / pair.kernel_us) for pair in own]
+        cost += n * len(alive)
+        alive = survivors({name: values[name] for name in alive})
+    return alive[0], cost
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_finds_the_winner_within_the_budget(seed: int) -> None:
+    draw = random.Random(1000 + seed)
+    true = {f"c{index}": draw.uniform(0.75, 1.0) for index in range(93)} | {"best": 1.01}
+    winner, cost = climbed(true, seed)
+    assert winner == "best"
+    assert cost <= pairs_for(94, HALF) < pairs_for(94) < 94 * sum(RUNGS)
+
+
+def test_equals_cost_no_more_than_the_budget() -> None:
+    winner, cost = climbed({f"c{index}": 1.0 for index in range(60)}, 3)
+    assert winner.startswith("c")
+    assert pairs_for(60, HALF) < cost <= pairs_for(60)
+
+
+def test_a_tie_behind_the_half_goes_on_and_a_hopeless_one_before_it_does_not() -> None:
+    close = {f"tie{index}": [0.1 - 0.0005 * index, 0.101 - 0.0005 * index] for index in range(6)}
+    far = {f"far{index}": [0.0, 0.001] for index in range(4)}
+    kept = survivors(close | far)
+    assert kept == [f"tie{index}" for index in range(6)]  # six of ten: more than half
+    few = {"fast": [0.1, 0.1], **{f"slow{index}": [0.0, 0.0] for index in range(19)}}
+    assert len(survivors(few)) == HANDFUL  # not the ten of the better half
+    assert survivors(few, handful=1) == ["fast"]
+
+
+def test_nobody_goes_where_nothing_was_learnt() -> None:
+    values: dict[str, list[float]] = {"a": [0.1], "b": [], "c": [0.2], "d": [0.0], "e": [-0.1]}
+    assert survivors(values) == ["c", "a", "d", "e", "b"] == ranking(values)
+    assert survivors({}) == []
+
+
+LADDER_SETTINGS = Settings("h200", "tune", 2, 2, 20)
+FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"
+         for rows in (64, 128) for load in ("2_2_2", "2_2_0") for opt in ("", "+buffer", "+opt_softmax")]  # fmt: skip
+CELLS = [Wanted("16", form, "fp16", (1, 128, 16, 128)).planned("c", LADDER_SETTINGS) for form in FORMS]
+
+
+def ladder() -> Ladder:
+    return Ladder(list(CELLS), LADDER_SETTINGS, PLANS)
+
+
+def failure_of(
+    part: tuple[PlannedCell, ...], of: Ladder, kind: FailureKind, message: str, tail: str = ""
+) -> CellRecord:
+    cell = of.cell(part)
+    failure = Failure(address=cell.address, kind=kind, message=message, tail=tail)
+    return CellRecord(cell=cell, failure=failure, lane="gpu0", attempts=1, seconds=1.0)
+
+
+def until_alone(of: Ladder, fails: Callable[[tuple[PlannedCell, ...]], bool]) -> int:
+    """Fails every part that holds the guilty one; returns how many failed."""
+    count = 0
+    while bad := [part for part in of.parts if fails(part)]:
+        of.follow(failure_of(bad[0], of, "crash", "its worker ended with signal SIGSEGV"))
+        count += 1
+    return count
+
+
+def test_without_a_name_the_rung_is_halved_until_the_guilty_one_is_alone() -> None:
+    of, guilty = ladder(), CELLS[7]
+    assert until_alone(of, lambda part: guilty in part) <= 5
+    assert [failure.address for failure in of.failures] == [guilty.address]
+    left = [cell for part in of.parts for cell in part]
+    assert sorted(key_of(cell) for cell in left) == sorted(key_of(cell) for cell in CELLS if cell != guilty)
+
+
+def test_who_was_being_checked_when_the_process_died_is_left_out_at_once() -> None:
+    of, guilty = ladder(), CELLS[4]
+    tail = f"{MARK}\n{MARK}{key_of(CELLS[3])}\n{MARK}{key_of(guilty)}\nsomething else\n"
+    of.follow(failure_of(of.parts[0], of, "timeout", "no answer within 60 s: its worker was ended", tail))
+    assert [failure.address for failure in of.failures] == [guilty.address]
+    assert [len(part) for part in of.parts] == [len(CELLS) - 1]
+
+
+def test_a_failure_that_says_nothing_about_a_candidate_holds_the_ladder() -> None:
+    kinds: tuple[FailureKind, ...] = ("refused", "gpu-lost")
+    for kind in kinds:
+        of = ladder()
+        of.follow(failure_of(of.parts[0], of, kind, "2 other processes use this GPU"))
+        assert of.held == f"{kind}: 2 other processes use this GPU"
+        assert not of.failures
+        assert len(of.parts) == 1
+
+
+def test_when_all_fail_the_ladder_ends() -> None:
+    of = ladder()
+    until_alone(of, lambda _: True)
+    assert of.done
+    assert len(of.failures) == len(CELLS)
+
+
+def test_a_key_that_another_begins_with_is_not_taken_for_it() -> None:
+    keys = [key_of(cell) for cell in CELLS]
+    for key in keys:
+        assert candidate_in(f"{key}: CUDA error", "", keys) == key
+        assert blamed(key, RuntimeError("CUDA error")) == f"{key}: CUDA error"
+        assert candidate_in("", f"{MARK}{key}\n", keys) == key
+    assert candidate_in("", f"{MARK}{keys[0]}\n{MARK}\n", keys) is None
+    assert candidate_in("CUDA error", "", keys) is None
+
+
+GRID = """\
+why: The space of one step at a length that a CPU can check, for tests.
+gpu: any
+mode: tune
+iterations: [7]
+configs: tune
+dtypes: [fp16, bf16]
+seq_lens:
+  - {seq_len: 128, batch: 1}
+n_heads: 1
+"""
+
+
+def digests(cells: Sequence[Wanted]) -> list[str]:
+    return [f"code of {cell.subject} {cell.config}" for cell in cells]
+
+
+def options(out: Path, **changed: object) -> argparse.Namespace:
+    usual = {"out": out, "no_build": True, "shard": None, "retry": False, "timeout": None, "json": False}
+    return argparse.Namespace(**(usual | changed))
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which `measure` works; the GPU is simulated from here on."""
+
+    def planned(of: Grid, place: Place, *, build: bool, **_: object) -> plan.Plan:
+        assert not build
+        return plan.make(of, place.machine, digests)
+
+    monkeypatch.setattr(command, "make_plan", planned)
+    monkeypatch.setattr(tune, "python_of", lambda *_: sys.executable)
+    monkeypatch.setattr("flashladder.sweep.workers.Worker", InProcess)
+    monkeypatch.setattr(measure_gpu, "bench_group", bench_group)  # these as they were, afterwards
+    for name in ("FIRST_WARM_UP_S", "WARM_UP_S"):
+        monkeypatch.setattr(measure_gpu, name, getattr(measure_gpu, name))
+    return tmp_path / "tune"
+
+
+def measure(folder: Path, text: str = GRID, lanes: int = 1, **changed: object) -> int:
+    place = Place(tuple(Device(f"gpu{number}", "gpu") for number in range(lanes)), "h200", "sm_90")
+    folder.parent.mkdir(exist_ok=True)
+    return command.measure(grid(folder.parent, text, "tune"), place, options(folder, **changed))
+
+
+TILE = GRID.replace("configs: tune", 'configs: "64,64"')
+N = 11  # candidates of that tile
+
+
+def documents(folder: Path) -> tuple[BenchResult, BenchResult]:
+    rungs, finals = folder.with_name("tune.json.gz"), folder.with_name("tuned.json.gz")
+    return load_as(rungs, BenchResult), load_as(finals, BenchResult)
+
+
+def pairs_in(document: BenchResult, dtype: str) -> int:
+    every = (series for group in document.groups if group.dtype == dtype for series in group.series)
+    return sum(len(series.pairs) for series in every if series.kernel != A_A)
+
+
+def test_the_whole_space_gives_the_winner_within_its_budget(tuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure(tuned, GRID.replace("[fp16, bf16]", "[bf16]")) == 0
+    rungs, finals = documents(tuned)
+    assert problems(rungs) == problems(finals) == []
+    assert rungs.purpose == finals.purpose == "tune"
+    assert len(rungs.summaries) == 47
+    assert pairs_in(rungs, "bf16") <= pairs_for(47)
+    assert pairs_in(rungs, "bf16") < 0.5 * 47 * sum(RUNGS)
+    (found,) = judged(rungs, finals)
+    assert speed(found.config.with_dtype("bf16").short_form()) > 1.005
+    assert found.config.brief() == BEST
+    assert found.verdict == "faster"
+    assert {process.started_utc for process in rungs.processes}.isdisjoint(
+        process.started_utc for process in finals.processes
+    )
+    seeds = [{seed for group in one.groups for seed in group.input_seeds} for one in (rungs, finals)]
+    assert seeds[0].isdisjoint(seeds[1])
+    assert "finals: percent of FA2" in capsys.readouterr().out
+
+
+def test_a_finished_run_measures_nothing_again(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measure(tuned, TILE) == 0
+    before = [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))]
+
+    def none(work: Work, *_: object, **__: object) -> Outcome:
+        assert len(work) == 0
+        return Outcome()
+
+    monkeypatch.setattr(tune, "run", none)
+    assert measure(tuned, TILE) == 0
+    assert [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))] == before
+
+
+def test_a_run_that_was_cut_goes_on_with_the_rung_that_is_missing(tuned: Path) -> None:
+    assert measure(tuned, TILE) == 0
+    kept = sorted(tuned.glob("*.json.gz"), key=lambda path: path.stat().st_mtime_ns)
+    times = {path: path.stat().st_mtime_ns for path in kept[:-3]}
+    for path in kept[-3:]:
+        path.unlink()
+    tuned.with_name("tune.json.gz").unlink()
+    assert measure(tuned, TILE) == 0
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert problems(documents(tuned)[0]) == []
+
+
+def failed(rungs: BenchResult) -> dict[str, tuple[str, str]]:
+    """Per failed candidate what kind of failure it was, and what was said."""
+    assert rungs.sweep is not None
+    cells = {cell.address: cell for cell in rungs.sweep.planned}
+    return {
+        f"{(cell := cells[one.address]).dtype} {KernelConfig.parse(cell.config).brief()}": (one.kind, one.message)
+        for one in rungs.sweep.failures
+    }
+
+
+def sound(*results: BenchResult) -> bool:
+    return all(problems(one) == verify_sweep.problems(one) == [] for one in results)
+
+
+def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guilty = ["wrong:7 fp16 64,64,4 2_2_2+opt", "illegal:7 bf16 64,64,4 2_2_0+opt", "moody:7 bf16 64,64,4 0_0_0+opt"]
+    monkeypatch.setenv("FAULTS", ";".join(guilty))
+    with pytest.raises(CheckFailed, match="3 candidates failed and were left out, the first: 7"):
+        measure(tuned, TILE)
+    rungs, finals = documents(tuned)
+    found = failed(rungs)
+    assert {name: kind for name, (kind, _) in found.items()} == {
+        "fp16 64,64,4 2_2_2+opt": "wrong",
+        "bf16 64,64,4 2_2_0+opt": "illegal-address",
+        "bf16 64,64,4 0_0_0+opt": "wrong",
+    }
+    assert found["fp16 64,64,4 2_2_2+opt"][1].startswith("wrong before timing: max error")
+    assert "other bits after timing" in found["bf16 64,64,4 0_0_0+opt"][1]
+    assert sound(rungs, finals)
+    assert len(rungs.summaries) == len(rungs.kernels) == 2 * N - 3
+    assert next(one for one in judged(rungs, finals) if one.dtype == BOTH).config.brief() == BEST
+
+
+def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flashladder.sweep.workers.Worker", Worker)
+    monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.tune_worker"))
+    monkeypatch.setenv("FAULTS", "crash:7 fp16 64,64,4 2_2_2+opt")
+    with pytest.raises(CheckFailed, match="1 candidates failed and were left out"):
+        measure(tuned, TILE.replace("[fp16, bf16]", "[fp16]"))
+    rungs, finals = documents(tuned)
+    ((kind, message),) = failed(rungs).values()
+    assert (kind, "SIGSEGV" in message) == ("crash", True)
+    assert sound(rungs, finals)
+    started = [{process.started_utc for process in one.processes} for one in (rungs, finals)]
+    assert started[0].isdisjoint(started[1])
+
+
+def test_shards_climb_their_ladders_and_a_call_without_packs(tuned: Path) -> None:
+    for index in (0, 1):
+        assert measure(tuned, TILE, shard=(index, 2)) == 0
+        assert not tuned.with_name("tune.json.gz").exists()
+    assert measure(tuned, TILE) == 0
+    assert len(documents(tuned)[0].summaries) == 2 * N
+
+
+def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
+    made = plan.make(grid(tuned.parent, GRID, "tune"), "h200", digests)
+    text = tune.dry_run(made, Records(tuned), 1)
+    counts = left_out(load_iteration(7))
+    legal = legal_configs(load_iteration(7).parts)
+    assert sum(counts.values()) == len(legal)
+    assert counts[""] == len(load_iteration(7).family.tuning_space(load_iteration(7).parts)) == 47
+    row = next(line for line in text.splitlines() if line.split()[:1] == ["7"])
+    assert row.split() == ["7", "99", "47", *(str(counts[rule.name]) for rule in EXCLUSIONS)]
+    assert all(rule.why in " ".join(text.split()) for rule in EXCLUSIONS)
+    assert max(map(len, text.replace(str(tuned), "").splitlines())) <= 80
+    assert f"at most {2 * pairs_for(47)}" in text
+    whole = tune.dry_run(plan.make(load_grid("tune"), "h200", digests), Records(tuned), 1)
+    assert len(whole.partition("\n\n")[0].splitlines()) > 1
+    assert max(map(len, whole.replace(str(tuned), "").splitlines())) <= 80
+    told = json.loads(tune.dry_run(made, Records(tuned), 1, ["a note"], as_json=True))
+    assert (told["candidates"], told["ladders"], told["climbed"], told["to_build"]) == (2 * 47, 2, 0, 0)
+    assert (told["event"], told["notes"]) == ("dry-run", ["a note"])
+
+
+def test_two_gpus_share_the_ladders(tuned: Path) -> None:
+    assert measure(tuned, TILE, lanes=2) == 0
+    rungs, _ = documents(tuned)
+    assert problems(rungs) == verify_sweep.problems(rungs) == []
+    assert len(rungs.processes) == 2

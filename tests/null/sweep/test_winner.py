@@ -1,0 +1,164 @@
+"""Winners of made-up tuning runs: who wins, against what, and how that is entered into a copy of the iterations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import shutil
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.paths import ITERATIONS
+from flashladder.results.derive import derive
+from flashladder.results.files import write_result
+from flashladder.sweep import winner
+from flashladder.sweep.winner import BOTH, enter, finalists, judged
+from tests.null.tune_fixture import FAST, ONLY_FP16, PRESENT, both, made
+
+
+def test_the_joint_winner_is_good_in_both_dtypes_and_finals_judge_it() -> None:
+    speeds = {PRESENT: both(1.05), FAST: both(1.08), ONLY_FP16: {"fp16": 1.10, "bf16": 0.90}}
+    rungs, finals = made(speeds, 24), made(speeds, 24, seed=1)
+    assert set(finalists(rungs, 16)) == set(speeds)
+    by_dtype = {one.dtype: one for one in judged(rungs, finals)}
+    assert by_dtype["fp16"].config == ONLY_FP16
+    assert by_dtype["bf16"].config == by_dtype[BOTH].config == FAST
+    assert {one.verdict for one in by_dtype.values()} == {"faster"}
+    table = winner.render(list(by_dtype.values()))
+    assert "16 both " + FAST.brief() in table
+
+
+def test_a_difference_within_the_floor_is_not_faster() -> None:
+    speeds = {PRESENT: both(1.05), FAST: both(1.0505)}
+    (joint,) = (one for one in judged(made(speeds, 24), made(speeds, 24, 1)) if one.dtype == BOTH)
+    assert joint.verdict in ("same", "ambiguous")
+
+
+def test_the_larger_floor_of_both_dtypes_judges_what_they_share() -> None:
+    """The smaller one alone would tell a difference of three per cent."""
+    speeds = {PRESENT: both(1.05), FAST: both(1.08)}
+    finals = made(speeds, 24, 1)
+    for floors, expected in (({"fp16": 5.0, "bf16": 0.1}, "same"), ({"fp16": 0.1, "bf16": 0.1}, "faster")):
+        judge = finals.model_copy(update={"floors_pct": floors})
+        (joint,) = (one for one in judged(made(speeds, 24), judge) if one.dtype == BOTH)
+        assert joint.verdict == expected
+
+
+def test_pairs_of_dropped_blocks_and_too_few_pairs_judge_nothing() -> None:
+    """In twelve of the finals' blocks the winner was slower, while the GPU was hot; those are dropped."""
+    speeds, hot = {PRESENT: both(1.05), FAST: both(1.08)}, {PRESENT: both(1.05), FAST: both(0.8)}
+    good, bad = made(speeds, 24, 1), made(hot, 24, 2)
+    groups = []
+    for one, other in zip(good.groups, bad.groups, strict=True):
+        blocks = [
+            block.model_copy(update={"dropped": "throttle reasons changed" if block.index < 14 else None})
+            for block in one.blocks
+        ]
+        series = [
+            own.model_copy(update={"pairs": (*slow.pairs[:14], *own.pairs[14:])})
+            for own, slow in zip(one.series, other.series, strict=True)
+        ]
+        groups.append(one.model_copy(update={"blocks": tuple(blocks), "series": tuple(series)}))
+    for least, expected in ((8, "faster"), (20, "ambiguous")):
+        settings = good.settings.model_copy(update={"min_pairs": least})
+        finals = good.model_copy(update={"groups": tuple(groups), "settings": settings})
+        (joint,) = (one for one in judged(made(speeds, 24), finals) if one.dtype == BOTH)
+        assert (joint.winner.n, joint.verdict) == (10, expected)
+
+
+def test_the_finals_overrule_the_rungs() -> None:
+    rungs = made({PRESENT: both(1.05), FAST: both(1.08)}, 24)
+    finals = made({PRESENT: both(1.05), FAST: both(1.02)}, 24, 1)
+    (joint,) = (one for one in judged(rungs, finals) if one.dtype == BOTH)
+    assert (joint.config, joint.verdict) == (FAST, "slower")
+
+
+def test_few_pairs_never_win() -> None:
+    rungs, lucky = made({PRESENT: both(1.05), FAST: both(1.06)}, 24), made({ONLY_FP16: both(1.2)}, 2)
+    joined = derive(
+        rungs.model_copy(update={"groups": (*rungs.groups, *lucky.groups), "kernels": rungs.kernels | lucky.kernels})
+    )
+    assert winner.ranked(joined, 16) == {key: [FAST, PRESENT, ONLY_FP16] for key in ("fp16", "bf16", BOTH)}
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ITERATIONS, tmp_path / "iterations"))
+
+
+def run(tmp_path: Path, copy: Path, ratio: float, *more: str) -> int:
+    speeds = {PRESENT: both(1.05), FAST: both(ratio)}
+    path = write_result(tmp_path / "tune.json.gz", made(speeds, 24))
+    write_result(tmp_path / "tuned.json.gz", made(speeds, 24, 1))
+    return winner.main([str(path), "--iterations", str(copy), *more])
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.yaml")}
+
+
+def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = texts(copy)
+    assert run(tmp_path, copy, 1.08) == 0
+    assert texts(copy) == before  # without --write nothing is touched
+    assert run(tmp_path, copy, 1.08, "--write") == 0
+    after = texts(copy)
+    (name,) = (name for name in before if before[name] != after[name])
+    new = [line for line in after[name].splitlines() if line not in before[name].splitlines()]
+    assert new[0].startswith("  # tuned: tuned.json.gz, sha256 ")
+    assert new[1].startswith("  h200: {B_r: 128, B_c: 64, n_warps: 4, load_tiles: [2, 2, 2], double_buffer: true")
+    assert len(new) == 2
+    assert "entered: " in capsys.readouterr().out
+    assert load_iteration(16, copy).configs["h200"] == FAST
+    assert [one.configs for one in load_all(copy)][:15] == [one.configs for one in load_all()][:15]
+    evidence = enter({16: PRESENT}, "h200", "other.json.gz, sha256 00", copy)
+    assert [path.name for path in evidence] == [name]
+    again = texts(copy)[name]
+    assert again.count("# tuned: ") == 1
+    assert again.replace("  # tuned: other.json.gz, sha256 00\n", "") == before[name]
+
+
+def test_write_enters_nothing_that_is_not_faster(
+    tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = texts(copy)
+    assert run(tmp_path, copy, 1.0501, "--write") == 0
+    assert texts(copy) == before
+    assert "nothing to enter" in capsys.readouterr().out
+
+
+def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path, copy: Path) -> None:
+    timed = made({PRESENT: both(1.05)}, 24)
+    report = timed.model_copy(update={"purpose": "report"})
+    path, again = tmp_path / "tune.json.gz", tmp_path / "tuned.json.gz"
+    for rungs, finals, name in ((report, timed, path), (timed, report, again)):
+        write_result(path, rungs)
+        write_result(again, finals)
+        with pytest.raises(FlashladderError, match=f"{name}: not a tuning run: found timings for a report"):
+            winner.main([str(path), "--iterations", str(copy)])
+    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: these are the finals"):
+        winner.main([str(again), "--iterations", str(copy)])
+
+
+def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
+    child = next(copy.glob("16_*.yaml"))
+    text = child.read_text(encoding="utf-8")
+    child.write_text("".join(line for line in text.splitlines(True) if "h200:" not in line), encoding="utf-8")
+    before = texts(copy)
+    other = load_iteration(15, copy).configs["a100"]
+    with pytest.raises(FlashladderError, match="another configuration than was asked for"):
+        enter({15: other}, "h200", "e", copy)
+    with pytest.raises(FlashladderError, match="no configuration of h200 on a line of its own"):
+        enter({16: other}, "h200", "e", copy)
+    assert texts(copy) == before
+
+
+def test_write_enters_nothing_that_is_faster_in_one_dtype_alone(tmp_path: Path, copy: Path) -> None:
+    before = texts(copy)
+    speeds = {PRESENT: both(1.05), ONLY_FP16: {"fp16": 1.10, "bf16": 0.90}}
+    path = write_result(tmp_path / "tune.json.gz", made(speeds, 24))
+    write_result(tmp_path / "tuned.json.gz", made(speeds, 24, 1))
+    assert {one.dtype: one.verdict for one in judged(made(speeds, 24), made(speeds, 24, 1))}["fp16"] == "faster"
+    assert winner.main([str(path), "--iterations", str(copy), "--write"]) == 0
+    assert texts(copy) == before
