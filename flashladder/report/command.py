@@ -94,7 +94,7 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     """The page that a checkout at `root` should hold, with its bytes (`flashladder.report.page`)."""
-    from flashladder.report.page.frame import INDEX, page
+    from flashladder.report.page import INDEX, page
 
     return {root / "results" / "report" / INDEX: page(ladder, root)}
 
@@ -160,12 +160,9 @@ def between_markers(text: str, block: str) -> str:
 
 def _inflated(page: bytes) -> bytes:
     """The page with its records in plain text; as it stands where they are none."""
-    from flashladder.report.page.frame import inflated_page
+    from flashladder.report.page import inflated_page
 
-    try:
-        return inflated_page(page)
-    except ValueError:
-        return page
+    return inflated_page(page)
 
 
 def _require_replaceable(files: Iterable[Path]) -> None:

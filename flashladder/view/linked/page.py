@@ -2,7 +2,7 @@
 
 Why a page: what belongs together is seen by pointing at it, in both directions, and through inlined calls. The three
 texts stand in it once, as JSON; its script makes rows of them. Style and policy are those of the report's page
-(`flashladder.report.page.frame`): it may run its own script, whose digest it names, and nothing else. Two kernels
+(`flashladder.report.page`): it may run its own script, whose digest it names, and nothing else. Two kernels
 stand beside each other; a CUDA line that both hold is chosen in both. ``results/report/code.html`` holds the ladder.
 
 Run: ``invoke sass 8 --page build/8.html``, ``invoke diff 8 9 --page build/8-9.html``.
@@ -23,9 +23,9 @@ from markupsafe import Markup
 
 from flashladder.files import deflated, inflated
 from flashladder.machine_code.sass import LONE_OPCODES
-from flashladder.report.page.frame import TEMPLATES as REPORT
-from flashladder.report.page.frame import environment
-from flashladder.report.page.records import in_script
+from flashladder.report.book import in_script
+from flashladder.report.page import TEMPLATES as REPORT
+from flashladder.report.page import environment
 from flashladder.view.linked.kernel import Linked, Place
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -1,15 +1,12 @@
-"""Tables of the page as data: columns, cells, and what each cell leads to; the templates turn them into HTML.
-
-Why data: every table of the page sorts, filters, scrolls on a phone and links its numbers in the same way, which
-``templates/macros.html.j2`` alone decides. Nothing to run here.
-"""
+"""Blocks of the page as data: tables with cells that lead to records, folded parts; the templates make HTML of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from flashladder.report.panels import Panel
 from flashladder.report.tables import DASH
 
 Kind = Literal["text", "short", "number", "code"]
@@ -51,7 +48,7 @@ class Cell:
             return ""
         plain = self.text.replace(",", "")
         told = plain.removeprefix("-").replace(".", "", 1).isdecimal() and float(plain) == self.sort
-        return "" if told else f"{self.sort:.7g}"
+        return "" if told else f"{self.sort:.5g}"
 
 
 @dataclass(frozen=True)
@@ -65,13 +62,26 @@ class Table:
     groups: Sequence[tuple[str, int]] = ()
 
 
+@dataclass(frozen=True)
+class Fold:
+    """Blocks below a line that unfolds them; `name` is the anchor that a link unfolds."""
+
+    title: str
+    blocks: Sequence[Block]
+    name: str = ""
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Plots side by side, as far as there is room."""
+
+    panels: Sequence[Panel]
+
+
+Block = Table | Fold | Panels | str  # a text is Markdown
 EMPTY = Cell(DASH)
 STRONGEST = 55  # percent of the ground under a row's largest number, so that it stays readable
-
-
-def text(value: object, style: str = "", target: str = "") -> Cell:
-    """A cell of words; a dash for None."""
-    return EMPTY if value is None else Cell(str(value), style=style, target=target)
 
 
 def number(value: float | None, digits: int = 1, records: str = "", style: str = "") -> Cell:
@@ -79,28 +89,23 @@ def number(value: float | None, digits: int = 1, records: str = "", style: str =
     return EMPTY if value is None else Cell(f"{value:,.{digits}f}", records, float(value), style)
 
 
-def heat(count: float, most: float) -> int:
-    """Percent of the ground that is coloured under a count, of which `most` is the row's largest."""
-    return round(STRONGEST * count / most) if most else 0
-
-
 def heated(count: float, most: float, records: str = "") -> Cell:
-    """A count on a ground as strong as its share of the row's largest."""
-    return Cell(f"{count:,.0f}", records, count, heat=heat(count, most))
-
-
-def verdict(word: str | None, records: str = "") -> Cell:
-    """A verdict in words, with its class."""
-    return Cell(word, records, style=f"verdict {word}") if word else EMPTY
+    """A count on a ground as strong as its share of the row's largest, `most`."""
+    return Cell(f"{count:,.0f}", records, count, heat=round(STRONGEST * count / most) if most else 0)
 
 
 def step(number: int) -> Cell:
-    """The number of an iteration, which leads to its article."""
+    """The number of an iteration, which leads to its note."""
     return Cell(str(number), sort=float(number), target=f"iteration-{number}")
 
 
 def columns(*titles: str) -> list[Column]:
     """Columns by title and kind, ``"verdict|short"``; those of numbers by their title alone."""
-    kinds: dict[str, Kind] = {"text": "text", "short": "short", "code": "code"}
     parts = [title.partition("|") for title in titles]
-    return [Column(title, kinds[kind] if kind else "number") for title, _, kind in parts]
+    kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+    return [Column(title, kinds[kind or "number"]) for title, _, kind in parts]
+
+
+def fold(table: Table) -> Fold:
+    """A table that one unfolds by its caption."""
+    return Fold(table.caption, [table])

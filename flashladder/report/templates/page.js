@@ -92,7 +92,7 @@
     for (const [name, value] of facts) made.append(make("dt", name), make("dd", value));
     return made;
   };
-  // As flashladder/report/page/samples.py packs them: values in this order, blocks as columns, one value for equal ones.
+  // As flashladder/report/book.py packs them: values in this order, blocks as columns, one value for equal ones.
   const unpacked = ([process, seeds, unit, fa2, kernel, inputs, errors, blocks]) => {
     const rows = Math.max(1, ...blocks.filter(Array.isArray).map((column) => column.length));
     const times = (differences) => whole(differences).map((time) => time * unit);
