@@ -16,8 +16,8 @@ from flashladder.lock.schema import LOCKS
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.lock.verdict import Verdict
 from flashladder.paths import RESULTS
+from flashladder.report.blocks import Block, Fold
 from flashladder.report.book import Book
-from flashladder.report.cells import Block, Fold
 from flashladder.view.command import changes
 
 ORDER, TITLE = 50, "Iterations"

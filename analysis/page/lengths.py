@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.report import cells
+from flashladder.report import blocks
+from flashladder.report.blocks import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Panels, Table, draw, line
 from flashladder.report.book import Book, Timed
-from flashladder.report.cells import Block, Cell, Column, Panels, Table
-from flashladder.report.panels import GROUND, MARKERS, SERIES, Panel, draw, line
 from flashladder.report.tables import DASH
 from flashladder.results.schema import Summary, kernel_key
 
@@ -96,7 +95,7 @@ def panel(book: Book, one: Timed, dtype: str) -> Panel:
 
 def table(book: Book, one: Timed, dtype: str) -> Table:
     """Every kernel of a machine's files at every length."""
-    columns = cells.columns("#|text", "configuration|code")
+    columns = blocks.columns("#|text", "configuration|code")
     columns += [Column(f"S = {n}", told="percent of FA2") for n in one.lengths] + [Column("TFLOP/s at the longest")]
     rows = []
     for key in dict.fromkeys(name for name, of, _ in one.summaries if of == dtype):
@@ -109,10 +108,10 @@ def table(book: Book, one: Timed, dtype: str) -> Table:
         last = found[-1]
         records = [book.records.timing(of.path, key, dtype, s.shape) if s else "" for s in found]
         row += [
-            cells.number(s.pct if s else None, 1, r, s.verdict if s else "")
+            blocks.number(s.pct if s else None, 1, r, s.verdict if s else "")
             for s, r in zip(found, records, strict=True)
         ]
-        rows.append([*row, cells.number(last.tflops if last else None, 1, records[-1])])
+        rows.append([*row, blocks.number(last.tflops if last else None, 1, records[-1])])
     where = ", ".join([one.path.relative_to(book.root).as_posix(), *(each.path.name for each in one.further)])
     grid = one.path.name.partition(".")[0]
     caption = f"{one.title}, {dtype}: percent of FA2 at each length ({where})"
@@ -132,12 +131,12 @@ def peaks(book: Book) -> Table:
                 best = max((s for s in own if s.kernel in one.result.kernels), key=lambda s: s.pct, default=None)
                 tflops = 0.0 if not best else best.reference_tflops if name == "FA2" else best.tflops
                 record = book.records.timing(one.path, best.kernel, best.dtype, best.shape) if best else ""
-                shares.append(cells.number(100 * tflops / peak.value if best and peak else None, 0, record))
+                shares.append(blocks.number(100 * tflops / peak.value if best and peak else None, 0, record))
             grid = one.path.name.partition(".")[0]
             rows.append(
                 [Cell(one.title), Cell(grid), Cell(name), *shares, Cell(f"{peak.value:g} {peak.unit}" if peak else "")]
             )
-    columns = cells.columns("GPU|text", "grid|text", "kernel|text", *(f"S = {n}" for n in lengths), "peak|text")
+    columns = blocks.columns("GPU|text", "grid|text", "kernel|text", *(f"S = {n}" for n in lengths), "peak|text")
     return Table("peaks", "Percent of the tensor cores' documented fp16 peak (configs/gpus)", columns, rows)
 
 
@@ -145,5 +144,5 @@ def content(book: Book) -> Sequence[Block]:
     """A panel for each sweep, the share of the peak, and a table for each machine and dtype."""
     tables = [table(book, one, dtype) for one in book.machines for dtype in DTYPES]
     return [
-        Panels([panel(book, one, "fp16") for one in sweeps(book)]), EXPLAINED, peaks(book), *map(cells.fold, tables),
+        Panels([panel(book, one, "fp16") for one in sweeps(book)]), EXPLAINED, peaks(book), *map(blocks.fold, tables),
     ]  # fmt: skip

@@ -10,11 +10,10 @@ from flashladder.columns import listed
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import Iteration
 from flashladder.names import PUBLISHED_GPU
-from flashladder.report import cells
-from flashladder.report.anchors import TITLES
+from flashladder.report import blocks
+from flashladder.report.blocks import INK, Block, Cell, Column, Panel, Panels, Table, draw, line
 from flashladder.report.book import HEADLINE_LENGTH, Book, Timed
-from flashladder.report.cells import Block, Cell, Column, Panels, Table
-from flashladder.report.panels import INK, Panel, draw, line
+from flashladder.report.data import TITLES
 from flashladder.report.tables import NOT_RUN, gpu_title
 from flashladder.results.published import PROGRESSION, Statistic
 from flashladder.results.schema import Summary, kernel_key
@@ -85,43 +84,43 @@ def measured(book: Book, machine: Timed, kernel: str, dtype: str, missing: str =
     """The cells of one kernel on one machine."""
     summary = machine.summaries.get((kernel, dtype, HEADLINE_LENGTH))
     if summary is None:
-        yield from (Cell(missing) if missing else cells.EMPTY, *(cells.EMPTY,) * (len(MEASURED) - 1))
+        yield from (Cell(missing) if missing else blocks.EMPTY, *(blocks.EMPTY,) * (len(MEASURED) - 1))
         return
     one = machine.holding(kernel)
     record = book.records.timing(one.path, kernel, dtype, summary.shape)
     mean = next((mean for mean in one.result.means if (mean.kernel, mean.dtype) == (kernel, dtype)), None)
-    yield cells.number(summary.pct, 1, record, "head")
+    yield blocks.number(summary.pct, 1, record, "head")
     yield Cell(f"{summary.pct_low:.1f} to {summary.pct_high:.1f}", record, summary.pct_low)
     yield Cell(summary.verdict, style=f"verdict {summary.verdict}")
-    yield cells.number(mean.pct, 1, book.records.mean(one.path, kernel, dtype)) if mean else cells.EMPTY
+    yield blocks.number(mean.pct, 1, book.records.mean(one.path, kernel, dtype)) if mean else blocks.EMPTY
 
 
 def published(book: Book, step: Iteration, gpu: str, statistic: Statistic) -> Cell:
     """A published figure, with where it was published; a dash for later steps."""
     found = book.ladder.published.find(step.number, gpu, statistic)
     if found is None:
-        return cells.EMPTY
+        return blocks.EMPTY
     facts = {
         "published by": found.source, "gives": f"{found.value:g} % of FA2 ({statistic})",
         "measured by": book.ladder.published.description.source.measured_by,
         "a measurement on this GPU may differ by": f"{found.tolerance:g} points",
     }  # fmt: skip
     path = book.results / "published" / PROGRESSION
-    return cells.number(found.value, 1, book.records.fact(path, f"Iteration {step.number} on {gpu_title(gpu)}", facts))
+    return blocks.number(found.value, 1, book.records.fact(path, f"Iteration {step.number} on {gpu_title(gpu)}", facts))
 
 
 def table(book: Book, dtype: str, configs_of: str | None) -> Table:
     """Every step on every GPU: `configs_of` None for each GPU's own configurations."""
     gpus = book.ladder.published.gpus if dtype == "fp16" else ()
-    columns, groups, rows = cells.columns("#", "Step|text"), [("", 2)], []
+    columns, groups, rows = blocks.columns("#", "Step|text"), [("", 2)], []
     for machine in book.machines:
-        columns += cells.columns(*(title + KINDS.get(title, "") for title in MEASURED))
+        columns += blocks.columns(*(title + KINDS.get(title, "") for title in MEASURED))
         groups.append((f"{machine.title}, measured", len(MEASURED)))
     for gpu in gpus:
-        columns += cells.columns("% of FA2", "h. mean")
+        columns += blocks.columns("% of FA2", "h. mean")
         groups.append((f"{gpu_title(gpu)}, published", 2))
     for step in book.ladder.iterations:
-        row = [cells.step(step.number), Cell(step.title)]
+        row = [blocks.step(step.number), Cell(step.title)]
         for machine in book.machines:
             missing = NOT_RUN if step.not_run_on(machine.result.gpu.arch) else ""
             row += measured(book, machine, key_of(step, configs_of or machine.configs_of, dtype), dtype, missing)
@@ -134,8 +133,8 @@ def table(book: Book, dtype: str, configs_of: str | None) -> Table:
 def libraries(book: Book) -> Table:
     """What else computes attention on these GPUs, timed beside FA2 in the ladder's sweeps."""
     sweeps = (*book.sweeps, *book.grids("hopper"), *book.grids("persistent"))
-    columns = cells.columns("GPU|text", "library|text", "version|text", "dtype|text")
-    columns += cells.columns(*(title + KINDS.get(title, "") for title in MEASURED), "file|code")
+    columns = blocks.columns("GPU|text", "library|text", "version|text", "dtype|text")
+    columns += blocks.columns(*(title + KINDS.get(title, "") for title in MEASURED), "file|code")
     rows = [
         [
             Cell(one.title), Cell(TITLES[name]), Cell(reference.version or f"torch {reference.torch}"), Cell(dtype),
@@ -194,12 +193,12 @@ def floors(book: Book) -> Table:
     """The A/A floor of each file of timings: FA2 beside itself, what no difference within counts as one."""
     files = {one.path: one for each in (*book.machines, *book.sweeps) for one in (each, *each.further)}
     rows = [
-        [Cell(one.title), Cell(dtype), cells.number(floor, 2, book.records.floor(one.path, dtype)),
+        [Cell(one.title), Cell(dtype), blocks.number(floor, 2, book.records.floor(one.path, dtype)),
          Cell(one.path.relative_to(book.root).as_posix())]
         for one in (*files.values(), *book.grids("second_card"))
         for dtype, floor in one.result.floors_pct.items()
     ]  # fmt: skip
-    columns = cells.columns("GPU|text", "dtype|text", "± points", "file|code")
+    columns = blocks.columns("GPU|text", "dtype|text", "± points", "file|code")
     return Table("floors", "A/A floors: FA2 timed beside itself by the same protocol", columns, rows)
 
 
@@ -214,5 +213,5 @@ def content(book: Book) -> Sequence[Block]:
     configs = (None, PUBLISHED_GPU)
     main, *others = [table(book, dtype, of) for of in configs for dtype in DTYPES if book.machines or dtype == "fp16"]
     answers = first_screen(book, book.machines[0]) if book.machines else ()
-    folded = [cells.fold(one) for one in (*others, libraries(book), floors(book)) if one.rows]
+    folded = [blocks.fold(one) for one in (*others, libraries(book), floors(book)) if one.rows]
     return [*answers, panels(book), reasons(book, main), EXPLAINED, *folded]

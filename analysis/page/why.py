@@ -14,11 +14,10 @@ from flashladder.files import files_in, relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.kinds import KINDS
 from flashladder.names import CONFLICTS, INSTRUCTIONS, LDSM, PUBLISHED_GPU, SECTORS, TENSOR, WAVEFRONTS
-from flashladder.report import cells
+from flashladder.report import blocks
+from flashladder.report.blocks import FAINT, INK, SERIES, Block, Cell, Column, Fold, Panel, Panels, Table, draw, heated
 from flashladder.report.book import HEADLINE_LENGTH, Book, Timed
-from flashladder.report.cells import Block, Cell, Column, Fold, Panels, Table, heated
-from flashladder.report.kv_block import costs, present
-from flashladder.report.panels import FAINT, INK, SERIES, Panel, draw
+from flashladder.report.counters import costs, present
 from flashladder.results.files import load_as
 from flashladder.results.schema import CounterResult, Summary, kernel_key
 from flashladder.view.linked.page import read_document
@@ -142,7 +141,7 @@ def parts(kernels: list[dict[str, Any]]) -> Table:
     """Parts of the source by iteration, coloured by share of the row's largest."""
     counts = [by_part(kernel) for kernel in kernels]
     names = sorted({name for one in counts for name in one}, key=lambda name: (-max(one[name] for one in counts), name))
-    rows = [[Cell("total"), *(cells.number(one.total(), 0) for one in counts)]]
+    rows = [[Cell("total"), *(blocks.number(one.total(), 0) for one in counts)]]
     rows += [[Cell(name), *(heated(one[name], max(own[name] for own in counts)) for one in counts)] for name in names]
     columns = [Column("made from", "text"), *(Column(kernel["key"]) for kernel in kernels)]
     caption = "sm_80, the A100's configurations: machine instructions of the main loop by the part they were made from"
@@ -164,14 +163,14 @@ def emulated(book: Book) -> Iterator[Table]:
             record = book.records.fact(book.results / NAME, f"Iteration {step.number}, emulated", facts)
             races, counts = sum(kernel.races.values()), [kernel.counters[name] for name in COUNTED.values()]
             rows.append([
-                cells.step(step.number), Cell(step.title), cells.number(counts[0], 0, record),
-                *(cells.number(count, 0) for count in (*counts[1:], kernel.warp_instructions)),
-                cells.number(races, 0, record, "holds" if races == 0 else "fails"),
+                blocks.step(step.number), Cell(step.title), blocks.number(counts[0], 0, record),
+                *(blocks.number(count, 0) for count in (*counts[1:], kernel.warp_instructions)),
+                blocks.number(races, 0, record, "holds" if races == 0 else "fails"),
             ])  # fmt: skip
-    columns = [*cells.columns("#", "Step|text"), *(Column(title, told=name) for title, name in COUNTED.items())]
+    columns = [*blocks.columns("#", "Step|text"), *(Column(title, told=name) for title, name in COUNTED.items())]
     where = f"batch {shape.batch}, S = {shape.seq_len}, {shape.n_heads} heads, fp16, the A100's configurations"
     caption = f"Counted by the emulator in the PTX that ships: {where}"
-    yield Table("counters-emulated", caption, [*columns, *cells.columns("PTX instructions", "races")], rows)
+    yield Table("counters-emulated", caption, [*columns, *blocks.columns("PTX instructions", "races")], rows)
 
 
 def on_gpu(book: Book) -> Iterator[Table]:
@@ -184,12 +183,12 @@ def on_gpu(book: Book) -> Iterator[Table]:
             facts = {"read by": f"Nsight Compute {result.ncu}", "mode": result.mode}
             first, *others = [counts.get(name) for name in names.values()]
             record = book.records.fact(path, key, facts, kernel)
-            numbers = [cells.number(first, 0, record), *(cells.number(count, 0) for count in others)]
-            rows.append([cells.step(kernel.iteration), Cell(kernel.config), *numbers])
+            numbers = [blocks.number(first, 0, record), *(blocks.number(count, 0) for count in others)]
+            rows.append([blocks.step(kernel.iteration), Cell(kernel.config), *numbers])
         shape, gpu = result.shape, result.gpu.name.replace("NVIDIA ", "")
         caption = f"Counted by Nsight Compute on {gpu}: batch {shape.batch}, S = {shape.seq_len}, {shape.n_heads} heads"
         columns = [
-            *cells.columns("#", "configuration|code"),
+            *blocks.columns("#", "configuration|code"),
             *(Column(title, told=name) for title, name in names.items()),
         ]
         yield Table(f"counters-{path.parent.name}", caption, columns, rows)
@@ -197,9 +196,9 @@ def on_gpu(book: Book) -> Iterator[Table]:
 
 def content(book: Book) -> Sequence[Block]:
     """Gains first, then what was counted."""
-    maps = [cells.fold(heat_map(book, gpu)) for gpu in SHOWN if costs(gpu, book.results / "locks")]
+    maps = [blocks.fold(heat_map(book, gpu)) for gpu in SHOWN if costs(gpu, book.results / "locks")]
     kinds = Fold("What the kinds are", ["\n".join(f"- `{kind}`: {what}" for kind, what in KINDS.items())])
-    code: list[Block] = [CODE, cells.fold(parts(kernels))] if (kernels := linked(book)) else []
-    counters = [cells.fold(one) for one in (*emulated(book), *on_gpu(book))]
+    code: list[Block] = [CODE, blocks.fold(parts(kernels))] if (kernels := linked(book)) else []
+    counters = [blocks.fold(one) for one in (*emulated(book), *on_gpu(book))]
     gains = [waterfall(book, one) for one in book.machines if one.summaries]
     return [Panels(gains), BLOCK, *maps, kinds, *code, *counters]

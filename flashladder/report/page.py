@@ -1,7 +1,7 @@
 """The page, results/report/index.html: all that is worth exploring, in one file that asks the network for nothing.
 
 A section is a script of ``analysis/page/`` with `ORDER`, `TITLE` and ``content(book)``, which gives the blocks of
-`flashladder.report.cells`. The page's policy (`Content-Security-Policy`) forbids the browser every request and every
+`flashladder.report.blocks`. The page's policy (`Content-Security-Policy`) forbids the browser every request and every
 script but the page's own. jinja2 escapes all values.
 
 Run: ``invoke report --open``.
@@ -28,10 +28,9 @@ from markupsafe import Markup
 from flashladder.errors import FlashladderError
 from flashladder.files import deflated, files_in, inflated, relative, sha256
 from flashladder.paths import PACKAGE, ROOT
+from flashladder.report.blocks import Block, Panel
 from flashladder.report.book import Book
-from flashladder.report.cells import Block
 from flashladder.report.data import Ladder
-from flashladder.report.panels import Panel
 from flashladder.report.tables import headline, headline_machine
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -72,7 +72,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 HOSTILE = """
-from flashladder.report.cells import Cell, Column, Table
+from flashladder.report.blocks import Cell, Column, Table
 
 ORDER, TITLE = 1, "<script>window.hacked = 1</script>"
 

@@ -21,7 +21,7 @@ from flashladder.ladder.iteration import load_all
 from flashladder.ladder.manifest import Accuracy
 from flashladder.lock.schema import read_lock
 from flashladder.paths import ROOT
-from flashladder.report.costs.accuracy import render
+from flashladder.report.accuracy import render
 from flashladder.results.schema import Reference
 from flashladder.trace.reference import SLACK
 

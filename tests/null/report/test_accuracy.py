@@ -15,7 +15,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gate.evidence import accuracy as gate_accuracy
 from flashladder.ladder.manifest import Accuracy, load_manifest
 from flashladder.paths import RESULTS
-from flashladder.report.costs.accuracy import FILES, NAME, beyond_bounds, cells, page, render
+from flashladder.report.accuracy import FILES, NAME, beyond_bounds, cells, page, render
 from flashladder.results.files import read_json
 
 HOPPER = "accuracy_hopper.json.gz"

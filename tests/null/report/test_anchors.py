@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 import shutil
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
-from flashladder.report.anchors import anchors_of, fastest, fastest_of, last_sweep
+from flashladder.report.data import anchors_of, fastest, fastest_of, last_sweep
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, Group, Summary
 
@@ -172,18 +173,22 @@ def test_they_stand_below_the_steps_and_only_beside_the_machines_own_configurati
     assert "cuDNN" not in report_tables.table(ladder, replace(machine, anchors=()), "fp16")
 
 
-def test_the_plot_draws_them_and_a_panel_for_each_family() -> None:
+def test_the_plot_draws_them_and_a_panel_for_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
     ladder = report_data.collect()
-    levels = report.plot_levels(ladder)
-    assert [level.label.split()[0] for level in levels] == ["cuDNN", "FA4"]
-    panels = report.plot_panels(ladder)
-    assert [*panels] == [1, 20]
-    names = dict.fromkeys(range(1, 25), "step")
-    points = tuple(report_plot.Point(n, 80.0 + n) for n in names)
-    lines = [report_plot.Series("made up", points)]
-    with_levels, without = (report_plot.render(lines, names, "made up", drawn, panels)["svg"] for drawn in (levels, []))
-    assert report_plot.rendered_by(with_levels)[1] != report_plot.rendered_by(without)[1]
-    assert with_levels.count(b"stroke-dasharray: 5.4,2.7") == without.count(b"stroke-dasharray: 5.4,2.7") + len(levels)
+    assert [*report_plot.panels_of(ladder)] == [1, 20]
+    drawn = list[report_plot.Picture]()
+
+    def noted(picture: report_plot.Picture) -> Any:
+        drawn.append(picture)
+        return figure(picture)
+
+    figure = report_plot._figure
+    monkeypatch.setattr(report_plot, "_figure", noted)
+    report_plot._SAVED.clear()
+    report_plot.of_ladder(ladder)
+    assert [level.label.split()[0] for level in drawn[0].levels] == ["cuDNN", "FA4"]
+    labels = [text.get_text() for axes in figure(drawn[0]).axes for text in axes.texts]
+    assert sum(label.startswith(("cuDNN", "FA4")) for label in labels) == 2
 
 
 def with_late(made: BenchResult, kernel: str, dtype: str, seq_len: int) -> BenchResult:

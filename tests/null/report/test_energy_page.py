@@ -6,7 +6,7 @@ import csv
 import io
 from pathlib import Path
 
-from flashladder.report.costs.energy import render
+from flashladder.report.sweeps import render_energy as render
 from flashladder.results.files import write_result
 from tests.null.energy_fixture import SHAPE, kernel, look, made, run
 

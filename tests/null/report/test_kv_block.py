@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 from analysis import kv_block as script
-from analysis.page import kv_block as section
+from analysis.page import why
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.command import locked_kernel
 from flashladder.names import GPUS
+from flashladder.report.blocks import STRONGEST
+from flashladder.report.book import Book
+from flashladder.report.counters import costs, present
 from flashladder.report.data import Ladder, collect
-from flashladder.report.kv_block import costs, present
-from flashladder.report.page.book import Book
-from flashladder.report.page.cells import STRONGEST
-from flashladder.results.published import sass_counts
 
 
 @pytest.fixture(scope="module")
@@ -63,27 +62,9 @@ def test_the_script_prints_a_row_per_iteration(capsys: pytest.CaptureFixture[str
     assert left.value.code == 2
 
 
-def test_the_section_has_a_heat_map_per_gpu(ladder: Ladder) -> None:
-    content = section.content(Book(ladder))
-    maps = content["maps"]
-    assert isinstance(maps, list)
-    assert [table.name for table in maps] == ["kv-block-h200", "kv-block-a100"]
-    by_kind = {row[0].text: row[1:] for row in maps[0].rows}
+def test_the_page_has_a_heat_map(ladder: Ladder) -> None:
+    table = why.heat_map(Book(ladder), "h200")
+    by_kind = {row[0].text: row[1:] for row in table.rows}
     assert [cell.text for cell in by_kind["moves"][7:9]] == ["764", "242"]
-    assert max(cell.heat for cell in by_kind["moves"]) == by_kind["moves"][7].heat == STRONGEST
+    assert max(cell.heat or 0 for cell in by_kind["moves"]) == by_kind["moves"][7].heat == STRONGEST
     assert all(cell.records for cell in by_kind["all"])
-
-
-def test_published_counts_stand_beside_ours(ladder: Ladder) -> None:
-    tables = section.content(Book(ladder))["published"]
-    assert isinstance(tables, list)
-    assert [table.name for table in tables] == ["beside-published-a100"]
-    published = sass_counts()
-    rows = tables[0].rows
-    assert [row[0].text for row in rows] == list(published[1, "a100"])
-    assert all(len(cell.records.split(",")) == 2 for cell in rows[0][1:])
-    for row in rows:
-        for step, cell in zip(load_all()[:16], row[1:], strict=True):
-            kernel = locked_kernel(step.number, step.configs["a100"], "sm_80")
-            assert kernel is not None
-            assert cell.text == f"{kernel.counts.get(row[0].text, 0)} / {published[step.number, 'a100'][row[0].text]}"

@@ -12,8 +12,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import GPUS
 from flashladder.report.data import Ladder, collect
-from flashladder.report.reasons.bottleneck import PREDICTIONS, bottleneck
-from flashladder.report.reasons.counts import locked
+from flashladder.report.reasons import PREDICTIONS, bottleneck, locked
 
 
 @pytest.fixture(scope="module")

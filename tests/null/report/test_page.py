@@ -24,10 +24,9 @@ from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import page as report_page
+from flashladder.report.blocks import EMPTY, SERIES, Cell, Panel, columns, draw, line, number
 from flashladder.report.book import Book, Records, cycle, in_script, join, packed
-from flashladder.report.cells import EMPTY, Cell, columns, number
 from flashladder.report.page import MOST_BYTES, SECTIONS, find, html, page
-from flashladder.report.panels import SERIES, Panel, draw, line
 from flashladder.report.tables import headline
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
@@ -44,8 +43,8 @@ INDEX, CODE, BENCH = (
     RESULTS / "h200" / "bench.json.gz",
 )
 TOY = '''"""A toy."""
-from flashladder.report.cells import Cell, Column, Fold, Panels, Table
-from flashladder.report.panels import draw, line
+from flashladder.report.blocks import Cell, Column, Fold, Panels, Table
+from flashladder.report.blocks import draw, line
 
 ORDER, TITLE = 5, "TITLED"
 
@@ -360,8 +359,14 @@ def test_open_shows_the_page_or_says_where_it_lies(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = list[str]()
-    for there in (True, False):
-        monkeypatch.setattr("webbrowser.open", lambda address, there=there: asked.append(address) or there)
-        report.open_page(INDEX)
+    answers = iter((True, False))
+
+    def opened(address: str) -> bool:
+        asked.append(address)
+        return next(answers)
+
+    monkeypatch.setattr("webbrowser.open", opened)
+    report.open_page(INDEX)
+    report.open_page(INDEX)
     assert asked == [INDEX.as_uri()] * 2
     assert capsys.readouterr().err == "no browser here; copy and open results/report/index.html\n"

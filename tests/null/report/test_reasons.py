@@ -1,11 +1,9 @@
-"""Pages of reasons: no figure typed by hand, no unknown name, and no sentence that its data contradict."""
+"""Pages of reasons: each is borne out by its data; a contradiction or an unknown name is one line."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
@@ -13,17 +11,17 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import GPUS
 from flashladder.report.data import Ladder, collect
-from flashladder.report.reasons.guarded import Change, Contradicted, figure
-from flashladder.report.reasons.loads import Loads
-from flashladder.report.reasons.page import FOLDER, SECTIONS, reasons, vocabulary
-from flashladder.report.reasons.prose import problems
-from flashladder.report.reasons.rates import mma_issue, tensor_rate
-from flashladder.report.reasons.speeds import Speeds
-
-KNOWN = ("count", "speed")
-WORDS = (
-    "Iterations 8, 9 and 10, iteration 12 to 16 on an A100, an RTX 3090, an H200 and sm_90: `LDGSTS.E.128`,\n"
-    "IADD3, `ldmatrix.x4` in fp16, `m16n8k16`, FA2, L2, `load_2_2_0`, one or two, the first, double buffers.\n"
+from flashladder.report.reasons import (
+    SECTIONS,
+    Change,
+    Contradicted,
+    Loads,
+    Speeds,
+    figure,
+    mma_issue,
+    reasons,
+    tensor_rate,
+    vocabulary,
 )
 
 
@@ -44,67 +42,10 @@ def page(folder: Path, *bodies: str, number: int = 8) -> Path:
 @pytest.mark.parametrize("number", [step.number for step in load_all()])
 def test_every_step_has_reasons_that_its_data_bear_out(ladder: Ladder, number: int) -> None:
     text = reasons(ladder, number)
-    assert 150 <= len(text.split()) <= 400
     step = load_iteration(number)
     gpus = [load_gpus()[key] for key in GPUS]
     for gpu in (gpu for gpu in gpus if step.family.targets.serving(gpu.arch)):
         assert gpu.title in text
-
-
-def test_words_and_names_pass() -> None:
-    assert list(problems(WORDS + '{{ count("LOP3", "sm_80", of=8) }} {{ speed("h200", at=512) }}', "", KNOWN)) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "what", "found"),
-    [
-        ("fine\nand 44 of them", "a figure typed by hand", "44"),
-        ("\n97.5 %", "a figure typed by hand", "97.5"),
-        ("\na 16-byte copy", "a figure typed by hand", "16-byte"),
-        ("\n`(64, 128)`", "a figure typed by hand", "`(64,"),
-        ("\nS = 4096", "a figure typed by hand", "4096"),
-        ("\niteration8.5", "a figure typed by hand", None),
-        ("\nIt falls to Half", "a figure typed by hand", "Half"),
-        ("\nan eightfold gain", "a figure typed by hand", "eightfold"),
-        ("\nthree times", "a figure typed by hand", "three"),
-        ("\na dozen fewer", "a figure typed by hand", "dozen"),
-        ("\ndouble the gain", "a figure typed by hand", "double"),
-        ("\nx2.5 faster", "a figure typed by hand", "x2.5"),
-        ('{{ count("LOP3", "sm_80") }}\n\N{ARABIC-INDIC DIGIT THREE} more', "a figure typed by hand", None),
-        ("\n{{ 42 }}", "a form that a page of reasons may not have", "const"),
-        ('\n{{ "forty" }}', "a form that a page of reasons may not have", "const"),
-        ("\n{% set x = 1 %}", "a form that a page of reasons may not have", "assign"),
-        ("\n{% for x in y %}a{% endfor %}", "a form that a page of reasons may not have", "for"),
-        ('\n{{ count("LOP3") | length }}', "a form that a page of reasons may not have", "filter"),
-        ('\n{{ count("LOP3") + count("LOP3") }}', "a form that a page of reasons may not have", "add"),
-        ('\n{{ "a".join("b") }}', "a form that a page of reasons may not have", "call"),
-        ("\n{{ count(*y) }}", "a form that a page of reasons may not have", "call"),
-        ('\n{{ cuont("LOP3") }}', "an unknown name", "cuont"),
-        ("\n{{ count(8) }}", "an argument without a name is a text", "count"),
-        ('\n{{ count("LOP3", of="8") }}', "bad value of of", "count"),
-        ('\n{{ count("LOP3", scope=8) }}', "bad value of scope", "count"),
-        ("\n{{ count(", "broken page of reasons", None),
-    ],
-)
-def test_a_figure_or_form_that_does_not_belong_is_named_with_its_line(text: str, what: str, found: str | None) -> None:
-    if what.startswith("broken"):
-        with pytest.raises(FlashladderError, match=r"x\.md:2: broken page of reasons"):
-            list(problems(text, "x.md", KNOWN))
-        return
-    if found is None and text.startswith("\n"):  # a name is a name with dots
-        assert list(problems(text, "x.md", KNOWN)) == []
-        return
-    first = next(problems(text, "x.md", KNOWN))
-    assert first[:2] == (2, what)
-    assert found in (None, first[2])
-
-
-@given(
-    st.integers(0, 10**9), st.sampled_from(["{} of them", "by {}x", "-{} %", "({})", "`{}`", "S={}", "a {}-byte copy"])
-)
-def test_no_number_passes_for_a_name(number: int, form: str) -> None:
-    text = "`LOP3` on sm_80 and iteration 8: " + form.format(number)
-    assert [what for _, what, _, _ in problems(text, "", KNOWN)] == ["a figure typed by hand"]
 
 
 @pytest.mark.parametrize(
@@ -170,11 +111,6 @@ def test_the_first_step_has_nothing_to_be_compared_with(ladder: Ladder, tmp_path
     for call in ('gains("a100")', 'falls("LOP3", "a100")'):
         with pytest.raises(FlashladderError, match=r"01\.md:3: iteration 1 has no parent to be compared with"):
             reasons(ladder, 1, page(tmp_path, "{{ " + call + " }}", number=1))
-
-
-def test_every_name_of_the_vocabulary_is_used(ladder: Ladder) -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md")))
-    assert [name for name in vocabulary(ladder, 8) if f"{{{{ {name}(" not in text] == []
 
 
 def test_figures_are_those_of_the_tables_by_hand(ladder: Ladder) -> None:

@@ -15,8 +15,8 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration, same_but_for_parts
 from flashladder.names import GPUS
+from flashladder.report.book import Book
 from flashladder.report.data import collect
-from flashladder.report.page.book import Book
 from flashladder.view import command as view
 
 # Read off iterations/*.yaml by hand: the GPUs on which a step leaves tile, loads and every free switch as they were.

@@ -11,8 +11,7 @@ import pytest
 from analysis import tuning as script
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.report import sweeps
-from flashladder.report.variants import tuning
+from flashladder.report import sweeps, tuning
 from flashladder.results.files import write_result
 from flashladder.sweep.tune.table import rows_of
 from tests.null.tune_fixture import FAST, ONLY_FP16, PRESENT, both, made, with_a_failure

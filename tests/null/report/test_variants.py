@@ -13,9 +13,16 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.report.variants.plot import render
-from flashladder.report.variants.tables import ablation_markdown, to_csv, toolchain_markdown
-from flashladder.report.variants.worth import BOTH, Comparison, ablations, toolchains
+from flashladder.report.variants import (
+    BOTH,
+    Comparison,
+    ablation_markdown,
+    ablations,
+    render,
+    to_csv,
+    toolchain_markdown,
+    toolchains,
+)
 from flashladder.results.files import write_result
 from flashladder.results.statistics import LogSummary
 from tests.null.bench_fixture import SHAPE

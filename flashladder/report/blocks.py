@@ -1,7 +1,8 @@
-"""Panels of the page: matplotlib's SVG set into HTML, with text as text and the colours of the style sheet.
+"""Blocks of the page: tables as data, with cells that lead to records; folded parts; plots as inline SVG.
 
-The same data and the same matplotlib release give the same bytes. A panel is about 400 units wide: two stand side by
-side on a desk, one fills a phone. The tables beside it hold the same numbers and lead to their samples.
+The templates make HTML of them. A plot is matplotlib's SVG with text as text and the colours of the style sheet. The
+same data and the same matplotlib release give the same bytes. The tables beside it hold its numbers and lead to their
+samples.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from html import escape
 import io
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from markupsafe import Markup
 
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
+from flashladder.report.tables import DASH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,3 +134,105 @@ def inlined(svg: str, name: str, label: str) -> str:
     body = STYLED.sub(lambda match: f' class="{often[match[1]]}"' if match[1] in often else match[0], body)
     head = f'<svg role="img" aria-label="{escape(label)}" viewBox="{box[1]}" xmlns="http://www.w3.org/2000/svg">'
     return head + (f"<style>{rules}</style>" if rules else "") + body
+
+
+Kind = Literal["text", "short", "number", "code"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its title, how its cells are set, and what a pointer over the title tells."""
+
+    title: str
+    kind: Kind = "number"
+    told: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    Attributes:
+        text: what is shown, as text and never as markup.
+        records: numbers of the records behind it, ``"3"`` or ``"3,17"``; empty for what nothing was measured for.
+        sort: what the column is sorted by, where it is not the text.
+        style: a class of the page's style sheet, such as a verdict.
+        heat: percent of the ground that is coloured, in a heat map.
+        target: the anchor in the page that the cell leads to, where it has no records.
+    """
+
+    text: str
+    records: str = ""
+    sort: float | None = None
+    style: str = ""
+    heat: int | None = None
+    target: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the page sorts by; empty where the text says it."""
+        if self.sort is None:
+            return ""
+        plain = self.text.replace(",", "")
+        told = plain.removeprefix("-").replace(".", "", 1).isdecimal() and float(plain) == self.sort
+        return "" if told else f"{self.sort:.5g}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: `groups` are titles over several columns, each with how many."""
+
+    name: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    groups: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks below a line that unfolds them; `name` is the anchor that a link unfolds."""
+
+    title: str
+    blocks: Sequence[Block]
+    name: str = ""
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Plots side by side, as far as there is room."""
+
+    panels: Sequence[Panel]
+
+
+Block = Table | Fold | Panels | str  # a text is Markdown
+EMPTY = Cell(DASH)
+STRONGEST = 55  # percent of the ground under a row's largest number, so that it stays readable
+
+
+def number(value: float | None, digits: int = 1, records: str = "", style: str = "") -> Cell:
+    """A cell with a number of so many digits, which sorts by the whole of it; a dash for None."""
+    return EMPTY if value is None else Cell(f"{value:,.{digits}f}", records, float(value), style)
+
+
+def heated(count: float, most: float, records: str = "") -> Cell:
+    """A count on a ground as strong as its share of the row's largest, `most`."""
+    return Cell(f"{count:,.0f}", records, count, heat=round(STRONGEST * count / most) if most else 0)
+
+
+def step(number: int) -> Cell:
+    """The number of an iteration, which leads to its note."""
+    return Cell(str(number), sort=float(number), target=f"iteration-{number}")
+
+
+def columns(*titles: str) -> list[Column]:
+    """Columns by title and kind, ``"verdict|short"``; those of numbers by their title alone."""
+    parts = [title.partition("|") for title in titles]
+    kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+    return [Column(title, kinds[kind or "number"]) for title, _, kind in parts]
+
+
+def fold(table: Table) -> Fold:
+    """A table that one unfolds by its caption."""
+    return Fold(table.caption, [table])
