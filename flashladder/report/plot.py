@@ -285,25 +285,18 @@ def _limits(
     across = [100.0, *(level.percent for level in levels)]
     low = min([*across, *(point.percent if point.low is None else point.low for point in points)])
     high = max([*across, *(point.percent if point.high is None else point.high for point in points)])
-    room = (high - low) * (0.16 if upright else 0.09)
-    return max(0.0, 5 * ((low - room / 2) // 5)), 5 * ((high + room) // 5 + 1)
+    room = (high - low) * (0.19 if upright else 0.1)
+    return max(0.0, 5 * ((low - room / 3) // 5)), 5 * ((high + room) // 5 + 1)
 
 
 def _values(axes: Axes, series: Sequence[Series], numbers: Sequence[int], *, upright: bool) -> None:
-    """Writes the percentages of the first measured line above its points, upright where they stand close."""
-    from matplotlib.patheffects import withStroke
-
-    if not series or series[0].key is not None:
-        return
-    for point in series[0].points:
-        if point.iteration not in numbers:
-            continue
-        axes.annotate(
-            f"{point.percent:.1f}", (point.iteration, point.percent if point.high is None else point.high),
-            xytext=(0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=8.2,
-            rotation=90 if upright else 0, color=MEASURED_COLORS[0], fontweight="bold", zorder=4,
-            path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )  # fmt: skip
+    """Writes the percentages of the first measured line in a row above all lines, upright where they stand close."""
+    for point in series[0].points if series and series[0].key is None else ():
+        if point.iteration in numbers:
+            axes.text(
+                point.iteration, 0.985, f"{point.percent:.1f}", transform=axes.get_xaxis_transform(), ha="center",
+                va="top", fontsize=8.2, rotation=90 if upright else 0, color=MEASURED_COLORS[0], fontweight="bold",
+            )  # fmt: skip
 
 
 def _end_labels(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels: Sequence[Level]) -> None:

@@ -7,6 +7,7 @@ CSV it is an empty field. Below the steps stand the libraries that were timed be
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+import re
 from typing import get_args
 
 from flashladder.columns import listed, markdown
@@ -48,11 +49,13 @@ def headline_machine(ladder: Ladder) -> Machine | None:
 
 
 def plot_subtitle(ladder: Ladder) -> str:
-    """What the plot shows, in one line."""
-    what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, forward, non-causal, relative to FA2 on the same GPU"
-    return what + (
-        "; whiskers: 95 % intervals and the A/A floor" if ladder.machines else "; nothing measured by this project yet"
-    )
+    """What the plot shows, in one line: length, dtype, GPUs and days."""
+    what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, relative to FA2 on the same GPU"
+    if not ladder.machines:
+        return f"{what}; nothing measured by this project yet"
+    days = [(plain(one.title), sorted(re.findall(r"\d{4}-\d\d-\d\d", one.reference))) for one in ladder.machines]
+    told = [f"{gpu} {' to '.join(dict.fromkeys((own[0], own[-1])))}" for gpu, own in days]
+    return f"{what}; measured: {', '.join(told)}; whiskers: 95 % intervals"
 
 
 def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:

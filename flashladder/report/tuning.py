@@ -98,7 +98,13 @@ def _lengths(document: BenchResult) -> str:
 
 
 def _subtitle(rungs: BenchResult) -> str:
-    return f"{plain(rungs.gpu.name)}, {len(rungs.summaries)} configurations, {_lengths(rungs)}"
+    day, dtypes = (
+        min(process.started_utc for process in rungs.processes)[:10],
+        sorted({one.dtype for one in rungs.summaries}),
+    )
+    return (
+        f"{plain(rungs.gpu.name)}, {day}, {', '.join(dtypes)}, {len(rungs.summaries)} configurations, {_lengths(rungs)}"
+    )
 
 
 def _winners(standings: Sequence[Standing]) -> str:

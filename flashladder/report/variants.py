@@ -504,7 +504,9 @@ def pages(name: str, result: BenchResult) -> dict[str, bytes]:
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
     title, shown = TITLES[name]
-    subtitle = f"{plain(result.gpu.name)}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
+    days = sorted(process.started_utc[:10] for process in result.processes)
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    subtitle = f"{plain(result.gpu.name)}, {when}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
     drawn = render([one for one in found if one.shape.seq_len == length], title, subtitle, label)
     return {"md": text(result, found).encode(), "csv": to_csv(found).encode(), **drawn}
 
