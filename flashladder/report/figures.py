@@ -1,4 +1,4 @@
-"""Figures in README's sentences, each derived from the committed data that it speaks of.
+"""Figures in sentences of README and of the measurement rules, each derived from the data that it speaks of.
 
 `FIGURES` says where each stands, as a pattern whose group is the number, and what gives it. `invoke report` writes it
 there, `invoke gate` compares. Durations are those of ``results/durations.json``, which says what was timed, where and
@@ -26,9 +26,10 @@ from flashladder.report.data import TITLES, Ladder, second_files
 from flashladder.report.tables import headline_machine
 from flashladder.results.differences import Found
 from flashladder.results.files import load_as, read_json
+from flashladder.results.published import Tolerance
 from flashladder.results.schema import BenchResult, Summary
 
-README, H200 = "README.md", "results/h200/README.md"
+README, MEASURED, H200 = "README.md", "docs/measurement.md", "results/h200/README.md"
 DURATIONS = "durations.json"  # under a results folder
 SEALED = {H200}  # compared, never rewritten
 UNDERIVABLE = (FlashladderError, KeyError, TypeError, ValueError)  # what it is derived from is edited or not there
@@ -72,6 +73,11 @@ class Data:
     def durations(self) -> dict[str, Duration]:
         """Durations by name."""
         return read_durations(self.results / DURATIONS)
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """By how much a measurement may differ from the published figures."""
+        return self.ladder.published.description.tolerance
 
     def over_libraries(self, machine: str) -> tuple[float, float]:
         """How many times as fast as the fastest library the ladder's best is: the least and most of a sweep's cells."""
@@ -170,6 +176,13 @@ FIGURES = (
     Figure(README, r"is ([\d.]+) to [\d.]+ times as fast as the better", _over("h200", 0)),
     Figure(README, r"is [\d.]+ to ([\d.]+) times as fast as the better", _over("h200", 1)),
     Figure(README, r"the better of ([\w ]+) \(", lambda data: data.libraries("h200")),
+    Figure(MEASURED, r"within ([\d.]+) points \(harmonic", lambda data: f"{data.tolerance.same_gpu_points.default:g}"),
+    Figure(MEASURED, r"points \(harmonic mean ([\d.]+)\)", lambda data: f"{data.tolerance.same_gpu_points.hmean:g}"),
+    Figure(
+        MEASURED,
+        r"rank order on another \(Spearman at least ([\d.]+)\)",
+        lambda data: f"{data.tolerance.other_gpu_spearman_at_least:g}",
+    ),
     Figure(H200, r"more than ([\d.]+) points at S", lambda data: f"{data.moved(everywhere=False):.1f}"),
     Figure(H200, r"or ([\d.]+) at any length", lambda data: f"{data.moved(everywhere=True):.1f}"),
 )

@@ -105,35 +105,6 @@ def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path)
     assert fastest_of(folder, "event-locked") == {}
 
 
-def test_a_step_that_is_fast_at_another_shape_of_the_same_length_is_not_the_fastest(folder: Path) -> None:
-    made = load_as(HOPPER, BenchResult)
-    before = fastest_of(folder, report_data.MODE)
-    told = {"pct": 1000.0, "pct_low": 999.0, "pct_high": 1001.0}
-    others = [
-        one.model_copy(update={**told, "shape": one.shape.model_copy(update=change)})
-        for one in made.summaries
-        if one.kernel in made.kernels and made.kernels[one.kernel].iteration not in before.values()
-        for change in ({"batch": 1}, {"n_heads": 2}, {"seq_len": 640})
-    ]
-    assert others
-    write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": (*made.summaries, *others)}))
-    assert fastest_of(folder, report_data.MODE) == before
-
-
-def test_one_dtype_does_not_decide_alone(folder: Path) -> None:
-    made = load_as(HOPPER, BenchResult)
-    worst = {"pct": 1.0, "pct_low": 0.9, "pct_high": 1.1}
-    (best,) = set(fastest_of(folder, report_data.MODE).values())
-    slowed = [
-        one.model_copy(update=worst)
-        if one.dtype == "bf16" and one.kernel in made.kernels and made.kernels[one.kernel].iteration == best
-        else one
-        for one in made.summaries
-    ]
-    write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": tuple(slowed)}))
-    assert best not in fastest_of(folder, report_data.MODE).values()
-
-
 def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Path) -> None:
     ladder = report_data.collect()
     text = report.committed(ladder)[ROOT / "configs" / "fastest.json"].decode()
@@ -219,17 +190,6 @@ def test_the_hosts_time_is_no_librarys_speed(folder: Path) -> None:
     assert {(one.name, one.dtype) for one in anchors_of(folder, report_data.MODE)} == before.keys()
 
 
-def test_the_hosts_time_is_not_the_fastest_step(folder: Path) -> None:
-    made = load_as(HOPPER, BenchResult)
-    (step,) = set(fastest_of(folder, report_data.MODE).values())
-    for dtype in ("fp16", "bf16"):
-        made = with_late(made, str(step), dtype, 512)
-    write_result(folder / "hopper.json.gz", made)
-    found = fastest_of(folder, report_data.MODE)
-    assert found.pop(1) != step
-    assert set(found.values()) == {step}
-
-
 def test_the_last_sweep_goes_by_its_farthest_step(folder: Path) -> None:
     """Also where another sweep begins later in the ladder."""
     shutil.copy(RESULTS / "h200" / "persistent.json.gz", folder / "persistent.json.gz")
@@ -243,16 +203,3 @@ def test_the_last_sweep_goes_by_its_farthest_step(folder: Path) -> None:
     again = last_sweep(folder, report_data.MODE)
     assert again is not None
     assert {one.iteration for one in again.kernels.values()} >= {19, 28}
-
-
-@pytest.mark.parametrize(("steps", "rotation"), [(12, 0), (13, 90)])
-def test_values_stand_upright_in_all_panels_where_one_has_many_steps(steps: int, rotation: int) -> None:
-    points = tuple(report_plot.Point(n, 80.0 + n) for n in range(1, steps + 1))
-    names = tuple((n, "step") for n in range(1, steps + 1))
-    picture = report_plot.Picture(
-        (report_plot.Series("made up", points),), names, "made up", (), ((1, "first"), (11, "then"))
-    )
-    texts = [one for axes in report_plot._figure(picture).axes for one in axes.texts]
-    values = [one for one in texts if one.get_text() in {f"{point.percent:.1f}" for point in points}]
-    assert len(values) == steps
-    assert {one.get_rotation() for one in values} == {rotation}

@@ -1,23 +1,33 @@
-"""Pages of reasons: each is borne out by its data; a contradiction or an unknown name is one line."""
+"""Pages of reasons and notes: each is borne out by its data; a contradiction or an unknown name is one line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from analysis import render_notes
+from analysis.page import iterations
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import GPUS
+from flashladder.report.book import Book
 from flashladder.report.data import Ladder, collect
 from flashladder.report.reasons import (
+    PREDICTIONS,
     SECTIONS,
     Change,
     Contradicted,
     Loads,
     Speeds,
+    bottleneck,
     figure,
+    locked,
     mma_issue,
     reasons,
     tensor_rate,
@@ -149,3 +159,134 @@ def test_a_change_within_noise_is_none() -> None:
     with pytest.raises(Contradicted):
         Change("x", 1, 1).require("falls")
     assert [figure(value) for value in (1056768, 4.03, 0.5, 32.03, 12.0)] == ["1,056,768", "4.03", "0.50", "32.0", "12"]
+
+
+def folder_of(folder: Path, **other: Mapping[str, object]) -> Path:
+    """Results with predictions of iteration 8; `other` replaces facts by GPU."""
+    gpus = {
+        gpu: [
+            {
+                "iteration": 8,
+                "text_sha256": locked(load_iteration(8), gpu).text_sha256,
+                "clocks": 2000.0,
+                "resources": {"tensor": 1000.0, "ALU": 100.0, "issue slots": 1500.0},
+                "binding": "issue slots",
+                "percent_of_fa2": 91.44,
+            }
+            | dict(other.get(gpu, {}))
+        ]
+        for gpu in GPUS
+    }
+    (folder / PREDICTIONS).parent.mkdir()
+    (folder / PREDICTIONS).write_text(json.dumps({"gpus": gpus}), encoding="utf-8")
+    return folder
+
+
+def test_a_table_says_what_is_asked_what_binds_and_how_far_the_model_is_off(ladder: Ladder, tmp_path: Path) -> None:
+    lines = list(bottleneck(ladder, 8, folder_of(tmp_path, rtx3090={"binding": "tensor", "clocks": 4000.0})))
+    assert lines[0] == "## Bottleneck"
+    assert lines[5:] == [
+        "| | A100 | RTX 3090 | H200 |",
+        "| --- | ---: | ---: | ---: |",
+        "| issue slots | 75 % | 38 % | 75 % |",
+        "| tensor | 50 % | 25 % | 50 % |",
+        "| ALU | 5 % | 2 % | 5 % |",
+        "| clocks | 2,000 | 4,000 | 2,000 |",
+        "| binds | issue slots | tensor | issue slots |",
+        "| predicted, of FA2 | 91.4 % | 91.4 % | 91.4 % |",
+        "| published or measured | 87.8 % | 101.7 % | 97.5 % |",
+        "",
+    ]
+
+
+def test_without_predictions_there_is_no_table(ladder: Ladder, tmp_path: Path) -> None:
+    assert list(bottleneck(ladder, 8, tmp_path)) == []
+
+
+def test_a_prediction_of_another_kernel_is_refused(ladder: Ladder, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, h200={"text_sha256": "0" * 64})
+    with pytest.raises(FlashladderError, match=r"iteration 8 on h200 is not what was predicted: expected .*found 0000"):
+        list(bottleneck(ladder, 8, folder))
+    with pytest.raises(FlashladderError, match="no prediction of iteration 9 on a100"):
+        list(bottleneck(ladder, 9, folder))
+
+
+def test_a_malformed_prediction_is_named(ladder: Ladder, tmp_path: Path) -> None:
+    (folder_of(tmp_path) / PREDICTIONS).write_text("{}", encoding="utf-8")
+    with pytest.raises(FlashladderError, match=r"predictions.json: no prediction of iteration 8 on a100: found 'gpus'"):
+        list(bottleneck(ladder, 8, tmp_path))
+
+
+def note(number: int) -> str:
+    """A committed note."""
+    return (render_notes.NOTES / f"{number:02d}.md").read_text(encoding="utf-8")
+
+
+def test_the_committed_notes_are_current() -> None:
+    assert render_notes.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "lines"),
+    [
+        (
+            2,
+            ["| LOP3 | 46 to 148 (37 to 60) | 47 to 149 (37 to 60) | 47 to 149 (37 to 60) | 47 to 149 (37 to 60) |"],
+        ),
+        (5, ["| total | 1256 (699) | 1256 (699) | 1256 (699) | 1312 (665) |", "| registers | 199 | 199 | 199 | 226 |"]),
+        (
+            8,
+            [
+                "  It does not apply to sm_90 (H100, H200): 27 -> 34 (+25.9 %) (sm_90).",
+                "  It does not apply to sm_90 (H100, H200): 4 -> 7 (+75.0 %) (sm_90).",
+                "| IADD3 | 44 to 30 (8 to 3) | 44 to 30 (8 to 3) | 44 to 30 (8 to 3) | 27 to 34 (4 to 1) |",
+            ],
+        ),
+        (14, ["- STG.E.NA.128 is 16: 0 -> 16 (sm_80, sm_86, sm_89, sm_90)."]),
+        (
+            24,
+            [
+                "- mufu_under_products in the main loop is 66: 0 -> 66 (sm_90a).",
+                "| registers | 168 |",
+                "- A100: not run there; it needs sm_90a.",
+                "  As iteration 23 there: the step alone.",
+            ],
+        ),
+    ],
+)
+def test_a_note_says_what_was_counted_on_each_architecture(number: int, lines: list[str]) -> None:
+    found = note(number).splitlines()
+    assert not [line for line in lines if line not in found]
+
+
+def test_a_step_that_nobody_has_timed_says_how_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render_notes, "_measured", lambda *_: iter(()))
+    (line,) = render_notes.timing(load_iteration(24), collect())
+    assert line == "- Nobody has timed it yet; `invoke bench 24` does, on sm_90a."
+    assert len(list(render_notes.timing(load_iteration(8), collect()))) == 2  # the published ones
+
+
+def test_an_edited_note_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(render_notes, "NOTES", tmp_path)
+    render_notes.main([])
+    edited = tmp_path / "08.md"
+    edited.write_text(edited.read_text(encoding="utf-8").replace("IADD3", "IADD4", 1), encoding="utf-8")
+    with pytest.raises(SystemExit) as caught:
+        render_notes.main(["--check"])
+    assert caught.value.code == 1
+    assert "08.md: stale note" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")], ids=["folder", "link"])
+def test_a_note_that_is_no_file_is_named_by_the_page(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    step = load_iteration(8)
+    notes = tmp_path / "iterations" / "notes"
+    notes.mkdir(parents=True)
+    book = cast("Book", SimpleNamespace(root=tmp_path))
+    assert iterations.note(book, step)  # its reason alone, where no note was rendered
+    make(notes / "08.md")
+    with pytest.raises(FlashladderError, match=r"notes/08\.md: (not a regular file|cannot read the file)") as told:
+        iterations.note(book, step)
+    assert told.value.exit_code == 2

@@ -70,14 +70,6 @@ def test_a_committed_run_has_a_page_a_table_and_a_plot(run: Path) -> None:
     assert found["tune_h200.png"].startswith(b"\x89PNG")
 
 
-def test_the_plot_says_which_data_it_shows() -> None:
-    rows = rows_of(with_a_failure())
-    again, less = tuning.plot(rows, "H200")["svg"], tuning.plot(rows[1:], "H200")["svg"]
-    assert again == tuning.plot(rows, "H200")["svg"]
-    assert again != less
-    assert b"; data " in again
-
-
 def test_a_run_without_its_finals_is_one_line(run: Path) -> None:
     run.with_name("tuned.json.gz").unlink()
     with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: the finals of this run are missing; a tuning run"):

@@ -1,4 +1,4 @@
-"""Pages of sweeps: from a packed document of made-up times to its table, references and failures."""
+"""Pages of sweeps and of sustained runs: tables, libraries, failures, medians of turns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from flashladder.errors import FlashladderError
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS
 from flashladder.report import sweeps as report_sweeps
+from flashladder.report.sweeps import render_energy as render
 from flashladder.results.files import load_as, write_result
 from flashladder.results.origin import Reference
-from flashladder.results.schema import BenchResult, Group, Summary
+from flashladder.results.schema import BenchResult, Group
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
+from tests.null.energy_fixture import SHAPE, kernel, look, made, run
 from tests.null.sweep_fixture import SMALL, digests, failed, grid, timed
 
 
@@ -104,14 +106,6 @@ def test_every_column_of_the_page_is_of_its_head_and_each_dtype_has_its_own(spre
         ]
 
 
-def test_a_page_counts_the_workers(packed: BenchResult) -> None:
-    first = packed.processes[0]
-    three = packed.model_copy(
-        update={"processes": tuple(first.model_copy(update={"index": number}) for number in range(3))}
-    )
-    assert ", 3 worker processes, 2026-01-01; " in report_sweeps.page(three)
-
-
 def test_a_cell_that_failed_is_named_and_leaves_a_dash(tmp_path: Path, packed: BenchResult) -> None:
     text = pages(tmp_path, packed)["sweep_h200.md"].decode()
     (line,) = (line for line in text.splitlines() if line.startswith("| 1 ") and "crash" in line)
@@ -133,24 +127,6 @@ def test_other_documents_have_no_page(tmp_path: Path, packed: BenchResult) -> No
     with pytest.raises(FlashladderError, match="the finals of this run are missing"):
         pages(tmp_path, packed.model_copy(update={"purpose": "tune"}))
     assert pages(tmp_path, packed.model_copy(update={"sweep": None})) == {}
-
-
-def test_kernels_stand_beside_the_fastest_library_of_each_length() -> None:
-    """Of the committed sweep, whose two libraries are each the fastest at some length."""
-    result = load_as(RESULTS / "h200" / "hopper.json.gz", BenchResult)
-    own = [one for one in result.summaries if one.dtype == "fp16"]
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in report_sweeps._over_libraries(own, result, []).splitlines()
-    ]
-    lengths = sorted({one.shape.seq_len for one in own})
-    last = next(line for line in lines if line[:1] == ["24"])
-    names = next(line for line in lines if line[:1] == ["fastest"])
-    for length, times, name in zip(lengths, last[2:], names[2:], strict=True):
-        pct = {one.kernel.partition(" ")[0]: one.pct for one in own if one.shape.seq_len == length}
-        assert name == max(result.references, key=lambda one: pct[one])
-        assert times == f"{pct['24'] / pct[name]:.3f}"
-    assert report_sweeps._over_libraries([one for one in own if one.kernel not in result.references], result, []) == ""
 
 
 def test_a_librarys_cell_of_host_time_is_no_speed() -> None:
@@ -194,25 +170,42 @@ def test_a_librarys_cell_of_host_time_is_no_speed() -> None:
     }
 
 
-def test_a_kernels_cell_of_host_time_is_no_times_as_fast() -> None:
-    result = load_as(RESULTS / "h200" / "hopper.json.gz", BenchResult)
-    own = [one for one in result.summaries if one.dtype == "fp16"]
-    late = [one for one in own if one.kernel.startswith("24 ") and one.shape.seq_len == 2048]
-
-    def cells(late: list[Summary]) -> dict[str, list[str]]:
-        lines = report_sweeps._over_libraries(own, result, late).splitlines()
-        rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|"))
-        return {row[0]: row[2:] for row in rows}
-
-    whole, found = cells([]), cells(late)
-    assert len(late) == 1
-    assert found["24"] == [*whole["24"][:2], "–", *whole["24"][3:]]
-    assert found["fastest"] == whole["fastest"]
-
-
 def test_a_library_that_was_not_timed_is_named() -> None:
     """The H100's sweep has all three, its older one of steps 19 to 24 cuDNN alone."""
     whole = report_sweeps.page(load_as(RESULTS / "h100" / "persistent.json.gz", BenchResult))
     assert "fastest library, each" in whole
     part = report_sweeps.page(load_as(RESULTS / "h100" / "hopper.json.gz", BenchResult))
     assert "fastest library (not timed: fa3 and fa4), each" in part
+
+
+FREE = look(sm_clock_mhz=1965, throttle_bits=0)
+
+
+def cells(text: str) -> list[list[str]]:
+    """The cells of all tables, blanks and headers left out."""
+    lines = [line for line in text.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_a_page_holds_all_files_of_a_machine(tmp_path: Path) -> None:
+    assert render(tmp_path) == {}
+    short = SHAPE.model_copy(update={"seq_len": 512})
+    runs = [run(shape=short, launches=60_000, samples=(FREE,)), run(), run(kernel(), joules=600.0)]
+    later = [run(turn=1, joules=960.0), run(turn=2, joules=990.0)]
+    write_result(tmp_path / "h200" / "energy.json.gz", made(*runs[1:], runs[0], *later))
+    write_result(tmp_path / "h200" / "energy_10s.json.gz", made(run(seconds=10.5)).model_copy(update={"seconds": 10.0}))
+    write_result(tmp_path / "h100" / "energy.json.gz", made(run()))
+    found = render(tmp_path)
+    assert found.keys() == {f"energy_{name}.{suffix}" for name in ("h100", "h200") for suffix in ("csv", "md")}
+    page = found["energy_h200.md"].decode()
+    assert cells(page) == [
+        ["512", "fa2", "–", "1374.4", "1965", "600", "0.437", "structure"],
+        ["4096", "fa2", "–", "1466.0", "1500", "640", "0.437", "power"],
+        ["4096", "16", "64,64,4 2_2_2", "1466.0", "1500", "400", "0.273", "power"],
+        ["4096", "fa2", "–", "209.4", "1500", "86", "0.409", "power"],
+    ]
+    assert page.count("\n## ") == 2
+    assert "At least 10 s a run, 1 turn: power limit 700 W, highest clock 1980 MHz, driver 580.0; FA2 of torch" in page
+    rows = list(csv.DictReader(io.StringIO(found["energy_h200.csv"].decode())))
+    assert len(rows) == 6
+    assert (rows[-1]["file"], rows[-1]["seconds"], rows[-1]["watts"]) == ("energy_10s.json.gz", "10.5", "85.71")
