@@ -1,7 +1,7 @@
 """Question: how far off are the latest steps, beside other attention kernels, at logits of many sizes and orders?
 
 Why: P under a stale maximum is rounded at another place than under the true one. Every kernel and every library gets
-the same inputs; maximum and RMS error are against fp64. `flashladder.report.costs.accuracy` makes the table, the gate
+the same inputs; maximum and RMS error are against fp64. `flashladder.report.accuracy` makes the table, the gate
 holds bounds.
 
 Run on a machine with a GPU:

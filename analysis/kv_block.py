@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from flashladder.columns import csv_text, table
 from flashladder.errors import one_line_errors
 from flashladder.names import GPUS, PUBLISHED_GPU
-from flashladder.report.kv_block import costs, present
+from flashladder.report.counters import costs, present
 
 
 def rows(gpu: str) -> list[list[str]]:

@@ -26,10 +26,9 @@ from flashladder.lock.step_counts import StepKernel, read_counts
 from flashladder.lock.verdict import Verdict
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
-from flashladder.report.claims import found, gpus_of
 from flashladder.report.data import Ladder, collect
-from flashladder.report.reasons.bottleneck import bottleneck
-from flashladder.report.reasons.page import reasons
+from flashladder.report.reasons import bottleneck, reasons
+from flashladder.report.tables import counts_of, gpus_of
 
 NOTES = ITERATIONS / "notes"
 SHOWN = 8  # opcode classes that moved most
@@ -48,11 +47,11 @@ def predictions(iteration: Iteration, verdicts: Sequence[Verdict]) -> Iterator[s
     for claim in iteration.expect.claims:
         own = [verdict for verdict in verdicts if verdict.iteration == iteration.number and verdict.claim == claim]
         made = [verdict for verdict in own if verdict.claimed]
-        yield f"- {short(claim)}: {found(made)}."
+        yield f"- {short(claim)}: {counts_of(made)}."
         left_out = [verdict for verdict in own if not verdict.claimed]
         if left_out:
             places = ", ".join(gpus_of(verdict.place) for verdict in left_out)
-            yield f"  It does not apply to {places}: {found(left_out)}."
+            yield f"  It does not apply to {places}: {counts_of(left_out)}."
 
 
 def machine_code(iteration: Iteration) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flashladder.errors import one_line_errors
-from flashladder.report.variants.pages import arguments, write
+from flashladder.report.variants import arguments, write
 
 
 def main(argv: list[str] | None = None) -> None:

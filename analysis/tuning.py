@@ -12,8 +12,8 @@ from pathlib import Path
 
 from flashladder.errors import one_line_errors
 from flashladder.files import write_atomic
-from flashladder.report.variants.pages import arguments
-from flashladder.report.variants.tuning import pages
+from flashladder.report.tuning import pages
+from flashladder.report.variants import arguments
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -3,7 +3,7 @@
 Why: the last step is not the fastest everywhere; where tiles are many, 26 and 27 are faster than 28, and which of
 the two depends on GPU and length. Where the fastest is not installed, the next fastest is taken.
 ``configs/fastest.json`` is written by ``invoke report`` from the sweep that goes farthest up the ladder on each GPU
-(`flashladder.report.anchors.fastest_of`) and from the ladder's own table (`flashladder.report.data.Ladder.ranking`),
+(`flashladder.report.data.fastest_of`) and from the ladder's own table (`flashladder.report.data.Ladder.ranking`),
 and the gate compares; nobody edits it.
 
 Try: ``python -c "from flashladder.fastest import choices; print(choices('NVIDIA H200', 'sm_90'))"``.

@@ -1,91 +1,71 @@
-"""Question: what is each iteration: its reason, its file, its kernel, and what it changed?
-
-Why here: whoever wonders about a number wants the code that made it, without a checkout. The note, the YAML file, the
-composed kernel as `invoke show` prints it, and the difference from the parent as `invoke diff` does.
-
-Run: ``python analysis/page/iterations.py [--out FILE]``; it is a section of ``results/report/index.html``.
-"""
+"""The note of each iteration: its reason, predictions, machine code, configurations and timing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 import os
 import re
 
-from markupsafe import Markup
-
+from flashladder.emulate import agreement
+from flashladder.errors import FlashladderError
 from flashladder.files import read_text
 from flashladder.ladder.iteration import Iteration
-from flashladder.names import PUBLISHED_GPU
-from flashladder.report.page.alone import alone
-from flashladder.report.page.book import Book
-from flashladder.report.page.notes import html
-from flashladder.report.page.sections import Content
+from flashladder.lock import code_claims
+from flashladder.lock.schema import LOCKS
+from flashladder.lock.step_counts import COUNTS, read_counts
+from flashladder.lock.verdict import Verdict
+from flashladder.paths import RESULTS
+from flashladder.report.blocks import Block, Fold
+from flashladder.report.book import Book
 from flashladder.view.command import changes
-from flashladder.view.diff import caveat, diff_iterations, equal_configs
-from flashladder.view.fold import kernel_text
 
-ORDER, TITLE = 110, "Iterations"
-FRAME = re.compile(r"\A# .*\n|^Rendered by .*\n", re.MULTILINE)  # of a note: its own title, and who made it
-MARKS = {"+": "ins", "-": "del"}
+ORDER, TITLE = 50, "Iterations"
+LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
-@dataclass(frozen=True)
-class Step:
-    """One iteration as its article shows it; `diff` holds lines with the element that each is set in."""
-
-    number: int
-    title: str
-    changes: str
-    note: Markup
-    file: str
-    yaml: str
-    config: str
-    kernel: str
-    parent: int | None
-    caveat: str
-    diff: list[tuple[str, str]]
+def of_code(book: Book) -> list[Verdict]:
+    """The claims about machine code and PTX, of the steps that have committed counts: a new one has none yet."""
+    counts = read_counts(book.results / COUNTS.relative_to(RESULTS))
+    counted = {kernel.iteration for kernel in counts.kernels.values()}
+    return code_claims.verify([one.number for one in book.ladder.iterations if one.number in counted], counts)
 
 
-def note(book: Book, step: Iteration) -> Markup:
-    """The iteration's note, or its reason alone where none was rendered yet.
-
-    Raises:
-        FlashladderError: something is there that is no readable file, such as a folder or a dangling link.
-    """
-    path = book.root / "iterations" / "notes" / f"{step.number:02d}.md"
-    text = FRAME.sub("", read_text(path)) if os.path.lexists(path) else step.why
-    return html(text, below=2)
-
-
-def of(book: Book, step: Iteration, parent: Iteration | None) -> Step:
-    """Everything about one iteration."""
-    config = step.configs[PUBLISHED_GPU]
-    told, lines = "", []
-    if parent is not None:
-        configs = equal_configs(parent, step)
-        told = caveat(parent, step, configs)
-        difference = diff_iterations(parent, step, configs).splitlines()[2:]
-        lines = [(MARKS.get(line[:1], ""), line) for line in difference]
-    return Step(
-        number=step.number,
-        title=step.title,
-        changes=changes(step),
-        note=note(book, step),
-        file=step.path.name,
-        yaml=read_text(step.path),
-        config=config.short_form(),
-        kernel=kernel_text(step, config),
-        parent=step.parent,
-        caveat=told,
-        diff=lines,
+def claims(book: Book) -> str:
+    """How many claims hold, and each one that does not."""
+    looks = [partial(of_code, book)]
+    looks += [
+        partial(agreement.hardware_claims, path, book.results / LOCKS.name)
+        for path in agreement.counter_files(book.results)
+    ]
+    if book.ladder.emulated is not None:
+        looks.append(partial(agreement.claims, book.ladder.emulated))
+    made, wrong = list[Verdict](), list[str]()
+    for look in looks:
+        try:
+            made += [one for one in look() if one.claimed]
+        except FlashladderError as error:
+            wrong.append(f"not judged yet: {error}")
+    wrong += [f"iteration {one.iteration} on {one.place}: {one.problem}" for one in made if not one.holds]
+    held = f"{sum(one.holds for one in made)} of {len(made)} claims hold where they are made"
+    text = (
+        f"{held}: about machine code of four architectures, the PTX that ships, counters of GPUs and of the emulator."
     )
+    return "\n".join([text, "", *(f"- {one}" for one in wrong)])
 
 
-def content(book: Book) -> Content:
-    by_number = {step.number: step for step in book.ladder.iterations}
-    return {"steps": [of(book, step, by_number.get(step.parent or 0)) for step in book.ladder.iterations]}
+def note(book: Book, step: Iteration) -> str:
+    """The iteration's note without its title and footer, or its reason alone where none was rendered yet."""
+    path = book.root / "iterations" / "notes" / f"{step.number:02d}.md"
+    text = read_text(path).partition("\n")[2].rpartition("\n---\n")[0] if os.path.lexists(path) else step.why
+    return LINK.sub(r"\1", text)
 
 
-if __name__ == "__main__":
-    raise SystemExit(alone(__file__))
+def content(book: Book) -> Sequence[Block]:
+    """How many claims hold, then a folded note for each iteration."""
+    notes = [
+        Fold(f"{step.number}. {step.title} ({changes(step)})", [note(book, step)], f"iteration-{step.number}")
+        for step in book.ladder.iterations
+    ]
+    code = "`invoke show 8` prints a kernel, `invoke diff 7 8` what a step changes; [code.html](code.html) shows both."
+    return [claims(book), code, *notes]

@@ -1,71 +1,48 @@
-"""Question: how fast is each step at each length, in TFLOP/s and in percent of FA2, and what stands beside it?
-
-Why beside the ratios: a ratio hides that FA2 itself is slow at short lengths. TFLOP/s are as timed, at the clock that
-the card chose beside that kernel; the ratio to FA2 is what compares.
-
-Run: ``python analysis/page/lengths.py [--out FILE]``; it is a section of ``results/report/index.html``.
-"""
+"""How fast each step is at each length, in TFLOP/s and percent of FA2, and how near that is to the GPU's peak."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from flashladder.ladder.config import DTYPES, KernelConfig
-from flashladder.report.page import cells
-from flashladder.report.page.alone import alone
-from flashladder.report.page.book import Book, Timed
-from flashladder.report.page.cells import Cell, Column, Table
-from flashladder.report.page.figure import DASHES, Drawn, Plot, draw
-from flashladder.report.page.sections import Content
+from flashladder.ladder.gpus import load_gpus
+from flashladder.report import blocks
+from flashladder.report.blocks import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Panels, Table, draw, line
+from flashladder.report.book import Book, Timed
+from flashladder.report.tables import DASH
 from flashladder.results.schema import Summary, kernel_key
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 ORDER, TITLE = 20, "Speed over length"
-FURTHER = ("hopper",)  # grids beside each machine's own, whose steps have references of their own time beside them
+GRIDS = ("hopper", "persistent")  # further grids, whose steps have libraries of their own time beside them
 WIDEST = 0.2  # interval of a point on the line, as a share of its percentage of FA2
+EXPLAINED = (
+    "Colour tells a cell's verdict: faster or slower than FA2 beyond the A/A floor, grey where they cannot be told "
+    "apart. TFLOP/s are as timed, at the clock that the card chose for that kernel; compare ratios to FA2."
+)
+
+
+def sweeps(book: Book) -> list[Timed]:
+    """The sweeps with libraries, those of the first steps first."""
+    return [*book.sweeps, *(one for grid in GRIDS for one in book.grids(grid))]
 
 
 def milestones(book: Book, one: Timed, dtype: str) -> list[tuple[str, str]]:
-    """Kernels worth a line each, with their names: the first two steps, the fastest, the last, the references."""
+    """Kernels worth a line each, with their names: the first two steps, the fastest, the last, the libraries."""
     found = {}
     for step in book.ladder.iterations:
         config = step.configs.get(one.configs_of) or next(iter(step.configs.values()))
         key = kernel_key(step.number, config.with_dtype(dtype).short_form())
         if (key, dtype, one.lengths[-1]) in one.summaries:
             found[step.number] = key
-    if not found:
-        return []
-    best = max(found, key=lambda number: one.summaries[found[number], dtype, one.lengths[-1]].pct)
-    numbers = sorted({*list(found)[:2], best, max(found)})
+    best = max(found, key=lambda number: one.summaries[found[number], dtype, one.lengths[-1]].pct, default=0)
+    numbers = sorted({*list(found)[:2], best, max(found, default=0)} - {0})
     return [(found[number], f"iteration {number}") for number in numbers] + [
         (name, name) for name in one.result.references
     ]
-
-
-def panel(book: Book, one: Timed, dtype: str) -> Drawn:
-    """TFLOP/s over length on one machine: the milestones, the references and FA2 beside them."""
-
-    def fill(plot: Plot) -> None:
-        chosen = milestones(book, one, dtype)
-        for style, (key, name) in enumerate(chosen):
-            own = [one.summaries[key, dtype, n] for n in one.lengths if (key, dtype, n) in one.summaries]
-            series(book, plot, one, own, name, style)
-        fa2(book, plot, one, dtype)
-        plot.axes.set_xscale("log", base=2)
-        plot.axes.set_xticks(one.lengths, [str(n) for n in one.lengths])
-        plot.axes.minorticks_off()
-        plot.axes.set(xlabel="sequence length", ylabel="TFLOP/s, as timed")
-        plot.axes.set_ylim(bottom=0)
-        low, high = plot.axes.get_ylim()
-        plot.axes.set_ylim(low, high * 1.22)
-        plot.legend("upper left", columns=3)
-
-    told = f"Forward pass, {dtype}, d_head 128; each kernel timed in turn with FA2, whose line is the median beside all"
-    if any(wide(one.summaries[key, dtype, n]) for key, _ in milestones(book, one, dtype) for n in one.lengths
-           if (key, dtype, n) in one.summaries):  # fmt: skip
-        told += f"; hollow, off the line: its interval is wider than {WIDEST:.0%} of it, so that it says little"
-    grid = one.path.name.partition(".")[0]
-    own = grid == one.path.parent.name  # the machine's own grid, named after it
-    name = "-".join(["tflops", one.path.parent.name, *([] if own else [grid]), dtype])
-    title = f"{one.title}, {dtype}" + ("" if own else f", grid {grid}")
-    return draw(name, title, f"{told}.", fill)
 
 
 def wide(summary: Summary) -> bool:
@@ -73,79 +50,99 @@ def wide(summary: Summary) -> bool:
     return summary.pct_high - summary.pct_low > WIDEST * summary.pct
 
 
-def series(book: Book, plot: Plot, one: Timed, own: list[Summary], name: str, style: int) -> None:
-    """One kernel's line, without the points whose intervals are wide, which stand hollow beside it."""
-    dash = style % len(DASHES)
-    firm = [s for s in own if not wide(s)]
-    plot.line([s.shape.seq_len for s in firm], [s.tflops for s in firm], style, dash=dash)
-    for hollow, chosen in ((False, firm), (True, [s for s in own if wide(s)])):
-        urls = [
-            plot.url(
-                book.records.timing(one.holding(s.kernel).path, s.kernel, s.dtype, s.shape),
-                f"{one.title}, {name}, S = {s.shape.seq_len}: {s.tflops:.1f} TFLOP/s, {s.pct:.1f} % of FA2"
-                + (f" ({s.pct_low:.1f} to {s.pct_high:.1f} %: unsure)" if hollow else ""),
-            )
-            for s in chosen
-        ]
-        plot.dots([s.shape.seq_len for s in chosen], [s.tflops for s in chosen], urls, style, hollow=hollow)
-    plot.label(name, style, dash=dash)
+def series(book: Book, one: Timed, dtype: str) -> list[tuple[str, list[tuple[int, float]], list[tuple[int, float]]]]:
+    """Name, points on the line, and points off it whose intervals are wide; FA2 is the median beside all kernels."""
+    found = []
+    for key, name in milestones(book, one, dtype):
+        own = [s for n in one.lengths if (s := one.summaries.get((key, dtype, n)))]
+        points = {
+            doubtful: [(s.shape.seq_len, s.tflops) for s in own if wide(s) is doubtful] for doubtful in (False, True)
+        }
+        found.append((name, points[False], points[True]))
+    beside: dict[int, list[float]] = {}
+    for s in one.result.summaries:
+        if s.dtype == dtype:
+            beside.setdefault(s.shape.seq_len, []).append(s.reference_tflops)
+    return [*found, ("FA2", [(n, sorted(beside[n])[len(beside[n]) // 2]) for n in sorted(beside)], [])]
 
 
-def fa2(book: Book, plot: Plot, one: Timed, dtype: str) -> None:
-    """FA2's line: at each length the median of what it reached beside the kernels; a point leads to the A/A samples."""
-    points = []
-    for n in one.lengths:
-        found = sorted(s.reference_tflops for s in one.result.summaries if (s.dtype, s.shape.seq_len) == (dtype, n))
-        if found:
-            points.append((n, found[len(found) // 2]))
-    record = book.records.floor(one.path, dtype)
-    told = [f"{one.title}, FA2, S = {n}: {value:.1f} TFLOP/s" for n, value in points]
-    xs, ys = [n for n, _ in points], [value for _, value in points]
-    plot.line(xs, ys, 7, dash=0, width=2)
-    plot.dots(xs, ys, [plot.url(record, text) for text in told], 7, size=14)
-    plot.label("FA2", 7)
+def panel(book: Book, one: Timed, dtype: str) -> Panel:
+    """TFLOP/s over length on one machine: the milestones, the libraries and FA2 beside them."""
+    lines = series(book, one, dtype)
+
+    def fill(axes: Axes) -> None:
+        for style, (name, firm, doubtful) in enumerate(lines):
+            line(axes, [n for n, _ in firm], [y for _, y in firm], style % len(SERIES), name)
+            axes.scatter(
+                [n for n, _ in doubtful], [y for _, y in doubtful], s=22, marker=MARKERS[style % len(MARKERS)],
+                facecolors=GROUND, edgecolors=SERIES[style % len(SERIES)], zorder=4,
+            )  # fmt: skip
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(one.lengths, [str(n) for n in one.lengths])
+        axes.minorticks_off()
+        axes.set(xlabel="sequence length", ylabel="TFLOP/s, as timed")
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.22)
+        axes.legend(loc="upper left", ncols=3)
+
+    told = f"Forward pass, {dtype}, d_head 128, {one.days}; each kernel alternates with FA2, whose line is the median"
+    if any(doubtful for *_, doubtful in lines):
+        told += f"; hollow, off the line: the interval is wider than {WIDEST:.0%} of the figure"
+    grid = one.path.name.partition(".")[0]
+    return draw(
+        f"tflops-{one.path.parent.name}-{grid}-{dtype}", f"{one.title}, {dtype}, grid {grid}", f"{told}.", lines, fill
+    )
 
 
 def table(book: Book, one: Timed, dtype: str) -> Table:
-    """Every kernel of one file at every length."""
-    columns = cells.columns("#|text", "configuration|code")
+    """Every kernel of a machine's files at every length."""
+    columns = blocks.columns("#|text", "configuration|code")
     columns += [Column(f"S = {n}", told="percent of FA2") for n in one.lengths] + [Column("TFLOP/s at the longest")]
     rows = []
     for key in dict.fromkeys(name for name, of, _ in one.summaries if of == dtype):
-        kernel = one.holding(key).result.kernels.get(key)
+        of = one.holding(key)
+        kernel = of.result.kernels.get(key)
         name = f"{kernel.iteration}{kernel.variant}" if kernel else key
-        row = [
-            Cell(name, sort=kernel.iteration if kernel else None),
-            cells.text(KernelConfig.parse(kernel.config).brief() if kernel else None),
+        brief = KernelConfig.parse(kernel.config).brief() if kernel else DASH
+        row = [Cell(name, sort=kernel.iteration if kernel else None), Cell(brief)]
+        found = [one.summaries.get((key, dtype, n)) for n in one.lengths]
+        last = found[-1]
+        records = [book.records.timing(of.path, key, dtype, s.shape) if s else "" for s in found]
+        row += [
+            blocks.number(s.pct if s else None, 1, r, s.verdict if s else "")
+            for s, r in zip(found, records, strict=True)
         ]
-        for n in one.lengths:
-            s = one.summaries.get((key, dtype, n))
-            row.append(
-                cells.number(s.pct, 1, book.records.timing(one.holding(key).path, key, dtype, s.shape), s.verdict)
-                if s
-                else cells.EMPTY
+        rows.append([*row, blocks.number(last.tflops if last else None, 1, records[-1])])
+    where = ", ".join([one.path.relative_to(book.root).as_posix(), *(each.path.name for each in one.further)])
+    grid = one.path.name.partition(".")[0]
+    caption = f"{one.title}, {dtype}: percent of FA2 at each length ({where})"
+    return Table(f"lengths-{one.path.parent.name}-{grid}-{dtype}", caption, columns, rows)
+
+
+def peaks(book: Book) -> Table:
+    """The best step and FA2 in percent of the tensor cores' documented peak, which binds at every length."""
+    lengths = sorted({n for one in sweeps(book) for n in one.lengths})
+    rows = []
+    for one in sweeps(book):
+        peak = load_gpus()[one.key].peaks["fp16_tensor"] if one.key in load_gpus() else None
+        for name in ("fastest step", "FA2") if peak else ():
+            shares = []
+            for n in lengths:
+                own = [s for s in one.result.summaries if (s.dtype, s.shape.seq_len) == ("fp16", n)]
+                best = max((s for s in own if s.kernel in one.result.kernels), key=lambda s: s.pct, default=None)
+                tflops = 0.0 if not best else best.reference_tflops if name == "FA2" else best.tflops
+                record = book.records.timing(one.path, best.kernel, best.dtype, best.shape) if best else ""
+                shares.append(blocks.number(100 * tflops / peak.value if best and peak else None, 0, record))
+            grid = one.path.name.partition(".")[0]
+            rows.append(
+                [Cell(one.title), Cell(grid), Cell(name), *shares, Cell(f"{peak.value:g} {peak.unit}" if peak else "")]
             )
-        s = one.summaries.get((key, dtype, one.lengths[-1]))
-        row.append(
-            cells.number(s.tflops, 1, book.records.timing(one.holding(key).path, key, dtype, s.shape))
-            if s
-            else cells.EMPTY
-        )
-        rows.append(row)
-    further = "".join(f", {each.path.name}" for each in one.further)
-    where = f"{one.path.relative_to(book.root).as_posix()}{further}"
-    return Table(f"lengths-{one.path.parent.name}-{one.path.name.partition('.')[0]}-{dtype}",
-                 f"{one.title}, {dtype}: percent of FA2 at each length ({where})", columns, rows)  # fmt: skip
+    columns = blocks.columns("GPU|text", "grid|text", "kernel|text", *(f"S = {n}" for n in lengths), "peak|text")
+    return Table("peaks", "Percent of the tensor cores' documented fp16 peak (configs/gpus)", columns, rows)
 
 
-def content(book: Book) -> Content:
-    files = {one.path: one for one in (*book.machines, *book.sweeps)}.values()
-    further = [one for grid in FURTHER for one in book.further_sweeps(grid)]
-    return {
-        "panels": [panel(book, one, dtype) for one in (*book.sweeps, *further) for dtype in DTYPES],
-        "tables": [table(book, one, dtype) for one in files for dtype in DTYPES],
-    }
-
-
-if __name__ == "__main__":
-    raise SystemExit(alone(__file__))
+def content(book: Book) -> Sequence[Block]:
+    """A panel for each sweep, the share of the peak, and a table for each machine and dtype."""
+    tables = [table(book, one, dtype) for one in book.machines for dtype in DTYPES]
+    return [
+        Panels([panel(book, one, "fp16") for one in sweeps(book)]), EXPLAINED, peaks(book), *map(blocks.fold, tables),
+    ]  # fmt: skip

@@ -1,8 +1,7 @@
 """The report: page (HTML), progression and counter tables (Markdown, CSV), plot (SVG, PNG), and README's table.
 
-Everything is made from committed files (`flashladder.report.data`) and always gives the same bytes, so that a stale
-table is an error and not a matter of taste. Where nothing was measured yet, the tables hold published figures only
-and say so.
+Everything is made from committed files and always gives the same bytes, so that ``--check`` finds a stale or edited
+table. Where nothing was measured yet, the tables hold published figures only and say so.
 
 Run:
     invoke report                             # rewrites results/report/ and README's table
@@ -13,8 +12,11 @@ Run:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 import json
+import multiprocessing
 from pathlib import Path
+import signal
 import sys
 import webbrowser
 
@@ -24,28 +26,9 @@ from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.fastest import FASTEST
 from flashladder.files import relative, require_file_or_nothing, write_atomic
-from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS, ROOT
-from flashladder.report import (
-    counters as report_counters,
-)
-from flashladder.report import (
-    figures,
-    table_csv,
-)
-from flashladder.report import (
-    plot as report_plot,
-)
-from flashladder.report import (
-    sweeps as report_sweeps,
-)
-from flashladder.report import (
-    tables as report_tables,
-)
-from flashladder.report.anchors import fastest
-from flashladder.report.costs import accuracy as report_accuracy
-from flashladder.report.costs import energy as report_energy
-from flashladder.report.data import MODE, Ladder, collect
+from flashladder.report import accuracy, counters, figures, plot, sweeps, tables
+from flashladder.report.data import MODE, Ladder, collect, fastest
 
 REPORT = RESULTS / "report"
 BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
@@ -53,39 +36,43 @@ PLOT = "progression"
 
 
 def render(ladder: Ladder) -> dict[str, bytes]:
-    """Every file of results/report by its name, with its bytes."""
+    """The ladder's own files of results/report by their names, with their bytes."""
     files = {
-        "progression.md": report_tables.document(ladder).encode(),
-        "progression.csv": csv_text(table_csv.PROGRESSION, table_csv.progression(ladder)).encode(),
-        "cells.csv": csv_text(table_csv.CELLS, table_csv.cells(ladder)).encode(),
+        "progression.md": tables.document(ladder).encode(),
+        "progression.csv": csv_text(tables.PROGRESSION, tables.progression(ladder)).encode(),
+        "cells.csv": csv_text(tables.CELLS, tables.cells(ladder)).encode(),
     }
     if ladder.emulated:
-        files["counters.md"] = report_counters.document(ladder, ladder.emulated).encode()
-        rows = report_counters.csv_rows(ladder, ladder.emulated)
-        files["counters.csv"] = csv_text(report_counters.COLUMNS, rows).encode()
-    names = {iteration.number: short_name(iteration.slug) for iteration in ladder.iterations}
-    plot = report_plot.render(
-        plot_series(ladder), names, report_tables.plot_subtitle(ladder), plot_levels(ladder), plot_panels(ladder)
-    )
-    return {**files, **{f"{PLOT}.{suffix}": data for suffix, data in plot.items()}}
+        files["counters.md"] = counters.document(ladder, ladder.emulated).encode()
+        files["counters.csv"] = csv_text(counters.COLUMNS, counters.csv_rows(ladder, ladder.emulated)).encode()
+    return files | {f"{PLOT}.{suffix}": data for suffix, data in plot.of_ladder(ladder).items()}
+
+
+def beside(results: Path) -> dict[str, bytes]:
+    """The other files of results/report: each follows from results of its own, without the ladder."""
+    return {**sweeps.render(results), **sweeps.render_energy(results), **accuracy.render(results)}
+
+
+def _beside(results: Path) -> dict[str, bytes] | None:
+    """`beside` in another process; None where it fails, so that the caller meets the same error."""
+    try:
+        return beside(results)
+    except FlashladderError:
+        return None
 
 
 def texts(ladder: Ladder, root: Path = ROOT) -> dict[str, bytes]:
-    """README.md with its table, and every page with its figures, by path from `root`.
-
-    Figures stay as they are where nothing was measured.
-    """
+    """README.md with its table and its figures, by path from `root`; figures stay where nothing was measured."""
     pages = figures.pages(root)
     new = figures.rewritten(ladder, pages, root) if ladder.machines else dict(pages)
-    new[figures.README] = between_markers(new[figures.README], report_tables.readme_block(ladder))
+    new[figures.README] = between_markers(new[figures.README], tables.readme_block(ladder))
     return {page: text.encode() for page, text in new.items()}
 
 
-def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
-    """Every file that a checkout at `root` should hold, with its bytes."""
+def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | None = None) -> dict[Path, bytes]:
+    """Every file that a checkout at `root` should hold, with its bytes; `others` are those of `beside`, if at hand."""
     results = root / "results"
-    costs = {**report_accuracy.render(results), **report_energy.render(results)}
-    own = {**render(ladder), **report_sweeps.render(results), **costs}
+    own = {**render(ladder), **(beside(results) if others is None else others)}
     report = {root / "results" / "report" / name: data for name, data in own.items()}
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, MODE, ranked).encode()
@@ -94,60 +81,9 @@ def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     """The page that a checkout at `root` should hold, with its bytes (`flashladder.report.page`)."""
-    from flashladder.report.page.frame import INDEX, page
+    from flashladder.report.page import INDEX, page
 
     return {root / "results" / "report" / INDEX: page(ladder, root)}
-
-
-def short_name(slug: str) -> str:
-    """An iteration's slug as words, for the axis of the plot."""
-    return slug.replace("_", " ").replace("d head", "d_head")
-
-
-def plot_series(ladder: Ladder) -> list[report_plot.Series]:
-    """Measured machines first (fp16, each with the configurations of its own GPU), then the published GPUs."""
-    lines = []
-    for machine in ladder.machines:
-        points = []
-        for row in ladder.rows(machine, "fp16"):
-            summary = report_tables.headline(row)
-            if summary is not None:
-                point = report_plot.Point(row.iteration.number, summary.pct, summary.pct_low, summary.pct_high)
-                points.append(point)
-        if points:
-            lines.append(report_plot.Series(f"{report_tables.plain(machine.title)}, measured", tuple(points)))
-    for key in ladder.published.gpus:
-        column = ladder.published.column(key, "seq4096")
-        line = tuple(report_plot.Point(number, value) for number, value in enumerate(column, 1))
-        lines.append(report_plot.Series(f"{report_tables.gpu_title(key)}, published", line, key))
-    return lines
-
-
-def plot_levels(ladder: Ladder) -> list[report_plot.Level]:
-    """The libraries of README's table, across the plot; none where another machine's line is the first."""
-    machine = report_tables.headline_machine(ladder)
-    if machine is None or machine is not ladder.machines[0]:
-        return []
-    return [
-        report_plot.Level(one.title, one.summaries[HEADLINE_LENGTH].pct)
-        for one in report_tables.anchors_below(machine, "fp16")
-    ]
-
-
-def plot_panels(ladder: Ladder) -> dict[int, str]:
-    """First iteration and title of each panel: a panel per family, or two of the one that there is."""
-    firsts: dict[str, int] = {}
-    for iteration in ladder.iterations:
-        firsts.setdefault(iteration.family.name, iteration.number)
-    last = ladder.iterations[-1].number
-    if len(firsts) < 2:
-        closer = report_plot.CLOSER_FROM
-        return {1: f"iterations 1 to {closer - 1}, percent of FA2", closer: f"iterations {closer} to {last}"}
-    ends = [first - 1 for first in [*firsts.values()][1:]]
-    return {
-        first: f"{first} to {end}: family {name}"
-        for (name, first), end in zip(firsts.items(), [*ends, last], strict=True)
-    }
 
 
 def between_markers(text: str, block: str) -> str:
@@ -156,16 +92,6 @@ def between_markers(text: str, block: str) -> str:
         raise FlashladderError("markers of the generated table", where=figures.README, expected=f"{BEGIN} ... {END}")
     head, rest = text.split(BEGIN)
     return f"{head}{BEGIN}\n{block.strip()}\n{END}{rest.split(END)[1]}"
-
-
-def _inflated(page: bytes) -> bytes:
-    """The page with its records in plain text; as it stands where they are none."""
-    from flashladder.report.page.frame import inflated_page
-
-    try:
-        return inflated_page(page)
-    except ValueError:
-        return page
 
 
 def _require_replaceable(files: Iterable[Path]) -> None:
@@ -190,12 +116,16 @@ def stale(files: Mapping[Path, bytes]) -> list[str]:
         found = path.read_bytes()
         if path.suffix in (".svg", ".png", ".html"):
             committed = path.with_suffix(".svg") if path.suffix == ".png" else path
-            theirs = report_plot.rendered_by(committed.read_bytes()) if committed.is_file() else ("", "")
-            ours = report_plot.rendered_by(files[committed])
+            theirs = plot.rendered_by(committed.read_bytes()) if committed.is_file() else ("", "")
+            ours = plot.rendered_by(files[committed])
             if theirs[1] == ours[1] and theirs[0] != ours[0]:
                 drawn_by = f"pictures were drawn by matplotlib {theirs[0]}, this is {ours[0]}: compared by their data"
                 continue
-        same = _inflated(found) == _inflated(data) if path.suffix == ".html" else found == data
+        same = found == data
+        if path.suffix == ".html" and not same:
+            from flashladder.report.page import inflated_page
+
+            same = inflated_page(found) == inflated_page(data)
         if not same:
             problems.append(f"{relative(path)}: not what the committed results give")
     if drawn_by:
@@ -210,8 +140,12 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
         0; 1 when a file is stale (`check`) or a result had to be refused.
     """
     require_checkout("report")
-    ladder = collect()
-    files = committed(ladder, ROOT) | pages(ladder, ROOT)
+    spawn, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(1, spawn, signal.signal, ignored) as pool:
+        others = pool.submit(_beside, RESULTS)
+        ladder = collect()
+        page = pages(ladder, ROOT)
+        files = committed(ladder, ROOT, others.result()) | page
     problems = stale(files) if check else []
     if not check:
         _require_replaceable(files)
@@ -219,12 +153,12 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
             if not path.is_file() or path.read_bytes() != data:
                 write_atomic(path, data)
     if as_json:
-        rows = [dict(zip(table_csv.PROGRESSION, row, strict=True)) for row in table_csv.progression(ladder)]
+        rows = [dict(zip(tables.PROGRESSION, row, strict=True)) for row in tables.progression(ladder)]
         print(json.dumps({"rows": rows, "stale": problems, "refused": ladder.refused}, indent=2))
     elif check:
         print("stale" if problems else f"up to date: {len(files)} files")
     else:
-        print(report_tables.terminal(ladder))
+        print(tables.terminal(ladder))
         print(f"\nplot    {relative(REPORT / PLOT)}.svg, .png\ntables  {relative(REPORT / 'progression.md')}, .csv")
         print(f"page    {relative(REPORT / 'index.html')}")
     for line in (*ladder.refused, *(f"stale: {problem}; run: invoke report" for problem in problems)):

@@ -1,15 +1,22 @@
-"""Tables of what each iteration costs on chip, as the emulator counts it, beside how fast it is.
+"""What each iteration costs on chip: counters of the emulator beside its speed, and instructions of a KV block.
 
-Why: a step's speed is measured and its reason is counted. Both stand in one row here: wavefronts, bank conflicts,
-sectors, ldsm and races of the A100's configurations, with the speed of the same kernels where it was measured. Nothing
-to run here; `invoke report` does.
+Counters are per launch in the A100's configurations. Instructions are those that a CTA's warps issue in the main loop
+for 64 queries by 64 keys, so that tiles of other sizes compare; they are static counts from the locks.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from flashladder.columns import markdown
 from flashladder.emulate.reading import EmulatedCounters, EmulatedKernel
 from flashladder.gpu.ncu import BESIDE_PRODUCTS, NOISY, STORE_NOISE, WAVEFRONT_TOLERANCE
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import load_all
+from flashladder.lock.schema import LOCKS, LockedKernel, read_lock
+from flashladder.machine_code.opcodes import KINDS, by_kind
 from flashladder.names import CONFLICTS, HEADLINE_LENGTH, LDSM, PUBLISHED_GPU, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.report.data import Ladder, Machine, Row
 from flashladder.report.tables import DASH, fa2_text, gpu_title, headline, headline_machine, plain, rounded
@@ -106,3 +113,58 @@ def csv_rows(ladder: Ladder, reading: EmulatedCounters) -> list[tuple[object, ..
             kernel.ptx_sha256["fp16"],
         ))  # fmt: skip
     return found
+
+
+SIDE = 64  # queries, and keys, of the part of S that counts are for
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One iteration's kernel in one GPU's configuration.
+
+    Attributes:
+        config: of the kernel; `locked` is its entry in the lock.
+        kinds: warp instructions by kind, for `SIDE` queries by `SIDE` keys.
+    """
+
+    config: KernelConfig
+    locked: LockedKernel
+    kinds: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        """Of all kinds."""
+        return sum(self.kinds.values())
+
+
+def costs(gpu: str, locks: Path = LOCKS) -> dict[int, Cost]:
+    """The cost of each locked iteration in the configuration of a GPU, on its architecture.
+
+    Raises:
+        FlashladderError: a lock or an iteration cannot be read.
+    """
+    lock, found = read_lock(load_gpus()[gpu].arch, locks), {}
+    for step in load_all():
+        config = step.configs.get(gpu, step.configs[PUBLISHED_GPU])
+        entry = lock.iterations.get(step.number)
+        kernel = entry.kernels.get(config.short_form()) if entry else None
+        if kernel is not None:
+            scale = _warps(config) * SIDE**2 / _scores(config)
+            kinds = {kind: count * scale for kind, count in by_kind(kernel.main_loop).items()}
+            found[step.number] = Cost(config, kernel, kinds)
+    return found
+
+
+def present(found: dict[int, Cost]) -> list[str]:
+    """Kinds that occur at any iteration, in their order."""
+    return [kind for kind in KINDS if any(cost.kinds[kind] for cost in found.values())]
+
+
+def _warps(config: KernelConfig) -> int:
+    return config.n_threads // WARP
+
+
+def _scores(config: KernelConfig) -> int:
+    """Elements of S that a CTA computes in a round."""
+    return config.B_r * config.B_c

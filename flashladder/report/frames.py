@@ -1,12 +1,7 @@
 """A result as pandas frames: one row per summary, or one per raw pair with what was known when it was taken.
 
-Why: documents are for machines, that check them; whoever asks a question of the samples wants rows. The pipeline
-renders its own tables from the documents.
-
-    >>> from flashladder.report.frames import pairs
-    >>> pairs(load_as(path, BenchResult)).groupby(["iteration", "seq_len"]).ratio.median()
-
-Run: ``python analysis/samples.py results/h200/bench.json.gz``.
+>>> from flashladder.report.frames import pairs
+>>> pairs(load_as(path, BenchResult)).groupby(["iteration", "seq_len"]).ratio.median()
 """
 
 from __future__ import annotations

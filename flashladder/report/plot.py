@@ -1,11 +1,9 @@
 """The progression plot: percent of FA2 over the iterations, measured and published, as SVG and PNG.
 
-Why a module of its own: everything that decides bytes is here. Same data and same matplotlib release give the same
-bytes on every machine: fonts are the DejaVu that matplotlib carries, SVG text is drawn as paths, ids come from a fixed
-salt, no date is written. The SVG names the release (`Creator`) and the digest of the data drawn (`Description`), so
-that a check under another release can still tell a stale plot from a differently rendered one.
-
-Run: `invoke report` (flashladder/report/command.py calls `render`).
+Same data and same matplotlib release give the same bytes on every machine: fonts are the DejaVu that matplotlib
+carries, SVG text is drawn as paths, ids come from a fixed salt, no date is written. The SVG names the release
+(`Creator`) and the digest of the data drawn (`Description`): another release draws other bytes, and a check then
+compares the digest.
 """
 
 from __future__ import annotations
@@ -18,6 +16,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from flashladder.files import dump_json, sha256
+from flashladder.names import HEADLINE_LENGTH
+from flashladder.report.data import Ladder
+from flashladder.report.tables import anchors_below, gpu_title, headline, headline_machine, plain, plot_subtitle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,6 +112,45 @@ def render(
     panels = {first: title for first, title in panels.items() if first <= max(names)}
     picture = Picture(tuple(series), tuple(sorted(names.items())), subtitle, tuple(levels), tuple(panels.items()))
     return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(asdict(picture))}")
+
+
+def of_ladder(ladder: Ladder) -> dict[str, bytes]:
+    """The plot of the ladder: measured machines (fp16, each in its own configurations), then the published GPUs."""
+    series = []
+    for machine in ladder.machines:
+        found = [(row.iteration.number, summary) for row in ladder.rows(machine, "fp16") if (summary := headline(row))]
+        points = tuple(Point(number, one.pct, one.pct_low, one.pct_high) for number, one in found)
+        if points:
+            series.append(Series(f"{plain(machine.title)}, measured", points))
+    for key in ladder.published.gpus:
+        column = ladder.published.column(key, "seq4096")
+        line = tuple(Point(number, value) for number, value in enumerate(column, 1))
+        series.append(Series(f"{gpu_title(key)}, published", line, key))
+    best = headline_machine(ladder)
+    levels = anchors_below(best, "fp16") if best is not None and best is ladder.machines[0] else []
+    names = {one.number: one.slug.replace("_", " ").replace("d head", "d_head") for one in ladder.iterations}
+    return render(
+        series, names, plot_subtitle(ladder), [Level(one.title, one.summaries[HEADLINE_LENGTH].pct) for one in levels],
+        panels_of(ladder),
+    )  # fmt: skip
+
+
+def panels_of(ladder: Ladder) -> dict[int, str]:
+    """First iteration and title of each panel: a panel per family, or two of the one that there is."""
+    firsts: dict[str, int] = {}
+    for iteration in ladder.iterations:
+        firsts.setdefault(iteration.family.name, iteration.number)
+    last = ladder.iterations[-1].number
+    if len(firsts) < 2:
+        return {
+            1: f"iterations 1 to {CLOSER_FROM - 1}, percent of FA2",
+            CLOSER_FROM: f"iterations {CLOSER_FROM} to {last}",
+        }
+    ends = [first - 1 for first in [*firsts.values()][1:]]
+    return {
+        first: f"{first} to {end}: family {name}"
+        for (name, first), end in zip(firsts.items(), [*ends, last], strict=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -245,25 +285,18 @@ def _limits(
     across = [100.0, *(level.percent for level in levels)]
     low = min([*across, *(point.percent if point.low is None else point.low for point in points)])
     high = max([*across, *(point.percent if point.high is None else point.high for point in points)])
-    room = (high - low) * (0.16 if upright else 0.09)
-    return max(0.0, 5 * ((low - room / 2) // 5)), 5 * ((high + room) // 5 + 1)
+    room = (high - low) * (0.19 if upright else 0.1)
+    return max(0.0, 5 * ((low - room / 3) // 5)), 5 * ((high + room) // 5 + 1)
 
 
 def _values(axes: Axes, series: Sequence[Series], numbers: Sequence[int], *, upright: bool) -> None:
-    """Writes the percentages of the first measured line above its points, upright where they stand close."""
-    from matplotlib.patheffects import withStroke
-
-    if not series or series[0].key is not None:
-        return
-    for point in series[0].points:
-        if point.iteration not in numbers:
-            continue
-        axes.annotate(
-            f"{point.percent:.1f}", (point.iteration, point.percent if point.high is None else point.high),
-            xytext=(0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=8.2,
-            rotation=90 if upright else 0, color=MEASURED_COLORS[0], fontweight="bold", zorder=4,
-            path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )  # fmt: skip
+    """Writes the percentages of the first measured line in a row above all lines, upright where they stand close."""
+    for point in series[0].points if series and series[0].key is None else ():
+        if point.iteration in numbers:
+            axes.text(
+                point.iteration, 0.985, f"{point.percent:.1f}", transform=axes.get_xaxis_transform(), ha="center",
+                va="top", fontsize=8.2, rotation=90 if upright else 0, color=MEASURED_COLORS[0], fontweight="bold",
+            )  # fmt: skip
 
 
 def _end_labels(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels: Sequence[Level]) -> None:

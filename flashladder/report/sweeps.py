@@ -1,33 +1,40 @@
-"""Pages of committed sweeps: percent of FA2 by length for kernels and references, ablations, toolchains, tuning.
+"""Pages of sweeps (percent of FA2 by length, kernels and libraries) and of runs that last for seconds (energy).
 
-Why: a grid that was measured is read as a table with its A/A floor, not as a file of samples. One page per machine and
-grid, made from ``results/<machine>/<grid>.json.gz`` alone; `invoke report` writes them, and the gate compares.
+One page per machine and grid, made from ``results/<machine>/<grid>.json.gz`` alone; `invoke report` writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flashladder.bench.steady import LEGEND as STEADY_LEGEND
+from flashladder.bench.steady import Steady, steady
 from flashladder.bench.table import MARKS
 from flashladder.columns import csv_text, listed, markdown
 from flashladder.files import files_in
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
 from flashladder.paths import RESULTS
+from flashladder.report import tuning
 from flashladder.report.data import other_runs
 from flashladder.report.tables import DASH, plain
-from flashladder.report.variants import tuning
-from flashladder.report.variants.pages import pages
+from flashladder.report.variants import pages
 from flashladder.results.derive import cells_of_host_time
-from flashladder.results.files import load_result
-from flashladder.results.schema import BenchResult, Kernel, Reference, Summary
+from flashladder.results.files import load_as, load_result
+from flashladder.results.schema import BenchResult, EnergyResult, Kernel, Reference, Summary
 from flashladder.results.statistics import stated
 
 CSV = (
     "kernel", "dtype", "seq_len", "batch", "n_heads", "pct_of_fa2", "pct_low", "pct_high", "verdict", "pairs",
     "a_a_floor_points", "kernel_us", "fa2_us", "tflops", "sm_clock_mhz", "dropped_share", "readmitted_share",
     "host_time",
+)  # fmt: skip
+ENERGY = "energy*.json.gz"
+ENERGY_HEADER = ("S", "#", "configuration", "TFLOP/s", "MHz", "W", "pJ/FLOP", "limited by")
+ENERGY_CSV = (
+    "file", "subject", "dtype", "seq_len", "batch", "n_heads", "turn", "launches", "seconds", "joules", "tflops",
+    "sm_clock_mhz", "watts", "pj_per_flop",
 )  # fmt: skip
 SHOWN = 90  # characters of a kernel's name; templates go on for lines
 HOST = "h"  # instead of a verdict
@@ -203,3 +210,68 @@ def rows(result: BenchResult) -> list[tuple[object, ...]]:
         )
         for one in result.summaries
     ]  # fmt: skip
+
+
+def render_energy(results: Path) -> dict[str, bytes]:
+    """Page and table of every machine whose runs are there, by name."""
+    files: dict[str, bytes] = {}
+    for folder in sorted({path.parent for path in files_in(results, f"*/{ENERGY}")}):
+        found = {path.name: load_as(path, EnergyResult) for path in files_in(folder, ENERGY)}
+        files[f"energy_{folder.name}.md"] = energy_page(list(found.values())).encode()
+        rows = [row for name, result in found.items() for row in _energy_rows(name, result)]
+        files[f"energy_{folder.name}.csv"] = csv_text(ENERGY_CSV, rows).encode()
+    return files
+
+
+def energy_page(results: Sequence[EnergyResult]) -> str:
+    """A machine's page: a section per file and dtype."""
+    about = (
+        "Kernels, FA2 and other libraries, launched back to back in turn, without a flush between launches; medians of "
+        f"their turns. Power is that between two ticks of the GPU's energy counter. {STEADY_LEGEND}"
+    )
+    parts = [f"# Speed, power and energy of seconds on end on an {plain(results[0].gpu.name)}", about]
+    for result in results:
+        parts.append(_energy_where(result))
+        found = steady(result)
+        for dtype in dict.fromkeys(one.dtype for one in found):
+            own = sorted((one for one in found if one.dtype == dtype), key=lambda one: one.seq_len)
+            parts += [f"## {dtype}, at least {result.seconds:g} s a run", _energy_table(own, result)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _energy_where(result: EnergyResult) -> str:
+    gpu, turns = result.gpu, 1 + max((run.turn for run in result.runs), default=0)
+    limit = f"{gpu.power_limit_w:.0f} W" if gpu.power_limit_w else DASH
+    highest = f"{gpu.max_sm_clock_mhz} MHz" if gpu.max_sm_clock_mhz else DASH
+    beside = [f"FA2 of torch {result.reference.torch}", *map(_energy_told, sorted(result.references.items()))]
+    return (
+        f"At least {result.seconds:g} s a run, {turns} turn{'s' if turns > 1 else ''}: power limit {limit}, highest "
+        f"clock {highest}, driver {gpu.driver}; {', '.join(beside)}."
+    )
+
+
+def _energy_told(reference: tuple[str, Reference]) -> str:
+    name, one = reference
+    return f"{name} {one.version or f'of torch {one.torch}'}"
+
+
+def _energy_table(own: Sequence[Steady], result: EnergyResult) -> str:
+    rows = [
+        (
+            str(one.seq_len), *named(one.subject, result.kernels), f"{one.tflops:.1f}",
+            DASH if one.mhz is None else f"{one.mhz:.0f}", f"{one.watts:.0f}", f"{one.pj_per_flop:.3f}", one.limit,
+        )
+        for one in own
+    ]  # fmt: skip
+    return markdown(ENERGY_HEADER, rows, left=3)
+
+
+def _energy_rows(name: str, result: EnergyResult) -> Iterator[tuple[object, ...]]:
+    """One row per run."""
+    for run in result.runs:
+        shape = run.shape
+        yield (
+            name, run.subject, run.dtype, shape.seq_len, shape.batch, shape.n_heads, run.turn, run.launches,
+            run.seconds, run.joules, f"{run.tflops:.3f}", run.sm_clock_mhz, f"{run.watts:.2f}",
+            f"{run.pj_per_flop:.4f}",
+        )  # fmt: skip

@@ -1,22 +1,24 @@
-"""Tables of the report as Markdown, for people: README, results/report/progression.md.
+"""Tables of the report: Markdown for README and results/report/progression.md, CSV for programs.
 
-Percentages are of FA2's speed, so that more is better and 100 is FA2; a dash means that there is no such number, never
-zero. Below the steps stand the libraries that the last of them was timed beside. Nothing to run here; `invoke report`
-does.
+Percentages are of FA2's speed: more is better, 100 is FA2. A dash means that there is no such number, never zero; in
+CSV it is an empty field. Below the steps stand the libraries that were timed beside the last of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+import re
 from typing import get_args
 
 from flashladder.columns import listed, markdown
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import load_all
+from flashladder.lock.code_claims import verify
+from flashladder.lock.step_counts import read_counts
+from flashladder.lock.verdict import Verdict
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
-from flashladder.report.anchors import TITLES, Anchor
-from flashladder.report.claims import section
-from flashladder.report.data import MODE, Ladder, Machine, Row
+from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Row
 from flashladder.results.published import Statistic
 from flashladder.results.schema import Summary
 
@@ -47,11 +49,13 @@ def headline_machine(ladder: Ladder) -> Machine | None:
 
 
 def plot_subtitle(ladder: Ladder) -> str:
-    """What the plot shows, in one line."""
-    what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, forward, non-causal, relative to FA2 on the same GPU"
-    return what + (
-        "; whiskers: 95 % intervals and the A/A floor" if ladder.machines else "; nothing measured by this project yet"
-    )
+    """What the plot shows, in one line: length, dtype, GPUs and days."""
+    what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, relative to FA2 on the same GPU"
+    if not ladder.machines:
+        return f"{what}; nothing measured by this project yet"
+    days = [(plain(one.title), sorted(re.findall(r"\d{4}-\d\d-\d\d", one.reference))) for one in ladder.machines]
+    told = [f"{gpu} {' to '.join(dict.fromkeys((own[0], own[-1])))}" for gpu, own in days]
+    return f"{what}; measured: {', '.join(told)}; whiskers: 95 % intervals"
 
 
 def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
@@ -248,7 +252,7 @@ def document(ladder: Ladder) -> str:
             title = f"## {plain(machine.title)}, {dtype}, configurations of the {gpu_title(configs_of)}"
             parts += [title, caption(ladder, machine, dtype, configs_of), table(ladder, machine, dtype, configs_of)]
             parts += ["Percent of FA2 by sequence length:", _by_length(ladder, machine, dtype, configs_of)]
-    parts += section()
+    parts += by_architecture()
     if ladder.refused:
         parts += ["## Refused", "\n".join(f"- {reason}" for reason in ladder.refused)]
     return "\n\n".join(parts) + "\n"
@@ -279,3 +283,106 @@ def _by_length(ladder: Ladder, machine: Machine, dtype: str, configs_of: str) ->
 def rounded(value: float | None, digits: int = 3) -> str | None:
     """A measured value as CSV holds it: fixed digits, so that its bytes do not depend on a float's last bit."""
     return None if value is None else f"{value:.{digits}f}"
+
+
+def gpus_of(arch: str) -> str:
+    """``sm_90 (H100, H200)``."""
+    names = [gpu.title for gpu in load_gpus().values() if gpu.arch == arch]
+    return f"{arch} ({', '.join(names)})" if names else arch
+
+
+def counts_of(verdicts: Sequence[Verdict]) -> str:
+    """Counts with the places where they were found, equal ones once."""
+    by_counts: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        failing = "" if verdict.holds else ", which fails"
+        by_counts.setdefault(verdict.counts + failing, []).append(verdict.place)
+    return "; ".join(f"{counts} ({', '.join(places)})" for counts, places in by_counts.items())
+
+
+def claim_rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
+    """Step, claim, what was found where it is made, and where it is not."""
+    table = []
+    for claim, number in dict.fromkeys((one.claim, one.iteration) for one in verdicts if one.claim.on):
+        own = [one for one in verdicts if (one.claim, one.iteration) == (claim, number)]
+        outside = [one for one in own if not one.claimed]
+        where = ", ".join(gpus_of(one.place) for one in outside)
+        made = counts_of([one for one in own if one.claimed])
+        table.append([str(number), str(claim), made, f"{where}: {counts_of(outside)}"])
+    return table
+
+
+def by_architecture() -> list[str]:
+    """The section of results/report/progression.md, as paragraphs; of the steps that have committed counts."""
+    counts = read_counts()
+    counted = {kernel.iteration for kernel in counts.kernels.values()}
+    verdicts = verify([one.number for one in load_all() if one.number in counted], counts)
+    text = (
+        "Claims about machine code hold on sm_80, sm_86, sm_89 and sm_90 but for these. Where one is not made, it is "
+        "no reason for that GPU's figures: [the notes](../../iterations/notes) give every claim's counts on every "
+        "architecture."
+    )
+    header = ["#", "Claim", "where it is made", "elsewhere"]
+    return ["## By architecture", text, markdown(header, claim_rows(verdicts), left=4)]
+
+
+PROGRESSION = (
+    "machine", "gpu", "rung", "mode", "dtype", "configs_of", "iteration", "title", "config", "tflops_seq4096",
+    "fa2_tflops_seq4096", "sm_clock_mhz_seq4096", "pct_of_fa2_seq4096", "pct_low_seq4096", "pct_high_seq4096",
+    "verdict_seq4096", "pct_of_fa2_hmean", "pct_low_hmean", "pct_high_hmean", "a_a_floor_points",
+    "published_a100_pct_seq4096", "published_a100_pct_hmean", "published_rtx3090_pct_seq4096",
+    "published_rtx3090_pct_hmean", "registers", "spill_store_bytes", "spill_load_bytes", "text_sha256",
+)  # fmt: skip
+CELLS = (
+    "machine", "gpu", "rung", "mode", "iteration", "config", "dtype", "seq_len", "batch", "n_heads", "d_head", "tflops",
+    "fa2_tflops", "kernel_us", "fa2_us", "pct_of_fa2", "pct_low", "pct_high", "verdict", "n_pairs", "dropped_share",
+    "sm_clock_mhz", "text_sha256",
+)  # fmt: skip
+
+
+def progression(ladder: Ladder) -> list[tuple[object, ...]]:
+    """Rows of progression.csv: one per machine, dtype, set of configurations and iteration."""
+    sets: list[tuple[Machine | None, str, str]] = [
+        (machine, dtype, key) for machine in ladder.machines for dtype, key in sets_of(ladder, machine)
+    ]
+    return [
+        _progression_row(ladder, machine, dtype, key, row)
+        for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]
+        for row in ladder.rows(machine, dtype, key)
+    ]
+
+
+def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: str, row: Row) -> tuple[object, ...]:
+    summary, mean, locked = headline(row), row.measured.mean if row.measured else None, row.locked
+    cells = [ladder.published.find(row.iteration.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
+    published = [cell.value if cell else None for cell in cells]
+    where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
+    fa2 = row.measured.fa2 if row.measured else None
+    timed = (
+        (rounded(row.tflops), rounded(fa2[1]), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct),
+         rounded(summary.pct_low), rounded(summary.pct_high), summary.verdict)
+        if fa2 and summary else (None,) * 7
+    )  # fmt: skip
+    means = (rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3
+    floor = rounded(row.measured.floor) if row.measured else None
+    code = (
+        (locked.registers, locked.spill_stores, locked.spill_loads, locked.text_sha256) if locked else (None,) * 4
+    )  # fmt: skip
+    iteration = row.iteration
+    return (*where, dtype, key, iteration.number, iteration.title, row.config, *timed, *means, floor, *published, *code)
+
+
+def cells(ladder: Ladder) -> list[tuple[object, ...]]:
+    """Rows of cells.csv: every measured kernel at every length."""
+    return [
+        (
+            machine.name, machine.gpu.name, "+".join(machine.rungs), MODE, number, config, one.dtype, length,
+            one.shape.batch, one.shape.n_heads, one.shape.d_head, rounded(one.tflops), rounded(one.reference_tflops),
+            rounded(one.kernel_us), rounded(one.reference_us), rounded(one.pct), rounded(one.pct_low),
+            rounded(one.pct_high), one.verdict, one.n_pairs, rounded(one.dropped_share), rounded(one.sm_clock_mhz, 0),
+            measured.kernel.text_sha256,
+        )
+        for machine in ladder.machines
+        for (number, config), measured in sorted(machine.measured.items())
+        for length, one in sorted(measured.summaries.items())
+    ]  # fmt: skip

@@ -28,8 +28,7 @@ from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
 from flashladder.check.on_emulator import as_array
 from flashladder.check.results import rule
-from flashladder.emulate.kernel import forward
-from flashladder.emulate.take_reading import version
+from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.gpu.device import open_device

@@ -63,19 +63,16 @@ def opened(browser: Browser) -> Iterator[Opener]:
 def hostile(tmp_path: Path) -> Path:
     """A page whose section, table and record bear names that would be markup if they were not escaped."""
     from flashladder.report.data import collect
-    from flashladder.report.page.frame import page
-    from flashladder.report.page.sections import find
+    from flashladder.report.page import find, page
 
-    script, template = tmp_path / "hostile.py", tmp_path / "hostile.html.j2"
-    script.write_text(HOSTILE, encoding="utf-8")
-    template.write_text('{% import "macros.html.j2" as set %}{{ set.table(table) }}', encoding="utf-8")
+    (tmp_path / "hostile.py").write_text(HOSTILE, encoding="utf-8")
     out = tmp_path / "hostile.html"
     out.write_bytes(page(collect(), sections=find(tmp_path)))
     return out
 
 
 HOSTILE = """
-from flashladder.report.page.cells import Cell, Column, Table
+from flashladder.report.blocks import Cell, Column, Table
 
 ORDER, TITLE = 1, "<script>window.hacked = 1</script>"
 
@@ -84,5 +81,5 @@ def content(book):
     path = book.results / "locks" / "sm_80.json"
     record = book.records.fact(path, "</script><script>window.hacked = 3</script>", {"<b>name</b>": "<i>value</i>"})
     bad = "</table><img src=x onerror='window.hacked = 2'>"
-    return {"table": Table("hostile", bad, [Column(bad, "text")], [[Cell(bad, record)]])}
+    return [Table("hostile", bad, [Column(bad, "text")], [[Cell(bad, record)]])]
 """

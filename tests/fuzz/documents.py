@@ -30,7 +30,7 @@ from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.machine_code.opcodes import read_opcodes
 from flashladder.paths import CONFIGS, RESULTS
-from flashladder.report.figure_data import read_durations
+from flashladder.report.figures import read_durations
 from flashladder.results import machine, published
 from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.files import SEAL, load_result, read_json, seal_problems, write_result
@@ -327,7 +327,7 @@ TARGETS = (
     Target("cell-record", "sweep.records.Records.read", _cell, _record),
     Target(
         "durations",
-        "report.figure_data.read_durations",
+        "report.figures.read_durations",
         filed("durations.json", read_durations),
         lambda: [(RESULTS / "durations.json").read_bytes()],
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-import subprocess
 from typing import Any
 
 import pytest
@@ -78,31 +77,6 @@ def test_the_list_of_decisions_is_current_and_a_record_without_a_title_is_named(
     (tmp_path / "002-y.md").write_text("# 003: y\n")
     with pytest.raises(FlashladderError, match=r"002-y\.md: not a decision record"):
         decisions.page(tmp_path)
-
-
-def test_drafts_beside_the_decisions_are_named_there_and_fit_the_sources() -> None:
-    """A draft that waits for a GPU is of no use once the sources have moved on: it is brought along or goes."""
-    drafts = sorted(decisions.FOLDER.glob("drafts/*"))
-    assert [path.name for path in drafts if path.suffix != ".patch"] == []
-    for draft in drafts:
-        (record,) = decisions.FOLDER.glob(f"{draft.name[:3]}-*.md")
-        assert f"](drafts/{draft.name})" in record.read_text(encoding="utf-8")
-        assert draft.read_text(encoding="utf-8").count("\ndiff --git ") > 0
-        done = subprocess.run(
-            ["git", "apply", "--check", str(draft)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_the_transcript_is_of_the_steps_that_readme_names() -> None:
-    page = transcript.PAGE.read_text(encoding="utf-8")
-    shown = [found["typed"] for found in transcript.SECTION.finditer(page)]
-    assert shown == [step.typed for step in transcript.STEPS if step.typed in shown]
-    assert {step.typed for step in transcript.STEPS if not step.long} <= set(shown)
-    assert page.count("exit code 0") == len(shown)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for step in transcript.STEPS:
-        assert " ".join(step.typed.split()[:2]) in readme, step.typed
 
 
 def test_a_step_is_shown_without_places_and_progress() -> None:

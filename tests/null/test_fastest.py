@@ -55,11 +55,6 @@ def test_a_file_of_another_form_is_one_line(text: str, says: str, tmp_path: Path
     assert "invoke report writes it" in str(caught.value)
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match=r"cannot read the fastest steps: found No such file or directory; "):
-        load_fastest(tmp_path / "none.json")
-
-
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """No answer of another table is kept, before and after."""
@@ -98,14 +93,6 @@ def test_behind_the_first_choice_come_the_others_by_rank_and_each_once(monkeypat
     assert steps[:6] == (25, 26, 28, 19, 20, 27)
     assert len(set(steps)) == len(steps)
     assert steps[-1] == 1
-
-
-@pytest.mark.usefixtures("fresh")
-def test_a_ranked_step_that_the_gpu_does_not_run_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastest, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 16}, ranking=(26, 16, 7))})
-    ((_, steps),) = choices("NVIDIA A100-SXM4-80GB", "sm_80")
-    assert steps[:2] == (16, 7)
-    assert 26 not in steps
 
 
 @pytest.mark.usefixtures("fresh")

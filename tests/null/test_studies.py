@@ -15,13 +15,12 @@ from analysis import accuracy, stale_maximum
 from flashladder.bench.references import Arms
 from flashladder.bench.subject import Subject
 from flashladder.build.installed import Installed
-from flashladder.errors import FlashladderError
 from flashladder.gate.evidence import accuracy as gate_accuracy
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.manifest import Accuracy
 from flashladder.lock.schema import read_lock
 from flashladder.paths import ROOT
-from flashladder.report.costs.accuracy import render
+from flashladder.report.accuracy import render
 from flashladder.results.schema import Reference
 from flashladder.trace.reference import SLACK
 
@@ -81,27 +80,6 @@ def test_a_heavy_row_follows_its_maximum_and_a_light_one_has_slack() -> None:
     assert stale_maximum.maxima(scores, 64, 2.0)[0].tolist() == pytest.approx([0, 40, 40, 40])
 
 
-@pytest.mark.parametrize(
-    ("keys", "first", "second"), [(448, 38, 39), (512, 40, 40), (960, 40, 40), (1024, 38, 39), (2048, 38, 39)]
-)
-def test_rows_of_some_lengths_start_light_and_others_follow_from_the_first_block_on(
-    keys: int, first: int, second: int
-) -> None:
-    scores = torch.zeros(8, keys)
-    scores[:, 10:18:2] = 40 / stale_maximum.SCALE  # in the first block, far above all others, one in each lane
-    scores[:, 150] = 41 / stale_maximum.SCALE
-    used = stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)
-    assert used[0].tolist() == pytest.approx([first] * 2 + [second] * (keys // 64 - 2))
-    scores[:, 150] = 43 / stale_maximum.SCALE  # above by more than the slack
-    assert stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)[0, -1] == pytest.approx(41)
-    scores[:, 10] = 39 / stale_maximum.SCALE  # and in one lane alone, at any length
-    scores[:, 12:18] = 0
-    scores[:, 150] = 40 / stale_maximum.SCALE
-    assert stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)[0].tolist() == pytest.approx(
-        [37] * 2 + [38] * (keys // 64 - 2)
-    )
-
-
 def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -123,16 +101,11 @@ def test_a_missing_folder_of_wheels_is_told_before_a_gpu_is_looked_for(
 
 def test_the_hint_of_a_script_can_be_typed() -> None:
     done = subprocess.run(
-        [sys.executable, "analysis/samples.py", "--nope"], cwd=ROOT, capture_output=True, text=True, check=False,
+        [sys.executable, "analysis/docs_site.py", "--nope"], cwd=ROOT, capture_output=True, text=True, check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 2
-    assert "; python analysis/samples.py --help says more" in done.stderr
-
-
-def test_errors_are_those_of_unpacked_wheels(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match="no unpacked wheel of iteration 16"):
-        accuracy.kernels(tmp_path, [16])
+    assert "; python analysis/docs_site.py --help says more" in done.stderr
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from flashladder.build.compile import compile_many
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.sass import disassemble
-from flashladder.report.reasons.page import FOLDER
+from flashladder.report.reasons import FOLDER
 
 pytestmark = pytest.mark.nvcc
 

@@ -1,7 +1,7 @@
 """Errors of iterations beside FA2's against the manifest and against what is allowed.
 
 Why: a step that is faster by being less exact must stay within a bound that somebody else can read. The bounds stand in
-`flashladder.report.costs.accuracy`, beside the page that shows them.
+`flashladder.report.accuracy`, beside the page that shows them.
 
 Nothing to run here; `flashladder.gate.evidence.manifest` asks.
 """
@@ -17,7 +17,7 @@ from flashladder.ladder import manifest
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import read_lock
-from flashladder.report.costs.accuracy import NORMAL, REFERENCE, beyond_bounds, cells
+from flashladder.report.accuracy import NORMAL, REFERENCE, beyond_bounds, cells
 from flashladder.results.files import read_json
 
 SCALED = {f"scale {n}" for n in (2, 3, 5, 10, 20, 30)}

@@ -21,11 +21,10 @@ from flashladder.bench.timing import RUN_UP, Arm, warm_up
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.report import data as report_data
-from flashladder.report import table_csv
 from flashladder.report import tables as report_tables
-from flashladder.report.reasons.speeds import Speeds
+from flashladder.report.reasons import Speeds
 from flashladder.report.tables import headline
-from flashladder.report.variants.worth import BOTH
+from flashladder.report.variants import BOTH
 from flashladder.results import derive as summaries
 from flashladder.results import statistics
 from flashladder.results.blocks import Plan
@@ -161,7 +160,7 @@ def test_only_the_grids_batch_and_heads_stand_in_a_table(tmp_path: Path) -> None
         row = ladder.rows(ladder.machines[0], "fp16")[0]
         summary = headline(row)
         assert (summary.shape.batch if summary else None) == expected
-        assert all(cell[table_csv.CELLS.index("batch")] == 16 for cell in table_csv.cells(ladder))
+        assert all(cell[report_tables.CELLS.index("batch")] == 16 for cell in report_tables.cells(ladder))
 
 
 @pytest.mark.parametrize("names", [("bench.json.gz", "bench_more.json.gz"), ("bench_more.json.gz", "bench.json.gz")])
@@ -183,7 +182,7 @@ def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tupl
     assert machine.floors("fp16") == (0.25, 0.75)
     assert machine.floors("bf16") == ()
     assert [row.measured.floor for row in ladder.rows(machine, "fp16")[:3] if row.measured] == [0.25, 0.75, 0.75]
-    told = [row[table_csv.PROGRESSION.index("a_a_floor_points")] for row in table_csv.progression(ladder)[:2]]
+    told = [row[report_tables.PROGRESSION.index("a_a_floor_points")] for row in report_tables.progression(ladder)[:2]]
     assert told == ["0.250", "0.750"]
     assert "A/A floors of the runs ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
     assert [Speeds(ladder, number).noise for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
@@ -254,11 +253,11 @@ def test_tflops_of_rows_with_equal_ratios_are_equal(tmp_path: Path) -> None:
     ladder = report_data.collect(fixture.folder)
     lines = report_tables.table(ladder, ladder.machines[0], "fp16").splitlines()
     assert [line.split("|")[3].strip() for line in lines[2:4]] == ["240.0", "240.0"]  # of the median, 300.2
-    rows = {row[4]: dict(zip(table_csv.CELLS, row, strict=True)) for row in table_csv.cells(ladder)}
+    rows = {row[4]: dict(zip(report_tables.CELLS, row, strict=True)) for row in report_tables.cells(ladder)}
     assert float(str(rows[2]["tflops"])) == pytest.approx(1.1 * float(str(rows[1]["tflops"])), rel=1e-3)
     caption = report_tables.caption(ladder, ladder.machines[0], "fp16")
     assert "one figure for FA2, 300.2: the median of what it reached beside the kernels (270.1 to 330.2)" in caption
-    progression = [dict(zip(table_csv.PROGRESSION, row, strict=True)) for row in table_csv.progression(ladder)]
+    progression = [dict(zip(report_tables.PROGRESSION, row, strict=True)) for row in report_tables.progression(ladder)]
     assert progression[0]["tflops_seq4096"] == progression[1]["tflops_seq4096"]
     assert {row["fa2_tflops_seq4096"] for row in progression[:16]} == {"300.150"}
 

@@ -32,8 +32,8 @@ from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
-from flashladder.report.anchors import TITLES
-from flashladder.report.figure_data import Data
+from flashladder.report.data import TITLES
+from flashladder.report.figures import Data
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_as, write_result

@@ -15,7 +15,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gate.evidence import accuracy as gate_accuracy
 from flashladder.ladder.manifest import Accuracy, load_manifest
 from flashladder.paths import RESULTS
-from flashladder.report.costs.accuracy import FILES, NAME, beyond_bounds, cells, page, render
+from flashladder.report.accuracy import FILES, NAME, beyond_bounds, cells, page, render
 from flashladder.results.files import read_json
 
 HOPPER = "accuracy_hopper.json.gz"
@@ -161,16 +161,3 @@ def test_the_page_shows_the_worst_length() -> None:
     assert line.split("|")[5].strip() == f"{worst:.2f}"
     assert {"accuracy_h100.md", "accuracy_h200.md"} <= render(RESULTS).keys()
     assert len(render(RESULTS)) == len(COMMITTED)
-
-
-@pytest.mark.parametrize(("name", "says"), [(NAME, "holds 2, on N(0, 1) 1.2, for the"), (HOPPER, "holds 2 for the")])
-def test_the_page_says_the_bounds_that_the_gate_holds(name: str, says: str) -> None:
-    assert says in page(RESULTS / "h200" / name)
-
-
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_the_folders_page_says_how_many_inputs_there_are(path: Path) -> None:
-    (line,) = (
-        one for one in (path.parent / "README.md").read_text().splitlines() if one.startswith(f"| `{path.name}`")
-    )
-    assert f"{spec(path).inputs} inputs in each dtype" in line

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 import shutil
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
-from flashladder.report.anchors import anchors_of, fastest, fastest_of, last_sweep
+from flashladder.report.data import anchors_of, fastest, fastest_of, last_sweep
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, Group, Summary
 
@@ -104,35 +105,6 @@ def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path)
     assert fastest_of(folder, "event-locked") == {}
 
 
-def test_a_step_that_is_fast_at_another_shape_of_the_same_length_is_not_the_fastest(folder: Path) -> None:
-    made = load_as(HOPPER, BenchResult)
-    before = fastest_of(folder, report_data.MODE)
-    told = {"pct": 1000.0, "pct_low": 999.0, "pct_high": 1001.0}
-    others = [
-        one.model_copy(update={**told, "shape": one.shape.model_copy(update=change)})
-        for one in made.summaries
-        if one.kernel in made.kernels and made.kernels[one.kernel].iteration not in before.values()
-        for change in ({"batch": 1}, {"n_heads": 2}, {"seq_len": 640})
-    ]
-    assert others
-    write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": (*made.summaries, *others)}))
-    assert fastest_of(folder, report_data.MODE) == before
-
-
-def test_one_dtype_does_not_decide_alone(folder: Path) -> None:
-    made = load_as(HOPPER, BenchResult)
-    worst = {"pct": 1.0, "pct_low": 0.9, "pct_high": 1.1}
-    (best,) = set(fastest_of(folder, report_data.MODE).values())
-    slowed = [
-        one.model_copy(update=worst)
-        if one.dtype == "bf16" and one.kernel in made.kernels and made.kernels[one.kernel].iteration == best
-        else one
-        for one in made.summaries
-    ]
-    write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": tuple(slowed)}))
-    assert best not in fastest_of(folder, report_data.MODE).values()
-
-
 def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Path) -> None:
     ladder = report_data.collect()
     text = report.committed(ladder)[ROOT / "configs" / "fastest.json"].decode()
@@ -172,18 +144,22 @@ def test_they_stand_below_the_steps_and_only_beside_the_machines_own_configurati
     assert "cuDNN" not in report_tables.table(ladder, replace(machine, anchors=()), "fp16")
 
 
-def test_the_plot_draws_them_and_a_panel_for_each_family() -> None:
+def test_the_plot_draws_them_and_a_panel_for_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
     ladder = report_data.collect()
-    levels = report.plot_levels(ladder)
-    assert [level.label.split()[0] for level in levels] == ["cuDNN", "FA4"]
-    panels = report.plot_panels(ladder)
-    assert [*panels] == [1, 20]
-    names = dict.fromkeys(range(1, 25), "step")
-    points = tuple(report_plot.Point(n, 80.0 + n) for n in names)
-    lines = [report_plot.Series("made up", points)]
-    with_levels, without = (report_plot.render(lines, names, "made up", drawn, panels)["svg"] for drawn in (levels, []))
-    assert report_plot.rendered_by(with_levels)[1] != report_plot.rendered_by(without)[1]
-    assert with_levels.count(b"stroke-dasharray: 5.4,2.7") == without.count(b"stroke-dasharray: 5.4,2.7") + len(levels)
+    assert [*report_plot.panels_of(ladder)] == [1, 20]
+    drawn = list[report_plot.Picture]()
+
+    def noted(picture: report_plot.Picture) -> Any:
+        drawn.append(picture)
+        return figure(picture)
+
+    figure = report_plot._figure
+    monkeypatch.setattr(report_plot, "_figure", noted)
+    report_plot._SAVED.clear()
+    report_plot.of_ladder(ladder)
+    assert [level.label.split()[0] for level in drawn[0].levels] == ["cuDNN", "FA4"]
+    labels = [text.get_text() for axes in figure(drawn[0]).axes for text in axes.texts]
+    assert sum(label.startswith(("cuDNN", "FA4")) for label in labels) == 2
 
 
 def with_late(made: BenchResult, kernel: str, dtype: str, seq_len: int) -> BenchResult:
@@ -214,17 +190,6 @@ def test_the_hosts_time_is_no_librarys_speed(folder: Path) -> None:
     assert {(one.name, one.dtype) for one in anchors_of(folder, report_data.MODE)} == before.keys()
 
 
-def test_the_hosts_time_is_not_the_fastest_step(folder: Path) -> None:
-    made = load_as(HOPPER, BenchResult)
-    (step,) = set(fastest_of(folder, report_data.MODE).values())
-    for dtype in ("fp16", "bf16"):
-        made = with_late(made, str(step), dtype, 512)
-    write_result(folder / "hopper.json.gz", made)
-    found = fastest_of(folder, report_data.MODE)
-    assert found.pop(1) != step
-    assert set(found.values()) == {step}
-
-
 def test_the_last_sweep_goes_by_its_farthest_step(folder: Path) -> None:
     """Also where another sweep begins later in the ladder."""
     shutil.copy(RESULTS / "h200" / "persistent.json.gz", folder / "persistent.json.gz")
@@ -238,16 +203,3 @@ def test_the_last_sweep_goes_by_its_farthest_step(folder: Path) -> None:
     again = last_sweep(folder, report_data.MODE)
     assert again is not None
     assert {one.iteration for one in again.kernels.values()} >= {19, 28}
-
-
-@pytest.mark.parametrize(("steps", "rotation"), [(12, 0), (13, 90)])
-def test_values_stand_upright_in_all_panels_where_one_has_many_steps(steps: int, rotation: int) -> None:
-    points = tuple(report_plot.Point(n, 80.0 + n) for n in range(1, steps + 1))
-    names = tuple((n, "step") for n in range(1, steps + 1))
-    picture = report_plot.Picture(
-        (report_plot.Series("made up", points),), names, "made up", (), ((1, "first"), (11, "then"))
-    )
-    texts = [one for axes in report_plot._figure(picture).axes for one in axes.texts]
-    values = [one for one in texts if one.get_text() in {f"{point.percent:.1f}" for point in points}]
-    assert len(values) == steps
-    assert {one.get_rotation() for one in values} == {rotation}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.ladder.iteration import load_all
+from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.report import data as report_data
 from flashladder.report import figures
-from flashladder.report.figure_data import DURATIONS, Data
-from flashladder.report.figures import FIGURES, Figure, about, problems, rewritten, spelled
+from flashladder.report.figures import DURATIONS, FIGURES, Data, Figure, about, problems, rewritten
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +32,6 @@ def test_durations_are_written_as_people_do(seconds: float, text: str) -> None:
     assert about(seconds) == text
 
 
-def test_counts_are_words_up_to_twelve() -> None:
-    assert [spelled(n) for n in (0, 1, 12, 13, 256)] == ["no", "one", "twelve", "13", "256"]
-
-
 def made(pattern: str, value: str) -> Figure:
     return Figure("README.md", pattern, lambda _: value)
 
@@ -50,7 +43,7 @@ def made(pattern: str, value: str) -> Figure:
         ("about\n1.7\ntimes", "1.7", []),
         ("about 1.8 times", "1.7", ["expected 1.7, found 1.8"]),
         ("about 1.7 times, or about 1.9 times", "1.7", ["expected 1.7, found 1.9"]),
-        ("about as fast", "1.7", ["no text like"]),
+        ("about as fast", "1.7", ["no such text"]),
     ],
 )
 def test_every_place_is_compared_over_line_ends(
@@ -71,15 +64,8 @@ def test_rewriting_touches_figures_alone_and_keeps_wrapped_lines(ladder: report_
     texts = figures.pages()
     new = rewritten(ladder, texts)
     assert new == {page: texts[page] for page in texts if page not in figures.SEALED}
-    page = figures.MEASURED
-    text = texts[page].replace("about 1.5 times", "about\n0.1 times")
-    assert rewritten(ladder, {page: text})[page] == text.replace("\n0.1 times", "\n1.5 times")
-
-
-def test_the_factor_to_cudnn_and_fa4_is_that_of_the_anchors(ladder: report_data.Ladder) -> None:
-    """By hand from anchors_h200.csv: (623.3 + 611.0) / 2 / 333.6 = 1.850; the fastest step is at 119.6 % of FA2."""
-    best = max(Data(ladder).percent(step) for step in range(1, 20))
-    assert Data(ladder).beyond_ampere() == pytest.approx(1.850 / (best / 100), abs=1e-3)
+    text = texts[figures.README].replace("they need 2 GB", "they need\n7 GB")
+    assert rewritten(ladder, {figures.README: text})[figures.README] == text.replace("\n7 GB", "\n2 GB")
 
 
 def test_durations_need_a_record_of_where_and_when(tmp_path: Path, ladder: report_data.Ladder) -> None:
@@ -90,30 +76,6 @@ def test_durations_need_a_record_of_where_and_when(tmp_path: Path, ladder: repor
         with pytest.raises(FlashladderError, match=f"{DURATIONS}: bad record of durations") as caught:
             Data(ladder, tmp_path).durations  # noqa: B018 - it is read when it is asked for
         assert "\n" not in str(caught.value)
-
-
-def test_without_measurements_no_figure_is_derived(ladder: report_data.Ladder) -> None:
-    with pytest.raises(FlashladderError, match="nothing was measured"):
-        Data(replace(ladder, machines=())).percent(1)
-
-
-def test_command_prints_every_figure_and_fails_on_another(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert figures.main() == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(FIGURES)
-    monkeypatch.setattr(figures, "pages", lambda _: EMPTY)
-    with pytest.raises(CheckFailed, match=f"{len(FIGURES)} figures differ, the first: README.md: no text like"):
-        figures.main()
-
-
-EMPTY = {figure.page: "" for figure in FIGURES}
-
-
-def test_each_step_of_the_changelog_has_its_figure() -> None:
-    patterns = [one.pattern for one in FIGURES if one.page == "CHANGELOG.md"]
-    for step in load_all():
-        assert sum(one.startswith(f"^- Iteration {step.number}, ") for one in patterns) == 1, step.number
 
 
 @pytest.mark.parametrize(

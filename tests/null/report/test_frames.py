@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pandas as pd
 import pytest
 
-from analysis import samples
 from flashladder.paths import ROOT
 from flashladder.report.frames import pairs, summaries
 from flashladder.results.derive import derive
@@ -48,36 +44,9 @@ def test_a_dropped_block_says_why() -> None:
     frame = pairs(result(made.model_copy(update={"blocks": tuple(blocks)})))
     assert set(frame[frame.block == 1].dropped) == {"hot"}
     assert set(frame[frame.block != 1].dropped) == {""}
-    kept = samples.scatter(frame)
-    assert set(kept.pairs) == {9}, "of twelve, in four blocks"
 
 
 def test_every_summary_is_a_row(bench: BenchResult) -> None:
     frame = summaries(bench)
     assert frame.pct.tolist() == [one.pct for one in derive(bench).summaries]
     assert frame.columns[:6].tolist() == ["kernel", "iteration", "variant", "config", "dtype", "batch"]
-
-
-def test_medians_of_the_frame_are_those_of_the_document(bench: BenchResult) -> None:
-    table = samples.scatter(pairs(bench))
-    found = {key: row for key, *row in table[["ratio", "pairs"]].itertuples()}
-    for one in bench.summaries:
-        ratio, n_pairs = found[one.kernel, one.dtype, one.shape.seq_len]
-        assert 100 * ratio == pytest.approx(one.pct, rel=1e-3)  # there the median of logarithms
-        assert n_pairs == one.n_pairs
-
-
-def test_the_script_prints_a_table_and_writes_every_pair(
-    bench: BenchResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    samples.main([str(BENCH), "--out", str(tmp_path / "pairs.csv")])
-    assert "middle_half_points" in capsys.readouterr().out
-    written = pd.read_csv(tmp_path / "pairs.csv", keep_default_na=False)
-    assert len(written) == len(pairs(bench))
-
-
-def test_another_document_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        samples.main([str(ROOT / "results" / "h200" / "check.json.gz")])
-    assert "a result of another kind" in capsys.readouterr().err
-    assert caught.value.code == 2

@@ -1,36 +1,61 @@
-"""The page: sections found by their two files, one line for a broken one, names escaped, the same bytes again."""
+"""The page: sections found by their file, one line for a broken one, names escaped, numbers that lead to samples."""
 
 from __future__ import annotations
 
 import base64
+from functools import cache
 import hashlib
-import html
+import html as escaping
+from itertools import accumulate
 import json
-import os
 from pathlib import Path
 import re
 import shutil
-import subprocess
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 import zlib
 
 import pytest
 
+from analysis.page import lengths, why
 from flashladder.errors import FlashladderError
 from flashladder.files import inflated
+from flashladder.lock.schema import read_lock
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
-from flashladder.report.page import frame, sections
-from flashladder.report.page.alone import alone
-from flashladder.report.page.frame import MOST_BYTES, page
-from flashladder.report.page.sections import find
+from flashladder.report import page as report_page
+from flashladder.report.blocks import EMPTY, SERIES, Cell, Panel, columns, draw, line, number
+from flashladder.report.book import Book, Records, cycle, in_script, join, packed
+from flashladder.report.page import MOST_BYTES, SECTIONS, find, html, page
 from flashladder.report.tables import headline
+from flashladder.results.derive import by_cell
+from flashladder.results.files import load_as
+from flashladder.results.schema import BenchResult
+from flashladder.view.linked_page import TEMPLATES, frame, read_document
 from tests.null.ladder_fixture import make
-from tests.null.report.page_fixture import TOY, add
 
-INDEX = RESULTS / "report" / "index.html"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INDEX, CODE, BENCH = (
+    RESULTS / "report" / "index.html",
+    RESULTS / "report" / "code.html",
+    RESULTS / "h200" / "bench.json.gz",
+)
+TOY = '''"""A toy."""
+from flashladder.report.blocks import Cell, Column, Fold, Panels, Table
+from flashladder.report.blocks import draw, line
+
+ORDER, TITLE = 5, "TITLED"
+
+
+def content(book):
+    path = book.results / "published" / "progression.yaml"
+    record = book.records.fact(path, "</script><script>x</script>", {"what": "that"})
+    table = Table("toy", "A caption", [Column("value")], [[Cell("1.0", record, sort=1.0)]])
+    panel = draw("toy-panel", "A panel", "It rises.", [1, 2], lambda axes: line(axes, [1, 2], [3, 4], 0, "rises"))
+    return [Panels([panel]), table, Fold("folded", ["<b>bold</b> & co"], "anchor")]
+'''
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +68,13 @@ def committed() -> str:
     return INDEX.read_text(encoding="utf-8")
 
 
+def add(folder: Path, title: str = "A toy", script: str = "") -> Path:
+    """Writes a section; returns its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "toy.py").write_text(script or TOY.replace("TITLED", title), encoding="utf-8")
+    return folder
+
+
 def data_of(text: str) -> dict[str, Any]:
     """The records of a page, as its script reads them."""
     (block,) = re.findall(r'<script type="text/plain" id="records">(.*?)</script>', text, re.DOTALL)
@@ -50,66 +82,54 @@ def data_of(text: str) -> dict[str, Any]:
     return found
 
 
-def test_a_section_is_two_files(ladder: report_data.Ladder, tmp_path: Path) -> None:
-    shutil.copytree(sections.SECTIONS, tmp_path / "page", ignore=shutil.ignore_patterns("__pycache__"))
-    before = [one.name for one in find(tmp_path / "page")]
-    add(tmp_path / "page", order=15)
-    found = find(tmp_path / "page")
-    assert [one.name for one in found] == [before[0], "toy", *before[1:]]
-    text = page(ladder, sections=[one for one in found if one.name in ("toy", "provenance")]).decode()
+def test_a_section_is_found_by_its_file_and_stands_in_its_order(ladder: report_data.Ladder, tmp_path: Path) -> None:
+    shutil.copytree(SECTIONS, tmp_path / "page", ignore=shutil.ignore_patterns("__pycache__"))
+    before = [one.script.stem for one in find(tmp_path / "page")]
+    assert before == ["speed", "lengths", "why", "correctness", "iterations", "sources"]
+    found = find(add(tmp_path / "page"))
+    assert [one.script.stem for one in found] == ["toy", *before]
+    text = page(ladder, sections=[found[0], found[-1]]).decode()
     assert '<li><a href="#toy">A toy</a></li>' in text
-    assert '<section id="toy" aria-labelledby="toy-title">' in text
-    assert '<table id="t-toy"' in text
-    assert '<td class="number">1.0</td>' in text
-    assert text.index('id="toy"') < text.index('id="provenance"')
-
-
-def test_the_committed_page_has_a_section_of_each_pair(committed: str) -> None:
-    assert re.findall(r'<section id="(\w+)"', committed) == [one.name for one in find()]
-    assert {"progression", "lengths", "roofline", "worth", "instructions", "counters", "tuning", "compilers", "claims",
-            "correctness", "iterations", "provenance"} <= {one.name for one in find()}  # fmt: skip
-    for number in range(1, 17):
-        assert f'id="iteration-{number}"' in committed
+    assert '<details class="step" id="anchor"><summary>folded</summary>' in text
+    assert text.index('id="toy"') < text.index('<table id="t-toy"') < text.index('id="sources"')
 
 
 def test_every_value_is_escaped(ladder: report_data.Ladder, tmp_path: Path) -> None:
     title = "</title><script>x</script>"
-    (section,) = (sections.load(add(tmp_path, title=title)),)
-    text = page(ladder, sections=[section]).decode()
+    text = page(ladder, sections=find(add(tmp_path, title=title))).decode()
     assert "<script>x" not in text
-    assert text.count(html.escape(title)) >= 3
-    assert '<p class="toy">&lt;b&gt;bold&lt;/b&gt; &amp; co</p>' in text
-
-
-def test_records_cannot_end_their_script(ladder: report_data.Ladder, tmp_path: Path) -> None:
-    script = TOY.format(order=1, title="A toy").replace('"A fact"', '"</script><script>x</script>"')
-    text = page(ladder, sections=[sections.load(add(tmp_path, script=script))]).decode()
+    assert text.count(escaping.escape(title)) == 2
+    assert "&lt;b&gt;bold&lt;/b&gt; &amp; co" in text
     assert text.count("<script") == 2
     assert data_of(text)["records"][0]["title"] == "</script><script>x</script>"
+    assert in_script(["</script>&"]) == '["\\u003c/script\\u003e\\u0026"]'
 
 
-def test_the_policy_names_the_digest_of_the_only_script(committed: str) -> None:
+def test_the_committed_page_holds_every_step_and_asks_the_network_for_nothing(committed: str) -> None:
+    assert re.findall(r'<section id="(\w+)"', committed) == [one.script.stem for one in find()]
+    assert set(range(1, 29)) <= {int(one) for one in re.findall(r'id="iteration-(\d+)"', committed)}
     (script,) = re.findall(r"<script>(.*?)</script>", committed, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', committed)
     assert policy.startswith("default-src 'none'; ")
-    assert f"script-src 'sha256-{digest}'" in html.unescape(policy)
+    assert f"script-src 'sha256-{digest}'" in escaping.unescape(policy)
+    body = re.sub(r'<script type="text/plain".*?</script>', "", committed, flags=re.DOTALL)
+    addresses = set(re.findall(r"""(?:https?:)?//[\w./-]+|\bsrc=|@import|url\((?!#)""", body))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
+    assert INDEX.stat().st_size < MOST_BYTES <= 1 << 20
 
 
-def test_it_names_no_address_but_the_namespace_of_svg(committed: str) -> None:
-    body = re.sub(r"<pre.*?</pre>", "", committed, flags=re.DOTALL)
-    assert set(re.findall(r"""(?:https?:)?//[\w./-]+|\bsrc=|@import|url\((?!#)""", data_free(body))) <= {
-        "http://www.w3.org/2000/svg"
-    }
+def test_the_first_screen_says_how_fast_beside_what_and_why(committed: str) -> None:
+    first = committed[committed.index("<main") :][:6000]
+    assert re.search(r"How fast\?</strong> .*15\.4 % .* 242\.6 % \(step 26\)", first, re.DOTALL)
+    assert re.search(r"Beside what\?</strong> .*cuDNN \d+ %.*FA4 \d+ %", first, re.DOTALL)
+    assert re.search(r"Why\?</strong> .*\+64: step 2, Swizzling.*XOR", first, re.DOTALL)
 
 
-def data_free(text: str) -> str:
-    """The page without what its records say."""
-    return re.sub(r'<script type="text/plain".*?</script>', "", text, flags=re.DOTALL)
-
-
-def test_it_is_small_enough_to_send() -> None:
-    assert 500_000 < INDEX.stat().st_size < MOST_BYTES == 3_300_000
+def test_links_lead_to_files_beside_the_page(committed: str) -> None:
+    beside = {link for link in re.findall(r'href="([^"#]+)', committed) if not link.startswith("#")}
+    assert {"code.html", "progression.md", "sweep_h200.md", "ablation_h200.md", "energy_h200.md"} <= beside
+    assert [link for link in beside if not (INDEX.parent / link).is_file()] == []
 
 
 @pytest.mark.slow
@@ -129,34 +149,17 @@ def test_another_zlib_gives_the_same_page_and_another_record_does_not(tmp_path: 
     assert report.stale({path: data})
 
 
-@pytest.mark.parametrize("check", [False, True])
-def test_a_folder_in_the_place_of_a_file_is_named_before_any_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: bool
-) -> None:
-    first, folder = tmp_path / "first.md", tmp_path / "fastest.json"
-    folder.mkdir()
-    monkeypatch.setattr(report, "collect", lambda: None)
-    monkeypatch.setattr(report, "committed", lambda ladder, root: {first: b"text", folder: b"{}"})
-    monkeypatch.setattr(report, "pages", lambda ladder, root: {})
-    with pytest.raises(FlashladderError, match=r"/fastest.json: is a directory; remove it$") as told:
-        report.report(check=check)
-    assert told.value.exit_code == 2
-    assert not first.exists()
-
-
 def test_an_edit_and_a_missing_page_are_named(
     ladder: report_data.Ladder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(report_page, "find", lambda: find(tmp_path / "sections"))
     add(tmp_path / "sections")
-    monkeypatch.setattr(frame, "find", lambda: find(tmp_path / "sections"))
-    monkeypatch.setattr("flashladder.report.page.book.ROOT", tmp_path)
     (tmp_path / "results").symlink_to(RESULTS)
-    data = page(ladder, tmp_path)
-    path = tmp_path / "index.html"
+    data, path = page(ladder, tmp_path), tmp_path / "index.html"
     assert report.stale({path: data}) == [f"{path}: missing"]
     path.write_bytes(data)
     assert report.stale({path: data}) == []
-    path.write_bytes(data.replace(b"1.0</td>", b"1.1</td>"))
+    path.write_bytes(data.replace(b">1.0</a>", b">1.1</a>"))
     assert report.stale({path: data}) == [f"{path}: not what the committed results give"]
     release = re.search(rb"Matplotlib v([\d.]+)", data)
     assert release is not None
@@ -167,66 +170,24 @@ def test_an_edit_and_a_missing_page_are_named(
     assert report.stale({path: data}) == [f"{path}: not what the committed results give"]
 
 
-BROKEN = {
-    "syntax": ("def content(:\n", "", r"toy\.py:1: the section of the page fails: found SyntaxError: "),
-    "import": ("\nimport nothing_of_this_name\n", "", r"toy\.py:2: .*ModuleNotFoundError: No module named"),
-    "no title": (
-        "ORDER = 1\ndef content(book): return {}\n",
-        "",
-        r"toy\.py: not a section of the page: .*found no TITLE",
-    ),
-    "bad order": ('ORDER, TITLE = "1", "x"\ndef content(book): return {}\n', "", r"toy\.py: not a section.*ORDER '1'"),
-    "fails": ('ORDER, TITLE = 1, "x"\ndef content(book):\n    return 1 / 0\n', "", r"toy\.py:3: .*ZeroDivisionError"),
-    "no dict": ('ORDER, TITLE = 1, "x"\ndef content(book): return 3\n', "", r"toy\.py: .*expected a dict, found int"),
-    "template": ("", "\n{% for %}", r"toy\.html\.j2:2: the section's template is broken: found "),
-    "name": ("", "{{ nothing }}", r"toy\.html\.j2: the section's template fails: found 'nothing' is undefined"),
-    "macro": (
-        "",
-        "{{ table.rows[9].text }}",
-        r"toy\.html\.j2: the section's template fails: found .* has no element 9",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("def content(:\n", r"toy\.py:1: a section of the page fails: found SyntaxError: "),
+        ("\nimport nothing_of_this_name\n", r"toy\.py:2: .*ModuleNotFoundError: No module named"),
+        ("ORDER = 1\ndef content(book): return []\n", r"toy\.py: .*no attribute 'TITLE'"),
+        ('ORDER, TITLE = 1, "x"\ndef content(book):\n    return 1 / 0\n', r"toy\.py:3: .*ZeroDivisionError"),
+    ],
+)
 def test_a_broken_section_is_one_line_that_names_the_place(
-    case: str, ladder: report_data.Ladder, tmp_path: Path
+    script: str, message: str, ladder: report_data.Ladder, tmp_path: Path
 ) -> None:
-    script, template, message = BROKEN[case]
-    add(tmp_path, script=script, template=template)
+    add(tmp_path, script=script)
     with pytest.raises(FlashladderError, match=message) as found:
         page(ladder, sections=find(tmp_path))
     assert "\n" not in str(found.value)
-
-
-def test_half_a_section_and_none_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(FlashladderError, match="no section of the page"):
-        find(tmp_path)
-    add(tmp_path)
-    (tmp_path / "toy.html.j2").rename(tmp_path / "other.html.j2")
-    with pytest.raises(
-        FlashladderError, match=r"other\.html\.j2: half a section: expected other\.py and other\.html\.j2"
-    ):
-        find(tmp_path)
-
-
-def test_a_section_runs_alone(tmp_path: Path) -> None:
-    out = tmp_path / "out" / "provenance.html"
-    script = sections.SECTIONS / "provenance.py"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # the package need not be installed where tests run
-    command = [sys.executable, str(script), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    text = out.read_text(encoding="utf-8")
-    assert re.findall(r'<section id="(\w+)"', text) == ["provenance"]
-    assert "results/h200/bench.json.gz" in text
-
-
-def test_a_section_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        alone(str(sections.SECTIONS / "provenance.py"), ["--nonsense"])
-    assert left.value.code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+        find(tmp_path / "empty")
 
 
 def test_results_of_one_own_gpu_alone_make_a_page(tmp_path: Path) -> None:
@@ -234,7 +195,7 @@ def test_results_of_one_own_gpu_alone_make_a_page(tmp_path: Path) -> None:
     (tmp_path / "iterations").symlink_to(ROOT / "iterations")
     text = page(report_data.collect(made.folder), tmp_path).decode()
     assert "NVIDIA H200" in text
-    assert "Not judged yet: " in text
+    assert "not judged yet: " in text
     assert len(data_of(text)["records"]) > 16
 
 
@@ -246,24 +207,166 @@ def test_nothing_measured_makes_a_page(tmp_path: Path) -> None:
     assert "A100, published" in text
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_open_shows_the_page_or_says_where_it_lies(
-    there: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: asked.append(address) or there)  # type: ignore[func-returns-value]  # appends
-    report.open_page(INDEX)
-    assert asked == [INDEX.as_uri()]
-    assert capsys.readouterr().err == ("" if there else "no browser here; copy and open results/report/index.html\n")
-
-
 def test_intervals_and_verdicts_are_those_of_the_tables(ladder: report_data.Ladder, committed: str) -> None:
-    """Of every step on the headline machine."""
     (table,) = re.findall(r'<table id="t-progression-fp16-own".*?</table>', committed, re.DOTALL)
     rows = [[re.sub(r"<[^>]+>", "", cell) for cell in row.split("<td")] for row in table.split("<tr>")[3:]]
     shown = [[cell.partition(">")[2] for cell in row[3:6]] for row in rows]
     found = [headline(row) for row in ladder.rows(ladder.machines[0], "fp16")]
     wanted = [one and [f"{one.pct:.1f}", f"{one.pct_low:.1f} to {one.pct_high:.1f}", one.verdict] for one in found]
-    assert len(shown) == len(ladder.iterations)
     assert [cells if one else None for cells, one in zip(shown, wanted, strict=True)] == wanted
     assert sum(one is not None for one in wanted) >= 19
+
+
+def test_packed_pairs_come_back_to_the_nanosecond() -> None:
+    for parts in by_cell(load_as(BENCH, BenchResult).groups).values():
+        for group, series in parts:
+            found = packed(group, series)
+            fa2, kernel = ([time * found["unit"] for time in accumulate(found[name])] for name in ("fa2", "kernel"))
+            assert fa2 == [round(1000 * pair.reference_us) for pair in series.pairs]
+            assert kernel == [round(1000 * pair.kernel_us) for pair in series.pairs]
+            inputs = found["inputs"]
+            assert [inputs[i % len(inputs)] for i in range(len(fa2))] == [pair.input_set for pair in series.pairs]
+            rows = max([1, *(len(column) for column in found["blocks"] if isinstance(column, list))])
+            indices, counts = (one if isinstance(one, list) else [one] * rows for one in found["blocks"][:2])
+            blocks = [index for index, count in zip(indices, counts, strict=True) for _ in range(count)]
+            assert blocks == [pair.block for pair in series.pairs]  # in order: the page's script counts on it
+    assert cycle([0, 1, 2, 0, 1, 2, 0]) == [0, 1, 2]
+
+
+def test_a_record_holds_locked_machine_code_the_command_and_every_length() -> None:
+    records, bench = Records(ROOT), load_as(BENCH, BenchResult)
+    summary = next(one for one in bench.summaries if one.kernel.startswith("16 "))
+    for _ in range(2):
+        assert records.timing(BENCH, summary.kernel, summary.dtype, summary.shape) == "0"
+    assert records.floor(BENCH, "fp16") == "1,2,3,4,5,6"
+    assert records.timing(BENCH, "no such kernel", "fp16", summary.shape) == ""
+    assert join(["1,2", "", "2,3"]) == "1,2,3"
+    found = json.loads(records.data())
+    name, facts = found["codes"][found["records"][0]["code"]]
+    locked = [one.text_sha256 for one in read_lock("sm_90").iterations[16].kernels.values()]
+    assert name == summary.kernel
+    assert any(
+        dict(facts)["machine code, sm_90"] == f"SHA-256 of .text {one}, as in results/locks/sm_90.json"
+        for one in locked
+    )
+    source = dict(found["sources"][found["records"][0]["source"]])
+    assert source["made by"] == "python -m flashladder.bench --all --configs a100 h200"
+    assert source["derived again by"] == "invoke verify results/h200/bench.json.gz"
+    assert source["card"] == bench.gpu.uuid
+    assert [path.name for path in RESULTS.glob("*/*.json.gz") if not records.made_by(path)] == []
+
+
+def test_cells() -> None:
+    assert number(1234.56, 1, "3") == Cell("1,234.6", "3", 1234.56)
+    assert number(None) is EMPTY
+    assert (number(5.0, 0).key, number(5.04, 1).key, Cell("x").key) == ("", "5.04", "")
+    assert [(one.title, one.kind) for one in columns("#", "dtype|text")] == [("#", "number"), ("dtype", "text")]
+
+
+def test_a_panel_takes_its_colours_from_the_page() -> None:
+    def drawn(data: object) -> Panel:
+        def fill(axes: Axes) -> None:
+            line(axes, [1, 2], [3, 4], 0, "a line")
+            axes.legend()
+
+        return draw("some-plot", "A <title>", "It rises.", data, fill)
+
+    one = drawn([3, 4])
+    assert '<svg role="img" aria-label="A &lt;title&gt;. It rises."' in one.svg
+    assert "var(--s0)" in one.svg
+    assert not {SERIES[0], "<metadata", "DejaVu"} & set(re.findall(r"#\w{6}|<metadata|DejaVu", one.svg))
+    ids = re.findall(r' id="([^"]+)"', one.svg)
+    assert len(ids) == len(set(ids)) > 0
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', one.svg)) <= set(ids)
+    assert drawn([3, 4]) == one
+    assert drawn([3, 5]).digest != one.digest
+
+
+def test_markup_in_a_note_is_text() -> None:
+    text = html("# One\n\n<script>x</script> [here](javascript:x) `code`\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n")
+    assert "<h2>One</h2>" in text
+    assert "&lt;script&gt;x&lt;/script&gt;" in text
+    assert 'href="javascript' not in text
+    assert '<div class="scroll" tabindex="0" role="group" aria-label="table"><table>' in text
+
+
+def test_a_wide_interval_is_told_from_a_narrow_one(ladder: report_data.Ladder) -> None:
+    book = Book(ladder)
+    (h100,) = (one for one in book.sweeps if one.key == "h100")
+    one = h100.result.summaries[0]
+    assert not lengths.wide(one.model_copy(update={"pct": 100.0, "pct_low": 90.5, "pct_high": 110.0}))
+    assert lengths.wide(one.model_copy(update={"pct": 100.0, "pct_low": 49.8, "pct_high": 177.0}))
+    assert any(doubtful for *_, doubtful in lengths.series(book, h100, "fp16")), "FA4 at S = 1024"
+    assert "hollow, off the line" in lengths.panel(book, h100, "fp16").description
+
+
+def test_a_machine_whose_timings_lie_in_several_files_is_told_of_as_a_whole(ladder: report_data.Ladder) -> None:
+    book = Book(ladder)
+    h200 = next(one for one in book.machines if one.key == "h200")
+    table = lengths.table(book, h200, "fp16")
+    assert {row[0].text for row in table.rows} == {
+        str(step.number) for step in ladder.iterations if not step.unmeasured
+    }
+    assert "bench_hopper.json.gz" in table.caption
+
+
+@cache
+def document() -> dict[str, Any]:
+    return read_document(CODE.read_bytes())
+
+
+def test_the_linked_view_is_of_every_step_of_sm_80_and_of_its_templates(ladder: report_data.Ladder) -> None:
+    """Where this fails: python analysis/linked_page.py."""
+    made = [str(step.number) for step in ladder.iterations if "sm_80" in step.family.targets.arches]
+    assert [one["key"] for one in document()["kernels"]] == made
+    assert CODE.stat().st_size < 2_000_000
+    text = frame(CODE.read_bytes())
+    for path in (report_page.TEMPLATES / "page.css", TEMPLATES / "linked.css", TEMPLATES / "linked.js"):
+        assert path.read_text(encoding="utf-8").strip() in text, path.name
+
+
+def test_parts_add_up_to_the_main_loop(ladder: report_data.Ladder) -> None:
+    kernels = why.linked(Book(ladder))
+    assert [why.by_part(kernel).total() for kernel in kernels] == [kernel["loop"] for kernel in kernels]
+    total, *parts = [[int(cell.text.replace(",", "")) for cell in row[1:]] for row in why.parts(kernels).rows]
+    assert [sum(column) for column in zip(*parts, strict=True)] == total
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["kernels/ptx/mma.cuh", "kernels/ampere/matmul.cuh", "kernels/entry.cuh"], "matmul.cuh"),
+        (["kernels/ptx/math.cuh", "kernels/ampere/softmax/exp2_folded.cuh"], "softmax"),
+        (["cuda/sm_30_intrinsics.hpp", "kernels/ampere/flash_fwd_tiled.cuh"], "body"),
+        (["kernel.cu"], "the compilers' own"),
+    ],
+)
+def test_an_instruction_counts_for_the_innermost_part_above_the_floor(files: list[str], expected: str) -> None:
+    assert why.part([(number, 1) for number in range(len(files))], files) == expected
+
+
+def test_a_linked_view_of_other_machine_code_is_refused(ladder: report_data.Ladder, tmp_path: Path) -> None:
+    digest = document()["kernels"][0]["sha256"]["machine code"]
+    (tmp_path / "results" / "report").mkdir(parents=True)
+    assert why.linked(Book(ladder, tmp_path)) == []
+    other = CODE.read_text(encoding="utf-8").replace(digest, "0" * 64)
+    (tmp_path / "results" / "report" / "code.html").write_text(other, encoding="utf-8")
+    with pytest.raises(FlashladderError, match="shows another kernel of iteration 1 than is locked"):
+        why.linked(Book(ladder, tmp_path))
+
+
+def test_open_shows_the_page_or_says_where_it_lies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = list[str]()
+    answers = iter((True, False))
+
+    def opened(address: str) -> bool:
+        asked.append(address)
+        return next(answers)
+
+    monkeypatch.setattr("webbrowser.open", opened)
+    report.open_page(INDEX)
+    report.open_page(INDEX)
+    assert asked == [INDEX.as_uri()] * 2
+    assert capsys.readouterr().err == "no browser here; copy and open results/report/index.html\n"

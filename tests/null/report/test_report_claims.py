@@ -6,14 +6,13 @@ from pathlib import Path
 
 from flashladder.lock.code_claims import verify
 from flashladder.paths import RESULTS
-from flashladder.report import claims as report_claims
+from flashladder.report import tables
 from flashladder.report.data import collect
-from flashladder.report.tables import document
 from tests.null.ladder_fixture import make
 
 
 def test_the_reason_of_step_eight_is_not_that_of_sm_90() -> None:
-    rows = report_claims.rows(verify())
+    rows = tables.claim_rows(verify())
     assert [row[0] for row in rows] == ["8", "8", "8"]
     assert rows[0][2:] == [
         "44 -> 30 (-31.8 %) (sm_80, sm_86, sm_89)",
@@ -24,7 +23,7 @@ def test_the_reason_of_step_eight_is_not_that_of_sm_90() -> None:
 
 def test_every_progression_ends_with_it(tmp_path: Path) -> None:
     committed = (RESULTS / "report" / "progression.md").read_text(encoding="utf-8")
-    section = "\n\n".join(report_claims.section()) + "\n"
+    section = "\n\n".join(tables.by_architecture()) + "\n"
     assert committed.endswith(section)
     fixture = make(tmp_path / "results", lambda number: 50.0 + number, configs_of="a100", lengths=[4096])
-    assert section in document(collect(fixture.folder))
+    assert section in tables.document(collect(fixture.folder))

@@ -11,8 +11,7 @@ import pytest
 from analysis import tuning as script
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.report import sweeps
-from flashladder.report.variants import tuning
+from flashladder.report import sweeps, tuning
 from flashladder.results.files import write_result
 from flashladder.sweep.winner import rows_of
 from tests.null.tune_fixture import FAST, ONLY_FP16, PRESENT, both, made, with_a_failure
@@ -69,14 +68,6 @@ def test_a_committed_run_has_a_page_a_table_and_a_plot(run: Path) -> None:
     listed = list(csv.DictReader(io.StringIO(found["tune_h200.csv"].decode())))
     assert len(listed) == len(rows_of(with_a_failure())) == 7
     assert found["tune_h200.png"].startswith(b"\x89PNG")
-
-
-def test_the_plot_says_which_data_it_shows() -> None:
-    rows = rows_of(with_a_failure())
-    again, less = tuning.plot(rows, "H200")["svg"], tuning.plot(rows[1:], "H200")["svg"]
-    assert again == tuning.plot(rows, "H200")["svg"]
-    assert again != less
-    assert b"; data " in again
 
 
 def test_a_run_without_its_finals_is_one_line(run: Path) -> None:

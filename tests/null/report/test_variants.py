@@ -13,9 +13,15 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.report.variants.plot import render
-from flashladder.report.variants.tables import ablation_markdown, to_csv, toolchain_markdown
-from flashladder.report.variants.worth import BOTH, Comparison, ablations, toolchains
+from flashladder.report.variants import (
+    BOTH,
+    Comparison,
+    ablation_markdown,
+    ablations,
+    to_csv,
+    toolchain_markdown,
+    toolchains,
+)
 from flashladder.results.files import write_result
 from flashladder.results.statistics import LogSummary
 from tests.null.bench_fixture import SHAPE
@@ -158,18 +164,3 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
         monkeypatch.setattr(sys, "argv", [f"{name}.py", str(tmp_path / "none.json.gz")])
         runpy.run_path(str(ROOT / "analysis" / f"{name}.py"), run_name="__main__")
     assert stopped.value.code == 2
-
-
-def test_a_picture_that_is_kept_is_the_one_that_was_asked_for() -> None:
-    """Drawn once for the same texts, anew for others, and nobody changes what the next one gets."""
-    found = ablations(sweep(ABLATIONS))
-    drawn = [render(found, title, subtitle, by_text) for title in ("one", "two") for subtitle in ("three", "four")]
-    assert len({one["svg"] for one in drawn}) == len(drawn)
-    drawn[0]["svg"] += b"more"
-    again = render(found, "one", "three", by_text)
-    assert again["svg"] == drawn[0]["svg"].removesuffix(b"more")
-    assert again["png"] == drawn[0]["png"]
-
-
-def by_text(one: Comparison) -> str:
-    return one.variant.subject.text

@@ -1,0 +1,346 @@
+"""What a section of the page is given: the ladder, committed timings, and the records behind numbers.
+
+A click on a number shows its record: raw samples, machine, digest of the machine code, command. Cells name records
+by number, and the page holds each once, as deflated JSON that ``templates/page.js`` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+import json
+import math
+from pathlib import Path
+import re
+from typing import Any
+
+from flashladder.files import files_in, read_text, sha256
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
+from flashladder.lock.schema import LockedKernel, lock_path, read_lock
+from flashladder.names import HEADLINE_LENGTH
+from flashladder.paths import ROOT
+from flashladder.report.data import Ladder, bench_files, other_runs
+from flashladder.report.tables import plain
+from flashladder.results.derive import by_cell
+from flashladder.results.files import load_as, load_result
+from flashladder.results.samples import Accuracy, Block, Group, Pair, Series, Shape
+from flashladder.results.schema import A_A, BenchResult, Kernel, Reference, Result, Summary
+from flashladder.results.statistics import stated
+
+__all__ = ["HEADLINE_LENGTH", "Book", "Records", "Timed", "in_script", "join"]
+
+MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first and last column of a machine's README
+FILE = re.compile(r"`([^`]+)`")
+NS = 1000  # per microsecond; a GPU's events tell no less than 32
+Facts = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One file of timings on one GPU: its title, the file, and what is in it; `further` are its later steps' files."""
+
+    title: str
+    key: str
+    path: Path
+    result: BenchResult
+    further: tuple[Timed, ...] = ()
+
+    def holding(self, kernel: str) -> Timed:
+        """The file that timed a kernel: this one, unless it is one of the further files'."""
+        return next((one for one in self.further if kernel in one.result.kernels), self)
+
+    @property
+    def configs_of(self) -> str:
+        """The GPU whose configurations are this one's: its own, or those of one with the same architecture."""
+        return configs_for(self.key, self.result.gpu.arch)
+
+    @cached_property
+    def summaries(self) -> dict[tuple[str, str, int], Summary]:
+        """Summaries by kernel, dtype and length."""
+        own = {(one.kernel, one.dtype, one.shape.seq_len): one for one in self.result.summaries}
+        for other in self.further:
+            own |= other.summaries
+        return own
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths that were timed, ascending."""
+        return tuple(sorted({one.shape.seq_len for one in self.result.summaries}))
+
+    @property
+    def days(self) -> str:
+        """The days on which it was timed, first and last."""
+        days = sorted({one.started_utc[:10] for of in (self, *self.further) for one in of.result.processes})
+        return " to ".join(dict.fromkeys((days[0], days[-1])))
+
+
+@dataclass
+class Book:
+    """All that sections draw from; `root` is the checkout."""
+
+    ladder: Ladder
+    root: Path = ROOT
+
+    @cached_property
+    def records(self) -> Records:
+        """The records that sections asked for so far."""
+        return Records(self.root)
+
+    @property
+    def results(self) -> Path:
+        """The folder of results."""
+        return self.root / "results"
+
+    @cached_property
+    def machines(self) -> tuple[Timed, ...]:
+        """Of every measured GPU the files that its progression is made from: its benchmarks, or else its sweep."""
+        own: dict[str, list[Path]] = {}
+        for path in (*bench_files(self.results), *(one.path for one in self.sweeps)):
+            known = own.setdefault(path.parent.name, [])
+            if not known or path.name.startswith("bench"):
+                known.append(path)
+        paths = [own[name] for name in sorted(own, reverse=True)]
+        return tuple(replace(self.timed(first), further=tuple(map(self.timed, further))) for first, *further in paths)
+
+    @cached_property
+    def sweeps(self) -> tuple[Timed, ...]:
+        """Of every machine the sweep of its own grid: the ladder beside all references."""
+        paths = [path for path in files_in(self.results, "*/*.json.gz") if path.name == f"{path.parent.name}.json.gz"]
+        return tuple(map(self.timed, paths[::-1]))
+
+    def grids(self, grid: str) -> tuple[Timed, ...]:
+        """Every machine's sweep of one grid, such as ``hopper``."""
+        return tuple(map(self.timed, files_in(self.results, f"*/{grid}.json.gz")[::-1]))
+
+    def timed(self, path: Path) -> Timed:
+        """A file with intervals and verdicts as tables print them: what other runs of the same code say is in them."""
+        result = load_as(path, BenchResult)
+        key = gpu_key(result.gpu.name)
+        title = plain(load_gpus()[key].title if key else result.gpu.name)
+        return Timed(title, key or "", path, stated(result, other_runs(path)))
+
+    def locked_record(self, arch: str, number: int, kernel: LockedKernel) -> str:
+        """The record of a kernel's entry in the lock of an architecture."""
+        path = lock_path(arch, self.results / "locks")
+        entry = (self.ladder.locks.get(arch) or read_lock(arch, path.parent)).iterations[number]
+        facts = {
+            "machine code": f"SHA-256 of .text {kernel.text_sha256}", "normalised PTX": f"SHA-256 {kernel.ptx_sha256}",
+            "compiled by": ", ".join(f"{name} {found}" for name, found in entry.toolchain.items()),
+            "registers": kernel.registers, "spilled": f"{kernel.spill_stores}/{kernel.spill_loads} bytes stored/loaded",
+            "derived again by": "python -m flashladder.lock verify", "locked because": entry.history[-1],
+        }  # fmt: skip
+        return self.records.fact(path, f"Iteration {number}, {arch}", facts)
+
+
+class Records:
+    """The records of one page, each once, by number in the order in which sections ask for them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._numbers: dict[object, int] = {}
+        self._records: list[dict[str, Any]] = []
+        self._documents: dict[Path, int] = {}
+        self._sources: list[Facts] = []
+        self._kernels: dict[tuple[Path, str], int] = {}
+        self._codes: list[tuple[str, Facts]] = []
+        self._cells: dict[Path, Mapping[Any, Any]] = {}
+
+    def timing(self, path: Path, kernel: str, dtype: str, shape: Shape) -> str:
+        """The record of one timed cell, with its raw pairs; empty where the file has no such cell."""
+        key = (path, kernel, dtype, shape)
+        if key not in self._numbers:
+            parts = self._parts(path).get((kernel, dtype, shape))
+            if not parts:
+                return ""
+            record = {
+                "title": f"{dtype}, S = {shape.seq_len}, batch {shape.batch}, {shape.n_heads} heads",
+                "source": self.document(path),
+                "code": self._code(path, kernel),
+                "parts": [list(packed(group, series).values()) for group, series in parts],
+            }
+            self._add(key, record)
+        return str(self._numbers[key])
+
+    def floor(self, path: Path, dtype: str) -> str:
+        """The records behind an A/A floor: FA2 timed beside itself, at every length."""
+        return self.mean(path, A_A, dtype)
+
+    def mean(self, path: Path, kernel: str, dtype: str) -> str:
+        """The records behind a harmonic mean: the kernel at every length."""
+        cells = [key for key in self._parts(path) if key[:2] == (kernel, dtype)]
+        return join(self.timing(path, *key) for key in cells)
+
+    def fact(self, path: Path, title: str, facts: Mapping[str, object], kernel: Kernel | None = None) -> str:
+        """The record of what a file says without samples: a count, an error, a published figure."""
+        told = tuple((name, str(value)) for name, value in facts.items())
+        key = (path, title, told)
+        if key not in self._numbers:
+            code = -1 if kernel is None else self._code_of(path, kernel.key, self._kernel_facts(kernel))
+            self._add(key, {"title": title, "source": self.document(path), "code": code, "facts": list(told)})
+        return str(self._numbers[key])
+
+    def document(self, path: Path) -> int:
+        """The number of a file among the sources."""
+        if path not in self._documents:
+            self._documents[path] = len(self._sources)
+            self._sources.append(self.described(path))
+        return self._documents[path]
+
+    def described(self, path: Path) -> Facts:
+        """What a file says of itself: path, command, machine, host, driver, protocol, days, digest."""
+        name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.name
+        made = self.made_by(path)
+        facts: Facts = [("file", name), *([("made by", made)] if made else [])]
+        result = load_result(path) if path.name.endswith(".json.gz") else None
+        digest = ("SHA-256 of the file", sha256(path.read_bytes()))
+        if not isinstance(result, Result):
+            return [*facts, digest]
+        gpu, host = result.gpu, result.host
+        power = f", {gpu.power_limit_w:.0f} W" if gpu.power_limit_w else ""
+        facts += [
+            ("derived again by", f"invoke verify {name}"),
+            ("GPU", f"{gpu.name}{power}, driver {gpu.driver}"),
+            ("card", gpu.uuid),
+            ("host", f"{host.cpu}, {host.n_cpus} CPUs, {host.system}, Python {host.python} ({host.digest})"),
+            ("rung", result.rung),
+            ("protocol", result.protocol_version),
+        ]
+        if isinstance(result, BenchResult):
+            settings = result.settings
+            facts += [
+                ("mode", result.mode),
+                ("started", ", ".join(sorted({process.started_utc for process in result.processes}))),
+                ("reference", f"{result.reference.op} of torch {result.reference.torch}"),
+                ("settings", f"{settings.pairs} pairs in {settings.blocks} blocks, {settings.flush_bytes:,} B flushed"),
+                *((f"A/A floor, {dtype}", f"±{floor:.2f} points") for dtype, floor in result.floors_pct.items()),
+            ]
+        return [*facts, digest]
+
+    def made_by(self, path: Path) -> str:
+        """The command that made a file, as the README of its folder tells; empty where it does not."""
+        readme = path.parent / "README.md"
+        text = read_text(readme) if readme.is_file() else ""
+        rows: dict[str, str] = {name: last for first, last in MADE_BY.findall(text) for name in FILE.findall(first)}
+        return rows.get(path.name, "").replace("`", "").strip()
+
+    def data(self) -> str:
+        """All records that were asked for, as the page's script reads them: JSON."""
+        return in_script({"records": self._records, "sources": self._sources, "codes": self._codes})
+
+    def _add(self, key: object, record: dict[str, Any]) -> None:
+        self._numbers[key] = len(self._records)
+        self._records.append(record)
+
+    def _parts(self, path: Path) -> Mapping[Any, Any]:
+        if path not in self._cells:
+            self._cells[path] = by_cell(load_as(path, BenchResult).groups)
+        return self._cells[path]
+
+    def _code(self, path: Path, key: str) -> int:
+        if (path, key) in self._kernels:
+            return self._kernels[path, key]
+        document = load_as(path, BenchResult)
+        if kernel := document.kernels.get(key):
+            return self._code_of(path, key, self._kernel_facts(kernel))
+        reference = document.reference if key == A_A else document.references.get(key)
+        return -1 if reference is None else self._code_of(path, key, _reference_facts(reference))
+
+    def _code_of(self, path: Path, key: str, facts: Facts) -> int:
+        if (path, key) not in self._kernels:
+            self._kernels[path, key] = len(self._codes)
+            self._codes.append((key, facts))
+        return self._kernels[path, key]
+
+    def _kernel_facts(self, kernel: Kernel) -> Facts:
+        """Machine code and compiler of a kernel, and whether a lock holds it."""
+        digest = kernel.text_sha256 or "compiled by the driver"
+        locked = f", as in results/locks/{kernel.arch}.json" if digest in self._every_locked else ""
+        tools = {name.removeprefix("nvidia-cuda-"): found for name, found in kernel.toolchain.items()}
+        facts = [
+            (f"machine code, {kernel.arch}", f"SHA-256 of .text {digest}{locked}"),
+            ("compiled by", ", ".join(f"{name} {found}" for name, found in tools.items())),
+        ]
+        if kernel.registers is not None:
+            spills = f"{kernel.spill_stores}/{kernel.spill_loads} bytes spilled"
+            facts.append(("registers", f"{kernel.registers} per thread, {spills} (stored/loaded)"))
+        return facts
+
+    @cached_property
+    def _every_locked(self) -> set[str]:
+        locks = [read_lock(arch, self.root / "results" / "locks") for arch in LOCK_ARCHES]
+        entries = (entry for lock in locks for entry in lock.iterations.values())
+        return {kernel.text_sha256 for entry in entries for kernel in entry.kernels.values()}
+
+
+def in_script(value: Any) -> str:
+    """JSON that can stand in a script element: whatever a title holds, it does not end there."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _reference_facts(reference: Reference) -> Facts:
+    """Version and kernels of what is timed beside ours."""
+    facts = [("reference", f"{reference.op}, {reference.version or f'torch {reference.torch}'}")]
+    return facts + [(f"its kernel, {dtype}", name) for dtype, name in reference.kernels.items()]
+
+
+def join(records: Iterable[str]) -> str:
+    """Several records as a cell names them, each once."""
+    return ",".join(dict.fromkeys(number for record in records for number in record.split(",") if number))
+
+
+def packed(group: Group, series: Series) -> dict[str, Any]:
+    """The raw pairs of one series; JSON holds the values alone, in this order.
+
+    Returns:
+        ``process`` and the ``seeds`` of its inputs; ``fa2`` and ``kernel``: in units of ``unit`` nanoseconds, the first
+        and then differences; ``inputs``: input sets of the first pairs, which then come again; ``errors``: largest
+        before and after timing, and what is allowed; ``blocks``: columns of index, pairs, whether the kernel went
+        first, why it was dropped (0: it counts), SM clock in MHz, power in W and temperature in degrees C when it
+        began; a column that is the same throughout is one value.
+    """
+    fa2 = [round(pair.reference_us * NS) for pair in series.pairs]
+    kernel = [round(pair.kernel_us * NS) for pair in series.pairs]
+    unit = math.gcd(*fa2, *kernel) or 1
+    rows = [_block(block, n) for block in group.blocks if (n := _pairs(block, series.pairs))]
+    turned = [list(column) for column in zip(*rows, strict=True)]
+    return {
+        "process": group.process,
+        "seeds": list(group.input_seeds),
+        "unit": unit,
+        "fa2": differences([time // unit for time in fa2]),
+        "kernel": differences([time // unit for time in kernel]),
+        "inputs": cycle([pair.input_set for pair in series.pairs]),
+        "errors": [_error(series.before), _error(series.after)],
+        "blocks": [column[0] if all(one == column[0] for one in column) else column for column in turned],
+    }
+
+
+def differences(whole: Sequence[int]) -> list[int]:
+    """The first, then each less the one before it."""
+    return [*whole[:1], *(whole[i] - whole[i - 1] for i in range(1, len(whole)))]
+
+
+def cycle(inputs: Sequence[int]) -> list[int]:
+    """The shortest beginning that, repeated, gives the whole."""
+    lengths = (n for n in range(1, len(inputs)) if all(one == inputs[i % n] for i, one in enumerate(inputs)))
+    return list(inputs[: next(lengths, len(inputs))])
+
+
+def _error(look: Accuracy | None) -> list[float] | None:
+    if look is None or look.max_error is None:
+        return None
+    return [float(f"{look.max_error:.3g}"), float(f"{look.max_allowed:.3g}")]
+
+
+def _pairs(block: Block, pairs: Sequence[Pair]) -> int:
+    return sum(pair.block == block.index for pair in pairs)
+
+
+def _block(block: Block, n_pairs: int) -> list[Any]:
+    began = block.samples[0] if block.samples else None
+    power = None if began is None or began.power_w is None else round(began.power_w)
+    looks = (began.sm_clock_mhz, power, began.temperature_c) if began else (None, None, None)
+    return [block.index, n_pairs, int(block.kernel_first), block.dropped or 0, *looks]

@@ -1,1 +1,0 @@
-"""Pages of what speed comes with: errors beside FA2's; power, clock and energy of seconds on end."""

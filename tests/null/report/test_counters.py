@@ -1,0 +1,175 @@
+"""The tables of counters, of KV blocks and of opcodes: figures follow from readings and locks, rows are complete."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+from pathlib import Path
+import shutil
+from types import ModuleType
+
+import pytest
+
+from analysis import kv_block
+from analysis.page import why
+from flashladder.columns import csv_text
+from flashladder.emulate.reading import EmulatedCounters, load_reading
+from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.iteration import load_all
+from flashladder.lock.command import locked_kernel
+from flashladder.names import GPUS
+from flashladder.report import (
+    command as report,
+)
+from flashladder.report import (
+    counters as report_counters,
+)
+from flashladder.report import (
+    data as report_data,
+)
+from flashladder.report import (
+    tables as report_tables,
+)
+from flashladder.report.blocks import STRONGEST
+from flashladder.report.book import Book
+from flashladder.report.counters import costs, present
+from flashladder.results.published import PUBLISHED, sass_counts
+
+
+@pytest.fixture(scope="module")
+def reading() -> EmulatedCounters:
+    return load_reading()
+
+
+@pytest.fixture(scope="module")
+def ladder() -> report_data.Ladder:
+    return report_data.collect()
+
+
+def test_the_committed_tables_are_rendered_byte_for_byte(ladder: report_data.Ladder, reading: EmulatedCounters) -> None:
+    assert ladder.emulated == reading
+    assert (report.REPORT / "counters.md").read_text(encoding="utf-8") == report_counters.document(ladder, reading)
+    rows = report_counters.csv_rows(ladder, reading)
+    assert (report.REPORT / "counters.csv").read_bytes() == csv_text(report_counters.COLUMNS, rows).encode()
+
+
+def test_counters_stand_beside_the_speed_of_the_same_kernel(
+    ladder: report_data.Ladder, reading: EmulatedCounters
+) -> None:
+    text = csv_text(report_counters.COLUMNS, report_counters.csv_rows(ladder, reading))
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [int(row["iteration"]) for row in rows] == list(range(1, 29))
+    assert int(rows[0]["shared_ld_conflicts"]) > 0
+    assert rows[1]["shared_ld_conflicts"] == "0"
+    machine = report_tables.headline_machine(ladder)
+    assert machine is not None
+    for row, line in zip(ladder.rows(machine, "fp16", "a100"), rows, strict=True):
+        assert line["config"] == row.config
+        summary = report_tables.headline(row)
+        if summary is None:
+            assert (row.iteration.number > 19, line["pct_of_fa2_seq4096"]) == (True, "")
+            continue
+        assert float(line["pct_of_fa2_seq4096"]) == pytest.approx(summary.pct, abs=1e-3)
+        shared = [int(line[f"shared_ld_{name}"]) for name in ("wavefronts", "wavefronts_ideal", "conflicts")]
+        assert shared[0] == shared[1] + shared[2]
+
+
+def test_without_measurements_there_are_counters_only(tmp_path: Path, reading: EmulatedCounters) -> None:
+    shutil.copytree(PUBLISHED, tmp_path / "published")
+    bare = report_data.collect(tmp_path)
+    assert bare.emulated is None
+    assert not any(name.startswith("counters") for name in report.render(bare))
+    text = report_counters.document(bare, reading)
+    assert "% of FA2" not in text
+    assert "33,849,344" in text
+    assert report_counters.csv_rows(bare, reading)[0][-5:-1] == (None, None, None, None)
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_every_iteration_multiplies_as_much(gpu: str) -> None:
+    """64 x 64 scores take 2 x 64 x 64 x 128 multiply-adds, an mma 16 x 8 x 16; all else differs."""
+    found = costs(gpu)
+    assert list(found) == [one.number for one in load_all() if load_gpus()[gpu].arch in one.family.targets.arches]
+    assert {cost.kinds["tensor"] for cost in found.values()} == {2 * 64 * 64 * 128 / (16 * 8 * 16)}
+    assert len({cost.total for cost in found.values()}) > 8
+
+
+def test_figures_are_the_locks_counts_scaled_to_one_tile() -> None:
+    step = load_all()[8]
+    config = step.configs["h200"]
+    kernel = locked_kernel(step.number, config, load_gpus()["h200"].arch)
+    assert kernel is not None
+    cost = costs("h200")[9]
+    scale = config.n_threads / 32 * 64 * 64 / (config.B_r * config.B_c)
+    assert config.B_r > 64
+    assert cost.kinds["ldsm"] == kernel.main_loop["LDSM"] * scale
+    assert cost.kinds["local"] == (kernel.main_loop.get("LDL", 0) + kernel.main_loop.get("STL", 0)) * scale
+    assert cost.total == kernel.main_loop["total"] * scale
+
+
+def test_without_a_lock_there_is_nothing(tmp_path: Path) -> None:
+    assert costs("a100", tmp_path) == {}
+    assert present({}) == []
+
+
+def test_the_script_prints_a_row_per_iteration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kv_block.main(["--gpu", "h200"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["#", "tile", "all", "tensor"]
+    assert len(lines) == 1 + len(costs("h200"))
+    assert kv_block.main(["--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith('1,"64,64,4",2912,512,928,')
+    with pytest.raises(SystemExit) as left:
+        kv_block.main(["--gpu", "v100"])
+    assert left.value.code == 2
+
+
+def test_the_page_has_a_heat_map(ladder: report_data.Ladder) -> None:
+    table = why.heat_map(Book(ladder), "h200")
+    by_kind = {row[0].text: row[1:] for row in table.rows}
+    assert [cell.text for cell in by_kind["moves"][7:9]] == ["764", "242"]
+    assert max(cell.heat or 0 for cell in by_kind["moves"]) == by_kind["moves"][7].heat == STRONGEST
+    assert all(cell.records for cell in by_kind["all"])
+
+
+SCRIPT = Path(__file__).parents[3] / "analysis" / "opcode_progression.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("opcode_progression", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_cell_is_ours_beside_the_published_count(script: ModuleType) -> None:
+    assert script.cell({"LOP3": 3}, {"LOP3": 24}, "LOP3") == "3/24"
+    assert script.cell({"LOP3": 3}, None, "SHF") == "0/-"
+    assert script.cell(None, {"LOP3": 24}, "LOP3") == "-/24"
+
+
+@pytest.mark.parametrize("gpu", ["a100", "rtx3090"])
+def test_one_row_per_iteration(script: ModuleType, gpu: str) -> None:
+    header, *rows = script.rows(gpu, ["LOP3", "SHF"])
+    assert header[-2:] == ["LOP3", "SHF"]
+    assert [int(row[0]) for row in rows] == [step.number for step in load_all()]
+    assert [row[-2].rpartition("/")[2] for row in rows[16:]] == ["-"] * (len(load_all()) - 16)
+    assert [row[-2].rpartition("/")[2] for row in rows[:16]] == [
+        str(sass_counts()[n, gpu]["LOP3"]) for n in range(1, 17)
+    ]
+
+
+def test_csv_has_the_same_rows(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(["--classes", "LOP3", "--csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(load_all())
+
+
+def test_refuses_a_class_that_was_not_published(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        script.main(["--classes", "LOP4"])
+    assert stop.value.code == 2
+    assert "found LOP4" in capsys.readouterr().err

@@ -1,0 +1,211 @@
+"""Pages of sweeps and of sustained runs: tables, libraries, failures, medians of turns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from flashladder.errors import FlashladderError
+from flashladder.names import HEADLINE_LENGTH
+from flashladder.paths import RESULTS
+from flashladder.report import sweeps as report_sweeps
+from flashladder.report.sweeps import render_energy as render
+from flashladder.results.files import load_as, write_result
+from flashladder.results.origin import Reference
+from flashladder.results.schema import BenchResult, Group
+from flashladder.sweep import plan
+from flashladder.sweep.pack import pack
+from flashladder.sweep.records import Records
+from tests.null.energy_fixture import SHAPE, kernel, look, made, run
+from tests.null.sweep_fixture import SMALL, digests, failed, grid, timed
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> BenchResult:
+    """A sweep of the grid `h200` in which one of six cells failed."""
+    made = plan.make(grid(tmp_path, SMALL, "h200"), "h200", digests)
+    records = Records(tmp_path / "out")
+    for number, cell in enumerate(made.cells):
+        records.write(failed(cell) if number == 1 else timed(cell, made, seed=number))
+    document = pack(made, records, tmp_path / "h200.json.gz")
+    assert isinstance(document, BenchResult)
+    return document
+
+
+def pages(tmp_path: Path, document: BenchResult, name: str = "h200.json.gz") -> dict[str, bytes]:
+    write_result(tmp_path / "results" / "h200" / name, document)
+    return report_sweeps.render(tmp_path / "results")
+
+
+def test_a_sweep_has_a_page_and_a_table_of_every_cell(tmp_path: Path, packed: BenchResult) -> None:
+    found = pages(tmp_path, packed)
+    assert set(found) == {"sweep_h200.md", "sweep_h200.csv"}
+    text = found["sweep_h200.md"].decode()
+    assert f"## fp16, percent of FA2's speed; A/A floor {packed.floors_pct['fp16']:.2f} points" in text
+    by_cell = {(one.kernel[:2], one.shape.seq_len): one for one in packed.summaries}
+    (last,) = (line for line in text.splitlines() if line.startswith("| 16 "))
+    cells = [cell.strip() for cell in last.strip("|").split("|")]
+    assert cells[2:4] == [f"{by_cell['16', n].pct:.1f} +" for n in (512, 1024)]
+    rows = list(csv.DictReader(io.StringIO(found["sweep_h200.csv"].decode())))
+    assert [float(row["pct_of_fa2"]) for row in rows] == pytest.approx([one.pct for one in packed.summaries], abs=1e-4)
+    assert {row["a_a_floor_points"] for row in rows} == {f"{packed.floors_pct['fp16']:.4f}"}
+
+
+@pytest.fixture
+def spread(packed: BenchResult) -> BenchResult:
+    """Made-up tables in which no two numbers are the same: two dtypes, two lengths, two kernels."""
+    summaries, means = [], []
+    for number, (dtype, (key, length)) in enumerate(
+        product(("fp16", "bf16"), product(packed.kernels, (1024, HEADLINE_LENGTH)))
+    ):
+        base = 100 + 10 * number
+        numbers = {
+            "pct": base + 1, "pct_low": base + 0.5, "pct_high": base + 2, "n_pairs": base + 3, "kernel_us": base + 4,
+            "reference_us": base + 5, "tflops": base + 6, "reference_tflops": base + 7, "sm_clock_mhz": base + 8,
+            "dropped_share": number / 100, "readmitted_share": number / 1000,
+        }  # fmt: skip
+        shape = packed.summaries[0].shape.model_copy(update={"seq_len": length, "batch": base, "n_heads": 16 + number})
+        update = {**numbers, "kernel": key, "dtype": dtype, "shape": shape}
+        summaries.append(packed.summaries[0].model_copy(update=update))
+        means.append(packed.means[0].model_copy(update={**update, "pct": base + 9}))
+    floors = {"fp16": 0.25, "bf16": 0.75}
+    return packed.model_copy(update={"summaries": tuple(summaries), "means": tuple(means), "floors_pct": floors})
+
+
+def test_every_column_of_the_table_is_of_its_name(spread: BenchResult) -> None:
+    found = [dict(zip(report_sweeps.CSV, row, strict=True)) for row in report_sweeps.rows(spread)]
+    assert [float(str(row["seq_len"])) for row in found] == [1024, 4096] * 4
+    for row, one in zip(found, spread.summaries, strict=True):
+        assert {name: str(value) for name, value in row.items()} == {
+            "kernel": one.kernel, "dtype": one.dtype, "seq_len": str(one.shape.seq_len),
+            "batch": str(one.shape.batch), "n_heads": str(one.shape.n_heads), "verdict": one.verdict,
+            "pct_of_fa2": f"{one.pct:.4f}", "pct_low": f"{one.pct_low:.4f}", "pct_high": f"{one.pct_high:.4f}",
+            "pairs": str(one.n_pairs), "a_a_floor_points": {"fp16": "0.2500", "bf16": "0.7500"}[one.dtype],
+            "kernel_us": f"{one.kernel_us:.3f}", "fa2_us": f"{one.reference_us:.3f}", "tflops": f"{one.tflops:.3f}",
+            "sm_clock_mhz": str(one.sm_clock_mhz), "dropped_share": f"{one.dropped_share:.4f}",
+            "readmitted_share": f"{one.readmitted_share:.4f}", "host_time": "0",
+        }  # fmt: skip
+
+
+def test_every_column_of_the_page_is_of_its_head_and_each_dtype_has_its_own(spread: BenchResult) -> None:
+    text = report_sweeps.page(spread)
+    for dtype, floor, kept in (("fp16", "0.25", (0, 2)), ("bf16", "0.75", (4, 6))):
+        table = text.partition(f"## {dtype}, percent of FA2's speed; A/A floor {floor} points")[2].partition("##")[0]
+        rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("|")]
+        lines = [[cell.strip() for cell in row] for row in rows]
+        assert lines[0][2:] == ["S = 1024", "S = 4096", "harmonic mean", "TFLOP/s"]
+        own = [spread.summaries[index : index + 2] for index in kept]
+        means = [spread.means[index + 1].pct for index in kept]
+        assert [line[2:] for line in lines[2:]] == [
+            [f"{short.pct:.1f} +", f"{long.pct:.1f} +", f"{mean:.1f}", f"{long.tflops:.1f}"]
+            for (short, long), mean in zip(own, means, strict=True)
+        ]
+
+
+def test_a_cell_that_failed_is_named_and_leaves_a_dash(tmp_path: Path, packed: BenchResult) -> None:
+    text = pages(tmp_path, packed)["sweep_h200.md"].decode()
+    (line,) = (line for line in text.splitlines() if line.startswith("| 1 ") and "crash" in line)
+    assert "its worker ended with signal SIGSEGV" in line
+    (first,) = (line for line in text.splitlines() if line.startswith("| 1 ") and "crash" not in line)
+    assert [cell.strip() for cell in first.strip("|").split("|")][3] == "–"
+
+
+def test_references_are_told_with_version_tile_and_kernel(tmp_path: Path, packed: BenchResult) -> None:
+    one = Reference(op="x", version="9.1", tile="64x128", torch="2.11", cuda=None, kernels={"fp16": "k" * 200})
+    text = pages(tmp_path, packed.model_copy(update={"references": {"cudnn": one}}))["sweep_h200.md"].decode()
+    (line,) = (line for line in text.splitlines() if line.startswith("| cudnn"))
+    assert [cell.strip() for cell in line.strip("|").split("|")] == ["cudnn", "9.1", "64x128", f"`{'k' * 90}`"]
+
+
+def test_other_documents_have_no_page(tmp_path: Path, packed: BenchResult) -> None:
+    assert pages(tmp_path, packed, "other.json.gz") == {}  # not called as a grid
+    assert pages(tmp_path, packed, "h100.json.gz") == {}  # another grid's name
+    with pytest.raises(FlashladderError, match="the finals of this run are missing"):
+        pages(tmp_path, packed.model_copy(update={"purpose": "tune"}))
+    assert pages(tmp_path, packed.model_copy(update={"sweep": None})) == {}
+
+
+def test_a_librarys_cell_of_host_time_is_no_speed() -> None:
+    """In most blocks the GPU waited for the host: told in the cell, in no mean, and not the fastest."""
+    result = load_as(RESULTS / "h200" / "hopper.json.gz", BenchResult)
+
+    def late(group: Group) -> Group:
+        own = group.series[0].kernel == "fa4" and (group.dtype, group.shape.seq_len) == ("fp16", 4096)
+        blocks = tuple(one.model_copy(update={"late": int(own and one.index != 0)}) for one in group.blocks)
+        return group.model_copy(update={"blocks": blocks})
+
+    before, text = (
+        report_sweeps.page(result),
+        report_sweeps.page(result.model_copy(update={"groups": tuple(map(late, result.groups))})),
+    )
+    assert "the GPU waited for the host" not in before
+    assert "`h`: the GPU waited for the host in most blocks" in text
+
+    def row(page: str, name: str, place: int) -> list[str]:
+        lines = [line for line in page.splitlines() if line.startswith(f"| {name} ")]
+        return [cell.strip() for cell in lines[place].strip("|").split("|")]
+
+    was, found = row(before, "fa4", 0), row(text, "fa4", 0)
+    assert found[:5] + found[6:8] == was[:5] + was[6:8]
+    assert found[5] == was[5].replace("+", "h")
+    assert found[8:] == ["–", "–"], "neither a mean nor TFLOP/s"
+    assert row(text, "fa4", 1) == row(before, "fa4", 1), "bf16"
+    assert row(before, "fastest", 0)[5] == "fa4"
+    assert row(text, "fastest", 0)[5] == "cudnn but for fa4"
+    assert row(text, "fastest", 0)[2:5] == row(before, "fastest", 0)[2:5]
+    (line,) = [line for line in text.splitlines() if line.startswith("| fastest ") and "fa4" in line][:1]
+    assert "cudnn but for fa4" in line
+
+    def late_cells(result: BenchResult) -> set[tuple[str, ...]]:
+        told = [dict(zip(report_sweeps.CSV, row, strict=True)) for row in report_sweeps.rows(result)]
+        return {(str(one["kernel"]), str(one["dtype"]), str(one["seq_len"])) for one in told if one["host_time"]}
+
+    assert late_cells(result) == set()
+    assert late_cells(result.model_copy(update={"groups": tuple(map(late, result.groups))})) == {
+        ("fa4", "fp16", "4096")
+    }
+
+
+def test_a_library_that_was_not_timed_is_named() -> None:
+    """The H100's sweep has all three, its older one of steps 19 to 24 cuDNN alone."""
+    whole = report_sweeps.page(load_as(RESULTS / "h100" / "persistent.json.gz", BenchResult))
+    assert "fastest library, each" in whole
+    part = report_sweeps.page(load_as(RESULTS / "h100" / "hopper.json.gz", BenchResult))
+    assert "fastest library (not timed: fa3 and fa4), each" in part
+
+
+FREE = look(sm_clock_mhz=1965, throttle_bits=0)
+
+
+def cells(text: str) -> list[list[str]]:
+    """The cells of all tables, blanks and headers left out."""
+    lines = [line for line in text.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_a_page_holds_all_files_of_a_machine(tmp_path: Path) -> None:
+    assert render(tmp_path) == {}
+    short = SHAPE.model_copy(update={"seq_len": 512})
+    runs = [run(shape=short, launches=60_000, samples=(FREE,)), run(), run(kernel(), joules=600.0)]
+    later = [run(turn=1, joules=960.0), run(turn=2, joules=990.0)]
+    write_result(tmp_path / "h200" / "energy.json.gz", made(*runs[1:], runs[0], *later))
+    write_result(tmp_path / "h200" / "energy_10s.json.gz", made(run(seconds=10.5)).model_copy(update={"seconds": 10.0}))
+    write_result(tmp_path / "h100" / "energy.json.gz", made(run()))
+    found = render(tmp_path)
+    assert found.keys() == {f"energy_{name}.{suffix}" for name in ("h100", "h200") for suffix in ("csv", "md")}
+    page = found["energy_h200.md"].decode()
+    assert cells(page) == [
+        ["512", "fa2", "–", "1374.4", "1965", "600", "0.437", "structure"],
+        ["4096", "fa2", "–", "1466.0", "1500", "640", "0.437", "power"],
+        ["4096", "16", "64,64,4 2_2_2", "1466.0", "1500", "400", "0.273", "power"],
+        ["4096", "fa2", "–", "209.4", "1500", "86", "0.409", "power"],
+    ]
+    assert page.count("\n## ") == 2
+    assert "At least 10 s a run, 1 turn: power limit 700 W, highest clock 1980 MHz, driver 580.0; FA2 of torch" in page
+    rows = list(csv.DictReader(io.StringIO(found["energy_h200.csv"].decode())))
+    assert len(rows) == 6
+    assert (rows[-1]["file"], rows[-1]["seconds"], rows[-1]["watts"]) == ("energy_10s.json.gz", "10.5", "85.71")
