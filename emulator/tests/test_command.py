@@ -155,10 +155,10 @@ def test_an_infinity_may_be_asked_for() -> None:
 
 def test_json_holds_infinities_and_whole_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--block", "32", "--arg", "float32:32:zeros", "--arg", "float32:2:nan", "--arg", "n=0", "--json"]
-    assert main(["add.ptx", *words, "--counters", "--hazards"]) == 0
+    assert main(["add.ptx", *words, "--counters", "--hazards", "--grid", "2", "--memory-budget", "1"]) == 0
     text = capsys.readouterr().out
     facts = json.loads(text, parse_constant=pytest.fail)
-    assert facts["arguments"][1]["nan"] == 2
+    assert (facts["slices"], facts["arguments"][1]["nan"]) == (2, 2)
     assert facts["arguments"][2]["value"] == 0
     assert facts["counters"]["short"]["global_st_sectors"] == 0
     assert set(facts["counters"]) == {"short", "nsight", "opcodes", "bank_conflicts"}
@@ -166,18 +166,19 @@ def test_json_holds_infinities_and_whole_numbers(capsys: pytest.CaptureFixture[s
 
 
 REVERSED = text_of("reversed.ptx")
+RACE = REVERSED.replace("    bar.sync 0;\n", "", 1)
+RACING = ["race.ptx", "--block", "64", "--arg", "int32:64:zeros", "--hazards"]
 
 
 @pytest.mark.parametrize("json_too", [[], ["--json"]])
 def test_a_hazard_is_exit_code_one(json_too: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    Path("race.ptx").write_text(REVERSED.replace("    bar.sync 0;\n", "", 1))
-    words = ["--block", "64", "--arg", "int32:64:zeros", "--hazards", *json_too]
-    assert main(["race.ptx", *words]) == 1
+    Path("race.ptx").write_text(RACE)
+    assert main([*RACING, *json_too]) == 1
     out, err = capsys.readouterr()
     assert "shared RAW" in out
     assert err == ""
     Path("race.ptx").write_text(REVERSED)
-    assert main(["race.ptx", *words]) == 0
+    assert main([*RACING, *json_too]) == 0
 
 
 def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,14 +268,15 @@ def test_help_and_version_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert "example: ptxemu " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--help"], ["add.ptx", *WORDS], ["add.ptx", *WORDS, "--json"]])
+@pytest.mark.parametrize("words", [["--help"], ["add.ptx", *WORDS], ["add.ptx", *WORDS, "--json"], RACING])
 def test_a_reader_that_leaves_and_a_full_disk(words: list[str]) -> None:
+    Path("race.ptx").write_text(RACE)
     with started(*words, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         assert running.stderr is not None
         running.stdout.close()
         assert running.stderr.read() == b""
-        assert running.wait(60) == 0
+        assert running.wait(60) == int(words is RACING)
     with Path("/dev/full").open("wb") as full, started(*words, stdout=full) as running:
         assert running.stderr is not None
         assert running.stderr.read() == b"error: No space left on device\n"

@@ -122,6 +122,7 @@ RELAXED = ("mbarrier.arrive.shared", "mbarrier.arrive.relaxed.cta.shared")
 LOOSE = ("try_wait.parity.shared", "try_wait.parity.relaxed.cta.shared")
 FENCED = ("mbarrier.arrive.shared", "fence.acq_rel.cta;\nmbarrier.arrive.relaxed.cta.shared")
 AFTER = ("ld.shared.u32 %word", "fence.acq_rel.cta;\nld.shared.u32 %word")
+BEFORE = ("st.shared.u32", "fence.acq_rel.cta;\nst.shared.u32")
 EARLY = (f"st.shared.u32 [%place+-128], %t;\n{ARRIVE}", f"{ARRIVE}st.shared.u32 [%place+-128], %t;\n")
 
 
@@ -134,6 +135,7 @@ EARLY = (f"st.shared.u32 [%place+-128], %t;\n{ARRIVE}", f"{ARRIVE}st.shared.u32 
         ([FENCED, LOOSE, AFTER], []),  # memory fences make relaxed arrivals and waits order
         ([FENCED, LOOSE], RACE),
         ([RELAXED, LOOSE, AFTER], RACE),
+        ([RELAXED, BEFORE], RACE),  # the fence knows of nothing yet
         ([EARLY], RACE),
     ],
 )

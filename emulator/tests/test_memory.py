@@ -174,13 +174,13 @@ def test_any_sequence_of_accesses_is_that_of_the_model(seed: int) -> None:
 # --- atomics ----------------------------------------------------------------------------------------------------------
 
 CELLS = 10
-ATOMICS: dict[
-    str, Callable[..., int]
-] = {  # each case of tests.cases has an address of its own; here many lanes share one
+# Each case of tests.cases has an address of its own; here many lanes share one.
+ATOMICS: dict[str, Callable[..., int]] = {
     "add.u32": lambda old, b, c: old + b & 0xFFFFFFFF,
     "exch.b32": lambda old, b, c: b,
     "cas.b32": lambda old, b, c: c if old == b else old,
     "inc.u32": lambda old, b, c: 0 if old >= b else old + 1,
+    "dec.u32": lambda old, b, c: old - 1 if 0 < old <= b else b,
     "min.s32": lambda old, b, c: old if old - 2**32 * (old >> 31) <= b - 2**32 * (b >> 31) else b,
 }
 ATOMIC = text_of("atomics.ptx")
@@ -195,10 +195,8 @@ def test_lanes_that_share_an_address_are_served_in_order(
     rng, shape = np.random.default_rng(len(operation)), (2, 64)
     cells, which = rng.integers(0, 6, CELLS, dtype=np.uint32), rng.integers(0, int(rng.choice([2, CELLS])), shape)
     returns = returns or operation[:2] in {"ex", "ca"}
-    mask, operands = (
-        rng.random(shape) < 0.7,
-        rng.choice([0, 1, 2, 3, 5, 2**31, 2**32 - 1], (2, *shape)).astype(np.uint32),
-    )
+    mask = rng.random(shape) < 0.7
+    operands = rng.choice([0, 1, 2, 3, 5, 2**31, 2**32 - 1], (2, *shape)).astype(np.uint32)
     base = "mov.u64 %rd6, %rd3;" if space == "global" else "mov.u64 %rd6, tile;"
     base += "cvta.shared.u64 %rd6, %rd6;" if generic and space == "shared" else ""
     opcode = (
