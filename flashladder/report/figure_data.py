@@ -20,7 +20,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_all
-from flashladder.located import first_problem
+from flashladder.located import first_problem, read_yaml
 from flashladder.lock.schema import read_lock
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import CONFIGS, RESULTS
@@ -30,7 +30,6 @@ from flashladder.report.tables import headline, headline_machine
 from flashladder.results.files import load_as, read_json
 from flashladder.results.published import number, read_csv
 from flashladder.results.schema import BenchResult, CheckResult, Summary
-from flashladder.yaml_text import read_yaml
 
 DURATIONS = "durations.json"  # under a results folder
 REFERENCES = ("cudnn_tflops", "fa4_sm90_tflops")

@@ -19,12 +19,12 @@ import pytest
 from flashladder.build import library as host_library
 from flashladder.build.library import (
     LIBRARY_NAME,
+    WHEEL_INIT,
     TableRow,
     library_command,
     object_command,
     table_source,
     torch_root,
-    WHEEL_INIT,
 )
 from flashladder.files import sha256
 from flashladder.ladder.config import KernelConfig

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from flashladder import lasting
+from flashladder import parallel
 from flashladder.results.cells import PlannedCell
 from flashladder.sweep.lanes.failures import POISONS_CONTEXT, first_line, kind_of
 
@@ -71,7 +71,7 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
         from flashladder.sweep.measure import cpu as measure_cpu
 
         torch.set_num_threads(1)  # there is a worker per CPU
-        lasting.freeze()
+        parallel.tune_gc()
         return emulated, {"event": "ready", "module": measure_cpu.__name__}
     from flashladder.sweep.measure.rung import Session
 
