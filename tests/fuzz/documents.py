@@ -254,7 +254,9 @@ TARGETS = (
         ("prog", "all", "tune", "16 - swizzle", "seq_lens", "toolchains: ['13.1']", "exclude", "pairs: 3", *YAML),
     ),
     Target("gpu", "ladder.gpus.read_gpu", filed("a100.yaml", read_gpu), _committed("gpus/a100.yaml"), YAML),
-    Target("toolchain", "toolchain.pins.load_pins", filed("toolchain.yaml", _pins), _committed("toolchain.yaml"), YAML),
+    Target(
+        "toolchain", "toolchain.wheels.load_pins", filed("toolchain.yaml", _pins), _committed("toolchain.yaml"), YAML
+    ),
     Target(
         "opcodes",
         "machine_code.opcodes.read_opcodes",
