@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from analysis import quality
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import sha256
+from flashladder.located import read_yaml
 from flashladder.paths import ROOT
-from flashladder.yaml_text import read_yaml
 
 SETTINGS = ROOT / "configs" / "mutation.yaml"
 TREES = ROOT / "build" / "mutation"

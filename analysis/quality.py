@@ -22,8 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, write_atomic
+from flashladder.located import read_yaml
 from flashladder.paths import ROOT
-from flashladder.yaml_text import read_yaml
 
 COVERAGE, MUTATION = (ROOT / "tests" / "data" / name for name in ("coverage.json", "mutation.json"))
 PAGE = ROOT / "docs" / "quality.md"

@@ -5,7 +5,7 @@ is listed by `files_in`, so that a byte that is not UTF-8 has one message and an
 
 Why strictly: Python's reader takes the last of two equal keys and recurses as deep as a document nests; a gzip file of
 a hundred kilobytes can hold a hundred megabytes. Here each is a `ValueError` that says what is wrong, which the readers
-of results, locks and records tell in one line. `flashladder.yaml_text` is the counterpart.
+of results, locks and records tell in one line. `flashladder.located` is the counterpart.
 """
 
 from __future__ import annotations

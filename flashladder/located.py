@@ -1,24 +1,207 @@
-"""YAML with line numbers, and pydantic errors turned into one line that names file, line, expected and found.
+"""YAML files as people write them: read strictly, validated, each mistake told in one line with file and line.
 
-Why: a person edits these files by hand, so each mistake must point at its own line. `flashladder.yaml_text` reads them.
-Used for iterations, GPUs and grids.
+PyYAML reads YAML 1.1, in which ``0200`` is 128, ``2:08`` is 128 too and ``on`` is true, and it recurses as deep as a
+file nests. Such values are refused at their line; so are aliases, tags, duplicate keys, keys that are not text, and
+files that are too large or no files at all. `validate` turns pydantic's errors into file, line, expected and found.
+
+Run: ``python -c "from flashladder.located import read_yaml; print(read_yaml('configs/toolchain.yaml'))"``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 import difflib
+from functools import lru_cache
+import os
 from pathlib import Path
 import re
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+import yaml
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
-from flashladder.yaml_text import Location, read_document
+from flashladder.files import is_leftover, read_text, relative
+
+Location = tuple["str | int", ...]
+
+MAX_BYTES = 256 * 1024  # the longest file of the project has 4 KiB; PyYAML needs seconds for a megabyte
+MAX_DEPTH = 24  # collections within collections; the deepest file has 4
+_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?")
+_NUMBER_IN_1_2 = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+")  # 1e3, 08: text in 1.1
+_SPECIAL = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
+_MISREAD: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "int": (_NUMBER.fullmatch, "a whole number in decimals, or text in quotes"),
+    "float": (
+        lambda text: _NUMBER.fullmatch(text) or _SPECIAL.fullmatch(text),
+        "a number such as 0.25, or text in quotes",
+    ),
+    "bool": (lambda text: text in {"true", "false"}, "true, false, or text in quotes"),
+    "timestamp": (lambda _: False, "text in quotes"),
+    "str": (lambda text: not _NUMBER_IN_1_2.fullmatch(text), "a number such as 2000 or 0.25, or text in quotes"),
+}
+"""Type of a plain value to what reads the same in YAML 1.1 and 1.2, and to what is expected instead of the rest."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """The content of one YAML file; `lines` holds the line (from 1) of every key and list item in it."""
+
+    data: object
+    lines: Mapping[Location, int]
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader without aliases, so that a file reads top to bottom and cannot contain itself."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Refuses aliases and files that nest too deep, composes everything else."""
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML's stub
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed", problem_mark=mark)
+        if self.depth >= MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"it nests deeper than {MAX_DEPTH} levels", problem_mark=mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def yaml_files(folder: Path) -> list[Path]:
+    """The YAML files of a folder, sorted by name.
+
+    Raises:
+        FlashladderError: no such folder, or a file in it that looks like YAML but that nobody would read.
+    """
+    try:
+        with os.scandir(folder) as found:
+            names = tuple(one.name for one in found if not is_leftover(one.name))
+    except OSError as error:
+        raise FlashladderError(f"cannot read the folder ({error.strerror})", where=relative(folder)) from error
+    return list(_yaml_among(folder, names))
+
+
+@lru_cache(maxsize=64)
+def _yaml_among(folder: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """`yaml_files` of a folder that holds `names`: an iteration is looked up thousands of times."""
+    paths = sorted(folder / name for name in names)
+    for path in paths:
+        if path.suffix != ".yaml" and path.suffix.lower() in {".yaml", ".yml"}:
+            raise FlashladderError(
+                "the file is not read", where=relative(path), hint=f"rename it to {path.stem}.yaml, or remove it"
+            )
+    return tuple(path for path in paths if path.suffix == ".yaml")
+
+
+def read_yaml(path: Path) -> object:
+    """The content of one YAML file; None when it is empty.
+
+    Raises:
+        FlashladderError: as `read_document`.
+    """
+    return read_document(Path(path)).data
+
+
+def plain(text: str) -> object:
+    """The content of YAML whose keys may be numbers, without lines; aliases and deep nests are refused here too.
+
+    Raises:
+        yaml.YAMLError, ValueError: it is no YAML, or more than that.
+    """
+    return cast("object", _Loader(text).get_single_data())
+
+
+def read_document(path: Path) -> Document:
+    """The content of one YAML file with its lines; ``lines[()]`` is where it begins.
+
+    Raises:
+        FlashladderError: as `flashladder.files.read_text`; not YAML, nested too deep, a duplicate key, an alias, a tag,
+            or a value that YAML 1.1 and 1.2 read differently.
+    """
+    text = read_text(path, MAX_BYTES)
+    lines: dict[Location, int] = {}
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        return Document(None if node is None else _construct(loader, node, (), lines, path), lines)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise FlashladderError(
+            f"not valid YAML, {error.problem or error.context}",
+            where=f"{relative(path)}:{mark.line + 1 if mark else 1}",
+            hint="indent with spaces, one key per line" if "\\t" in str(error.problem) else None,
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise FlashladderError(f"not valid YAML, {error}", where=f"{relative(path)}:1") from error
+
+
+def _construct(loader: _Loader, node: yaml.Node, location: Location, lines: dict[Location, int], path: Path) -> object:
+    """The value of `node`; notes the line of every location below it."""
+    lines.setdefault(location, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+        result: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = _key(key_node, path)
+            line = key_node.start_mark.line + 1
+            if key in result:
+                raise FlashladderError(
+                    f"duplicate key {key!r}",
+                    where=f"{relative(path)}:{line}",
+                    expected="each key once",
+                    found=f"it already on line {lines[(*location, key)]}",
+                )
+            lines[(*location, key)] = line
+            result[key] = _construct(loader, value_node, (*location, key), lines, path)
+        return result
+    if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+        return [_construct(loader, item, (*location, i), lines, path) for i, item in enumerate(node.value)]
+    if isinstance(node, yaml.ScalarNode) and (expected := _misread(node)):
+        raise FlashladderError(
+            "a value that programs read differently",
+            where=f"{relative(path)}:{node.start_mark.line + 1}",
+            expected=expected,
+            found=node.value,
+        )
+    found: object = loader.construct_object(node, deep=True)
+    if isinstance(found, str):
+        _require_printable(found, node, path)
+    return found
+
+
+def _misread(node: yaml.ScalarNode) -> str | None:
+    """What should stand there instead of a plain value that YAML 1.1 and 1.2 read differently; None for any other."""
+    kind = node.tag.rpartition(":")[2]
+    if node.style is not None or kind not in _MISREAD:  # in quotes, or a block of text
+        return None
+    same, expected = _MISREAD[kind]
+    return None if same(node.value) else expected
+
+
+def _require_printable(text: str, node: yaml.Node, path: Path) -> None:
+    """Refuses what YAML's escapes can write and a terminal would obey: titles and reasons are printed as they are."""
+    if wrong := next((one for one in text if not (one.isprintable() or one in "\n\t")), None):
+        raise FlashladderError(
+            "a character that cannot be shown",
+            where=f"{relative(path)}:{node.start_mark.line + 1}",
+            expected="text",
+            found=f"U+{ord(wrong):04X}",
+        )
+
+
+def _key(node: yaml.Node, path: Path) -> str:
+    """A mapping's key, which must be plain text (``on``, a truth value to YAML 1.1, is a key of claims)."""
+    if isinstance(node, yaml.ScalarNode) and (node.tag == "tag:yaml.org,2002:str" or node.value == "on"):
+        _require_printable(str(node.value), node, path)
+        return str(node.value)
+    found = node.value if isinstance(node, yaml.ScalarNode) else "a collection"
+    raise FlashladderError(
+        "bad key", where=f"{relative(path)}:{node.start_mark.line + 1}", expected="text", found=found
+    )
+
 
 Model = TypeVar("Model", bound=BaseModel)
 ALIKE = 3 / 4  # of letters: a word of four with one other letter, or with two swapped
@@ -53,12 +236,24 @@ class Located:
             location = location[:-1]
         return f"{relative(self.path)}:{self.lines.get(location, 1)}"
 
+    def error(
+        self, location: Location, what: str, expected: object = None, found: object = None, hint: str | None = None
+    ) -> FlashladderError:
+        """An error at a location of the file."""
+        return FlashladderError(what, where=self.where(location), expected=expected, found=found, hint=hint)
+
+    def told(self, error: FlashladderError, location: Location, suffix: str = "") -> FlashladderError:
+        """An error without a place as one of this file; one that names a file already, as it is."""
+        if is_of_a_file(error):
+            return error
+        return self.error(location, error.what + suffix, error.expected, error.found, error.hint)
+
 
 def read_located(path: Path) -> Located:
     """Reads one YAML file whose content is a mapping.
 
     Raises:
-        FlashladderError: as `flashladder.yaml_text.read_document`; or the content is not a mapping.
+        FlashladderError: as `flashladder.located.read_document`; or the content is not a mapping.
     """
     document = read_document(path)
     if not isinstance(document.data, dict):
@@ -154,6 +349,10 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_
             expected=f"one of {', '.join(keys)}",
             found=repr(location[-1]),
             hint=hint or more,
+        )
+    if kind == "too_short" and not problem["input"]:
+        return FlashladderError(
+            f"{name!r} is empty", where=where, expected="at least one item", found="none", hint=more
         )
     hint = None
     if kind == "literal_error":

@@ -9,7 +9,7 @@ import signal
 from hypothesis import settings
 import pytest
 
-from flashladder import lasting
+from flashladder import parallel
 from flashladder.gpu import device
 
 settings.register_profile("same inputs every time", derandomize=True)  # `nox -s fuzz` looks for new ones
@@ -84,7 +84,7 @@ def _seconds(items: Sequence[pytest.Item]) -> float:
 
 def pytest_collection_finish() -> None:
     """Thousands of tests and their parameters are there to the end."""
-    lasting.freeze()
+    parallel.tune_gc()
     gc.enable()
 
 

@@ -468,8 +468,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         if not result.up_to_date:
             print(render(result.rows, (), terminal_width()), end="")
-        state = "nothing has changed" if result.up_to_date else "built"
+        state = f"up to date ({result.seconds:.1f} s)" if result.up_to_date else f"built in {result.seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
         label = parse_subject(" ".join(options.subject), options.toolchain).label
-        print(f"{label}: {state} in {result.seconds:.1f} s: {relative(result.wheel)} ({size:.0f} KiB)")
+        print(f"{label}: {state}: {relative(result.wheel)} ({size:.0f} KiB)")
     return 0

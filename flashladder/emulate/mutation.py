@@ -31,11 +31,10 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
-from flashladder.located import first_problem
+from flashladder.located import first_problem, read_yaml
 from flashladder.names import CONFLICTS, PUBLISHED_GPU
 from flashladder.paths import ROOT
 from flashladder.results.schema import Shape
-from flashladder.yaml_text import read_yaml
 import ptxemu
 from ptxemu import Array, Instruction
 

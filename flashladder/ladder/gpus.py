@@ -19,14 +19,13 @@ from pydantic_core import PydanticCustomError
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
-from flashladder.located import read_located, validate
+from flashladder.located import read_located, validate, yaml_files
 from flashladder.machine_code.ptxas import Occupancy, Sm
 from flashladder.machine_code.ptxas import occupancy as occupancy_of
 from flashladder.names import GPUS as TUNED
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS
 from flashladder.toolchain.wheels import load_pins
-from flashladder.yaml_text import yaml_files
 
 if TYPE_CHECKING:
     from flashladder.ladder.family import Family

@@ -23,10 +23,9 @@ from flashladder.ladder.config import D_HEAD, Dtype, KernelConfig
 from flashladder.ladder.gpus import require_fit
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.located import Located, closest, is_of_a_file, read_located, validate
+from flashladder.located import Located, closest, read_located, validate, yaml_files
 from flashladder.paths import CONFIGS
 from flashladder.toolchain.wheels import load_pins
-from flashladder.yaml_text import yaml_files
 
 _GPUS = CONFIGS / "gpus"
 # without a checkout there are none, which whoever reads a file says
@@ -52,12 +51,6 @@ def _description(value: object) -> str:
     )
 
 
-class _Strict(BaseModel):
-    """No unknown keys, no conversion between types, no change after reading."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
 _Descriptions = Annotated[
     list[
         Annotated[
@@ -68,6 +61,12 @@ _Descriptions = Annotated[
     ],
     Field(min_length=1),
 ]
+
+
+class _Strict(BaseModel):
+    """No unknown keys, no conversion between types, no change after reading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class ShapeFile(_Strict):
@@ -290,31 +289,21 @@ def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
         try:
             load_pins().axis(cuda)
         except FlashladderError as error:
-            where = located.where(("toolchains", i))
-            raise FlashladderError(error.what, where=where, expected=error.expected, found=error.found) from error
+            error.where = located.where(("toolchains", i))
+            raise
     if file.mode == "emulator":
         for key in ("references", "toolchains"):
             if getattr(file, key):
-                raise FlashladderError(
-                    f"{key!r} in a grid of the emulator",
-                    where=located.where((key,)),
-                    expected="none: they are timed on a GPU",
-                    found=", ".join(getattr(file, key)),
-                )
+                what, found = f"{key!r} in a grid of the emulator", ", ".join(getattr(file, key))
+                raise located.error((key,), what, "none: they are timed on a GPU", found)
     elif file.mode == "event-free" and file.pairs < FEWEST_PAIRS:
-        raise FlashladderError(
-            "too few pairs for an honest interval",
-            where=located.where(("pairs",)),
-            expected=f"at least {FEWEST_PAIRS}",
-            found=file.pairs,
-        )
+        what = "too few pairs for an honest interval"
+        raise located.error(("pairs",), what, f"at least {FEWEST_PAIRS}", file.pairs)
 
 
 def _twice(located: Located, key: str, i: int, item: object) -> FlashladderError:
     """The error about the i-th item of a list, which stands there already."""
-    return FlashladderError(
-        f"duplicate item in {key!r}", where=located.where((key, i)), expected="each once", found=item
-    )
+    return located.error((key, i), f"duplicate item in {key!r}", "each once", item)
 
 
 def _exclusion(file: GridFile, description: str, dtype: str, seq_len: int) -> int | None:
@@ -326,19 +315,11 @@ def _exclusions_apply(located: Located, left_out: list[int], kept: int) -> None:
     """Refuses an exclusion that excludes nothing, for it names what is not there, and those that leave no cell."""
     for i, count in enumerate(left_out):
         if not count:
-            raise FlashladderError(
-                "the exclusion leaves nothing out",
-                where=located.where(("exclude", i)),
-                expected="iterations, dtypes and lengths of this grid",
-                found="none of them",
-            )
+            expected = "iterations, dtypes and lengths of this grid"
+            raise located.error(("exclude", i), "the exclusion leaves nothing out", expected, "none of them")
     if not kept:
-        raise FlashladderError(
-            "the exclusions leave no cell",
-            where=located.where(("exclude",)),
-            expected="at least one cell",
-            found=f"all {sum(left_out)} left out",
-        )
+        found = f"all {sum(left_out)} left out"
+        raise located.error(("exclude",), "the exclusions leave no cell", "at least one cell", found)
 
 
 def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:
@@ -352,11 +333,7 @@ def _selected(located: Located, i: int, description: str, file: GridFile) -> tup
         for config in configs if file.gpu != "any" else ():
             require_fit(file.gpu, config, family=iteration.family)
     except FlashladderError as error:
-        if is_of_a_file(error):
-            raise
-        raise FlashladderError(
-            error.what, where=located.where(location), expected=error.expected, found=error.found, hint=error.hint
-        ) from error
+        raise located.told(error, location) from error
     return iteration, configs
 
 
@@ -367,18 +344,10 @@ def _cell(located: Located, place: tuple[int, int], cell: Cell, mode: Mode) -> C
     row = shape.n_heads * shape.d_head
     sliced = mode == "emulator" and row < row_stride
     if row_stride not in (0, row) and not sliced:
-        raise FlashladderError(
-            f"iteration {cell.iteration.description} has a fixed row stride",
-            where=located.where(("iterations", i)),
-            expected=f"n_heads {row_stride // shape.d_head}",
-            found=shape.n_heads,
-        )
+        what = f"iteration {cell.iteration.description} has a fixed row stride"
+        raise located.error(("iterations", i), what, f"n_heads {row_stride // shape.d_head}", shape.n_heads)
     for name, size in config.multiples.items():
         if shape.seq_len % size:
-            raise FlashladderError(
-                f"seq_len is not a multiple of {name} of {config.short_form()}",
-                where=located.where(("seq_lens", j)),
-                expected=f"a multiple of {size}",
-                found=shape.seq_len,
-            )
+            what = f"seq_len is not a multiple of {name} of {config.short_form()}"
+            raise located.error(("seq_lens", j), what, f"a multiple of {size}", shape.seq_len)
     return cell

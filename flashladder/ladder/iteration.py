@@ -26,10 +26,9 @@ from flashladder.ladder.claim import Claim, ClaimValue, CodeClaimValue, CounterN
 from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.family import DEFAULT, Family, Iteration, Knobs, Model, families, family_named
 from flashladder.ladder.gpus import load_gpus, require_fit
-from flashladder.located import Located, is_of_a_file, read_located, validate
+from flashladder.located import Located, Location, read_located, validate, yaml_files
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, KERNELS
-from flashladder.yaml_text import Location, yaml_files
 
 __all__ = [
     "Claim",
@@ -102,11 +101,6 @@ def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
     return MappingProxyType(dict(mapping))
 
 
-def wrong(located: Located, location: Location, what: str, expected: object, found: object) -> FlashladderError:
-    """An error at a location of a file."""
-    return FlashladderError(what, where=located.where(location), expected=expected, found=found)
-
-
 @contextmanager
 def family_forgotten(located: Located, before: int, family_of: Callable[[int], Family]) -> Iterator[None]:
     """Adds to an error of a file, iteration `before`, without a ``family``, that its parent is not of the default one.
@@ -141,19 +135,19 @@ def resolve_parts(located: Located, family: Family, change: Mapping[str, object]
         if missing:
             what = f"the first iteration of the family {family.name} must decide every concern"
             expected = ", ".join(family.concerns)
-            raise wrong(located, ("change",), what, expected, f"no {', '.join(missing)}")
+            raise located.error(("change",), what, expected, f"no {', '.join(missing)}")
         parts = family.parts_type(**change)
     else:
         for concern, value in change.items():
             old = getattr(parent, concern)
             if old == value:
-                raise wrong(
-                    located, ("change", concern), f"{concern!r} does not change", f"not the parent's {old}", value
+                raise located.error(
+                    ("change", concern), f"{concern!r} does not change", f"not the parent's {old}", value
                 )
         parts = replace(parent, **change)
     if found := family.contradictions(parts):
         at = next((("change", concern) for concern in found[0].concerns if concern in change), ("change",))
-        raise wrong(located, at, "the parts contradict each other", "parts that go together", found[0].why)
+        raise located.error(at, "the parts contradict each other", "parts that go together", found[0].why)
     return parts
 
 
@@ -197,7 +191,7 @@ def resolve_config(
         try:
             parent = family.first_config(knobs)
         except FlashladderError as error:
-            raise wrong(located, at, f"{error.what} for {gpu}", error.expected, error.found) from error
+            raise located.told(error, at, f" for {gpu}") from error
     wanted = replace(parent, **knobs)
     config = family.fit(parts, wanted)
     said, decided = asdict(wanted), asdict(config)
@@ -206,17 +200,15 @@ def resolve_config(
             key = family.keys.get(name, name)
             places = [place for place in ((*at, key), ("configs", "any", key)) if place in located.lines]
             reason = next(r for r in family.conflicts(parts, wanted) if r.startswith((name, key)))
-            raise wrong(located, places[0], f"the parts contradict {key!r} on {gpu}", reason, said[name])
+            raise located.error(places[0], f"the parts contradict {key!r} on {gpu}", reason, said[name])
     conflicts = family.conflicts(parts, config)
     try:
         if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
             require_fit(gpu, config, family=family)
     except FlashladderError as error:
-        if is_of_a_file(error):
-            raise
-        raise wrong(located, at, error.what, error.expected, error.found) from error
+        raise located.told(error, at) from error
     if conflicts:
-        raise wrong(located, at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])
+        raise located.error(at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])
     return config
 
 
@@ -240,16 +232,16 @@ def resolve_expect(
         at=frozen({} if expect.at is None else expect.at.knobs()),
     )
     if first and (lonely := [c for c in result.claims if c.needs_parent]):
-        raise wrong(located, ("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
+        raise located.error(("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
     for claim in result.sass:
         if nowhere := sorted({*claim.on} - {*family.targets.arches}):
             place: Location = ("expect", "main_loop" if claim.scope == "main_loop" else "sass", claim.metric)
             what = f"a claim for machine code that the family {family.name} does not have"
-            raise wrong(located, place, what, " or ".join(family.targets.arches), ", ".join(nowhere))
+            raise located.error(place, what, " or ".join(family.targets.arches), ", ".join(nowhere))
     for config in configs.values() if result.at else ():
         at = replace(config, **result.at)
         if conflicts := family.conflicts(parts, at):
-            raise wrong(located, ("expect", "at"), "claims at an illegal configuration", "a legal one", conflicts[0])
+            raise located.error(("expect", "at"), "claims at an illegal configuration", "a legal one", conflicts[0])
     return result
 
 
@@ -382,8 +374,8 @@ def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
     file = validate(file_model(family), located)
     number, slug = int(path.name[:2]), path.stem[3:]
     if file.iteration != number:
-        raise wrong(
-            located, ("iteration",), "bad value for 'iteration'", f"{number}, as the file name says", file.iteration
+        raise located.error(
+            ("iteration",), "bad value for 'iteration'", f"{number}, as the file name says", file.iteration
         )
     parent = _parent(file, located, folder)
     base = parent if parent is not None and parent.family is family else None  # the others have nothing to inherit
@@ -391,8 +383,8 @@ def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
     parts = resolve_parts(located, family, change, None if base is None else base.parts)
     own = own_configs(file)
     if parent is not None and not change and not own:
-        raise wrong(
-            located, (), "the iteration differs in nothing from its parent", "a 'change' or 'configs'", "neither"
+        raise located.error(
+            (), "the iteration differs in nothing from its parent", "a 'change' or 'configs'", "neither"
         )
     configs = {
         gpu: resolve_config(
@@ -433,16 +425,14 @@ def _parent(file: IterationFile, located: Located, folder: Path) -> Iteration | 
     """The resolved parent, which must exist and come earlier (so that a cycle cannot be)."""
     if file.parent is None:
         if file.iteration != 1:
-            raise wrong(located, (), "missing key 'parent'", f"an iteration before {file.iteration}", "none")
+            raise located.error((), "missing key 'parent'", f"an iteration before {file.iteration}", "none")
         return None
     if file.parent >= file.iteration:
-        raise wrong(
-            located, ("parent",), "bad value for 'parent'", f"an iteration before {file.iteration}", file.parent
-        )
+        raise located.error(("parent",), "bad value for 'parent'", f"an iteration before {file.iteration}", file.parent)
     known = _files(folder)
     if file.parent not in known:
         listed = ", ".join(str(n) for n in known if n < file.iteration) or "none exists"
-        raise wrong(located, ("parent",), "the parent does not exist", f"one of {listed}", file.parent)
+        raise located.error(("parent",), "the parent does not exist", f"one of {listed}", file.parent)
     return load_iteration(file.parent, folder)
 
 

@@ -22,9 +22,8 @@ from flashladder.arguments import Parser
 from flashladder.columns import csv_records
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, files_in, read_bytes, relative, sha256, utf8
-from flashladder.located import first_problem
+from flashladder.located import first_problem, plain
 from flashladder.paths import RESULTS
-from flashladder.yaml_text import plain
 
 PUBLISHED = RESULTS / "published"
 DESCRIPTION = "progression.yaml"

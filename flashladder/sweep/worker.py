@@ -19,8 +19,9 @@ import sys
 import time
 from typing import Any, TextIO
 
-from flashladder import lasting
+from flashladder import parallel
 from flashladder.results.cells import FailureKind, PlannedCell
+from flashladder.sweep.lanes.failures import POISONS_CONTEXT
 from flashladder.sweep.records import first_line, kind_of
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -64,7 +65,7 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
         from flashladder.sweep.measure import emulated
 
         torch.set_num_threads(1)  # there is a worker per CPU
-        lasting.freeze()
+        parallel.tune_gc()
         return emulated, {"event": "ready", "module": emulated.__module__}
     from flashladder.sweep.measure import Session
 

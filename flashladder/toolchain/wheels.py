@@ -98,8 +98,10 @@ def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
             },
             ptxas_flags={kind: tuple(data["ptxas_flags"][kind]) for kind in ("all", "release", "debug")},
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FlashladderError("the toolchain pins are malformed", where=relative(path), found=repr(error)) from error
+    except KeyError as error:
+        raise FlashladderError(f"missing key {error}", where=relative(path)) from error
+    except (TypeError, AttributeError) as error:
+        raise FlashladderError("the toolchain pins are malformed", where=relative(path), found=error) from error
 
 
 if TYPE_CHECKING:

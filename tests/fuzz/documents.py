@@ -26,6 +26,7 @@ from flashladder.gate.statements import read_statements
 from flashladder.ladder.gpus import read_gpu
 from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import load_iteration
+from flashladder.located import read_document
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.machine_code.opcodes import read_opcodes
@@ -38,7 +39,6 @@ from flashladder.results.samples import Shape
 from flashladder.sweep.place import read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
 from flashladder.toolchain.wheels import load_pins
-from flashladder.yaml_text import read_document
 from tests.fuzz.mutate import packed_bombs
 from tests.fuzz.target import Target, filed, scratch
 from tests.null.malformed_templates import ROOT as BASE
@@ -234,7 +234,7 @@ READERS = (ValidationError, ValueError)
 TARGETS = (
     Target(
         "yaml",
-        "yaml_text.read_document",
+        "located.read_document",
         filed("x.yaml", read_document),
         lambda: [STEP.encode(), b"a: [1, {b: 'c'}]\n\"d\": >\n  text\n  more\ne: [0.25, true, null, 'x']\n"],
         YAML,
@@ -254,7 +254,9 @@ TARGETS = (
         ("prog", "all", "tune", "16 - swizzle", "seq_lens", "toolchains: ['13.1']", "exclude", "pairs: 3", *YAML),
     ),
     Target("gpu", "ladder.gpus.read_gpu", filed("a100.yaml", read_gpu), _committed("gpus/a100.yaml"), YAML),
-    Target("toolchain", "toolchain.pins.load_pins", filed("toolchain.yaml", _pins), _committed("toolchain.yaml"), YAML),
+    Target(
+        "toolchain", "toolchain.wheels.load_pins", filed("toolchain.yaml", _pins), _committed("toolchain.yaml"), YAML
+    ),
     Target(
         "opcodes",
         "machine_code.opcodes.read_opcodes",

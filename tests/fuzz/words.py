@@ -138,7 +138,7 @@ TARGETS = (
         lambda: _encoded(DESCRIPTIONS),
         ("swizzle", "xor_static", "eager", "tuned", "- ", "+ ", "exp2_folded"),
     ),
-    Target("subject", "ladder.subject.parse_subject", spoken(_subject), lambda: _encoded(DESCRIPTIONS)),
+    Target("subject", "ladder.ablation.parse_subject", spoken(_subject), lambda: _encoded(DESCRIPTIONS)),
     Target(
         "short-form",
         "ladder.config.KernelConfig.parse",

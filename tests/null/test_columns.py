@@ -7,12 +7,12 @@ import re
 import pytest
 
 from flashladder.build.compile import render
-from flashladder.columns import csv_text, hanging, natural_width, table, terminal_width
+from flashladder.columns import csv_text, hanging, table, terminal_width
 from flashladder.gpu.doctor import Diagnosis
 from flashladder.gpu.doctor import render as render_diagnosis
 from flashladder.gpu.doctor_gpu import Finding
 from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage, format_table
+from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage
 from flashladder.names import GPUS
 from flashladder.paths import ROOT
 from flashladder.view import command as view
@@ -61,15 +61,6 @@ def test_csv_has_empty_cells_for_none_and_quotes_what_needs_it() -> None:
     assert made == ["columns.py"]
 
 
-def test_wide_enough_is_aligned_with_two_blanks() -> None:
-    assert natural_width(ROWS) == 2 + 2 + 15 + 2 + 16
-    assert table(ROWS, 37, right={0}) == [
-        " #  a thing          b",
-        " 1  some words more  x",
-        "10  one              longer than that",
-    ]
-
-
 def test_narrower_is_one_blank_and_then_wrapped_cells() -> None:
     assert table(ROWS, 35, right={0})[0] == " # a thing         b"
     assert table(ROWS, 26, right={0}, wrapped={1, 2}) == [
@@ -79,10 +70,6 @@ def test_narrower_is_one_blank_and_then_wrapped_cells() -> None:
         "10  one         longer",
         "                than that",
     ]
-
-
-def test_what_cannot_be_wrapped_stays_whole() -> None:
-    assert table(ROWS, 10, wrapped={1})[-1].endswith("  longer than that")
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
@@ -95,12 +82,6 @@ def test_the_list_fits_and_loses_nothing(width: int) -> None:
         assert re.search(rf"^ ?{step.number} .*?" + r"[\s\S]{0,120}?".join(words), text, re.MULTILINE), step.number
         assert all(step.configs[gpu].brief() in text for gpu in GPUS)
     assert len(re.findall(r"^ ?\d+ ", text, re.MULTILINE)) == 2 * len(load_all())
-
-
-def test_a_wide_list_is_one_table() -> None:
-    text = view.list_iterations(limit=200)
-    assert len(re.findall(r"^ ?\d+ ", text, re.MULTILINE)) == len(load_all())
-    assert max(map(len, text.splitlines())) > 120
 
 
 def test_equal_columns_of_the_ptxas_table_move_below_it() -> None:
@@ -128,9 +109,3 @@ def test_where_everything_differs_each_kernel_gets_a_heading() -> None:
     assert lines[2] == "07 fp16 128,32,4 2_2_2+buffer+opt"
     assert lines[4].split() == ["sm_90", "9", "0", "8", "8", "2", "2", "49152", "-", "2"]
     assert "In every row" not in lines[-1]
-
-
-def test_a_wide_terminal_gets_the_full_table() -> None:
-    rows = [row(7, gpu, "fp16") for gpu in GPUS]
-    assert render(rows, ["warning: x"], 200) == format_table(rows, ["warning: x"])
-    assert "smem dynamic" in render(rows, [], 200).splitlines()[0]

@@ -10,8 +10,8 @@ import pytest
 from analysis import decisions, docs_site, transcript
 from analysis.docs_site import LISTED, Link, dead, fetched, links, pages, settled, stage
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.located import read_yaml
 from flashladder.paths import ROOT
-from flashladder.yaml_text import read_yaml
 
 
 def test_every_page_is_listed_once() -> None:

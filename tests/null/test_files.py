@@ -13,7 +13,6 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.files import (
     digest_files,
-    dump_json,
     escaped,
     files_in,
     make_folder,
@@ -55,10 +54,6 @@ def test_digests_do_not_depend_on_where_the_checkout_is() -> None:
     assert sha256("abc") == sha256(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert list(digest_files([ROOT / "README.md"])) == ["README.md"]
     assert relative(Path("/elsewhere/x")) == "/elsewhere/x"
-
-
-def test_json_is_sorted_and_ends_with_a_newline() -> None:
-    assert dump_json({"b": 1, "a": [2]}) == '{\n  "a": [\n    2\n  ],\n  "b": 1\n}\n'
 
 
 @pytest.mark.parametrize(
@@ -180,19 +175,6 @@ def test_a_folder_that_is_read_leaves_no_descriptor_open(tmp_path: Path) -> None
         with pytest.raises(FlashladderError, match="Is a directory"):
             read_bytes(tmp_path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def test_a_file_as_large_as_allowed_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"x" * 100)
-    assert len(read_text(path, most=100)) == 100
-    with pytest.raises(FlashladderError, match="too large"):
-        read_text(path, most=99)
-
-
-def test_what_ptxas_does_not_take_in_a_path_is_escaped() -> None:
-    assert escaped('/a"\\\x7f\n') == r"/a\"\\\177\012"
-    assert unescaped(r"\30x") == r"\30x", "two digits are no byte"
 
 
 @pytest.mark.parametrize(

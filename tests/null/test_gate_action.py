@@ -15,8 +15,8 @@ import pytest
 from analysis import gate_action
 from analysis.gate_action import Done, Inputs, compared, escaped, expectations, publish, tell, tolerance
 from flashladder.errors import FlashladderError
+from flashladder.located import read_yaml
 from flashladder.paths import ROOT
-from flashladder.yaml_text import read_yaml
 
 ARGS = "out=float32:32x32:zeros\nin=@in.npy"
 DATA = ROOT / "tests" / "data"

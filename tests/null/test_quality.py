@@ -12,7 +12,7 @@ import pytest
 from analysis import mutation, quality
 from analysis.mutation import Mutant, counted, from_spans, sampled, stale, unexplained
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.yaml_text import read_yaml
+from flashladder.located import read_yaml
 
 MODULE = "flashladder.lock.verdict"
 

@@ -19,13 +19,8 @@ if sys.version_info >= (3, 11):
 else:
     tomllib = pytest.importorskip("tomli")
 
-PLAIN = {"__main__", "ops", "usage"}  # above all rooms, and no rooms
 PROGRAM = re.compile(r"""-m"?,?\s"?(flashladder(?:\.[a-z_0-9]+)*)""")
 ROW = re.compile(r"^\| `flashladder/(\w+)/` \| (.+) \|$", re.MULTILINE)
-
-
-def packages() -> list[Path]:
-    return [path.parent for path in sorted(PACKAGE.rglob("__init__.py"))]
 
 
 def layers() -> list[str]:
@@ -44,10 +39,6 @@ def first_sentence(package: Path) -> str:
     text = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
     assert text, package
     return " ".join(text.partition("\n\n")[0].split())
-
-
-def test_every_folder_with_modules_is_a_package() -> None:
-    assert {path.parent for path in PACKAGE.rglob("*.py")} == set(packages())
 
 
 def test_the_reading_order_tells_every_room_as_it_tells_itself_lowest_first() -> None:
@@ -85,16 +76,3 @@ def test_a_gpu_sessions_programs_exist(tmp_path: Path) -> None:
     programs = [phase.command[2] for phase in gpu_session.plan(options)]
     assert len(programs) == len(gpu_session.PHASES)
     assert [name for name in programs if not is_program(name)] == []
-
-
-def test_tests_mirror_the_rooms() -> None:
-    folders = {path.parent.name for path in (ROOT / "tests" / "null").glob("*/test_*.py")}
-    assert folders == set(layers())
-
-
-def test_no_tool_overlooks_a_room() -> None:
-    """Tools pass over folders called "build" wherever they lie, unless they are told otherwise."""
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    passed_over = {*tool["ruff"]["exclude"], *tool["pytest"]["ini_options"]["norecursedirs"]}
-    assert not passed_over & set(layers())
-    assert "extend-exclude" not in tool["ruff"]

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from flashladder.commands import COMMANDS
+from flashladder.located import read_yaml
 from flashladder.paths import ROOT
-from flashladder.yaml_text import read_yaml
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action.yml"

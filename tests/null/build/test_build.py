@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 import re
 import shutil
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -20,10 +19,8 @@ from flashladder.build import command as build
 from flashladder.build import compile as compiling
 from flashladder.build import library as native
 from flashladder.build.command import Request, is_fresh
-from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError
 from flashladder.files import digest_files, dump_json, sha256
-from flashladder.ladder.iteration import load_iteration
 
 
 @pytest.fixture
@@ -72,17 +69,6 @@ def test_an_ablation_and_another_compiler_have_a_wheel_and_a_folder_of_their_own
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_a_request_holds_every_configuration_for_every_architecture() -> None:
-    request = request_of("sm_80,sm_90")
-    assert request.name == "flashladder_07"
-    assert {config.dtype for config in request.configs} == {"fp16", "bf16"}
-    assert [(config, arch) for _, config, arch in request.jobs] == [
-        (config, arch) for config in request.configs for arch in ("sm_80", "sm_90")
-    ]
-    assert all(iteration == load_iteration(7) for iteration, _, _ in request.jobs)
-
-
-@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -122,13 +108,6 @@ def test_machine_code_for_another_gpu_is_a_warning_with_the_remedy(
     assert capsys.readouterr().err == ""
 
 
-def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        build.main(["--help"])
-    assert stopped.value.code == 0
-    assert "python -m flashladder.build 7 --arch sm_90" in capsys.readouterr().out
-
-
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
     folder = tmp_path / "sm_80"
@@ -142,10 +121,6 @@ def finished(tmp_path: Path) -> Path:
 
 def test_a_whole_build_of_the_same_inputs_is_fresh(finished: Path) -> None:
     assert is_fresh(finished, "d")
-
-
-def test_other_inputs_are_not_fresh(finished: Path) -> None:
-    assert not is_fresh(finished, "e")
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "no manifest", "broken manifest", "empty manifest"])
@@ -177,17 +152,6 @@ def test_two_builds_of_one_iteration_are_one_clear_line(capsys: pytest.CaptureFi
     assert "another build of iteration 7 is running" in error
     assert "found process 4711" in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.usefixtures("no_gpu", "build_folder")
-def test_the_lock_is_given_back_also_after_a_failure() -> None:
-    request = request_of()
-    request.folder.parent.mkdir(parents=True)
-    folder = request.folder.parent
-    with pytest.raises(ZeroDivisionError), entry_lock(folder, 0.0):
-        raise ZeroDivisionError
-    with entry_lock(folder, 0.0):
-        assert (request.folder.parent / ".lock").read_text() == f"{os.getpid()}\n"
 
 
 def test_too_little_space_is_said_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,26 +234,6 @@ def test_damaged_host_objects_are_not_used(tmp_path: Path, damage: str) -> None:
     else:
         record.write_text({"broken record": "{", "foreign record": "[]"}[damage])
     assert not native._has_objects(tmp_path, objects)
-
-
-def test_the_wheels_table_has_no_times() -> None:
-    assert artifacts._untimed("kernel,arch,compile_ms\n07,sm_80,3.1\n") == "kernel,arch\n07,sm_80\n"
-
-
-def test_the_revision_names_the_commit_and_says_when_files_differ(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(artifacts, "ROOT", tmp_path)
-    assert artifacts.git_revision() is None
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-    (tmp_path / "file").write_text("1")
-    for words in (["init", "-q"], ["add", "file"], [*identity, "commit", "-q", "-m", "one"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    clean = artifacts.git_revision()
-    assert clean is not None
-    assert len(clean) == 40
-    (tmp_path / "file").write_text("2")
-    assert artifacts.git_revision() == f"{clean}+changes"
 
 
 def test_a_demangled_log_is_written_where_there_is_something_to_demangle(

@@ -13,13 +13,6 @@ from flashladder.ladder.family import Targets
 from flashladder.ladder.iteration import load_iteration
 
 
-def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        compiling.main(["--help"])
-    assert caught.value.code == 0
-    assert "example: python -m flashladder.build.compile --iteration 7" in capsys.readouterr().out
-
-
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         compiling.main(["--iteration", "7", "--arch", "sm_80,sm_12"])

@@ -16,7 +16,6 @@ from flashladder.build.store import (
     Tools,
     build_graph,
     cubin_entry,
-    default_jobs,
     fill_all,
     missing_entries,
     ptx_entry,
@@ -82,13 +81,6 @@ def test_nothing_missing_needs_no_ninja(tmp_path: Path, monkeypatch: pytest.Monk
     assert runs(tmp_path) == 3
 
 
-def test_one_kernel_needs_no_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "find_ninja", lambda: pytest.fail("asked for ninja"))
-    wanted = entries(tmp_path, 1, ("sm_80",))
-    fill_all(wanted)
-    assert wanted[0].is_complete
-
-
 def test_only_what_is_missing_is_planned_ptx_first(tmp_path: Path) -> None:
     first, second, *_ = wanted = entries(tmp_path)
     assert missing_entries([first, second]) == [first.ptx_entry, first, second]
@@ -152,12 +144,6 @@ def test_a_full_disk_while_the_graph_is_written(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(tempfile, "mkdtemp", no_space)
     with pytest.raises(FlashladderError, match="the disk is full; free space"):
         fill_all(entries(tmp_path))
-
-
-def test_the_number_of_jobs_is_checked(tmp_path: Path) -> None:
-    assert default_jobs() >= 1
-    with pytest.raises(FlashladderError, match="number of jobs must be positive: expected 1 or more, found 0"):
-        fill_all(entries(tmp_path), n_jobs=0)
 
 
 def test_waiting_for_another_build_is_announced_before_ninja_starts(

@@ -57,14 +57,6 @@ def test_each_input_changes_the_key_of_the_ptx(lab: Lab, change: Callable[[Lab],
     assert change(lab).key != before
 
 
-def test_each_input_changes_the_key_of_the_machine_code(lab: Lab) -> None:
-    keys = {lab.cubin().key, lab.cubin("sm_90").key, lab.cubin(ptxas_flags=("-v",)).key}
-    keys |= {lab.cubin(ptxas_version="13.0.89").key, lab.ptx().key}
-    lab.part.write_text("// changed\n")
-    keys.add(lab.cubin().key)
-    assert len(keys) == 6
-
-
 def test_an_include_from_outside_is_an_error(lab: Lab) -> None:
     outside = lab.root / "stray.cuh"
     outside.touch()
@@ -104,12 +96,6 @@ def test_file_lines_are_the_same_in_every_checkout_except_in_a_debug_build(lab: 
     assert f'.file 1 "{debug.folder}/kernel.cu"' in debug.ptx.read_text()
 
 
-def test_portable_paths_touch_only_known_roots(tmp_path: Path) -> None:
-    ptx = f'.file 1 "{tmp_path}/kernels/a.cuh"\n.file 2 "/usr/include/x.h"\n// .file 3 "{tmp_path}/kernels/b.cuh"\n'
-    said = portable_paths(ptx, [(str(tmp_path / "kernels"), "kernels")], tmp_path)
-    assert said == f'.file 1 "kernels/a.cuh"\n.file 2 "/usr/include/x.h"\n// .file 3 "{tmp_path}/kernels/b.cuh"\n'
-
-
 def test_portable_paths_of_a_checkout_whose_path_is_not_ascii(tmp_path: Path) -> None:
     """As nvcc writes them: a byte that is not ASCII is octal, a quote has a backslash."""
     root = tmp_path / 'umlaut\u00fc "q"' / "kernels"
@@ -132,17 +118,6 @@ def test_a_hash_of_the_sources_path_is_in_no_ptx(tmp_path: Path) -> None:
 
     one, other = (portable_paths(made(digest), [], tmp_path) for digest in ("64a6603e", "00f8b7e6"))
     assert one == other == made("00000000")
-
-
-@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "link to nothing"])
-def test_an_entry_that_is_no_folder_is_named(lab: Lab, make: Callable[[Path], None]) -> None:
-    folder = lab.ptx().folder
-    folder.parent.mkdir(parents=True)
-    make(folder)
-    works: tuple[Callable[[], None], ...] = (lambda: prepare(lab.ptx()), lambda: fill(folder))
-    for work in works:
-        with pytest.raises(FlashladderError, match=rf"{folder.name}: not a folder.*remove it"):
-            work()
 
 
 def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

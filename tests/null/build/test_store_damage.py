@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flashladder.build.store import CubinEntry, PtxEntry, fill, fill_all, missing_entries
+from flashladder.build.store import CubinEntry, PtxEntry, fill_all, missing_entries
 from flashladder.errors import FlashladderError
 from tests.null.store_fixture import NVCC, Lab
 
@@ -66,29 +66,6 @@ def test_a_damaged_entry_is_filled_again(lab: Lab, damage: str, which: int) -> N
     assert missing_entries([lab.cubin()]) == []
 
 
-def test_the_worker_sees_the_damage_and_leaves_a_whole_entry_alone(lab: Lab) -> None:
-    entry = lab.ptx()
-    lab.build(entry)
-    fill(entry.folder)
-    assert lab.runs() == 1
-    flip(entry.ptx)
-    fill(entry.folder)
-    assert lab.runs() == 2
-    assert entry.is_complete
-
-
-def test_ninja_fills_damaged_entries_again(lab: Lab) -> None:
-    wanted = [lab.cubin(arch) for arch in ("sm_80", "sm_86", "sm_90")]
-    fill_all(wanted)
-    flip(lab.ptx().ptx)
-    for entry in wanted:
-        flip(entry.cubin)
-    assert len(missing_entries(wanted)) == 4
-    fill_all(wanted)
-    assert missing_entries(wanted) == []
-    assert lab.runs() == 2
-
-
 def test_numbers_of_ptxas_that_cannot_be_read_are_damage(lab: Lab) -> None:
     entry = lab.cubin()
     fill_all([entry])
@@ -108,15 +85,6 @@ def test_an_edited_translation_unit_is_put_back(lab: Lab) -> None:
     fill_all([entry])
     assert entry.source.read_text() == entry.text
     assert lab.runs() == 1  # the PTX was never made from the edited one
-
-
-def test_another_name_of_a_damaged_file_keeps_the_damage_to_itself(lab: Lab) -> None:
-    lab.build(lab.ptx())
-    link = lab.root / "link.ptx"
-    os.link(lab.ptx().ptx, link)
-    flip(link)
-    fill_all([lab.ptx()])
-    assert lab.ptx().ptx.read_bytes() != link.read_bytes()
 
 
 @pytest.mark.parametrize("text", ["{", "7", None])

@@ -54,10 +54,6 @@ def test_a_gpus_row_is_the_one_tuned_for_it_in_each_dtype_or_the_first() -> None
     assert "flashladder_tuned[] = {{0, 0}};" in table_source("flashladder_16", rows[:2])
 
 
-def test_the_same_rows_give_the_same_text() -> None:
-    assert table_source("flashladder_07", [ROW]) == table_source("flashladder_07", [ROW])
-
-
 @pytest.mark.parametrize(
     ("namespace", "rows", "message"),
     [

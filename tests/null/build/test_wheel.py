@@ -46,12 +46,6 @@ def test_a_wheel_repeats_bit_for_bit_and_its_record_holds(tmp_path: Path, monkey
         assert archive.getinfo("flashladder_07/_C.abi3.so").external_attr >> 16 & 0o111
 
 
-def test_other_members_are_another_wheel(tmp_path: Path) -> None:
-    one = wheel.assemble(tmp_path, "flashladder_07", "0.1.0", "step 7", MEMBERS).read_bytes()
-    two = wheel.assemble(tmp_path, "flashladder_07", "0.1.0", "step 7", MEMBERS | {"kernels.csv": b""}).read_bytes()
-    assert one != two
-
-
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The members of a wheel unpacked on sys.path, as an installer leaves them."""
@@ -124,20 +118,6 @@ def test_an_import_is_checked_until_it_passes_and_then_no_more(environment: tupl
     place.good = True
     assert place.run(request, "d") == ["check"]
     assert place.run(request, "d") == []
-
-
-def test_an_import_is_checked_for_each_build_and_interpreter(
-    environment: tuple[Environment, Request], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, request = environment
-    assert place.run(request, "d") == ["install", "check"]
-    assert place.run(request, "e") == ["install", "check"]
-    place.digest = None  # damaged
-    assert place.run(request, "e") == ["install", "check"]
-    assert place.run(request, "e") == []
-    monkeypatch.setattr(sys, "executable", "/another/python")
-    assert place.run(request, "e") == ["check"]
-    assert place.run(request, "e") == []
 
 
 def test_only_what_is_not_installed_is_installed(

@@ -21,8 +21,6 @@ from flashladder.ladder.iteration import (
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import KERNELS
 
-CONCERNS = ("layout", "gmem", "operands", "softmax", "schedule", "epilogue")
-
 
 def test_every_part_file_is_used_by_some_iteration() -> None:
     used = {

@@ -8,28 +8,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder import grid as grids
-from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import load_grid, runnable
-from flashladder.ladder.iteration import load_all, load_iteration
-
-LADDER = [step for step in load_all() if step.family is load_iteration(1).family]
-
-
-@pytest.mark.parametrize("name", ["a100", "rtx3090"])
-def test_the_published_grids_cover_the_published_cells(name: str) -> None:
-    grid = load_grid(name)
-    cells = {(c.iteration.number, c.config, c.shape.seq_len, c.shape.batch) for c in grid.cells}
-    lengths = {512: 16, 1024: 16, 2048: 16, 4096: 16, 8192: 8, 16384: 4}
-    assert cells == {
-        (step.number, step.configs[name].with_dtype(dtype), length, batch)
-        for step in LADDER
-        for dtype in ("fp16", "bf16")
-        for length, batch in lengths.items()
-    }
-    assert len(grid.cells) == len(cells)
-    assert all((cell.shape.n_heads, cell.shape.d_head) == (16, 128) for cell in grid.cells)
-    assert grid.gpu == name
-
 
 GRID = """\
 why: A grid that is only there to be wrong.
@@ -146,28 +125,6 @@ def test_unknown_grid() -> None:
         FlashladderError, match=r"unknown grid: expected one of a100, .*, found 'smok'; did you mean 'smoke'"
     ):
         load_grid("smok")
-
-
-def test_each_gpu_is_described_in_the_units_that_plausibility_needs() -> None:
-    units = {
-        "fp16_tensor": "TFLOP/s", "fp16_tensor_rate": "FLOP/clock/SM", "sms": "SM", "boost_clock": "MHz",
-        "max_clock": "MHz", "memory_bandwidth": "GB/s", "l2": "MiB", "shared_memory_per_sm": "KiB",
-        "shared_memory_per_block": "KiB", "threads_per_block": "thread/block",
-        "registers_per_block": "register/block", "registers_per_thread": "register/thread",
-        "warps_per_sm": "warp/SM", "blocks_per_sm": "block/SM", "registers_per_sm": "register/SM",
-        "partitions_per_sm": "partition/SM", "register_unit": "register/warp",
-        "shared_memory_unit": "byte/block", "shared_memory_reserved": "KiB/block",
-    }  # fmt: skip
-    gpus = load_gpus()
-    assert set(gpus) == {"a100", "rtx3090", "rtx4090", "h100", "h200"}
-    for key, gpu in gpus.items():
-        barriers = {"barriers_per_sm": "barrier/SM"} if gpu.arch == "sm_90" else {}
-        assert {name: peak.unit for name, peak in gpu.peaks.items()} == units | barriers, key
-        peaks = {name: peak.value for name, peak in gpu.peaks.items()}
-        computed = peaks["fp16_tensor_rate"] * peaks["sms"] * peaks["boost_clock"] * 1e-6
-        assert computed == pytest.approx(peaks["fp16_tensor"], rel=1e-3), key
-        assert peaks["boost_clock"] <= peaks["max_clock"]
-        assert peaks["shared_memory_per_block"] == peaks["shared_memory_per_sm"] - peaks["shared_memory_reserved"]
 
 
 def test_a_broken_file_that_a_grid_needs_is_told_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,8 @@ from flashladder.ladder.family import Launch
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import (
     begun,
-    included_files,
     load_all,
     load_iteration,
-    part_files,
-    translation_unit,
 )
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.ptxas import PtxasUsage
@@ -199,13 +196,6 @@ def test_what_parts_cannot_express_says_why(step: int, knobs: dict[str, Any], re
     assert any(one == reason or one.endswith(reason) for one in found), found
 
 
-def test_registers_of_one_consumer_are_what_ptxas_compiles_for() -> None:
-    """Two warpgroups could have all registers that an instruction can name: ptxas launches with the consumer's."""
-    own = load_iteration(22)
-    alone = replace(own.configs["h200"], B_r=64, n_consumers=1, producer_registers=40, consumer_registers=232)
-    assert FAMILY.conflicts(own.parts, alone) == ()
-
-
 def test_fit_sets_what_the_parts_decide_and_a_brief_is_read_back() -> None:
     older, newer = load_iteration(21), load_iteration(24)
     assert FAMILY.fit(older.parts, LAST) == replace(LAST, producer_registers=0, consumer_registers=0, overlap=False)
@@ -224,13 +214,6 @@ def test_every_rule_excludes_something_that_no_other_one_does() -> None:
     for rule in EXCLUSIONS:
         only = [config for config in space if [one.name for one in FAMILY.excluded_by(config)] == [rule.name]]
         assert only, f"{rule.name} is implied by the others"
-
-
-def test_an_incomplete_configuration_is_named() -> None:
-    with pytest.raises(
-        FlashladderError, match=r"expected B_r, B_c, n_consumers, k_stages and v_stages, found no k_stages"
-    ):
-        FAMILY.first_config({"B_r": 128, "B_c": 64, "n_consumers": 1})
 
 
 def test_its_code_runs_on_one_architecture() -> None:
@@ -290,23 +273,6 @@ def test_commands_that_follow_one_warp_for_all_refuse_it() -> None:
     with pytest.raises(FlashladderError, match=message):
         FAMILY.require_alike("trace")
     load_iteration(1).family.require_alike("trace")
-
-
-def test_the_unit_names_sizes_and_one_type_per_concern() -> None:
-    step = load_iteration(24)
-    text = translation_unit(step, LAST.with_dtype("bf16"))
-    for line in (
-        "using value_t = flashladder::bf16;", "static constexpr int B_c = 128;",
-        "static constexpr int n_threads = 384;",
-        "static constexpr int consumer_registers = 240;", f"static constexpr int smem_bytes = {LAST.smem_bytes};",
-        "using Roles = flashladder::hopper::PingPong;", "using Mainloop = flashladder::hopper::Overlapped;",
-        '#include "hopper/roles/ping_pong.cuh"', '#include "hopper/entry.cuh"',
-    ):  # fmt: skip
-        assert text.count(line) == 1, line
-    files = part_files(step, LAST)
-    assert files[:3] == ("hopper/roles/ping_pong.cuh", "hopper/mainloop/overlapped.cuh", "hopper/flash_fwd_tma.cuh")
-    included = {path.as_posix().rpartition("kernels/")[2] for path in included_files(text)}
-    assert set(files) <= included
 
 
 @pytest.mark.parametrize(

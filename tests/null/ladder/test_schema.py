@@ -11,8 +11,8 @@ import yaml
 
 from flashladder.ladder import json_schema as schema
 from flashladder.ladder.iteration import load_iteration
+from flashladder.located import read_yaml
 from flashladder.paths import CONFIGS, ITERATIONS, RESULTS
-from flashladder.yaml_text import read_yaml
 
 
 def test_exported_schemas_are_current() -> None:

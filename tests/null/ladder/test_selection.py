@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from flashladder.errors import FlashladderError
@@ -22,37 +20,11 @@ exclusions, tuning_space = FAMILY.excluded_by, FAMILY.tuning_space
 TALL = "(FP16, 128, 128, 64, 4): async+eager+swizzled+load_{}_tiles"
 
 
-def shorts(configs: Iterable[object]) -> list[str]:
-    """Short forms, in order."""
-    return [str(config) for config in configs]
-
-
-def test_prog_is_the_distinct_configurations_of_all_gpus_in_each_dtype() -> None:
-    step = load_iteration(16)
-    chosen = select_configs(step, "prog")
-    assert chosen[: len(chosen) // 2] == tuple(dict.fromkeys(step.configs.values()))
-    assert {config.with_dtype("fp16") for config in chosen if config.dtype == "bf16"} == set(step.configs.values())
-    assert len(set(chosen)) == len(chosen)
-    assert shorts(select_configs(load_iteration(1), "prog", ("fp16",))) == [
-        "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
-    ]
-
-
 @pytest.mark.parametrize(("gpu", "whose"), [("h100", "h200"), ("rtx4090", "rtx3090")])
 def test_a_gpu_that_is_not_tuned_for_names_the_configurations_that_it_runs(gpu: str, whose: str) -> None:
     for step in LADDER:
         assert one_config(step, gpu) == step.configs[whose]
         assert select_configs(step, f"prog:{gpu}") == select_configs(step, whose)
-
-
-def test_prog_all_is_what_the_iteration_can_express_of_everybodys() -> None:
-    everybodys = {config for step in LADDER for config in step.configs.values()}
-    for step in LADDER:
-        chosen, own = select_configs(step, "prog-all", ("fp16",)), step.family.config_type
-        mine = {config for config in everybodys if isinstance(config, own)}
-        assert set(chosen) == {config for config in mine if step.family.conflicts(step.parts, config) == ()}
-        assert set(step.configs.values()) <= set(chosen)
-    assert len(select_configs(load_iteration(16), "prog-all", ("fp16",))) > 5
 
 
 def winners(step: Iteration) -> set[KernelConfig]:
@@ -86,11 +58,6 @@ def test_a_tile_is_a_slice_of_tune() -> None:
     assert set(chosen) == {c for c in tuning_space(step.parts) if (c.B_r, c.B_c) == (128, 64)}
     tiles = {(c.B_r, c.B_c) for c in tuning_space(step.parts)}
     assert sum(len(select_configs(step, f"{r},{c}")) for r, c in tiles) == 2 * len(tuning_space(step.parts))
-
-
-def test_a_short_form_selects_itself() -> None:
-    text = TALL.format("2_2_2").replace("FP16", "BF16")
-    assert shorts(select_configs(load_iteration(9), text)) == [text]
 
 
 @pytest.mark.parametrize(
@@ -160,12 +127,6 @@ def test_what_the_list_prints_is_a_spelling_of_every_configuration() -> None:
     for step in LADDER:
         for config in step.family.legal_configs(step.parts):
             assert one_config(step, config.brief()) == config
-
-
-def test_a_short_form_keeps_its_dtype() -> None:
-    text = TALL.format("2_2_2").replace("FP16", "BF16")
-    assert one_config(load_iteration(9), text).short_form() == text
-    assert one_config(load_iteration(9), text, "fp16").dtype == "fp16"
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,6 @@ def test_reads_architecture_registers_and_code(arch: str, registers: int, size: 
     assert cubin.text_sha256 == sha256(cubin.text) == text_sha256(DATA / f"tiny.{arch}.cubin")
 
 
-@pytest.mark.parametrize(("arch", "offset"), [("sm_80", 0x160), ("sm_90", 0x210)])
-def test_says_where_the_parameters_lie(arch: str, offset: int) -> None:
-    assert read_cubin(DATA / f"tiny.{arch}.cubin").parameters_at == offset
-
-
 def test_only_the_code_counts(tmp_path: Path) -> None:
     raw = bytearray((DATA / "tiny.sm_80.cubin").read_bytes())
     code = read_cubin(DATA / "tiny.sm_80.cubin").text
@@ -59,12 +54,6 @@ def test_refuses_an_elf_file_for_the_host(tmp_path: Path) -> None:
     (tmp_path / "program").write_bytes(raw)
     with pytest.raises(FlashladderError, match="expected ELF for CUDA, found EM_X86_64"):
         read_cubin(tmp_path / "program")
-
-
-def test_command_prints_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(DATA / "tiny.sm_80.cubin"), str(DATA / "tiny.sm_90.cubin")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == ["sm_80", "sm_90"]
 
 
 def test_command_answers_bad_input_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

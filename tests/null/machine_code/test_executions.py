@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.executions import WORD, Executions, Values, path, run, step_of
+from flashladder.machine_code.executions import WORD, Executions, Values, run, step_of
 from flashladder.machine_code.flow import graph_of
 from flashladder.machine_code.sass import Instruction
 from tests.null.sass_fixture import code
@@ -111,10 +111,6 @@ def test_what_is_written_otherwise_is_forgotten(row: str, lost: str) -> None:
     assert after(row, known) == {name: value for name, value in known.items() if name not in lost.split()}
 
 
-def test_an_instruction_of_unknown_width_forgets_all() -> None:
-    assert after("HGMMA.64x64x16.F32 R24, R4, gdesc[UR4], R24", {"R100": 1, "P0": 1}) == {}
-
-
 def test_a_kernel_is_walked_through() -> None:
     rows = (
         "MOV R0, c[0x0][0x160]", "MOV R1, RZ", "ISETP.LT.AND P0, PT, R0, 0x1, PT", "@P0 EXIT",
@@ -173,14 +169,6 @@ def test_rounds_of_an_inner_loop_are_counted_for_each_entry() -> None:
         "ISETP.NE.AND P0, PT, R0, 0x7, PT", "@P0 BRA `(.L_x_0)", "EXIT",
     )  # fmt: skip
     assert [found.trips(loop) for loop in found.flow.loops] == [7, 3]
-
-
-def test_the_path_of_a_warp_is_what_it_runs() -> None:
-    rows = ("MOV R0, RZ", ".L_x_0:", "IADD3 R0, R0, 0x1, RZ", "ISETP.NE.AND P0, PT, R0, 0x3, PT",
-            "@P0 BRA `(.L_x_0)", "EXIT")  # fmt: skip
-    flow = graph_of(code(*rows))
-    assert list(path(flow, {})) == [0, 1, 1, 1, 2]
-    assert run(flow, {}).blocks == (1, 3, 1)
 
 
 def test_a_loop_without_end_and_a_call_are_errors() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import given
@@ -71,14 +70,6 @@ def test_blocks_begin_at_targets_and_behind_branches(tiny: Sass) -> None:
     assert flow.reachable == frozenset(range(8))  # not the trap behind the end, nor the padding behind that
 
 
-def test_blocks_are_the_kernel_without_a_gap(tiny: Sass) -> None:
-    flow = graph_of(tiny)
-    assert flow.blocks[0].begin == 0
-    assert flow.blocks[-1].end == len(tiny.instructions)
-    assert all(one.end == other.begin for one, other in pairwise(flow.blocks))
-    assert flow.counts(flow.indices) == tiny.counts()
-
-
 @pytest.mark.parametrize("path", LISTINGS, ids=lambda path: str(path.relative_to(LISTING.parent)))
 def test_listings_of_every_toolchain_become_graphs(path: Path) -> None:
     sass = parse(path.read_text(encoding="utf-8"))
@@ -88,35 +79,6 @@ def test_listings_of_every_toolchain_become_graphs(path: Path) -> None:
     assert sum(len(regions.code(name)) for name in regions.present) == len(sass.instructions)
     ends = [i for i in regions.flow.reachable if not regions.flow.successors[i]]
     assert {regions.flow.code(i)[-1].opcode_class for i in ends} == {"EXIT"}
-
-
-def test_edges_say_how_control_goes(tiny: Sass) -> None:
-    assert edges(graph_of(tiny)) == {
-        (0, 1, "falls"), (0, 3, "branches"), (1, 2, "falls"), (2, 3, "falls"), (2, 2, "branches"),
-        (3, 4, "falls"), (4, 5, "falls"), (4, 7, "branches"), (5, 6, "falls"), (6, 7, "falls"), (6, 6, "branches"),
-        (8, 8, "jumps"),
-    }  # fmt: skip
-
-
-def test_a_branch_of_parted_threads_a_call_and_a_branch_by_a_condition() -> None:
-    flow = graph_of(
-        code(
-            "BRA.DIV ~URZ, `(.L_x_1)",
-            "CALL.REL.NOINC `(.L_x_2)",
-            "BRA P0, `(.L_x_1)",
-            ".L_x_0:",
-            "EXIT",
-            ".L_x_1:",
-            "BRA `(.L_x_0)",
-            ".L_x_2:",
-            "RET.REL.NODEC R2 `(flash_fwd_kernel)",
-        )
-    )
-    assert edges(flow) == {
-        (0, 1, "falls"), (0, 4, "diverges"), (1, 2, "falls"), (1, 5, "calls"), (2, 3, "falls"), (2, 4, "branches"),
-        (4, 3, "jumps"),
-    }  # fmt: skip
-    assert flow.successors[5] == ()
 
 
 @pytest.mark.parametrize("opcode", ["BRA.DIV", "BRA.CONV"])
@@ -153,24 +115,6 @@ def test_a_branch_to_what_is_not_there_and_a_gap_are_errors() -> None:
         graph_of(parse("\n".join(without)))
 
 
-@given(st.data())
-def test_a_damaged_listing_is_refused_or_read_as_it_stands(data: st.DataObject) -> None:
-    """Lines left out, repeated or cut: an error, or a graph whose every instruction is in one block."""
-    lines = LISTING.read_text(encoding="utf-8").splitlines()
-    place = data.draw(st.integers(0, len(lines) - 1))
-    cut = lines[place][: data.draw(st.integers(0, len(lines[place])))]
-    damaged = [*lines[:place], *data.draw(st.sampled_from([[], [lines[place]] * 2, [cut]])), *lines[place + 1 :]]
-    try:
-        sass = parse("\n".join(damaged))
-        flow = graph_of(sass)
-    except FlashladderError:
-        return
-    assert flow.counts(flow.indices) == sass.counts()
-    assert {edge.target for edge in flow.edges} <= set(flow.indices)
-    branches = [i for i in sass.instructions if i.opcode_class == "BRA"]
-    assert sum(edge.kind in ("jumps", "branches", "diverges") for edge in flow.edges) == len(branches)
-
-
 @given(graphs())
 def test_a_dominator_is_a_node_without_which_there_is_no_way(graph: list[list[int]]) -> None:
     found = dominance.immediate_dominators(graph)
@@ -201,14 +145,6 @@ def test_loops_are_entered_through_their_header_alone_and_lead_back_to_it(graph:
         assert cyclic == frozenset().union(*(loop.nodes for loop in loops))
 
 
-def test_two_entries_make_a_loop_that_is_none() -> None:
-    graph = [[1, 2], [2], [1]]
-    immediate = dominance.immediate_dominators(graph)
-    assert dominance.natural_loops(graph, immediate) == ()
-    assert not dominance.is_reducible(graph, immediate)
-    assert dominance.is_reducible([[1], [1, 2], []], (None, 0, 1))
-
-
 def test_of_nested_loops_the_inner_one_with_the_tensor_instructions_is_the_main_one() -> None:
     flow = graph_of(
         code(".L_x_0:", "LDG.E R4, [R2.64]", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", MMA, "@P1 BRA `(.L_x_0)", "EXIT")
@@ -217,18 +153,6 @@ def test_of_nested_loops_the_inner_one_with_the_tensor_instructions_is_the_main_
     assert flow.main_loop == flow.loops[1]
     assert flow.innermost(2) == flow.loops[0]
     assert flow.innermost(3) is None
-
-
-def test_the_parent_of_a_loop_is_the_next_larger_one() -> None:
-    graph = [[1], [2], [3], [3, 2, 1, 4], []]
-    loops = dominance.natural_loops(graph, dominance.immediate_dominators(graph))
-    assert [(loop.header, loop.parent, loop.depth) for loop in loops] == [(1, None, 1), (2, 1, 2), (3, 2, 3)]
-
-
-def test_the_main_loop_is_the_readers_own(tiny: Sass) -> None:
-    regions = regions_of(tiny)
-    assert regions.code(LOOP) == tiny.main_loop()
-    assert sizes(regions) == {PROLOGUE: 0x210 // 16, LOOP: 19, EPILOGUE: 10, UNREACHED: 10}
 
 
 def test_a_peeled_block_begins_where_its_first_tile_has_landed() -> None:
@@ -244,17 +168,6 @@ def test_a_peeled_block_begins_where_its_first_tile_has_landed() -> None:
     assert sizes(regions) == {PROLOGUE: 4, PEELED: 10, LOOP: 4, EPILOGUE: 2}
     assert regions.code(PEELED)[0].opcode == "DEPBAR.LE"
     assert regions.flow.counts(regions.blocks(PEELED))["LDGSTS"] == 1
-
-
-def test_a_wait_before_an_earlier_barrier_is_not_the_peeled_blocks() -> None:
-    regions = regions_of(
-        code(
-            "NOP", WAIT, BARRIER, "LDSM.16.M88.4 R4, [R1]", BARRIER, MMA,
-            ".L_x_1:", MMA, MMA, "@P2 BRA `(.L_x_1)", "EXIT",
-        )
-    )  # fmt: skip
-    assert sizes(regions) == {PROLOGUE: 4, PEELED: 2, LOOP: 3, EPILOGUE: 1}
-    assert regions.code(PEELED)[0].opcode_class == "BAR"
 
 
 def test_a_peeled_block_whose_barrier_stands_in_a_block_before() -> None:
@@ -295,7 +208,3 @@ def test_rounds_of_a_loop_around_the_main_one_have_their_own_prologue_and_epilog
              "@P1 BRA `(.L_x_0)", "EXIT")
     )  # fmt: skip
     assert sizes(regions) == {PROLOGUE: 2, LOOP: 2, EPILOGUE: 3}
-
-
-def test_without_a_loop_all_that_runs_is_prologue() -> None:
-    assert sizes(regions_of(code(MMA, "EXIT", ".L_x_0:", "BRA `(.L_x_0)"))) == {PROLOGUE: 2, UNREACHED: 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flashladder.machine_code.order import hmma_after_ldsm, mma_before_use, mma_same_a
+from flashladder.machine_code.order import hmma_after_ldsm, mma_before_use
 from flashladder.machine_code.sass import Instruction
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1, %r2}, {%r3, %r4}, {%f1, %f2}"
@@ -38,19 +38,3 @@ def test_hmma_after_each_ldsm(order: str, expected: int) -> None:
     code = [Instruction(16 * i, "", opcodes[letter], "R0, [R1]") for i, letter in enumerate(order)]
     code.append(Instruction(999, "", "MOV", "R0, R1"))
     assert hmma_after_ldsm(code) == expected
-
-
-def test_mma_with_the_fragment_of_the_one_before_are_counted() -> None:
-    def mma(left: int, right: int) -> str:
-        registers = [f"{{%r{left},%r{left + 1},%r{left + 2},%r{left + 3}}}", f"{{%r{right},%r{right + 1}}}"]
-        opcode, sums = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "{%f1,%f2,%f3,%f4}"
-        return f"{opcode} {sums}, {', '.join(registers)}, {sums};\n"
-
-    def counted(*rights: tuple[int, int]) -> int:
-        body = "add.s32 %r1, %r1, 1;\n".join(mma(*one) for one in rights)
-        return mma_same_a(f".version 8.0\n.target sm_80\n.entry k() {{\n.reg .b32 %r<40>;\n{body}ret;\n}}\n")
-
-    assert counted((1, 20), (5, 20), (1, 22), (5, 22)) == 0
-    assert counted((1, 20), (5, 20), (5, 22), (1, 22)) == 1
-    assert counted((1, 20), (1, 20), (1, 22)) == 2
-    assert counted((1, 20), (1, 20), (5, 20), (1, 20)) == 1

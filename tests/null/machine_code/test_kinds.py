@@ -6,7 +6,7 @@ import pytest
 
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import read_lock
-from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of, known_opcodes
+from flashladder.machine_code.opcodes import by_kind, kind_of
 from flashladder.machine_code.sass import LONE_OPCODES
 
 
@@ -23,10 +23,6 @@ from flashladder.machine_code.sass import LONE_OPCODES
 )  # fmt: skip
 def test_kinds_say_what_an_instruction_is_for(opcode: str, kind: str) -> None:
     assert kind_of(opcode) == kind
-
-
-def test_every_known_opcode_has_a_kind() -> None:
-    assert {kind_of(name) for name in known_opcodes("sass")} == set(KINDS)
 
 
 def test_kinds_of_a_kernel_are_its_instructions() -> None:

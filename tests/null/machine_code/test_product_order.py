@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from flashladder.errors import FlashladderError
 from flashladder.lock import recount
 from flashladder.machine_code.order import steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
@@ -58,10 +57,6 @@ def test_only_waits_for_products_end_them() -> None:
     assert [one.event for one in stretches(other)][1:] == ["wait for copies", "wait until 0 groups are left"]
 
 
-def test_without_products_of_a_warpgroup_there_is_nothing_to_measure() -> None:
-    assert under_products(code("HMMA.16816.F32 R0, R1, R2, R3", "MUFU.EX2 R0, R4")) == {}
-
-
 def test_events_are_told_with_what_stands_behind_them() -> None:
     found = stretches(TURN)
     assert [one.event for one in found] == [
@@ -72,11 +67,6 @@ def test_events_are_told_with_what_stands_behind_them() -> None:
     assert [one.pending for one in found] == [0, 0, 0, 1, 2, 2, 1, 1, 0]
     assert [one.counts for one in found[-2:]] == [{"MUFU": 2, "FADD": 1}, {"MUFU": 1, "F2FP": 1}]
     assert [f"{one.address:x}" for one in found[:3]] == ["100", "120", "130"]
-
-
-def test_a_loop_that_begins_within_has_a_stretch_without_event() -> None:
-    first = stretches(code("MUFU.EX2 R0, R4", "BAR.SYNC.DEFER_BLOCKING R2, 0x100"))[0]
-    assert (first.event, first.counts) == ("", {"MUFU": 1})
 
 
 def test_blocks_that_lie_apart_repeat_a_wait_and_do_not_count() -> None:
@@ -108,65 +98,11 @@ def test_a_rare_block_that_waits_for_all_products_is_walked_around() -> None:
     assert under_products(loop)["mufu_under_products"] == 0, "as if every round waited"
 
 
-def test_a_block_that_waits_for_no_product_is_gone_through() -> None:
-    sass = rare("FADD R0, R1, R2", wait="FADD R7, R1, R2")
-    loop = sass.main_loop()
-    assert usual_path(loop, sass.targets) == loop
-    assert under_products(loop)["fadd_under_products"] == 2
-
-
 @pytest.mark.parametrize("asked", ["SHFL.BFLY PT, R9, R12, 0x2, 0x1f", "VOTE.ANY P0, P0"])
 def test_a_block_in_which_lanes_ask_each_other_is_walked_around(asked: str) -> None:
     sass = rare("FADD R0, R1, R2", wait=asked)
     loop = sass.main_loop()
     assert (len(loop), len(usual_path(loop, sass.targets))) == (11, 9)
-
-
-def test_the_way_with_fewer_rare_instructions_is_the_usual_one_on_either_side() -> None:
-    """A branch into a block that waits twice, past one that votes once: straight on, then around nothing."""
-    rows = [
-        ".L_x_0:", PRODUCT, LAST, "@P0 BRA `(.L_x_1)", "VOTE.ANY P1, P1", "MUFU.EX2 R0, R4", "BRA `(.L_x_2)",
-        ".L_x_1:", WAIT.format(0), "SHFL.BFLY PT, R9, R12, 0x2, 0x1f", "FADD R0, R1, R2",
-        ".L_x_2:", "F2FP.F16.F32.PACK_AB R4, R2, R3", "@P3 BRA `(.L_x_0)", "EXIT",
-    ]  # fmt: skip
-    sass = listing(*rows)
-    path = [one.opcode_class for one in usual_path(sass.main_loop(), sass.targets)]
-    assert path == ["HGMMA", "HGMMA", "BRA", "VOTE", "MUFU", "BRA", "F2FP", "BRA"]
-
-
-def test_a_branch_that_is_always_taken_leaves_no_choice() -> None:
-    sass = rare("FADD R0, R1, R2", wait="FADD R7, R1, R2", predicate="")
-    path = [one.opcode_class for one in usual_path(sass.instructions[:-1], sass.targets)]
-    assert path[-4:] == ["BRA", "MUFU", "F2FP", "BRA"]
-    assert "FADD" not in path
-
-
-def test_a_loop_without_rare_blocks_is_its_own_path() -> None:
-    sass = loop_of(TURN)
-    assert usual_path(sass.main_loop(), sass.targets) == sass.main_loop() == steady(sass.main_loop())
-
-
-def test_claims_count_the_usual_path_where_there_is_another_one() -> None:
-    counted = recount._counts(rare("FADD R0, R1, R2", "MUFU.EX2 R5, R6")).loop
-    assert counted.under_products == {
-        "mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0, "usual_path": 9,
-    }  # fmt: skip
-    assert counted.by_class()["MUFU"] == 2, "opcodes are those of all blocks"
-    assert "usual_path" not in recount._counts(loop_of(TURN)).loop.under_products
-
-
-def test_the_table_tells_of_rare_blocks_and_judges_the_path() -> None:
-    text = order("kernel", rare("FADD R0, R1, R2", "MUFU.EX2 R5, R6"))
-    assert text.startswith("kernel\nmain loop, 9 instructions, 3 of rare blocks that wait for all products\n")
-    assert text.endswith("Under products: 1 of 1 MUFU, 1 of 1 F2FP, 0 of 0 FADD.")
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_the_text_around_the_table_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    head, _, legend = order("kernel", loop_of(TURN)).split("\n\n")
-    assert max(map(len, f"{head}\n{legend}".splitlines())) <= width
-    assert "Under products: " in legend
 
 
 def loop_of(turn: tuple[Instruction, ...]) -> Sass:
@@ -199,8 +135,3 @@ def test_what_the_table_leaves_out_is_counted() -> None:
     labels = {".L_0": first[0].address, ".L_1": first[2].address, ".L_w": again[0].address}
     text = order("kernel", Sass(every, labels))
     assert text.splitlines()[1].startswith("main loop, 4 instructions and 3 apart, such as later tries of a wait")
-
-
-def test_a_kernel_without_a_loop_is_refused() -> None:
-    with pytest.raises(FlashladderError, match="kernel: the kernel has no loop"):
-        order("kernel", Sass(code("EXIT"), {}))

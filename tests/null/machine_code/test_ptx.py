@@ -64,12 +64,6 @@ def test_names_that_nvcc_makes_from_the_path_are_neutral() -> None:
     assert normalise(name) == normalise(other) != normalise(name.replace("2t2E", "2t3E"))
 
 
-def test_normal_form_is_its_own_normal_form() -> None:
-    once = normalise(TINY)
-    assert normalise(once) == once
-    assert not any(line.startswith((".loc", ".file", "//")) or not line for line in once.splitlines())
-
-
 def test_counts_by_full_opcode() -> None:
     counts = opcode_counts(TINY)
     expected = {
@@ -108,10 +102,3 @@ def test_refuses_what_is_not_ptx(tmp_path: Path) -> None:
     (tmp_path / "kernel.cubin").write_bytes(b"\x7fELF\xff")
     with pytest.raises(FlashladderError, match=r"not UTF-8 \(byte 0xff at offset 4\)"):
         read_ptx(tmp_path / "kernel.cubin")
-
-
-def test_modifiers_of_an_opcode_may_stand_apart() -> None:
-    assert opcodes(".version 9.0\n.entry k() {\nld.shared\n.u32 %r1, [s];\n@%p1 mma.sync .aligned %r1;\n}\n") == [
-        "ld.shared.u32",
-        "mma.sync.aligned",
-    ]

@@ -70,11 +70,6 @@ def test_what_has_no_lines_is_one_line(path: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_another_kernel_is_refused() -> None:
-    with pytest.raises(FlashladderError, match="does not say which PTX"):
-        read_ptx_lines(DATA / "tiny.lines.sm_80.cubin", "another")
-
-
 @settings(max_examples=150, deadline=None)
 @given(at=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255))
 @example(at=0, value=0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-import json
-
 import pytest
 
 from flashladder.errors import FlashladderError
@@ -12,7 +9,6 @@ from flashladder.machine_code.ptxas import (
     COLUMNS,
     PtxasRow,
     PtxasUsage,
-    format_table,
     from_csv,
     parse_log,
     to_csv,
@@ -42,15 +38,6 @@ ptxas info    : Compile time = 812.944 ms
 """
 WARNING = "ptxas warning : Registers are spilled to local memory in function 'flash_fwd_kernel', 88 bytes spill stores"
 USAGE = PtxasUsage("sm_80", 255, 88, 88, 92, 1, 0, 396, 812.944)
-
-
-def test_a_release_log() -> None:
-    assert parse_log(LOG_SM_80) == PtxasUsage("sm_80", 10, 0, 0, 0, 1, 256, 360, 1.715)
-
-
-def test_what_ptxas_does_not_report_is_not_zero() -> None:
-    usage = parse_log(LOG_SM_90)
-    assert (usage.arch, usage.smem_static, usage.cmem) == ("sm_90", 0, None)
 
 
 def test_other_functions_do_not_count_and_banks_add_up() -> None:
@@ -93,23 +80,11 @@ def test_a_line_that_is_not_known_is_an_error(old: str, new: str, found: str) ->
     assert str(caught.value).startswith(f"b/ptxas.log: unknown line of ptxas: found {found}")
 
 
-@pytest.mark.parametrize("again", ["Used 10", "0 bytes stack", "Compile time", "Compiling entry"])
-def test_a_line_that_stands_twice_is_an_error(again: str) -> None:
-    log = "".join(line * (1 + (again in line)) for line in LOG_SM_80.splitlines(keepends=True))
-    with pytest.raises(FlashladderError, match="does not describe the kernel flash_fwd_kernel: expected its registers"):
-        parse_log(log)
-
-
 def test_another_kernel_is_an_error() -> None:
     with pytest.raises(FlashladderError, match="does not describe the kernel other"):
         parse_log(LOG_SM_80, kernel="other")
     with pytest.raises(FlashladderError, match="an empty log"):
         parse_log("")
-
-
-def test_json_round_trip() -> None:
-    for usage in (USAGE, parse_log(LOG_SM_90), parse_log(WARNING + "\n" + LOG_SM_80)):
-        assert PtxasUsage.from_json(json.loads(json.dumps(asdict(usage)))) == usage
 
 
 def _rows() -> list[PtxasRow]:
@@ -139,12 +114,3 @@ def test_csv_round_trip() -> None:
 def test_malformed_csv(text: str, said: str) -> None:
     with pytest.raises(FlashladderError, match=said):
         from_csv(text)
-
-
-def test_the_table_is_aligned_and_ends_with_the_warnings() -> None:
-    lines = format_table(_rows(), [WARNING, WARNING]).splitlines()
-    assert lines[0].split()[:4] == ["kernel", "configuration", "arch", "regs"]
-    assert set(lines[1]) == {"-", " "}
-    assert len({len(line) for line in lines[:4]}) == 1
-    assert lines[3].split()[-2:] == ["-", "2"]
-    assert lines[4:] == [WARNING]

@@ -8,8 +8,6 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.sass import Sass, count, opcode_class, parse, run_nvdisasm
-from flashladder.results.published import sass_counts
-from flashladder.view.binary import COLUMNS, count_table, listing
 from tests.null.sass_fixture import code
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
@@ -35,13 +33,6 @@ def test_class_is_the_opcode_up_to_its_first_dot_except_register_moves(opcode: s
     assert opcode_class(opcode) == expected
 
 
-def test_counts_of_the_whole_kernel(tiny: Sass) -> None:
-    counts = tiny.counts()
-    assert counts["total"] == len(tiny.instructions) == 0x480 // 16 == sum(counts.values()) - counts["total"]
-    expected = {"HMMA": 2, "CS2R": 4, "IMAD.MOV.U32": 8, "MOV": 7, "IADD3": 4, "LOP3": 3, "STS": 2, "BAR": 2, "NOP": 10}
-    assert {name: counts[name] for name in expected} == expected
-
-
 def test_main_loop_is_the_loop_with_hmma(tiny: Sass) -> None:
     loop = tiny.main_loop()
     assert (loop[0].address, loop[-1].address) == (0x210, 0x330)
@@ -49,15 +40,6 @@ def test_main_loop_is_the_loop_with_hmma(tiny: Sass) -> None:
     expected = {"total": 19, "HMMA": 2, "MOV": 3, "IMAD.MOV.U32": 2, "IADD3": 3, "LDG": 1, "LDS": 1, "UIADD3": 2}
     assert {name: counts[name] for name in expected} == expected
     assert [body[0].address for body in tiny.loops()] == [0xA0, 0x210]  # the trap after EXIT is no loop
-
-
-def test_without_tensor_cores_the_longest_loop_is_the_main_one() -> None:
-    short = (".L_x_0:", "IADD3 R0, R0, 0x1, RZ", "@P0 BRA `(.L_x_0)")
-    long = (".L_x_1:", "FADD R0, R0, R1", "FADD R0, R0, R1", "@P0 BRA `(.L_x_1)")
-    sass = code(*short, *long, "EXIT")
-    assert [one.opcode for one in sass.main_loop()] == ["FADD", "FADD", "BRA"]
-    assert len(sass.loops()) == 2
-    assert code("EXIT").main_loop() == ()
 
 
 def test_out_of_line_code_that_jumps_back_belongs_to_the_loop_but_what_lies_between_does_not() -> None:
@@ -125,62 +107,11 @@ def test_a_block_out_of_line_belongs_to_the_inner_loop() -> None:
     ]
 
 
-def test_a_loop_over_tiles_without_another_one_with_products_stays_whole() -> None:
-    copies = (
-        ".L_x_0:",
-        TILES[1],
-        ".L_x_1:",
-        "UTMALDG.5D [UR8], [UR4]",
-        "@P0 BRA `(.L_x_1)",
-        "@P1 BRA `(.L_x_0)",
-        "EXIT",
-    )
-    assert len(code(*copies).main_loop()) == 4
-
-
-def test_two_back_edges_to_one_header_are_one_loop() -> None:
-    """The flattened loop: `continue` after one of its two slots is no loop of its own."""
-    rows = (
-        ".L_x_0:",
-        "HGMMA.64x128x16.F32 R0, gdesc[UR8], R0, gsb0",
-        "@P0 BRA `(.L_x_0)",
-        "HGMMA.64x128x16.F32 R0, gdesc[UR8], R0, gsb0",
-        "@P1 BRA `(.L_x_0)",
-        "EXIT",
-    )
-    assert len(code(*rows).main_loop()) == 4
-
-
-def test_products_of_a_warp_count_in_the_outermost_loop_as_ever() -> None:
-    warp = [row.replace("HGMMA.64x128x16.F32", "HMMA.16816.F32") for row in TILES]
-    assert len(code(*warp).main_loop()) == 6
-
-
-def test_a_backward_jump_that_cannot_be_reached_from_its_target_is_no_loop() -> None:
-    assert code("BRA `(.L_x_1)", ".L_x_0:", "EXIT", ".L_x_1:", "BRA `(.L_x_0)").loops() == []
-
-
 def test_instructions_carry_their_source_line(tiny: Sass) -> None:
     first = tiny.instructions[0]
     assert (first.file, first.line) == ("tests/data/tiny.cu", 5)
     mma = next(i for i in tiny.instructions if i.opcode_class == "HMMA")
     assert mma.line == 23
-
-
-def test_listing_marks_the_main_loop_and_shows_the_source(tiny: Sass) -> None:
-    text = listing(tiny)
-    marked = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(marked) == 19
-    assert "tests/data/tiny.cu:23" in text
-    assert "0330  @!P0 BRA `(.L_x_3)" in marked[-1]
-
-
-def test_table_has_the_published_classes_first() -> None:
-    published = sass_counts()[1, "a100"]
-    assert set(published) == set(COLUMNS)
-    rows = count_table({"published": published, "other": {"total": 3, "HMMA": 2, "ULDC": 1}}).splitlines()
-    assert [row.split()[0] for row in rows] == ["opcode", *COLUMNS, "ULDC"]
-    assert rows[-1].split() == ["ULDC", "0", "1"]
 
 
 def test_other_functions_of_the_cubin_are_not_counted(tiny: Sass) -> None:
@@ -213,11 +144,6 @@ def test_a_listing_that_lost_a_line_is_refused(lost: str, says: str) -> None:
     begin = text.index(lost)
     with pytest.raises(FlashladderError, match=says):
         parse(text[:begin] + text[text.index("\n", begin + 1) + 1 :])
-
-
-def test_refuses_a_cubin_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match="no such cubin"):
-        run_nvdisasm(tmp_path / "kernel.cubin", tmp_path / "nvdisasm")
 
 
 def test_says_that_nvdisasm_is_not_there(tmp_path: Path) -> None:

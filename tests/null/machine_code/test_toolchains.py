@@ -20,7 +20,6 @@ from flashladder.machine_code.ptx import normalise, opcodes
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log
 from flashladder.machine_code.sass import BYTES, Sass, control_of, decoded, parse
 from flashladder.names import KERNEL
-from ptxemu import EmulationError
 from ptxemu.syntax.parser import parse as parse_ptx
 from ptxemu.syntax.tree import Instruction, Module
 
@@ -49,10 +48,6 @@ def kernel_of(version: str, stem: str, arch: str) -> tuple[bytes, cubins.CodeKer
 
 def instructions_of(module: Module) -> list[str]:
     return [one.opcode for function in module.functions for one in function.body if isinstance(one, Instruction)]
-
-
-def test_there_is_a_log_of_every_version_source_architecture_and_mode() -> None:
-    assert len(LOGS) == 2 * 2 * 4 * 3
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}-{path.name}")
@@ -186,31 +181,3 @@ def test_a_damaged_listing_is_an_error_or_has_every_instruction(texts: tuple[str
     assert [one.address for one in found.instructions] == [one.address for one in good.instructions]
     assert sum(a != b for a, b in zip(facts(found), facts(good), strict=True)) <= 2  # a change may span two lines
     assert sum(found.counts().values()) == 2 * len(good.instructions)
-
-
-@st.composite
-def a_damaged_module(draw: st.DrawFn) -> str:
-    return damaged(draw, read(draw(st.sampled_from(VERSIONS)), f"{draw(st.sampled_from(STEMS))}.ptx"))
-
-
-@settings(max_examples=150, deadline=None)
-@given(a_damaged_module())
-def test_of_a_damaged_module_what_parses_is_counted_right(text: str) -> None:
-    """The counts of opcodes are a reading of text; they equal the parser's wherever the parser takes the module."""
-    try:
-        module = parse_ptx(text, "x.ptx")
-    except EmulationError:
-        return
-    assert opcodes(text) == instructions_of(module)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.sampled_from(VERSIONS), st.integers(0, 1 << 16))
-def test_a_cubin_that_is_cut_is_an_error(version: str, place: int) -> None:
-    """The table of sections stands behind the code: without its end there is nothing to go by."""
-    whole, known = kernel_of(version, "tiny", "sm_80")
-    assert cubins.kernels_of(whole) == [known]
-    begin = int.from_bytes(whole[40:48], "little")
-    size = int.from_bytes(whole[58:60], "little") * int.from_bytes(whole[60:62], "little")
-    with pytest.raises(FlashladderError):
-        cubins.kernels_of(whole[: place % (begin + size)])

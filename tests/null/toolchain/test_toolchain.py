@@ -19,7 +19,6 @@ from flashladder.toolchain.wheels import (
     find_toolchain,
     gpu_arch,
     host_compiler,
-    host_compiler_version,
     load_pins,
     require_arch,
 )
@@ -54,27 +53,14 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return versions
 
 
-def test_the_pins_are_exact_and_the_arches_are_those_of_the_file() -> None:
-    pins = load_pins()
-    assert toolchain.ARCHES == pins.arches == ("sm_80", "sm_86", "sm_89", "sm_90")
-    assert pins.packages["nvidia-cuda-nvcc"] == "13.0.88"
-    assert all(version.replace(".", "").isdigit() for version in pins.packages.values())
-    assert "-lineinfo" in pins.flags("nvcc", debug=False)
-    assert "-lineinfo" in pins.flags("ptxas", debug=False)
-    assert pins.flags("nvcc", debug=True)[-2:] == ("-G", "-O0")
-    assert "-v" in pins.flags("ptxas", debug=True)
-    with pytest.raises(AttributeError, match="no attribute 'ARCHS'"):
-        _ = toolchain.ARCHS
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("cuda: [", ":1: not valid YAML, "),
-        ("cuda: '13.0'", ": the toolchain pins are malformed: found KeyError('packages')"),
+        ("cuda: '13.0'", ": missing key 'packages'"),
         ("- 1", ":1: wrong content: expected a mapping of keys to values, found list [1]"),
         ("", ":1: wrong content: expected a mapping of keys to values, found an empty file"),
-        ("cuda: 1\npackages: 2\n", ": the toolchain pins are malformed: found AttributeError("),
+        ("cuda: 1\npackages: 2\n", ": the toolchain pins are malformed: found 'int' object"),
         ("cuda: '13.0'\npackages: " + "[" * 500 + "]" * 500, ":2: not valid YAML, it nests deeper than 24 levels"),
     ],
 )
@@ -89,14 +75,6 @@ def test_malformed_pins(text: str, message: str, tmp_path: Path) -> None:
 def test_missing_pins(tmp_path: Path) -> None:
     with pytest.raises(FlashladderError, match=r"none\.yaml: cannot read the file \(No such file or directory\)"):
         load_pins(tmp_path / "none.yaml")
-
-
-def test_the_pinned_wheels_are_found(wheels: dict[str, str], tmp_path: Path) -> None:
-    found = find_toolchain()
-    assert found.root == tmp_path / "nvidia" / "cu13"
-    assert found.nvcc == found.root / "bin" / "nvcc"
-    assert found.nvdisasm == found.root / "bin" / "nvdisasm"
-    assert found.versions == wheels
 
 
 def test_a_missing_wheel_is_not_replaced_by_nvcc_on_path(
@@ -163,12 +141,6 @@ def test_no_host_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         host_compiler()
 
 
-def test_the_version_of_the_host_compiler(tmp_path: Path) -> None:
-    assert host_compiler_version(script(tmp_path / "g++", "echo 'g++ (X) 12.2.0'; echo more")) == "g++ (X) 12.2.0"
-    with pytest.raises(FlashladderError, match=r"c\+\+: the C\+\+ compiler does not run"):
-        host_compiler_version(script(tmp_path / "c++", "exit 1"))
-
-
 def test_ninja_from_its_wheel_then_from_path_then_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = types.ModuleType("ninja")
     monkeypatch.setattr(wheel, "BIN_DIR", str(tmp_path / "wheel"), raising=False)
@@ -221,12 +193,6 @@ def test_the_gpu_from_nvidia_smi(says: str, arch: str | None, tmp_path: Path, mo
     assert gpu_arch() == arch
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu_arch() == arch
-
-
-def test_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpu_arch() is None
 
 
 def test_an_unknown_arch() -> None:
