@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.explain.chip import SCHEDULERS, chip_of
+from flashladder.explain.simulate import SCHEDULERS, chip_of
 from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.paths import RESULTS
 

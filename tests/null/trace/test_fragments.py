@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flashladder.trace.fragments import Geometry, lane_of_column, matrix, statistics
+from flashladder.trace.recorder import Geometry, lane_of_column, matrix, statistics
 
 GEOMETRY = Geometry(ctas=2, warps=3, rows=96, keys=24, d_head=16)
 

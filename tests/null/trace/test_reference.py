@@ -13,8 +13,8 @@ from flashladder.emulate.kernel import attention_fp64, make_inputs
 from flashladder.names import TRACE_INPUTS
 from flashladder.paths import KERNELS
 from flashladder.trace import reference as ref
-from flashladder.trace.inputs import INPUTS, fill
-from flashladder.trace.meaning import STALE
+from flashladder.trace.recorder import STALE
+from flashladder.trace.reference import INPUTS, fill
 from ptxemu.values import Array
 
 SCALE = 1 / math.sqrt(128)
