@@ -198,7 +198,7 @@ def test_what_the_table_leaves_out_is_counted() -> None:
     every = (first[0], leave, first[2], back, first[4], again[0], retry, enter)
     labels = {".L_0": first[0].address, ".L_1": first[2].address, ".L_w": again[0].address}
     text = order("kernel", Sass(every, labels))
-    assert text.splitlines()[1].startswith("main loop, 4 instructions and 3 apart, such as later tries of a wait")
+    assert text.splitlines()[1].startswith("main loop, 4 instructions, plus 3 out of line")
 
 
 def test_a_kernel_without_a_loop_is_refused() -> None:

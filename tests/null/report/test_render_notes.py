@@ -17,7 +17,7 @@ from flashladder.ladder.iteration import load_all, load_iteration, same_but_for_
 from flashladder.names import GPUS
 from flashladder.report.data import collect
 from flashladder.report.page.book import Book
-from flashladder.view import command as view
+from flashladder.view import diff
 
 # Read off iterations/*.yaml by hand: the GPUs on which a step leaves tile, loads and every free switch as they were.
 # What a step's own parts decide (swizzle, eager loads, a buffer that did not exist before, the softmax) is the step.
@@ -78,7 +78,7 @@ def test_diff_goes_by_the_same_rule() -> None:
         for gpu in GPUS:
             pair = parent.configs[gpu], step.configs[gpu]
             alone = same_but_for_parts((parent, pair[0]), (step, pair[1]))
-            assert alone == (not view.caveat(parent, step, pair))
+            assert alone == (not diff.caveat(parent, step, pair))
             assert alone == (gpu in ALONE[step.number])
 
 
