@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from flashladder.binaries.names import configuration, demangled, shortened
+from flashladder.binaries.kernels import configuration, demangled, shortened
 from flashladder.ladder.config import EXAMPLE
 from flashladder.names import KERNEL
 
