@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from flashladder import parallel
 from flashladder.columns import markdown
 from flashladder.errors import CheckFailed, one_line_errors
-from flashladder.explain.anchor import percentages
 from flashladder.explain.command import explain
+from flashladder.explain.predict import percentages
 from flashladder.explain.validation import (
     NAME,
     TUNING,

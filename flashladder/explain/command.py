@@ -15,9 +15,8 @@ from flashladder.arguments import parser_of
 from flashladder.columns import table, terminal_width
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.explain.chip import SCHEDULERS
-from flashladder.explain.kernel import HEADS, kernel_of
-from flashladder.explain.predict import BATCH, Prediction, predict
+from flashladder.explain.predict import BATCH, HEADS, Prediction, kernel_of, predict
+from flashladder.explain.simulate import SCHEDULERS
 from flashladder.explain.validation import NAME, as_data, known, load_predictions, worth
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import Gpu, load_gpus

@@ -1,26 +1,304 @@
 """What the model says of a kernel on a GPU: clocks of a KV block, what binds, TFLOP/s, percent of FA2 and of the peak.
 
-Why these parts: an SM makes rounds of the loop (`steady`), each CTA has a begin and an end (`overhead`), and the last
-wave of CTAs does not fill all SMs (`waves`). Each is simulated; nothing is fitted to a kernel's measured speed.
+A kernel is the machine instructions of one KV block and of a short CTA, in the order in which a launch runs them: which
+way branches go follows from the launch's parameters. Votes on data take the common path, on which no lane asks
+(docs/explain.md). An SM makes rounds of the loop, each CTA has a begin and an end (`overhead`), and the last wave of
+CTAs does not fill all SMs (`waves`). Each is simulated; nothing is fitted to a kernel's measured speed. FA2's own FLOP
+per clock (`Anchor`) turns clocks into percent of FA2.
 
-Try ``predict(kernel, load_gpus()["a100"], 4096)``.
+Try ``predict(kernel_of(load_iteration(16), config, "sm_80"), load_gpus()["a100"], 4096)``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
 import statistics
+from types import MappingProxyType
 
+from flashladder.build.compile import cubin_for
+from flashladder.emulate.kernel import constants_of, forward, launch_of, make_tensors
+from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
-from flashladder.explain.anchor import MEGA, TERA, Anchor, anchor_of
-from flashladder.explain.chain import chain
-from flashladder.explain.chip import Chip, chip_of
-from flashladder.explain.kernel import D_HEAD, HEADS, Kernel
-from flashladder.explain.resources import Resource, binding, resources
-from flashladder.explain.simulate import simulate
-from flashladder.explain.steps import Step, steps_of
+from flashladder.explain.simulate import PIPES, SCHEDULERS, Chip, Step, chain, chip_of, simulate, steps_of
+from flashladder.files import files_in, relative
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu
-from flashladder.machine_code.ptxas import Occupancy
+from flashladder.ladder.iteration import Iteration
+from flashladder.machine_code import executions, regions_of
+from flashladder.machine_code.cubin import Cubin, read_cubin
+from flashladder.machine_code.executions import is_vote, operands
+from flashladder.machine_code.ptxas import WARP, Occupancy
+from flashladder.machine_code.sass import Instruction, disassemble
+from flashladder.names import WAVEFRONTS
+from flashladder.paths import RESULTS
+from flashladder.results import published
+from flashladder.results.files import load_as
+from flashladder.results.samples import Shape
+from flashladder.results.schema import BenchResult
+from ptxemu import Counters
+
+DTYPE = "fp16"
+PUBLISHED_LENGTH = 4096
+BEYOND = "beyond.json.gz"  # of a machine's folder: the sweep of the steps that were published nowhere
+TERA, MEGA = 1e12, 1e6
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """FA2 on one GPU at one length.
+
+    Attributes:
+        flop_per_clock: of one SM.
+        tflops: what it reached; on a measured GPU the median over all cells, throttled as they were.
+        source: where both come from.
+    """
+
+    flop_per_clock: float
+    tflops: float
+    source: str
+
+
+def anchor_of(gpu: Gpu, seq_len: int, folder: Path = RESULTS) -> Anchor | None:
+    """FA2 on a GPU; None where nobody measured or published it at this length.
+
+    Raises:
+        FlashladderError: a file of results is malformed.
+    """
+    path = folder / gpu.gpu / f"{gpu.gpu}.json.gz"
+    if path.is_file():
+        return _measured(path, gpu.whole("sms"), seq_len)
+    theirs = published.load(folder / "published")
+    if gpu.gpu not in theirs.gpus or seq_len != PUBLISHED_LENGTH or "published_clock" not in gpu.rates:
+        return None
+    clock = gpu.rate("published_clock")
+    tflops = theirs.tflops(1, gpu.gpu, "seq4096") / theirs.cell(1, gpu.gpu, "seq4096").value * 100
+    source = f"published, {theirs.description.source.repository}, at {clock:.0f} MHz"
+    return Anchor(tflops * TERA / (clock * MEGA * gpu.whole("sms")), tflops, source)
+
+
+def measured_percentages(
+    gpu: Gpu, seq_len: int, folder: Path = RESULTS, code: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, float]:
+    """Percent of FA2 by kernel (``16 (FP16, ...)``), as measured on a GPU; empty where it was not.
+
+    The sweep of the ladder counts first, then that of the steps beyond it, then single benchmarks; a file that does not
+    exist holds nothing. `code`: as of `percentages`.
+    """
+    own = folder / gpu.gpu
+    found: dict[str, float] = {}
+    for path in (own / f"{gpu.gpu}.json.gz", own / BEYOND, *files_in(own, "bench*.json.gz")):
+        if path.is_file():
+            found = percentages(path, seq_len, code) | found
+    return found
+
+
+def percentages(path: Path, seq_len: int, code: Mapping[str, str] = MappingProxyType({})) -> dict[str, float]:
+    """Percent of FA2 by kernel, of a file of timings.
+
+    Args:
+        path: the file.
+        seq_len: of the cells.
+        code: the digest of a kernel's machine code: timings of other code with that name are left out.
+
+    Raises:
+        FlashladderError: it is missing or malformed.
+    """
+    result = _read(path)
+    cells = [one for one in result.summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
+    timed = {key: kernel.text_sha256 for key, kernel in result.kernels.items() if kernel.text_sha256 is not None}
+    other = {key for key, digest in timed.items() if key in code and code[key] != digest}
+    return {one.kernel: one.pct for one in cells if one.kernel not in other}
+
+
+@cache
+def _read(path: Path) -> BenchResult:
+    return load_as(path, BenchResult)
+
+
+def _measured(path: Path, sms: int, seq_len: int) -> Anchor | None:
+    cells = [one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
+    clocks = [one.sm_clock_mhz for one in cells if one.sm_clock_mhz is not None]
+    if not clocks:
+        return None
+    level = [one.reference_tflops for one in cells if one.sm_clock_mhz == max(clocks)]
+    flop = statistics.median(level) * TERA / (max(clocks) * MEGA * sms)
+    source = f"{relative(path)}: {max(clocks):.0f} MHz, the highest clock of its cells"
+    return Anchor(flop, statistics.median(one.reference_tflops for one in cells), source)
+
+
+KV_BLOCKS = 4  # of the short CTA: enough for what is peeled and for rounds of the loop
+HEADS, D_HEAD = 16, 128
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One iteration's machine code in one configuration, and what runs of it.
+
+    Attributes:
+        iteration: of the ladder, or an ablation.
+        config: of it.
+        cubin: its machine code.
+        whole: instructions of a warp from a CTA's begin to its end, with `kv_blocks` KV blocks.
+        block: those of one round of the main loop: a KV block.
+        kv_blocks: of `whole`.
+        conflicts: wavefronts of loads from shared memory over those without bank conflicts, as the emulator counts
+            them in the PTX.
+        votes: votes of the warp in `block`; none is taken to find a lane that asks for what stands behind it.
+    """
+
+    iteration: Iteration
+    config: KernelConfig
+    cubin: Cubin
+    whole: tuple[Instruction, ...]
+    block: tuple[Instruction, ...]
+    kv_blocks: int
+    conflicts: float
+    votes: int = 0
+
+    @property
+    def warps(self) -> int:
+        """Of a CTA."""
+        return self.needs["threads"] // WARP
+
+    @cached_property
+    def needs(self) -> dict[str, int]:
+        """Registers, threads and shared bytes of a CTA, as occupancy asks for them."""
+        needs = {name: value for name, (value, _) in self.config.needs().items()}
+        return {
+            "registers": self.cubin.registers,
+            "threads": needs["threads_per_block"],
+            "shared_bytes": needs["shared_memory_per_block"],
+        }
+
+
+def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
+    """An iteration's kernel, compiled if it is not in the store yet.
+
+    Raises:
+        FlashladderError: it does not compile, loops over nothing, or its branches depend on more than the launch.
+    """
+    compiled = cubin_for(iteration, config, arch).cubin
+    cubin = read_cubin(compiled)
+    if cubin.parameters_at is None:
+        raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(compiled))
+    length = short_length(config)
+    launch = launch_of(iteration, config, Shape(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD))
+    flow = regions_of(disassemble(compiled, lines=False)).flow
+    order = list(executions.path(flow, constants_of(iteration, config, launch, cubin.parameters_at)))
+    starts = [place for place, block in enumerate(order) if flow.main_loop and block == flow.main_loop.header]
+    if len(starts) < 2:
+        raise FlashladderError(
+            "the kernel has no loop over KV blocks", where=relative(compiled), expected="rounds of a main loop",
+            found=f"{len(starts)} with {length} keys",
+        )  # fmt: skip
+    block = tuple(one for index in order[starts[0] : starts[1]] for one in flow.code(index))
+    return Kernel(
+        iteration=iteration,
+        config=config,
+        cubin=cubin,
+        whole=tuple(one for index in order for one in flow.code(index)),
+        block=block,
+        kv_blocks=length // config.B_c,
+        conflicts=conflicts_of(iteration, config),
+        votes=sum(is_vote(one, operands(one)) for one in block),
+    )
+
+
+def short_length(config: KernelConfig) -> int:
+    """The sequence length of the short CTA: `KV_BLOCKS` KV blocks, and whole blocks of query rows."""
+    least = KV_BLOCKS * config.B_c
+    return -(-least // config.B_r) * config.B_r
+
+
+def conflicts_of(iteration: Iteration, config: KernelConfig) -> float:
+    """Wavefronts of loads from shared memory over those without bank conflicts, as the emulator counts them.
+
+    They are read where they were counted, in the A100's configuration, and counted on a short CTA where not.
+
+    Raises:
+        EmulationError: the kernel does something it may not.
+    """
+    read = READING.is_file() and not iteration.is_ablation
+    found = load_reading().find(iteration.number) if read else None
+    if found is not None:
+        return found.counters[WAVEFRONTS.format("ld")] / found.ideal_wavefronts["ld"]
+    counters = Counters()
+    shape = Shape(batch=1, seq_len=config.multiples["B_r"], n_heads=1, d_head=D_HEAD)
+    forward(iteration, config, make_tensors(iteration, config, shape), observers=(counters,))
+    return counters.as_dict()[WAVEFRONTS.format("ld")] / counters.traffic("shared", "ld").phases
+
+
+BINDS_FROM = 0.7  # of the predicted clocks: a resource that is taken for less of them does not bind
+EXPOSED_FROM = 0.1  # of them: schedulers that wait longer than this for copies are bound by the latency of memory
+COPIES = "copies"
+ELEMENT = 2  # bytes of fp16 and bf16
+TENSORS = 4  # Q, K, V and O
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource.
+
+    Attributes:
+        name: of it.
+        count: what a KV block of a CTA asks for, in `unit`.
+        unit: of the count.
+        clocks: for which one SM is taken by it.
+    """
+
+    name: str
+    count: float
+    unit: str
+    clocks: float
+
+
+def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -> tuple[Resource, ...]:
+    """Every resource, for the steps of one warp in one KV block; the same in all warps of the CTA.
+
+    What comes from DRAM is each tensor once, shared out among the KV blocks of a head: K and V that another CTA has
+    read are in L2.
+    """
+    config, warps = kernel.config, kernel.warps
+    share = warps / SCHEDULERS
+
+    def pipe(title: str, *names: str) -> Resource:
+        own = [one for one in steps if one.pipe is not None and PIPES[one.pipe] in names]
+        return Resource(title, len(own) * warps, "instructions", sum(one.holds for one in own) * share)
+
+    waves = sum(one.wavefronts for one in steps) * warps
+    copied = sum(one.copied for one in steps) * warps
+    blocks = (seq_len / config.B_r) * (seq_len / config.B_c)
+    dram = TENSORS * seq_len * D_HEAD * ELEMENT / blocks
+    return (
+        pipe("tensor", "mma"),
+        pipe("FMA", "fma"),
+        pipe("ALU", "alu"),
+        pipe("MUFU", "mufu"),
+        Resource("shared memory", waves, "wavefronts", waves),
+        Resource("issue slots", len(steps) * warps, "instructions", sum(one.issues for one in steps) * share),
+        Resource("L2", copied, "bytes", copied / chip.l2),
+        Resource("DRAM", dram, "bytes", dram / chip.dram),
+    )
+
+
+def binding(found: Sequence[Resource], clocks: float, waits: dict[str, float]) -> str:
+    """What binds, by name: copies that nothing hides, a resource that is taken most of the time, or else the waits.
+
+    Args:
+        found: what a KV block asks for.
+        clocks: predicted for it.
+        waits: why schedulers are idle, as shares of their clocks, the largest first.
+    """
+    most = max(found, key=lambda one: one.clocks)
+    if waits.get(COPIES, 0.0) >= EXPOSED_FROM:
+        return f"latency ({COPIES})"
+    if most.clocks >= BINDS_FROM * clocks or not waits:
+        return most.name
+    return f"latency ({next(iter(waits))})"
+
 
 PHASES = 8  # between two CTAs of an SM, over which the mean is taken
 APART = tuple(phase / PHASES for phase in range(PHASES))  # of a KV block's clocks

@@ -16,8 +16,7 @@ import statistics
 from typing import Literal
 
 from flashladder.errors import FlashladderError
-from flashladder.explain.anchor import PUBLISHED_LENGTH, measured_percentages, percentages
-from flashladder.explain.predict import Prediction
+from flashladder.explain.predict import PUBLISHED_LENGTH, Prediction, measured_percentages, percentages
 from flashladder.files import checked_json, relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_iteration

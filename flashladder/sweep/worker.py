@@ -21,7 +21,6 @@ from typing import Any, TextIO
 
 from flashladder import parallel
 from flashladder.results.cells import FailureKind, PlannedCell
-from flashladder.sweep.lanes.failures import POISONS_CONTEXT
 from flashladder.sweep.records import first_line, kind_of
 
 PR_SET_PDEATHSIG = 1  # prctl(2)

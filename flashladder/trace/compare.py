@@ -1,8 +1,9 @@
 """A kernel on the emulator beside the reference, KV block by KV block: which intermediate is wrong first, and where.
 
-Each intermediate is held against what the kernel's own values before it give: P against the kernel's S and m, O against
-the kernel's O, P and V. So a mistake is wrong once, where it is made, and the bounds are those of one step's rounding.
-Beside that stands the drift, the distance from fp64 throughout. Nothing to run here; `flashladder.trace.command` does.
+Each intermediate is compared with what the kernel's own values before it give: P with the kernel's S and m, O with the
+kernel's O, P and V. So a mistake is wrong once, where it is made, and the bounds are those of one step's rounding. The
+drift is the distance from fp64 throughout. `lookalike` asks whether a wrong row is another one's: an index that is off
+gives right numbers in the wrong place.
 """
 
 from __future__ import annotations
@@ -22,14 +23,126 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.names import INTERMEDIATES
 from flashladder.results.schema import Shape
 from flashladder.trace import reference as ref
-from flashladder.trace.findings import Comparison, Trace, Where, exact, of_ctas, visited
-from flashladder.trace.fragments import Geometry
-from flashladder.trace.inputs import fill
-from flashladder.trace.meaning import STATISTICS, keeps_maximum
-from flashladder.trace.recorder import Held, KvStep, Recorder
-from flashladder.trace.roles import UnknownForm
+from flashladder.trace.recorder import STATISTICS, Geometry, Held, KvStep, Recorder, UnknownForm, keeps_maximum
+from flashladder.trace.reference import fill
 import ptxemu
-from ptxemu import MEMORY_BUDGET
+from ptxemu import MEMORY_BUDGET, Array, Instruction
+
+
+@dataclass(frozen=True)
+class Where:
+    """One element, who holds it, and what it is.
+
+    Attributes:
+        cta: ``blockIdx`` (x, y, z).
+        warp, lane: of the CTA, of the warp; None in what is stored.
+        row: of the CTA's tile; `query` the same over the sequence.
+        column: of the matrix (a key of the block, or of d_head); None of row statistics.
+        found, expected, allowed: the kernel's value, the reference's, and how far they may be apart.
+        maker: the instruction that made it.
+    """
+
+    cta: tuple[int, int, int]
+    warp: int | None
+    lane: int | None
+    row: int
+    query: int
+    column: int | None
+    found: float
+    expected: float
+    allowed: float
+    maker: Instruction | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One intermediate of one KV block.
+
+    Attributes:
+        step: how many KV blocks were visited before.
+        block: which it is, from key 0 on; None for what is stored.
+        name: of `INTERMEDIATES`.
+        held: the kernel's values, (CTAs, rows, columns).
+        expected: what they should be by the values before them, fp64.
+        max_error: largest absolute error; NaN where the kernel holds one.
+        rms: root mean square of the error, over all CTAs.
+        share: the largest error in units of what is allowed there: more than 1 is a difference.
+        drift: largest distance from the fp64 reference that starts from Q, K and V.
+        beyond: for each element whether it is further off than allowed, (CTAs, rows, columns).
+        worst: where that is.
+        first: the first element beyond, by CTA, row and column; None: all are within.
+    """
+
+    step: int
+    block: int | None
+    name: str
+    held: Array
+    expected: torch.Tensor
+    max_error: float
+    rms: float
+    share: float
+    drift: float
+    beyond: torch.Tensor
+    worst: Where
+    first: Where | None
+
+    @property
+    def n_beyond(self) -> int:
+        """Elements that are further off than allowed."""
+        return int(self.beyond.sum())
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All comparisons of a launch, in the order in which a kernel computes.
+
+    Attributes:
+        tensors: Q, K, V and O, (batch, seq_len, n_heads, d_head).
+        ctas: ``blockIdx`` in the order of the arrays.
+        steps: what the kernel held, a step a KV block, all CTAs.
+        n_expected: KV blocks that the shape has.
+        backward: from the last KV block to the first.
+    """
+
+    iteration: Iteration
+    config: KernelConfig
+    shape: Shape
+    tensors: tuple[Array, Array, Array, Array]
+    ctas: tuple[tuple[int, int, int], ...]
+    steps: tuple[KvStep, ...]
+    n_expected: int
+    backward: bool
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def first(self) -> Comparison | None:
+        """The first that has an element beyond what is allowed."""
+        return next((one for one in self.comparisons if one.first is not None), None)
+
+    @property
+    def passed(self) -> bool:
+        """All within bounds, and as many KV blocks as there are."""
+        return self.first is None and len(self.steps) == self.n_expected
+
+
+def visited(found: Trace) -> list[int]:
+    """The KV blocks that the steps should be, in order; steps beyond the last repeat it."""
+    order = list(range(found.n_expected))
+    order = order[::-1] if found.backward else order
+    return [order[min(step, len(order) - 1)] for step in range(len(found.steps))]
+
+
+def of_ctas(found: Trace, tensor: Array, *, rows: bool = False) -> torch.Tensor:
+    """Each CTA's head of a tensor in fp64, (CTAs, seq_len, d_head); with `rows` its own B_r rows of it."""
+    size = found.config.B_r
+    pieces = [tensor[z, x * size : (x + 1) * size, y] if rows else tensor[z, :, y] for x, y, z in found.ctas]
+    return torch.from_numpy(np.stack(pieces).astype(np.float64))
+
+
+def exact(array: Array) -> torch.Tensor:
+    """In fp64."""
+    return torch.from_numpy(array.astype(np.float64))
+
 
 S, SCALED, M, P, P16, L, RESCALED, OUTPUT, STORED = INTERMEDIATES
 LARGEST = 1 << 22  # scores of all heads together: the trace keeps S and P, and what they should be in fp64
@@ -227,3 +340,53 @@ def _where(found: Trace, pair: _Pair, value: torch.Tensor, flat: int) -> Where:
         allowed=allowed,
         maker=pair.held.maker(place) if held else None,
     )
+
+
+ANOTHER_ROW = 4.0  # times what is allowed: another row's bound is of the same size, not the same
+
+
+def lookalike(found: Trace, wrong: Comparison) -> str | None:
+    """What the first wrong row of S, or column of O, holds instead, in words; None where nothing fits."""
+    if wrong.first is None or wrong.block is None or wrong.name not in ("S", "O"):
+        return None
+    cta = found.ctas.index(wrong.first.cta)
+    return _scores(found, wrong, cta) if wrong.name == "S" else _output(found, wrong, cta)
+
+
+def _scores(found: Trace, wrong: Comparison, cta: int) -> str | None:
+    assert wrong.first is not None
+    assert wrong.block is not None
+    keys = found.config.B_c
+    q, k = (of_ctas(found, tensor)[cta] for tensor in found.tensors[:2])
+    row, limit = exact(wrong.held)[cta, wrong.first.row], ANOTHER_ROW * wrong.first.allowed
+    here = k[wrong.block * keys : (wrong.block + 1) * keys]
+    for query in _matches(q @ here.T, row, limit):
+        return f"the row is that of query {query}"
+    blocks = (q[wrong.first.query] @ k.T).reshape(-1, keys)
+    for block in _matches(blocks, row, limit):
+        return f"the row is that of keys {block * keys} to {(block + 1) * keys - 1}"
+    return None
+
+
+def _output(found: Trace, wrong: Comparison, cta: int) -> str | None:
+    assert wrong.first is not None
+    assert wrong.block is not None
+    assert wrong.first.column is not None
+    keys, column = found.config.B_c, wrong.first.column
+    step = found.steps[wrong.step]
+    p, v = exact(step.p16.array)[cta], of_ctas(found, found.tensors[2])[cta]
+    added = (exact(step.o.array) - exact(step.rescaled.array))[cta, :, column]
+    limit = ANOTHER_ROW * wrong.first.allowed
+    here = v[wrong.block * keys : (wrong.block + 1) * keys]
+    for other in _matches((p @ here).T, added, limit):
+        return f"what was added is P V of V's column {other}"
+    blocks = torch.stack([p @ part[:, column] for part in v.reshape(-1, keys, v.shape[-1])])
+    for block in _matches(blocks, added, limit):
+        return f"what was added is P V of V's rows {block * keys} to {(block + 1) * keys - 1}"
+    return None
+
+
+def _matches(candidates: torch.Tensor, wanted: torch.Tensor, limit: float) -> list[int]:
+    """Rows of `candidates` that are `wanted` to within `limit`; none where all are (equal inputs tell nothing)."""
+    near = ((candidates - wanted).abs() <= limit).all(dim=-1)
+    return [] if bool(near.all()) else [int(place) for place in near.nonzero().flatten()]

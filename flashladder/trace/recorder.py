@@ -1,21 +1,414 @@
-"""Takes S, m, P, l and O of every KV block out of a kernel while the emulator runs it.
+"""Takes S, m, P, l and O of every KV block out of a kernel while the emulator runs its PTX.
 
-Why from the PTX that ships: a debug build that stores its intermediates is another program. The tensor cores' operands
-say where one KV block ends (the first product with K after products with V), `roles` what the values between are.
-Nothing to run here; `flashladder.trace.compare` does.
+Where a warp keeps a matrix (PTX ISA 9.0, 9.7.14.5.8): a warp owns consecutive rows. A 16 x 8 accumulator is four
+registers over 32 lanes: lane 4 g + t has rows g (registers 0, 1) and g + 8 (2, 3), columns 2 t and 2 t + 1. P as the
+next product's A operand has the same shape, two columns to a register. Row statistics have a copy in each lane t of the
+quad that shares a row.
+
+What a value is follows from what it was made of, not from its register's name, so that a kernel with a mistake in it is
+read as well as one without:
+- A product whose A operand came from `ldmatrix` is S = Q K^T; one whose A operand was computed is O += P V. The two are
+  chains of mma, one per 16 x 8 accumulator. The first product with K after products with V begins a KV block.
+- From the A operand of P V back to `ex2` is P. The maximum that all of a row's `ex2` depend on is m, or what they
+  subtract where a maximum is kept from block to block. The sum that has taken up most of them is l.
+- Fragments are told apart by the operands that they share: all n-tiles of an m-tile have one A, all m-tiles of an
+  n-tile one B; tiles count in the order of execution, which is that of the source (NVPTX keeps it).
+A form that these rules do not fit is an error (`UnknownForm`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from flashladder.trace.fragments import Fragments, Geometry, Place, matrix, statistics
-from flashladder.trace.roles import Products, UnknownForm, Window, makes_scores
-from flashladder.trace.subtracted import subtracted
+from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import Iteration
 from ptxemu import Access, Array, Dataflow, Event, Instruction, Machine, Step, Value
+
+TILE_M, TILE_N, TILE_K = 16, 8, 16
+QUAD = 4  # lanes that share a row
+
+STATISTICS = ("m", "l")  # intermediates with a number a row, of which each lane of a quad has its own
+STALE = "exp2_stale"  # softmax of kernels in which a row keeps its maximum until a score is far above it
+Fragments = Sequence[Sequence[Sequence[Array]]]
+"""[m-tile][n-tile][element]: a register's value over the lanes, (CTAs|1, warps|1, 32|1)."""
+
+
+WARP = 32  # lanes
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a CTA's tile is shared out.
+
+    Attributes:
+        ctas: of the slice.
+        warps: of a CTA.
+        rows: of Q and O in a CTA, B_r.
+        keys: rows of K and V in a block, B_c.
+        d_head: columns of Q, K, V and O.
+    """
+
+    ctas: int
+    warps: int
+    rows: int
+    keys: int
+    d_head: int
+
+    @classmethod
+    def of(cls, config: KernelConfig, ctas: int = 1) -> Geometry:
+        """That of a kernel's configuration."""
+        return cls(ctas, config.n_threads // WARP, config.B_r, config.B_c, config.d_head)
+
+    @property
+    def m_tiles(self) -> int:
+        """Accumulators of a warp from top to bottom."""
+        return self.rows // self.warps // TILE_M
+
+    def place(self, row: int, column: int, *, statistic: bool = False) -> Place:
+        """Who holds an element of the CTA's tile; of a row statistic `column` counts the lanes of the quad."""
+        per_warp = self.rows // self.warps
+        warp, inside = divmod(row, per_warp)
+        m, in_tile = divmod(inside, TILE_M)
+        half, g = divmod(in_tile, TILE_N)
+        n, in_row = (0, 2 * column) if statistic else divmod(column, TILE_N)
+        t, odd = divmod(in_row, 2)
+        return Place(warp, QUAD * g + t, m, n, 2 * half + odd)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Warp, lane, m-tile, n-tile and element of an accumulator (0 to 3; of a row statistic 0 or 2)."""
+
+    warp: int
+    lane: int
+    m: int
+    n: int
+    element: int
+
+
+def keeps_maximum(iteration: Iteration) -> bool:
+    """Whether a row may keep its maximum from one KV block to the next, though larger scores have come."""
+    return getattr(iteration.parts, "softmax", None) == STALE
+
+
+def matrix(registers: Fragments, geometry: Geometry) -> Array:
+    """The CTA's matrix that these registers hold, (CTAs, B_r, 8 x n-tiles)."""
+    shape = (geometry.ctas, geometry.warps, WARP)
+    stacked = np.stack([[[np.broadcast_to(a, shape) for a in four] for four in across] for across in registers])
+    m, n = stacked.shape[:2]
+    split = stacked.reshape(m, n, 2, 2, *shape[:2], TILE_N, QUAD)  # m, n, half, odd, CTA, warp, g, t
+    return split.transpose(4, 5, 0, 2, 6, 1, 7, 3).reshape(geometry.ctas, geometry.rows, TILE_N * n)
+
+
+def statistics(registers: Sequence[Sequence[Array]], geometry: Geometry) -> Array:
+    """A row statistic, from [m-tile][half]: (CTAs, B_r, 4), a copy from each lane of the quad."""
+    shape = (geometry.ctas, geometry.warps, WARP)
+    stacked = np.stack([[np.broadcast_to(a, shape) for a in both] for both in registers])
+    split = stacked.reshape(*stacked.shape[:2], *shape[:2], TILE_N, QUAD)  # m, half, CTA, warp, g, t
+    return split.transpose(2, 3, 0, 1, 4, 5).reshape(geometry.ctas, geometry.rows, QUAD)
+
+
+def lane_of_column(columns: int) -> Array:
+    """Which lane of the quad holds each column of an accumulator, (columns,)."""
+    lanes: Array = np.arange(columns) % TILE_N // 2
+    return lanes
+
+
+PRODUCT = "mma.sync.aligned.m16n8k16.row.col.f32."
+A, B, C = slice(0, 4), slice(4, 6), slice(6, 10)  # of the registers that it reads
+ADDS = ("add", "fma", "sub")
+CARRIES = (*ADDS, "mul", "cvt", "selp")  # a sum is still one behind these
+MADE_ANEW = ("mma", "ldmatrix", "ld", "cp")  # what they give is not made of what they read, as a search goes
+
+Chain = tuple[Event, ...]
+Grid = Sequence[Sequence[Chain]]  # [m-tile][n-tile]
+
+
+class UnknownForm(FlashladderError):
+    """The kernel computes attention in a way that these rules do not know."""
+
+    def __init__(self, what: str, event: Event | None = None, **facts: object) -> None:
+        where = event.instruction.place if event else None
+        hint = "its intermediates cannot be read; `invoke check` still judges its output"
+        super().__init__(f"not a form of kernel that trace knows: {what}", where=where, hint=hint, **facts)  # type: ignore[arg-type]  # expected, found
+
+
+def makes_scores(product: Event) -> bool:
+    """Whether an mma belongs to S = Q K^T, not to O += P V."""
+    source = product.sources[0].event
+    return source is not None and source.word == "ldmatrix"
+
+
+@dataclass(frozen=True)
+class Products:
+    """The mma of one KV block: S's and O's chains by tile."""
+
+    scores: Grid
+    output: Grid
+
+
+class Window:
+    """What ran for one KV block: from the first mma of its S to before that of the next.
+
+    Args:
+        events: in order.
+        geometry: of the CTA's tile.
+    """
+
+    def __init__(self, events: Sequence[Event], geometry: Geometry) -> None:
+        self.events = events
+        self.geometry = geometry
+        self.first = next((event.number for event in events if event.word == "mma"), 0)
+        self.consumers: dict[int, list[Event]] = {}
+        for event in events:
+            for source in event.sources:
+                self.consumers.setdefault(id(source), []).append(event)
+
+    def maker(self, value: Value) -> Event | None:
+        """What made a value, if that was in this window and not before its first product."""
+        event = value.event
+        return event if event is not None and event.number >= self.first else None
+
+    def ancestors(self, value: Value, found: Callable[[Event], bool]) -> list[Event]:
+        """The nearest events behind a value for which `found` holds; nothing is sought behind those."""
+        hits: list[Event] = []
+        seen: set[int] = set()
+        work = [value]
+        while work:
+            event = self.maker(work.pop())
+            if event is None or event.number in seen:
+                continue
+            seen.add(event.number)
+            if found(event):
+                hits.append(event)
+            elif event.word not in MADE_ANEW:
+                work.extend(event.sources)
+        return hits
+
+    def products(self) -> Products:
+        """S's and O's accumulators.
+
+        Raises:
+            UnknownForm: another instruction, warps that part, or other numbers of tiles than the configuration has.
+        """
+        all_products = [event for event in self.events if event.word == "mma"]
+        for event in all_products:
+            if not event.instruction.opcode.startswith(PRODUCT):
+                raise UnknownForm("another mma", event, expected=f"{PRODUCT}*")
+            if not event.whole:
+                raise UnknownForm("its warps take different paths to the tensor cores", event)
+        g = self.geometry
+        both = (
+            (True, g.keys // TILE_N, g.d_head // TILE_K, "S"),
+            (False, g.d_head // TILE_N, g.keys // TILE_K, "O"),
+        )
+        grids = []
+        for scores, n_tiles, k_tiles, name in both:
+            chains = self._chains([event for event in all_products if makes_scores(event) is scores])
+            grids.append(_grid(chains, g.m_tiles, n_tiles, name))
+            lengths = {len(chain) for chain in chains}
+            if lengths != {k_tiles}:
+                raise UnknownForm(
+                    f"{name} is not summed over its k-tiles",
+                    chains[0][0],
+                    expected=f"{k_tiles} mma",
+                    found=sorted(lengths),
+                )
+        return Products(*grids)
+
+    def _chains(self, products: Iterable[Event]) -> list[Chain]:
+        """Products that add to one accumulator, in order; rounding in between does not part them."""
+        chains: dict[int, list[Event]] = {}
+        for event in products:
+            kind = makes_scores(event)
+            before = self.ancestors(
+                event.sources[6],
+                lambda other, kind=kind: other.word == "mma" and makes_scores(other) is kind,  # type: ignore[misc]  # a lambda's default
+            )
+            chain = chains.pop(before[0].number, None) if len(before) == 1 else None
+            chains[event.number] = [*(chain or ()), event]
+        return sorted((tuple(chain) for chain in chains.values()), key=lambda chain: chain[0].number)
+
+    def exponentials(self, packed: Value) -> tuple[Value, Value]:
+        """The `ex2` behind the low and the high half of a register of P.
+
+        Raises:
+            UnknownForm: there are not two.
+        """
+        event = packed.event
+        if event is not None and event.word == "cvt" and len(event.sources) == 2:
+            high, low = event.sources  # cvt.rn.f16x2.f32 d, a, b: a is the upper half
+            return self._exponential(low, event), self._exponential(high, event)
+        found = sorted(self.ancestors(packed, _is_exponential), key=lambda one: one.number)
+        if len(found) != 2:
+            raise UnknownForm("a register of P without two ex2 behind it", event, found=len(found))
+        return found[0].results[0], found[1].results[0]
+
+    def _exponential(self, value: Value, user: Event) -> Value:
+        found = self.ancestors(value, _is_exponential)
+        if len(found) != 1:
+            raise UnknownForm("an element of P without one ex2 behind it", user, found=len(found))
+        return found[0].results[0]
+
+    def maximum(self, elements: Sequence[Value]) -> Value:
+        """The last maximum that all these exponentials depend on.
+
+        Raises:
+            UnknownForm: there is none.
+        """
+        marks, maxima = self._maxima
+        common = -1
+        for element in elements:
+            assert element.event is not None
+            common &= marks[element.event.number]
+        if not common:
+            raise UnknownForm("the exponentials of a row have no maximum in common", elements[0].event)
+        return maxima[common.bit_length() - 1].results[0]
+
+    @cached_property
+    def _maxima(self) -> tuple[Mapping[int, int], Sequence[Event]]:
+        """For each event the set of maxima behind it, as bits, and the maxima in order."""
+        marks: dict[int, int] = {}
+        maxima: list[Event] = []
+        for event in self.events:
+            marks[event.number] = 0 if event.word in MADE_ANEW else self._joined(marks, event)
+            if event.word == "max":
+                marks[event.number] |= 1 << len(maxima)
+                maxima.append(event)
+        return marks, maxima
+
+    @staticmethod
+    def _joined(marks: Mapping[int, int], event: Event) -> int:
+        joined = 0
+        for source in event.sources:
+            if source.event is not None:
+                joined |= marks.get(source.event.number, 0)
+        return joined
+
+    def total(self, elements: Sequence[Value]) -> Value:
+        """The sum that has taken up most of a row's exponentials, with the sum of the blocks before.
+
+        Raises:
+            UnknownForm: nothing adds them.
+        """
+        bits = {one.event.number: 1 << place for place, one in enumerate(elements) if one.event}
+        marks: dict[int, int] = {}
+        best: Event | None = None
+        for event in self.events:
+            number = event.number
+            marks[number] = bits.get(number) or (self._joined(marks, event) if event.word in CARRIES else 0)
+            if event.word in ADDS and marks[number].bit_count() > (marks[best.number].bit_count() if best else 1):
+                best = event
+        if best is None:
+            raise UnknownForm("nothing adds the exponentials of a row", elements[0].event)
+        return self._grown(best.results[0])
+
+    def _grown(self, total: Value) -> Value:
+        """A sum to which more is added before the lanes of a row exchange it."""
+        while True:
+            users = self._users(total)
+            more = [event for event in users if event.word in ADDS]
+            if len(more) != 1 or any(event.word == "shfl" for event in users):
+                return total
+            total = more[0].results[0]
+
+    def scaled(self, scores: Sequence[Value]) -> list[Value] | None:
+        """S times the scale, where the kernel multiplies before it takes the maximum; None where it does not.
+
+        Raises:
+            UnknownForm: it multiplies some elements only.
+        """
+        factors = [self._users(value) for value in scores]
+        if sum([one.word for one in users] == ["mul"] for users in factors) * 2 <= len(factors):
+            return None
+        return [self._multiplied(value) for value in scores]
+
+    def _users(self, value: Value) -> list[Event]:
+        return self.consumers.get(id(value), [])
+
+    def _multiplied(self, value: Value) -> Value:
+        """The nearest product that a value goes into."""
+        work = [value]
+        while work:
+            one = work.pop(0)
+            for user in self._users(one):
+                if user.word == "mul":
+                    return user.results[0]
+                if user.word not in ("max", "ex2", *MADE_ANEW):
+                    work.extend(user.results)
+        raise UnknownForm("an element of S that is not scaled, where most are", value.event)
+
+
+def _is_exponential(event: Event) -> bool:
+    return event.word == "ex2"
+
+
+def _grid(chains: Sequence[Chain], m_tiles: int, n_tiles: int, name: str) -> Grid:
+    """Chains by m-tile and n-tile.
+
+    Raises:
+        UnknownForm: there are more or fewer.
+    """
+    if len(chains) != m_tiles * n_tiles:
+        where = chains[0][0] if chains else None
+        raise UnknownForm(f"accumulators of {name} in a KV block", where, expected=m_tiles * n_tiles, found=len(chains))
+    left = _ranks(tuple(map(id, chain[0].sources[A])) for chain in chains)
+    right = _ranks(tuple(map(id, chain[0].sources[B])) for chain in chains)
+    by_tile = {(m, n): chain for m, n, chain in zip(left, right, chains, strict=True)}
+    if len(by_tile) != len(chains) or max(left) + 1 != m_tiles:  # operands shared otherwise: m runs fastest
+        by_tile = {(place % m_tiles, place // m_tiles): chain for place, chain in enumerate(chains)}
+    return [[by_tile[m, n] for n in range(n_tiles)] for m in range(m_tiles)]
+
+
+def _ranks(keys: Iterable[tuple[int, ...]]) -> list[int]:
+    """For each key how many different ones came before its first appearance."""
+    ranks: dict[tuple[int, ...], int] = {}
+    return [ranks.setdefault(key, len(ranks)) for key in keys]
+
+
+def subtracted(rows: Sequence[Sequence[Value]]) -> list[Value]:
+    """What all exponents of a row were made of, and none of another row's.
+
+    Args:
+        rows: of two or more rows the results of their `ex2`.
+
+    Raises:
+        UnknownForm: there is no such value, or more than one.
+    """
+    exponents = [[_exponent(element) for element in row] for row in rows]
+    shared = [set.intersection(*({id(value) for value in one.sources} for one in row)) for row in exponents]
+    of_all = set.intersection(*shared)
+    found = []
+    for row, names in zip(exponents, shared, strict=True):
+        own = {id(value): value for value in row[0].sources if id(value) in names - of_all}
+        if len(own) != 1:
+            raise UnknownForm("the exponents of a row do not subtract one value", row[0], found=len(own))
+        found.append(_positive(next(iter(own.values())), row[0]))
+    return found
+
+
+def _exponent(element: Value) -> Event:
+    """What made the exponent of an `ex2`."""
+    event = element.event.sources[0].event if element.event else None
+    if event is None or event.word not in ("fma", "sub"):
+        raise UnknownForm("an exponent that is no fma or sub", event or element.event)
+    return event
+
+
+def _positive(value: Value, user: Event) -> Value:
+    """What a ``sub`` subtracts, or the opposite of what an ``fma`` adds, with what made it."""
+    if user.word == "sub":
+        return value
+    event = value.event
+    if event is not None and event.word == "neg":
+        event = event.sources[0].event if event.sources else event
+    return Value(-value.as_type("f32"), event)
+
 
 K_BUFFER = 1  # Q, K, V and O are allocated in this order
 

@@ -20,10 +20,9 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.trace import compare, inputs
-from flashladder.trace.compare import trace
-from flashladder.trace.findings import Trace
-from flashladder.trace.screen import verdict
+from flashladder.trace import compare, reference
+from flashladder.trace.command import verdict
+from flashladder.trace.compare import Trace, trace
 import ptxemu
 from ptxemu.values import Array
 from tests.broken.wrong_batch import ptx_of
@@ -173,7 +172,7 @@ BEYOND = (
 
 def large(_name: str, q: Array, k: Array, v: Array) -> None:
     """S[i, j] is 1000 i in odd rows; in even ones it rises from there, by four powers of two from block to block."""
-    inputs.fill("range", q, k, v)
+    reference.fill("range", q, k, v)
     k[...] = k[:, ::-1].copy()
     q[:, 1::2, :, 2:4] = 0
 

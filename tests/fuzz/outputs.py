@@ -12,9 +12,9 @@ from pathlib import Path
 
 from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import METRICS, by_turn, read_nvbench
-from flashladder.binaries import cubins, names
+from flashladder.binaries import cubins
 from flashladder.binaries.images import images
-from flashladder.binaries.kernels import Kind, kernels_of, with_facts
+from flashladder.binaries.kernels import Kind, configuration, kernels_of, shortened, with_facts
 from flashladder.gpu.ncu import read_launches, read_peer
 from flashladder.gpu.sanitize import count_errors
 from flashladder.machine_code import ptx, ptxas, sass
@@ -111,9 +111,9 @@ def _all_of_cubin(data: bytes) -> None:
 
 
 def _symbol(text: str) -> None:
-    names.shortened(text)
-    if found := names.configuration(text):
-        assert names.configuration(found.short_form()) == found
+    shortened(text)
+    if found := configuration(text):
+        assert configuration(found.short_form()) == found
 
 
 @cache
@@ -202,7 +202,7 @@ TARGETS = (
     Target("binary", "binaries.images.images, kernels_of", filed("x.bin", _binary), _binaries),
     Target(
         "symbol",
-        "binaries.names.configuration, shortened",
+        "binaries.kernels.configuration, shortened",
         spoken(_symbol),
         lambda: [one.encode() for one in (*FORWARD, *BACKWARD)],
         ("Flash_fwd_kernel_traits<", "ILi128E", "Lb1E", "cutlass::half_t", "(int)", "> >", "+", "="),

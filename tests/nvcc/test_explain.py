@@ -18,10 +18,8 @@ import pytest
 
 from analysis.pipe_rates import named
 from flashladder.explain import command
-from flashladder.explain.chip import SCHEDULERS, chip_of
 from flashladder.explain.command import explain
-from flashladder.explain.simulate import simulate
-from flashladder.explain.steps import steps_of
+from flashladder.explain.simulate import SCHEDULERS, chip_of, simulate, steps_of
 from flashladder.explain.validation import as_data, load_predictions
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.cubin import read_cubin
@@ -114,7 +112,7 @@ def test_a_step_that_nobody_timed_is_told_as_predicted_and_as_that_alone(
 
 def test_where_every_row_is_brought_to_its_maximum_a_kv_block_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     left_out = explain("17", "a100", None, 4096)
-    monkeypatch.setattr("flashladder.explain.kernel.path", partial(path, asked=True))
+    monkeypatch.setattr("flashladder.machine_code.flow.executions.path", partial(path, asked=True))
     asked = explain("17", "a100", None, 4096)
     assert (left_out.kernel.votes, asked.kernel.votes) == (1, 5)
     assert asked.clocks / left_out.clocks == pytest.approx(1.43, abs=0.03)  # docs/explain.md

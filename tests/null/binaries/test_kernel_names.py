@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any, cast
 
 import pytest
 
 from flashladder.binaries.kernels import Kernel, chosen
-from flashladder.binaries.names import shortened
-from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError
 
 IMAGE = cast("Any", None)  # nothing of it is read
@@ -25,21 +22,9 @@ def test_what_the_list_prints_names_the_kernel(one: Kernel) -> None:
     assert chosen([*OURS, THEIRS], one.title.replace(", ", ",")) == [one]
 
 
-def test_a_title_that_was_cut_is_a_spelling_too() -> None:
-    assert THEIRS.title == shortened(LONG)
-    assert THEIRS.title.endswith("...")
-    assert chosen([THEIRS], THEIRS.title) == [THEIRS]
-
-
 def test_a_kernel_of_ours_may_be_called_as_a_librarys() -> None:
     assert chosen(OURS, f"flash_fwd_kernel {CONFIGS[0]}") == OURS[:1]
     assert chosen(OURS, "flash_fwd_kernel (FP16, 128, 64, 64, 4)") == OURS[:1]
-
-
-def test_the_example_of_the_help_names_one_kernel() -> None:
-    (example,) = (words for one in COMMANDS["sass"].examples if "--kernel" in (words := shlex.split(one)))
-    wanted = example[example.index("--kernel") + 1]
-    assert chosen(OURS, wanted) == [OURS[1]]
 
 
 def test_a_name_of_none_says_where_they_are_listed() -> None:

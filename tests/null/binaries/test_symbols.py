@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from flashladder.binaries.names import Configuration, configuration, demangled, shortened
+from flashladder.binaries.kernels import configuration, demangled, shortened
 from flashladder.ladder.config import EXAMPLE
 from flashladder.names import KERNEL
 
@@ -58,12 +58,6 @@ def test_every_form_gives_the_same_configuration(forms: tuple[str, ...]) -> None
     assert found[0] is not None
     assert found == [found[0]] * len(forms)
     assert found[0].short_form() == forms[-1]
-
-
-def test_the_tile_and_the_switches_of_an_instance() -> None:
-    assert configuration(FORWARD[0]) == Configuration(
-        "flash_fwd_kernel", "fp16", 128, 128, 64, 4, ("causal", "even_MN", "even_K")
-    )
 
 
 def test_a_short_form_of_ours_is_one_of_our_symbol() -> None:

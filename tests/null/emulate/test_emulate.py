@@ -22,7 +22,6 @@ from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
 import ptxemu
-from ptxemu import screen
 
 SHAPE = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
 # Thread i stores to shared byte 8 i of one word (2-way conflicts) from three source lines, and reads its neighbour's.
@@ -68,20 +67,6 @@ def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def wanted(counters: bool = False, hazards: bool = False) -> emulate_view.Wanted:
     return SimpleNamespace(counters=counters, hazards=hazards)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("1GiB", 1 << 30), ("512 MiB", 1 << 29), ("2g", 2 << 30), ("1GB", 10**9), ("0.5KiB", 512), ("77", 77), ("9B", 9)],
-)
-def test_a_memory_budget_is_read_with_its_unit(text: str, size: int) -> None:
-    assert ptxemu.parse_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1GiB", "0", "0.1", "1GiBs", "1 XB", "1e9", "١GiB"])
-def test_what_is_no_memory_budget_is_refused(text: str) -> None:
-    with pytest.raises(ptxemu.PtxemuError, match="not a memory budget"):
-        ptxemu.parse_bytes(text)
 
 
 @pytest.mark.parametrize(
@@ -134,18 +119,6 @@ def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: st
     assert not emulate.distance(q, k, v, shifted, roundoff).right
 
 
-def test_counters_carry_both_names_and_places_their_source_line(found: Emulation) -> None:
-    short = found.counters.short()
-    assert short["shared_st_conflicts"] == (4, "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum")
-    assert short["shared_st_ideal"][0] == 4
-    assert short["shared_st_wavefronts"][0] == 8
-    conflicts = found.counters.conflicts(emulate_view.WRAPPERS)
-    assert [(one.opcode, one.chain, one.traffic.conflicts) for one in conflicts] == [
-        ("st.shared.b32", ("kernels/ampere/epilogue/offsets.cuh:29",), 4),
-        ("ld.shared.b32", ("kernels/ampere/epilogue/offsets.cuh:31",), 4),
-    ]
-
-
 def test_claims_and_the_emulator_use_the_same_short_names(found: Emulation) -> None:
     short = {name: nsight for name, (_, nsight) in found.counters.short().items()}
     assert {
@@ -179,14 +152,6 @@ def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
     assert "no hazards" in emulate_view.render(replace(found, hazards=ptxemu.Hazards()), wanted())
     wrong = emulate_view.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), wanted())
     assert "WRONG: max error 1 " in wrong
-
-
-def test_more_hazards_than_a_screen_holds_are_counted(found: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen, "TOP_HAZARDS", 0)
-    monkeypatch.setattr(screen, "TOP_LINES", 1)
-    page = emulate_view.render(found, wanted(counters=True))
-    assert "... 1 more" in page
-    assert "4  in 1 more places" in page
 
 
 def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from flashladder.explain.anchor import anchor_of
-from flashladder.explain.chip import SCHEDULERS, chip_of
-from flashladder.explain.kernel import D_HEAD
-from flashladder.explain.resources import ELEMENT, TENSORS, Resource, binding
+from flashladder.explain.predict import D_HEAD, ELEMENT, TENSORS, Resource, anchor_of, binding
+from flashladder.explain.simulate import SCHEDULERS, chip_of
 from flashladder.explain.validation import Predicted, load_predictions
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu, load_gpus

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.explain.chip import ASSUMED, Chip, chip_of
-from flashladder.explain.simulate import simulate
-from flashladder.explain.steps import PIPES, Step
+from flashladder.explain.simulate import ASSUMED, PIPES, Chip, Step, chip_of, simulate
 from flashladder.ladder.gpus import load_gpus
 
 CHIP: Chip = chip_of(load_gpus()["h200"])

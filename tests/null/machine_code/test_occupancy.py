@@ -81,12 +81,6 @@ def test_no_sm_holds_more_than_it_has_nor_one_cta_less(registers: int, threads: 
     assert fewer.ctas >= found.ctas
 
 
-def test_the_tuning_table_counts_the_same_warps() -> None:
-    gpu, config = load_gpus()["a100"], KernelConfig.parse(EXAMPLE)
-    same = gpu.occupancy(registers=200, threads=config.n_threads, shared_bytes=config.smem_bytes)
-    assert same.warps == 8
-
-
 @pytest.mark.parametrize(
     ("arch", "keys"),
     [

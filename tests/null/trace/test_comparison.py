@@ -11,7 +11,7 @@ import torch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
 from flashladder.trace import compare
-from flashladder.trace.findings import Comparison, Trace
+from flashladder.trace.compare import Comparison, Trace
 from flashladder.trace.recorder import Held
 
 STEP = load_iteration(16)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
-from flashladder.trace.fragments import Geometry, lane_of_column, matrix, statistics
+from flashladder.trace.recorder import Geometry, matrix, statistics
 
 GEOMETRY = Geometry(ctas=2, warps=3, rows=96, keys=24, d_head=16)
 
@@ -38,16 +37,3 @@ def test_every_copy_of_a_row_statistic_is_where_its_place_says() -> None:
     for row, copy in np.ndindex(96, 4):
         place = GEOMETRY.place(row, copy, statistic=True)
         assert found[0, row, copy] == label(0, place.warp, place.lane, place.m, 0, place.element)
-
-
-def test_a_value_that_all_ctas_share_is_each_ones() -> None:
-    registers = [[[np.float32(n).reshape(1, 1, 1)] * 4 for n in range(3)] for _ in range(2)]
-    assert (matrix(registers, GEOMETRY) == np.arange(24) // 8).all()
-
-
-@pytest.mark.parametrize(("row", "column", "warp", "lane"), [(0, 0, 0, 0), (37, 5, 1, 22), (95, 23, 2, 31)])
-def test_places_by_hand(row: int, column: int, warp: int, lane: int) -> None:
-    """Row 37 is row 5 of warp 1's 32; columns 4 and 5 belong to lane t = 2 of the quad g = 5."""
-    place = GEOMETRY.place(row, column)
-    assert (place.warp, place.lane) == (warp, lane)
-    assert lane_of_column(24)[column] == lane % 4

@@ -13,9 +13,9 @@ from flashladder.gpu import present, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.schema import Shape
 from flashladder.trace import command
+from flashladder.trace.command import ranges
 from flashladder.trace.compare import trace
-from flashladder.trace.roles import UnknownForm
-from flashladder.trace.screen import ranges
+from flashladder.trace.recorder import UnknownForm
 import ptxemu
 from ptxemu.errors import EmulationError
 

@@ -58,11 +58,6 @@ def test_an_outline_shows_regions_loops_and_runs(rounds: Picture) -> None:
     assert table["copies"] == ["0", "0", "0.8", "0", "4"]
 
 
-def test_counts_of_a_round_are_of_what_runs(rounds: Picture) -> None:
-    found = rounds.per_kv_block()
-    assert found == {"IADD3": 1, "HMMA": 1, "ISETP": 1, "BRA": 1, "LDGSTS": 0.8, "FADD": 1}
-
-
 def test_counts_stand_by_kind_and_add_up(rounds: Picture) -> None:
     lines = per_block(rounds).splitlines()[1:]
     assert lines[0].split() == ["prologue", "peeled", "block", "per", "KV", "block", "epilogue", "all"]

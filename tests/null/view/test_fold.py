@@ -18,7 +18,7 @@ from flashladder.ladder.iteration import (
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import KERNELS
 from flashladder.view import command as view
-from flashladder.view.fold import WIDTH, compact, folded, headed, kernel_text, signatures
+from flashladder.view.fold import WIDTH, compact, folded, kernel_text
 
 LONGEST = 490  # lines of a page
 EACH = pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
@@ -137,24 +137,8 @@ def test_what_fits_on_a_line_stands_on_one(text: str, line: str) -> None:
     assert compact(text) == line
 
 
-def test_a_head_and_signatures() -> None:
-    assert headed("// One\n// two.\n//\n// Three.\nint a;\n") == ("One two.", "int a;\n")
-    assert headed("int a;\n") == ("", "int a;\n")
-    assert (
-        signatures("struct A;\n// said\nint f() {\n    g();\n}\nint h() { return 1; }")
-        == "int f() { ... }\nint h() { return 1; }"
-    )
-
-
 def test_a_loop_that_is_unrolled_by_a_number_says_so() -> None:
     text = "void f() {\n#pragma unroll\n    for (;;)\n        a();\n#pragma unroll 4\n    for (;;)\n        b();\n}\n"
     kept = compact(text)
     assert "#pragma unroll 4\n" in kept
     assert kept.count("#pragma") == 1
-
-
-def test_all_of_a_diff_is_the_whole_texts(capsys: pytest.CaptureFixture[str]) -> None:
-    view.main(["diff", "13", "14", "--all"])
-    said = capsys.readouterr().out
-    assert "+    static __device__ __forceinline__ void store(" in said or "+struct NoAllocate {" in said
-    assert "{ ... }" not in said

@@ -11,7 +11,6 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import PtxLines
 from flashladder.view.code import show_linked
 from flashladder.view.linked import (
-    Linked,
     Place,
     as_data,
     by_address,
@@ -40,11 +39,6 @@ def test_a_row_has_its_line_its_text_its_label_and_the_calls_that_it_was_inlined
     twice = Place("kernels/twice.cuh", 2)
     assert (rows[2].chain, rows[3].chain) == ((twice, Place("kernel.cu", 4)), (twice, Place("kernel.cu", 5)))
     assert rows[6].chain == ()  # line 0: the compiler made it up
-
-
-def test_became_is_made_from_turned_round() -> None:
-    assert KERNEL.became == {1: (1,), 2: (2,), 3: (3, 4), 4: (5,), 5: (6,), 6: (7,)}
-    assert [i for i in range(7) if i not in KERNEL.became] == [0]
 
 
 def test_lines_of_the_cubin_become_rows_and_lines_without_an_instruction_none() -> None:
@@ -217,10 +211,6 @@ def test_options_that_do_not_go_together_are_one_line(options: dict[str, object]
         show_linked(["8"], {"config": None, "arch": None, **options})
 
 
-def test_without_one_of_the_three_nothing_is_done() -> None:
-    assert not show_linked(["8"], {"config": "a100", "arch": None, "line": "", "opcode": "", "counts": True})
-
-
 def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
     with pytest.raises(FlashladderError, match="lines are those of one kernel: expected one iteration, found 7, 8"):
         show_linked(["7", "8"], {"line": "a", "config": None, "arch": None})
@@ -232,10 +222,3 @@ def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
 def test_a_page_ends_in_html(path: str) -> None:
     with pytest.raises(FlashladderError, match="bad --page"):
         show_linked(["8"], {"config": None, "arch": None, "page": path})
-
-
-def test_files_begin_with_the_composed_kernel() -> None:
-    found: Linked = KERNEL
-    assert found.files == ("kernel.cu", "kernels/twice.cuh")
-    assert found.source(Place("kernels/twice.cuh", 2)) == "    return x * y;"
-    assert (found.source(Place("kernels/twice.cuh", 9)), found.source(Place("nosuch", 1))) == ("", "")

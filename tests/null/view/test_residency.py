@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from itertools import pairwise
 
 import pytest
 
@@ -12,7 +11,7 @@ from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, PtxasUsage
 from flashladder.view import code
-from flashladder.view.code import occupancy_of, occupancy_table, ptxas_csv, with_occupancy
+from flashladder.view.code import occupancy_of, occupancy_table, ptxas_csv
 
 SMEM = KernelConfig.parse(EXAMPLE).smem_bytes
 
@@ -53,17 +52,6 @@ def test_the_csv_has_a_column_for_every_fact_of_every_gpu() -> None:
     assert (second["registers"], second["config"], second["cmem"]) == ("128", EXAMPLE, "")
 
 
-def test_json_has_the_same() -> None:
-    rows = [row("sm_80"), row("sm_90", 128)]
-    found = with_occupancy(rows[1], rows)
-    assert found["registers"] == 128
-    occupancy = found["occupancy"]
-    assert isinstance(occupancy, dict)
-    assert occupancy["h200"] == {
-        "ctas": 4, "warps": 16, "occupancy": 0.25, "limited_by": ["registers", "shared memory"]
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("limit", [80, 200])
 def test_the_table_fits_and_names_what_it_lacks(limit: int) -> None:
     text = occupancy_table([row("sm_80"), row("sm_86"), row("sm_80", 128, "15")], limit)
@@ -86,9 +74,3 @@ def test_a_gpu_that_does_not_describe_its_sms_is_left_out(monkeypatch: pytest.Mo
     assert set(occupancy_of(row("sm_80"), [row("sm_80")])) == {"rtx3090", "rtx4090"}
     assert "a100_ctas" not in ptxas_csv([row("sm_80")])
     assert "A100" not in occupancy_table([row("sm_80")], 80)
-
-
-def test_more_registers_never_let_more_ctas_in() -> None:
-    rows = [row("sm_90", registers) for registers in range(8, 256, 8)]
-    ctas = [occupancy_of(one, [one])["h200"].ctas for one in rows]
-    assert all(a >= b for a, b in pairwise(ctas))

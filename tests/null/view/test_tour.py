@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import textwrap
 
 import pytest
 
-from flashladder.commands import COMMANDS
 from flashladder.errors import CheckFailed
-from flashladder.ladder.iteration import load_iteration
 from flashladder.view import tour
 from flashladder.view.tour import STATIONS, main
 
@@ -57,28 +54,6 @@ def test_without_a_terminal_it_runs_through_within_80_columns(
     assert textwrap.fill(tour.GOODBYE, 80) in out
 
 
-@pytest.mark.parametrize("width", [60, 80, 130])
-def test_prose_is_wrapped_once_for_the_terminal_that_is_there(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
-) -> None:
-    """The command wraps for the width that the walk prints at: no line of prose is broken a second time."""
-    monkeypatch.setenv("COLUMNS", str(width))
-    number = next(n for n, station in enumerate(STATIONS, 1) if station.typed == "invoke show 8")
-    monkeypatch.setattr(tour, "STATIONS", STATIONS[:number])
-    assert main(["--start", str(number)]) == 0
-    told = capsys.readouterr().out
-    assert max(map(len, told.splitlines())) <= width
-    assert textwrap.fill(load_iteration(8).why, width) in told
-
-
-def test_texts_neither_count_the_steps_nor_name_an_architecture_that_the_command_may_change() -> None:
-    counts = r"\b(twenty|\w+teen|thirty|forty)\b|\b\d+ (iterations|steps)\b"
-    for station in STATIONS:
-        assert re.search(counts, station.text, re.IGNORECASE) is None, station.title
-    (code,) = (station for station in STATIONS if station.typed.startswith("invoke sass"))
-    assert "sm_" not in code.text  # the table says it
-
-
 def test_on_a_terminal_it_waits_and_q_leaves_with_the_way_back(
     planted: Planted, terminal: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,9 +94,3 @@ def test_a_station_that_is_not_there_is_one_line(start: str, capsys: pytest.Capt
         main([f"--start={start}"])
     assert left.value.code == 2
     assert f"expected a station from 1 to {len(STATIONS)}, found '{start}'" in capsys.readouterr().err
-
-
-def test_every_station_is_a_command_that_a_page_may_show() -> None:
-    for station in STATIONS:
-        program, name, *_ = station.typed.split()
-        assert (program == "invoke" and name in COMMANDS) or (program, name) == ("python", "-m")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 import json
-from pathlib import Path
 import re
 import textwrap
 
@@ -15,12 +14,10 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS, Claim
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import Iteration, claim_configs, flattened, load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.lock import command as lock
-from flashladder.paths import ITERATIONS
 from flashladder.view import command as view
 from flashladder.view import diff
-from flashladder.view.fold import kernel_text
 
 SIXTEEN = load_iteration(16)
 NUMBERS = [step.number for step in load_all()]
@@ -49,15 +46,6 @@ def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str], monkeypatc
     assert "layout: xor_static" in rows[7]
     assert "configurations only" in rows[6]
     assert not any(line.endswith(" ") for line in lines)
-
-
-def test_every_word_of_the_lists_configurations_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    view.main(["list"])
-    *tables, legend = capsys.readouterr().out.split("\n\n")
-    table = "".join(tables)
-    for word in ("+buffer", "+opt"):
-        assert word in table
-        assert f"\n{word}: " in legend
 
 
 def test_list_as_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,14 +165,6 @@ def test_expectations_need_no_legend(claim: Claim, line: str) -> None:
     assert view.expectation(claim) == line
 
 
-@pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
-def test_the_kernel_has_no_runs_of_blank_lines(step: Iteration) -> None:
-    config = step.configs["a100"]
-    text, raw = kernel_text(step, config, whole=True), flattened(step, config)
-    assert "\n\n\n" not in text
-    assert [line for line in text.splitlines() if line.strip()] == [line for line in raw.splitlines() if line.strip()]
-
-
 def test_diff_is_at_the_configuration_of_the_childs_claims(capsys: pytest.CaptureFixture[str]) -> None:
     view.main(["diff", "7", "8"])
     lines = capsys.readouterr().out.splitlines()
@@ -240,27 +220,9 @@ def test_the_diff_of_the_store_policy_shows_the_store() -> None:
     assert len(lines) <= 14
 
 
-def test_the_diff_of_ks_order_shows_the_pairs() -> None:
-    lines = [line[0] + line[1:].strip() for line in changed(8, 9)]
-    for line in (
-        "-static constexpr int second(int n) { return n % 2 + 2; }",
-        "+static constexpr int second(int n) { return n % 2 * 2 + 1; }",
-        "-static int unit(int lane) { return lane / 16; }",
-        "+static int unit(int lane) { return lane / 8 % 2; }",
-    ):
-        assert line in lines
-    assert len(lines) <= 20
-
-
 def test_diff_of_equal_kernels_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     view.main(["diff", "9", "9"])
     assert capsys.readouterr().out.startswith("the kernels are the same\n")
-
-
-def test_diff_of_a_step_that_only_tunes_shows_its_configurations() -> None:
-    before, after = load_iteration(6), load_iteration(7)
-    configs = diff.equal_configs(before, after)
-    assert configs == (before.configs["a100"], after.configs["a100"])
 
 
 def test_what_is_not_the_effect_of_the_step_alone_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,23 +293,3 @@ def test_an_ablation_is_never_locked() -> None:
     ablation = load_description("16 - store_policy")
     assert diff.opcode_counts(SIXTEEN, SIXTEEN.configs["a100"]) is not None
     assert diff.opcode_counts(ablation, ablation.configs["a100"]) is None
-
-
-def test_unknown_iteration_is_one_line() -> None:
-    with pytest.raises(FlashladderError, match=r"no such iteration: expected a number from 1 to 28, found 99"):
-        view.main(["show", "99"])
-
-
-def test_usage_errors_leave_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        view.main(["diff", "7"])
-    assert caught.value.code == 2
-    assert "required: after" in capsys.readouterr().err
-
-
-def test_another_folder(tmp_path: Path) -> None:
-    for path in sorted(ITERATIONS.glob("0[1-3]_*.yaml")):
-        (tmp_path / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-    assert len(view.list_iterations(tmp_path, 200).splitlines()) == 1 + 3 + 2 + len(
-        load_iteration(1).family.legend.splitlines()
-    )
