@@ -27,9 +27,10 @@ from flashladder.files import files_in, relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.iteration import Iteration
-from flashladder.machine_code import executions, regions_of
+from flashladder.machine_code import executions
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.executions import is_vote, operands
+from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.ptxas import WARP, Occupancy
 from flashladder.machine_code.sass import Instruction, disassemble
 from flashladder.names import WAVEFRONTS

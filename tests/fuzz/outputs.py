@@ -257,7 +257,7 @@ TARGETS = (
     ),
     Target(
         "worker-answer",
-        "sweep.lanes.process.answer_of",
+        "sweep.workers.answer_of",
         answer_of,
         lambda: [b'{"event": "held-back", "others": 2}\n', b'{"event": "done", "record": {}}\n'],
     ),
