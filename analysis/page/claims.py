@@ -17,9 +17,9 @@ from flashladder.emulate.reading import NAME
 from flashladder.errors import FlashladderError
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock import code_claims
+from flashladder.lock.code_claims import Verdict, plain
 from flashladder.lock.schema import LOCKS
 from flashladder.lock.step_counts import COUNTS, read_counts
-from flashladder.lock.verdict import Verdict, plain
 from flashladder.paths import RESULTS
 from flashladder.report.page import cells
 from flashladder.report.page.alone import alone

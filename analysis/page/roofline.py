@@ -16,8 +16,7 @@ from flashladder.report.page.cells import Cell, Table
 from flashladder.report.page.figure import INK, Drawn, Plot, draw
 from flashladder.report.page.sections import Content
 from flashladder.results.published import PROGRESSION
-from flashladder.results.samples import Shape
-from flashladder.results.schema import Summary
+from flashladder.results.schema import Shape, Summary
 
 ORDER, TITLE = 30, "Roofline"
 DTYPE = "fp16"

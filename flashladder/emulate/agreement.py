@@ -21,9 +21,8 @@ from flashladder.gpu.ncu import PEER, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Claim, begun, load_all
-from flashladder.lock.refusal import find_locked
-from flashladder.lock.schema import PUBLISHED_ARCH, read_lock
-from flashladder.lock.verdict import Verdict, checked, judge
+from flashladder.lock.code_claims import Verdict, checked, judge
+from flashladder.lock.schema import PUBLISHED_ARCH, find_locked, read_lock
 from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as

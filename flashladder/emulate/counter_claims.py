@@ -17,10 +17,8 @@ from flashladder.errors import Checked, FlashladderError, one_line_errors
 from flashladder.files import files_in, relative
 from flashladder.ladder.claim import EMULATED, Claim
 from flashladder.ladder.iteration import Iteration, begun, claim_configs, load_runnable
-from flashladder.lock.code_claims import next_step
-from flashladder.lock.refusal import refusal
-from flashladder.lock.schema import LOCKS, read_lock
-from flashladder.lock.verdict import Sides, Verdict, checked, judge
+from flashladder.lock.code_claims import Sides, Verdict, checked, judge, next_step
+from flashladder.lock.schema import LOCKS, read_lock, refusal
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as

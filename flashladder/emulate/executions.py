@@ -30,7 +30,7 @@ from flashladder.machine_code.flow.executions import Executions, run
 from flashladder.machine_code.flow.regions import LOOP, PEELED, Regions, regions_of
 from flashladder.machine_code.flow.values import Constants
 from flashladder.machine_code.sass import Sass, disassemble
-from flashladder.results.samples import Shape
+from flashladder.results.schema import Shape
 from ptxemu import Array, pack
 
 WARP = 32

@@ -29,7 +29,7 @@ from flashladder.machine_code.flow.values import operands
 from flashladder.machine_code.occupancy import WARP
 from flashladder.machine_code.sass import Instruction, disassemble
 from flashladder.names import WAVEFRONTS
-from flashladder.results.samples import Shape
+from flashladder.results.schema import Shape
 from ptxemu import Counters
 
 KV_BLOCKS = 4  # of the short CTA: enough for what is peeled and for rounds of the loop

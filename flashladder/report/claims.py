@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from flashladder.columns import markdown
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
-from flashladder.lock.code_claims import verify
+from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import read_counts
-from flashladder.lock.verdict import Verdict
 
 
 def gpus_of(arch: str) -> str:

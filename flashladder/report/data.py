@@ -21,8 +21,7 @@ from flashladder.files import files_in, relative
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all
-from flashladder.lock.refusal import find_locked, refusal
-from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, read_lock
+from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, find_locked, read_lock, refusal
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
 from flashladder.report.anchors import Anchor, Fa2, anchors_of, fa2_of

@@ -24,7 +24,7 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.paths import ROOT
 from flashladder.report.data import Ladder, collect
 from flashladder.report.figure_data import Data
-from flashladder.results.differences import Found
+from flashladder.results.derive import Found
 
 README, CHANGELOG, H200 = "README.md", "CHANGELOG.md", "results/h200/README.md"
 MEASURED, LAPTOP, REPRODUCED = "docs/measurement.md", "docs/without-a-gpu.md", "docs/reproduce.md"

@@ -11,9 +11,7 @@ import json
 
 from flashladder.bench.references import BACKENDS
 from flashladder.files import sha256
-from flashladder.results.cells import PlannedCell
-from flashladder.results.origin import PROTOCOL_VERSION
-from flashladder.results.samples import Shape
+from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell, Shape
 
 DIGITS = 16
 REFERENCES = tuple(BACKENDS)  # subjects that are no iteration; fa2 beside itself is the A/A floor
@@ -37,7 +35,7 @@ class Settings:
 
 @dataclass(frozen=True, order=True)
 class Wanted:
-    """A cell before anything is known about its code: fields as of `flashladder.results.cells.PlannedCell`."""
+    """A cell before anything is known about its code: fields as of `flashladder.results.schema.PlannedCell`."""
 
     subject: str
     config: str

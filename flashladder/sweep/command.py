@@ -20,7 +20,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.gpu.present import n_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import finish, plan
 from flashladder.sweep.cells import CPU, wanted_of
 from flashladder.sweep.folder import held, out_folder

@@ -14,9 +14,8 @@ import sys
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.grid import Grid
-from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.files import load_result
-from flashladder.results.schema import BenchResult, EmulatedSweepResult
+from flashladder.results.schema import BenchResult, EmulatedSweepResult, Failure, PlannedCell
 from flashladder.sweep.cells import title
 from flashladder.sweep.plan import Plan
 from flashladder.sweep.records import SUFFIX, Records

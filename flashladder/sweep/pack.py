@@ -11,11 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
-from flashladder.results.cells import Failure, Sweep
 from flashladder.results.derive import derive
 from flashladder.results.files import write_result
-from flashladder.results.origin import Origin, Reference
-from flashladder.results.schema import BenchResult, EmulatedSweepResult, Group, Process
+from flashladder.results.schema import (
+    BenchResult,
+    EmulatedSweepResult,
+    Failure,
+    Group,
+    Origin,
+    Process,
+    Reference,
+    Sweep,
+)
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.plan import Plan
 from flashladder.sweep.records import CellRecord, Records

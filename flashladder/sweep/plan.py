@@ -13,7 +13,7 @@ from flashladder.bench.references import FA2
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
 from flashladder.results.blocks import CELL_EXTRA_BLOCKS
 from flashladder.results.blocks import Plan as Pairs
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep.cells import CPU, Settings, Wanted, wanted_of
 from flashladder.sweep.halving import RUNGS
 from flashladder.toolchain.wheels import load_pins

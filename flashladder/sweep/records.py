@@ -17,10 +17,7 @@ from pydantic import Field, model_validator
 from flashladder.errors import FlashladderError
 from flashladder.files import checked_json, dump_json, relative, unpacked, write_atomic
 from flashladder.located import first_problem
-from flashladder.results.cells import Failure, PlannedCell
-from flashladder.results.origin import SCHEMA_VERSION
-from flashladder.results.samples import Strict
-from flashladder.results.schema import BenchResult, EmulatedSweepResult
+from flashladder.results.schema import SCHEMA_VERSION, BenchResult, EmulatedSweepResult, Failure, PlannedCell, Strict
 
 SUFFIX = ".json.gz"
 Document = Annotated[BenchResult | EmulatedSweepResult, Field(discriminator="kind")]

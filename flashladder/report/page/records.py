@@ -18,8 +18,7 @@ from flashladder.lock.schema import read_lock
 from flashladder.report.page.samples import packed
 from flashladder.results.derive import by_cell
 from flashladder.results.files import identity, load_as, load_result
-from flashladder.results.samples import Shape
-from flashladder.results.schema import A_A, BenchResult, Kernel, Reference, Result
+from flashladder.results.schema import A_A, BenchResult, Kernel, Reference, Result, Shape
 
 MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first and last column of a machine's README
 FILE = re.compile(r"`([^`]+)`")

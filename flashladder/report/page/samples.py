@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import math
 from typing import Any
 
-from flashladder.results.samples import Accuracy, Block, Group, Pair, Series
+from flashladder.results.schema import Accuracy, Block, Group, Pair, Series
 
 NS = 1000  # per microsecond; a GPU's events tell no less than 32
 

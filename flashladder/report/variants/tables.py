@@ -17,8 +17,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.report.tables import DASH
 from flashladder.report.variants.worth import Comparison, Side
-from flashladder.results.origin import Kernel
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, Kernel
 
 CSV = (
     "base", "subject", "cuda", "base_config", "config", "dtype", "seq_len", "batch", "n_heads", "worth_pct", "low_pct",

@@ -23,11 +23,8 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.subject import Subject, parse_subject
-from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.derive import Cell, by_cell, joined
-from flashladder.results.origin import Kernel, kernel_key
-from flashladder.results.samples import Shape
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, Failure, Kernel, PlannedCell, Shape, kernel_key
 from flashladder.results.statistics import (
     SEED,
     Floats,

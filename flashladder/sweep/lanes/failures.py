@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 
 from flashladder.errors import failures
-from flashladder.results.cells import FailureKind
+from flashladder.results.schema import FailureKind
 
 # Words in CUDA's, NVML's and torch's messages, the first that fits decides; lower case.
 WORDS: tuple[tuple[str, FailureKind], ...] = (
@@ -33,7 +33,7 @@ POISONS_CONTEXT: frozenset[FailureKind] = frozenset({"illegal-address", "crash",
 
 
 class CellFailed(Exception):
-    """One cell could not be measured; `kind` as of `flashladder.results.cells.Failure`."""
+    """One cell could not be measured; `kind` as of `flashladder.results.schema.Failure`."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)

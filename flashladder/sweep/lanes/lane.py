@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flashladder.results.cells import Failure, FailureKind, PlannedCell
+from flashladder.results.schema import Failure, FailureKind, PlannedCell
 from flashladder.sweep.lanes.failures import told_exit
 from flashladder.sweep.lanes.process import Ended, Process
 from flashladder.sweep.records import CellRecord

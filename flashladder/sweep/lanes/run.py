@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep.cells import title
 from flashladder.sweep.lanes.failures import first_line
 from flashladder.sweep.lanes.lane import Device, Lane, LaneLost, Task

@@ -26,10 +26,8 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.results.cells import EmulatedCell, PlannedCell, Sweep
 from flashladder.results.files import this_host
-from flashladder.results.origin import Kernel
-from flashladder.results.schema import Accuracy, EmulatedSweepResult
+from flashladder.results.schema import Accuracy, EmulatedCell, EmulatedSweepResult, Kernel, PlannedCell, Sweep
 from flashladder.sweep.cells import Wanted
 from flashladder.sweep.lanes.failures import CellFailed
 import ptxemu

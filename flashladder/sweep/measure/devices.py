@@ -15,7 +15,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gpu.device import exclusive
 from flashladder.gpu.doctor_gpu import gpus as described
 from flashladder.ladder.gpus import gpu_key, load_gpus
-from flashladder.results.machine import machine_name
+from flashladder.results.files import machine_name
 from flashladder.sweep.lanes.lane import Device
 
 MOST_CPUS = 8  # workers: each may take a gigabyte

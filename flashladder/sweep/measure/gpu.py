@@ -22,10 +22,8 @@ from flashladder.errors import FlashladderError
 from flashladder.gpu.device import open_device
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.blocks import Plan
-from flashladder.results.cells import PlannedCell, Sweep
 from flashladder.results.derive import derive, problems
-from flashladder.results.origin import Kernel, Reference
-from flashladder.results.schema import BenchResult, Group, Process, Settings
+from flashladder.results.schema import BenchResult, Group, Kernel, PlannedCell, Process, Reference, Settings, Sweep
 from flashladder.sweep.lanes.failures import CellFailed
 from flashladder.sweep.plan import pairs_of
 

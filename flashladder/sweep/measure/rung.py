@@ -17,9 +17,7 @@ from flashladder.bench.references import FA2
 from flashladder.bench.run import Prepared, bench_group, prepare
 from flashladder.bench.subject import Subject
 from flashladder.results.blocks import Plan
-from flashladder.results.cells import PlannedCell
-from flashladder.results.origin import Kernel
-from flashladder.results.schema import BenchResult, Settings, Shape
+from flashladder.results.schema import BenchResult, Kernel, PlannedCell, Settings, Shape
 from flashladder.sweep.lanes.failures import CellFailed, first_line, kind_of
 from flashladder.sweep.measure import gpu as measure_gpu
 

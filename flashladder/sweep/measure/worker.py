@@ -20,7 +20,7 @@ import time
 from typing import Any, TextIO
 
 from flashladder import lasting
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep.lanes.failures import POISONS_CONTEXT, first_line, kind_of
 
 PR_SET_PDEATHSIG = 1  # prctl(2)

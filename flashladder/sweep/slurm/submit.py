@@ -21,7 +21,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import finish, plan
 from flashladder.sweep.cells import CPU
 from flashladder.sweep.lanes.lane import Device

@@ -26,8 +26,7 @@ from flashladder.files import relative
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.blocks import Plan as Pairs
-from flashladder.results.cells import PlannedCell
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.cells import Settings, title, wanted_of
 from flashladder.sweep.halving import HALF, HANDFUL, RUNGS, most_pairs, usual_pairs

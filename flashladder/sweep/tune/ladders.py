@@ -16,10 +16,8 @@ import threading
 from flashladder.bench.run import FIRST_SEED
 from flashladder.files import sha256
 from flashladder.results.blocks import Plan, settle
-from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.derive import fastest_possible_us
-from flashladder.results.origin import kernel_key
-from flashladder.results.schema import A_A, BenchResult, Series
+from flashladder.results.schema import A_A, BenchResult, Failure, PlannedCell, Series, kernel_key
 from flashladder.results.statistics import log_ratios
 from flashladder.sweep.cells import Settings, Wanted, wanted_of
 from flashladder.sweep.halving import survivors

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.errors import FlashladderError
-from flashladder.results.cells import PlannedCell, Sweep
 from flashladder.results.files import write_result
-from flashladder.results.schema import BenchResult, Group
+from flashladder.results.schema import BenchResult, Group, PlannedCell, Sweep
 from flashladder.sweep.pack import timed
 from flashladder.sweep.plan import Plan
 from flashladder.sweep.tune.ladders import Ladder, key_of

@@ -34,8 +34,7 @@ from flashladder.gpu import doctor_gpu
 from flashladder.gpu.ncu import read_launches
 from flashladder.names import CYCLES, DURATION
 from flashladder.results.files import load_as, load_result, write_result
-from flashladder.results.samples import Opinion, Timings
-from flashladder.results.schema import SecondOpinionResult, Shape
+from flashladder.results.schema import Opinion, SecondOpinionResult, Shape, Timings
 from tests.null.bench.test_bench_null import simulated
 from tests.null.bench_fixture import SHAPE
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench

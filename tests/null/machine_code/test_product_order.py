@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.lock import recount
+from flashladder.lock import step_counts as recount
 from flashladder.machine_code.product_order import steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.view.order import order

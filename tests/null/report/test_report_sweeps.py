@@ -14,8 +14,7 @@ from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS
 from flashladder.report import sweeps as report_sweeps
 from flashladder.results.files import load_as, write_result
-from flashladder.results.origin import Reference
-from flashladder.results.schema import BenchResult, Group, Summary
+from flashladder.results.schema import BenchResult, Group, Reference, Summary
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flashladder.results.cells import Failure, FailureKind, PlannedCell
+from flashladder.results.schema import Failure, FailureKind, PlannedCell
 from flashladder.sweep.cells import Settings, Wanted
 from flashladder.sweep.measure.rung import MARK, last_marked, names_alone, told
 from flashladder.sweep.records import CellRecord

@@ -15,7 +15,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import PACKAGE
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.lanes import lane as lanes
 from flashladder.sweep.lanes.lane import ATTEMPTS, Device, Lane, LaneLost, Task

@@ -16,10 +16,8 @@ from flashladder.bench.run import bench_group, prepare
 from flashladder.bench.subject import Subject
 from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
-from flashladder.results.cells import PlannedCell
 from flashladder.results.derive import problems
-from flashladder.results.origin import Reference
-from flashladder.results.schema import A_A, BenchResult
+from flashladder.results.schema import A_A, BenchResult, PlannedCell, Reference
 from flashladder.sweep import plan
 from flashladder.sweep.lanes.failures import CellFailed
 from flashladder.sweep.measure import gpu as measure_gpu

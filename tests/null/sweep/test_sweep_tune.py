@@ -13,7 +13,7 @@ import pytest
 
 from flashladder.bench.run import bench_group
 from flashladder.errors import CheckFailed
-from flashladder.gate import verify_sweep
+from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere.space import EXCLUSIONS, legal_configs
 from flashladder.ladder.grid import Grid, load_grid
@@ -151,7 +151,7 @@ def failed(rungs: BenchResult) -> dict[str, tuple[str, str]]:
 
 
 def sound(*results: BenchResult) -> bool:
-    return all(problems(one) == verify_sweep.problems(one) == [] for one in results)
+    return all(problems(one) == verify._sweep(one) == [] for one in results)
 
 
 def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monke
 def test_two_gpus_share_the_ladders(tuned: Path) -> None:
     assert measure(tuned, TILE, lanes=2) == 0
     rungs, _ = documents(tuned)
-    assert problems(rungs) == verify_sweep.problems(rungs) == []
+    assert problems(rungs) == verify._sweep(rungs) == []
     assert len(rungs.processes) == 2
 
 
