@@ -23,6 +23,7 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
+from flashladder.lock import step_counts
 from flashladder.lock.schema import LOCKS, Lock, LockedKernel, LockFile, read_lock, write_lock
 from flashladder.lock.step_counts import Counts, recount
 from flashladder.machine_code.cubin import read_cubin
@@ -441,6 +442,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         require_checkout("lock")
         if args.what == "verify":
             check(args.arch or LOCK_ARCHES, args.iterations).show()
+            if not (args.arch or args.iterations):
+                print("counts of the steps: ", end="")
+                step_counts.check().show()
             return 0
         for arch in args.arch or _made_for(args.iterations):
             print(f"locked: {relative(write(arch, args.iterations, args.reason))}")

@@ -54,4 +54,4 @@ def test_the_schema_command_writes_them(
         "grid.json",
         "iteration.json",
     ]
-    assert capsys.readouterr().out.count("wrote") == 4
+    assert capsys.readouterr().out.count("wrote") == 3
