@@ -112,10 +112,10 @@ def lock_problems(lock: LockFile) -> list[str]:
     peers = read_peer(PEER) if lock.arch == PEER_ARCH else {}
     for step in peers.keys() & ladder.keys() & lock.iterations.keys():
         form = ladder[step].configs[PUBLISHED_GPU].short_form()
-        kernel, theirs = lock.iterations[step].kernels.get(form), peers[step][REGISTERS]
-        if kernel and abs(kernel.registers - theirs) > REGISTER_TOLERANCE:
+        ours, theirs = lock.iterations[step].kernels.get(form), peers[step][REGISTERS]
+        if ours is not None and abs(ours.registers - theirs) > REGISTER_TOLERANCE:
             expected = f"expected {theirs} within {REGISTER_TOLERANCE}, as the published kernel"
-            found.append(f"iteration {step}, {form}: {kernel.registers} registers, {expected}")
+            found.append(f"iteration {step}, {form}: {ours.registers} registers, {expected}")
     return [f"{lock.arch}: {line}" for line in found]
 
 

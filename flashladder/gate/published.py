@@ -135,7 +135,8 @@ def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]
         names: of the two files.
     """
     tolerance = load_description().tolerance
-    problems, n = [], 0
+    problems: list[str] = []
+    n = 0
     wanted = _cells(expected)
     for key, one in _cells(found).items():
         if key in wanted:
@@ -221,7 +222,8 @@ def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None)
 def _by_cell(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
     """Cell by cell on the GPU model that the figures were published for."""
     key = machine.key or PUBLISHED_GPU
-    problems, n = [], 0
+    problems: list[str] = []
+    n = 0
     statistics: tuple[Statistic, ...] = get_args(Statistic)
     for row in ladder.rows(machine, "fp16", key):
         for statistic in statistics:
@@ -274,7 +276,8 @@ def swept(ladder: Ladder, folder: Path) -> list[Machine]:
 
 def beside_committed(own: Path, committed: Path = RESULTS) -> Found:
     """Timings of one's own folder of results, cell by cell beside the committed ones of the same GPU model."""
-    problems, n = [], 0
+    problems: list[str] = []
+    n = 0
     for path in bench_files(own):
         for other in (one for one in bench_files(committed) if one.parent.name == path.parent.name):
             names = (relative(other), relative(path))

@@ -22,7 +22,7 @@ from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import files_in, relative, sha256, write_atomic
 from flashladder.gate import published as against
-from flashladder.gate.command import Check, Gate, Outcome, attempt, checked, outcome, print_at_once
+from flashladder.gate.command import Check, Gate, Outcome, attempt, outcome, print_at_once
 from flashladder.gate.verify import verify
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD, RESULTS
@@ -131,12 +131,11 @@ def compiled() -> list[Check]:
     from flashladder.lock import command as lock
     from flashladder.lock import step_counts
 
-    every = (
-        ("machine code is the locked one", lock.check),
-        ("counts of the steps are up to date", step_counts.check),
-        ("emulated counters are up to date", take_reading.check),
-    )
-    return [Check(name, lambda name=name, check=check: checked(name, check())) for name, check in every]
+    return [
+        Gate.of_checked("machine code is the locked one", lock.check),
+        Gate.of_checked("counts of the steps are up to date", step_counts.check),
+        Gate.of_checked("emulated counters are up to date", take_reading.check),
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -145,7 +145,8 @@ def documents(folder: Path) -> list[Path]:
 
 def verify_file(path: Path) -> Verified:
     """One file; an error of reading it is a line as well."""
-    summary, details = "cannot be read as what it says", []
+    summary = "cannot be read as what it says"
+    details: list[str] = []
     try:
         summary, details = _content(path)
     except FlashladderError as error:
@@ -378,7 +379,7 @@ def _accuracy(path: Path) -> list[str]:
     """Errors that are larger than allowed, and kernels whose machine code no lock holds."""
     found = list(beyond_bounds(cells(path)))
     document = read_json(path)
-    steps = {dtype: set[str]() for dtype in DTYPES}
+    steps: dict[str, set[str]] = {dtype: set() for dtype in DTYPES}
     for key, one in document["kernels"].items():
         steps.setdefault(KernelConfig.parse(one["config"]).dtype, set()).add(str(one["iteration"]))
         locked = find_locked(read_lock(one["arch"]), int(one["iteration"]), one["config"])

@@ -31,7 +31,7 @@ from flashladder.machine_code.opcodes import read_opcodes
 from flashladder.paths import CONFIGS, RESULTS
 from flashladder.report.figure_data import read_durations
 from flashladder.results import published
-from flashladder.results.files import SEAL, load_result, read_json, seal_problems, write_result
+from flashladder.results.files import load_result, read_json, write_result
 from flashladder.results.schema import Failure, PlannedCell, Shape
 from flashladder.sweep.measure.inventory import read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
@@ -187,16 +187,6 @@ def _cell(data: bytes) -> None:
     assert packed(record.model_dump(mode="json"))
 
 
-def _seal(path: Path) -> None:
-    """Whatever a seal holds, the answer is lines about it."""
-    (path.parent / "a.txt").write_text("a\n", encoding="utf-8")
-    assert all(isinstance(line, str) for line in seal_problems(path.parent))
-
-
-def _seals() -> list[bytes]:
-    return [f"{hashlib.sha256(b'a' + bytes([10])).hexdigest()}  a.txt\n".encode()]
-
-
 def _manifest(path: Path) -> None:
     """An installed wheel's manifest, for the loader, for a plan and for the build that made it."""
     folder = path.parent
@@ -314,7 +304,6 @@ TARGETS = (
         filed("durations.json", read_durations),
         lambda: [(RESULTS / "durations.json").read_bytes()],
     ),
-    Target("seal", "results.files.seal_problems", filed(f"sealed/{SEAL}", _seal), _seals, ("  a.txt", "\r", "../x")),
     Target(
         "manifest",
         "build.installed.checked_manifest, sweep inventory",

@@ -74,6 +74,11 @@ def scaled(pair: list[Any], factor: float) -> None:
     pair[3] *= factor
 
 
+def slower(document: Document) -> None:
+    for pair in series(document)["pairs"]:
+        scaled(pair, 1.01)
+
+
 def without_group(document: Document) -> None:
     """One length of a run is gone, with its summaries."""
     shape = document["groups"].pop(0)["shape"]
@@ -141,7 +146,7 @@ SAMPLES: list[tuple[str, Edit]] = [
 ]
 
 KNOWING: list[tuple[str, Edit, bool, str]] = [
-    (BENCH, lambda d: [scaled(one, 1.01) for one in series(d)["pairs"]], False, "does not follow from the raw samples"),
+    (BENCH, slower, False, "does not follow from the raw samples"),
     (BENCH, lambda d: d["summaries"][2].update(tflops=1.0), False, "summaries does not follow"),
     (BENCH, lambda d: d["summaries"].pop(), False, "not written"),
     (BENCH, lambda d: d["means"][0].update(pct_high=d["means"][0]["pct_high"] + 1), False, "means does not follow"),
