@@ -36,7 +36,7 @@ LISTED = (
                "docs/python.md", "docs/faq.md", "docs/troubleshooting.md")),
     ("Extend", ("docs/add-an-iteration.md", "docs/add-a-family.md", "docs/another-gpu.md", "CONTRIBUTING.md")),
     ("Measure", ("docs/measurement.md", "docs/trust.md", "docs/sweeps.md", "docs/tuning.md", "docs/slurm.md",
-                 "docs/bundle.md", "docs/ci.md", "docs/null-step.md", "docs/wrong-kernels.md")),
+                 "docs/bundle.md", "docs/ci.md", "docs/wrong-kernels.md")),
     (
         "Emulator",
         (

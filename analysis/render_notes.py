@@ -13,17 +13,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
+from flashladder.emulate import agreement
+from flashladder.emulate.reading import load_reading
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
-from flashladder.gate.null_step import every_verdict, short
-from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_iteration, same_but_for_parts
-from flashladder.lock.code_claims import scope_counts
+from flashladder.lock.code_claims import Verdict, scope_counts, verify
 from flashladder.lock.command import locked_kernel
 from flashladder.lock.step_counts import StepKernel, read_counts
-from flashladder.lock.verdict import Verdict
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.report.data import Ladder, collect
@@ -40,6 +40,20 @@ SOURCES = (
     "else, which was measured on an H200 and is taken for the other GPUs.",
 )
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
+
+
+def every_verdict() -> list[Verdict]:
+    """All verdicts that committed files give: machine code, PTX, GPUs' counters, the emulator's."""
+    measured = [one for path in agreement.counter_files() for one in agreement.hardware_claims(path)]
+    return [*verify(counts=read_counts()), *measured, *agreement.claims(load_reading())]
+
+
+def short(claim: Claim) -> str:
+    """A claim with the short names of counters."""
+    text = str(claim)
+    for name, full in COUNTERS.items():
+        text = text.replace(full, name)
+    return text
 
 
 def predictions(iteration: Iteration, verdicts: Sequence[Verdict]) -> Iterator[str]:

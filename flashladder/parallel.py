@@ -41,7 +41,12 @@ def tune_gc() -> None:
     gc.set_threshold(YOUNG, 20, 20)
 
 
-def over(function: Callable[[Item], Answer], items: Sequence[Item], what: str) -> list[Answer]:
+def over(
+    function: Callable[[Item], Answer],
+    items: Sequence[Item],
+    what: str,
+    tell: Callable[[Answer], object] = lambda _: None,
+) -> list[Answer]:
     """``[function(item) for item in items]``, with a progress bar on a terminal.
 
     After an error, or Ctrl-C, no process is left behind: those that still work are ended.
@@ -50,6 +55,7 @@ def over(function: Callable[[Item], Answer], items: Sequence[Item], what: str) -
         function: of a module's top level, so that another process can import it.
         items: what can be pickled; the answers too.
         what: the bar's title.
+        tell: gets each answer, in order, as soon as it is known.
 
     Raises:
         FlashladderError: the first item's, in order, for which `function` raised one; or a process was killed.
@@ -58,14 +64,14 @@ def over(function: Callable[[Item], Answer], items: Sequence[Item], what: str) -
     bar = tqdm(total=len(items), desc=what, disable=None, leave=False)
     if n_processes < 2:
         with bar:
-            return list(_ticking(map(function, items), bar.update))
+            return list(_ticking(map(function, items), bar.update, tell))
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     with bar, _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, tune_gc) as pool:
         try:
             with _interrupts_not_inherited():
                 futures = [pool.submit(_portable, function, item) for item in items]
-            return list(_ticking(_answers(futures, interrupts), bar.update))
+            return list(_ticking(_answers(futures, interrupts), bar.update, tell))
         except BrokenProcessPool as error:
             hint = f"most likely the machine ran out of memory; {ONE_PROCESS}"
             raise FlashladderError(f"{what}: a process was killed", hint=hint) from error
@@ -83,10 +89,13 @@ def _answers(futures: Iterable[Future[Answer]], interrupts: Sequence[int]) -> It
         yield future.result()
 
 
-def _ticking(answers: Iterable[Answer], tick: Callable[[], object]) -> Iterator[Answer]:
-    """`answers`, with a tick after each."""
+def _ticking(
+    answers: Iterable[Answer], tick: Callable[[], object], tell: Callable[[Answer], object]
+) -> Iterator[Answer]:
+    """`answers`, with a tick after each, and told."""
     for answer in answers:
         tick()
+        tell(answer)
         yield answer
 
 

@@ -12,9 +12,9 @@ from flashladder.errors import FlashladderError
 from flashladder.files import read_text
 from flashladder.ladder.iteration import Iteration
 from flashladder.lock import code_claims
+from flashladder.lock.code_claims import Verdict
 from flashladder.lock.schema import LOCKS
 from flashladder.lock.step_counts import COUNTS, read_counts
-from flashladder.lock.verdict import Verdict
 from flashladder.paths import RESULTS
 from flashladder.report.blocks import Block, Fold
 from flashladder.report.book import Book

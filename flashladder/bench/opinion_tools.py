@@ -30,7 +30,7 @@ from flashladder.gpu.doctor_gpu import require_ncu
 from flashladder.gpu.ncu import ncu_version, read_launches
 from flashladder.located import first_problem
 from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, TENSOR
-from flashladder.results.samples import Method, Opinion, Timings
+from flashladder.results.schema import Method, Opinion, Timings
 
 SAMPLES = 12  # of one turn under NVBench
 ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24, "torch": 12, "warm": 12, "turns": 36}

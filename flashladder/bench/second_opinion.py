@@ -27,10 +27,18 @@ from flashladder.bench.references import FA2
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.names import CYCLES
 from flashladder.results import derive as summaries
-from flashladder.results.differences import unequal
+from flashladder.results.derive import unequal
 from flashladder.results.files import load_as, write_result
-from flashladder.results.samples import Method, Opinion, Timings
-from flashladder.results.schema import Agreement, BenchResult, SecondOpinionResult, Shape, Summary
+from flashladder.results.schema import (
+    Agreement,
+    BenchResult,
+    Method,
+    Opinion,
+    SecondOpinionResult,
+    Shape,
+    Summary,
+    Timings,
+)
 from flashladder.results.statistics import log_ratios, percent, summarize
 
 TIMEOUT_S = 240.0  # of one tool, for each cell

@@ -21,10 +21,8 @@ from flashladder.gpu.ncu import PEER, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS, EMULATED
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Claim, Iteration, begun, claim_configs, load_all, load_runnable
-from flashladder.lock.code_claims import next_step
-from flashladder.lock.refusal import find_locked, refusal
-from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, read_lock
-from flashladder.lock.verdict import Sides, Verdict, checked, judge
+from flashladder.lock.code_claims import Sides, Verdict, checked, judge, next_step
+from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, find_locked, read_lock, refusal
 from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as

@@ -37,8 +37,7 @@ from flashladder.names import WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.results import published
 from flashladder.results.files import load_as
-from flashladder.results.samples import Shape
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, Shape
 from ptxemu import Counters
 
 DTYPE = "fp16"

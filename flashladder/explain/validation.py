@@ -23,8 +23,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.located import first_problem
 from flashladder.paths import RESULTS
 from flashladder.results import published
-from flashladder.results.samples import Strict
-from flashladder.results.schema import kernel_key
+from flashladder.results.schema import Strict, kernel_key
 from flashladder.results.statistics import spearman
 
 NAME = "explain/predictions.json"  # under a results folder

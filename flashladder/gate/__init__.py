@@ -1,5 +1,5 @@
-"""Do the committed numbers still hold? Published figures, locks, claims, documents and pages, checked one by one.
+"""Do the committed numbers hold? Documents, claims, published figures, tables and plots, derived again.
 
-`command` runs every check, `verify` looks at one result file, `reproduce` is the main job's second half, and `publish`
-lets a sweep into results/ once it is verified.
+`command` runs every check, `verify` looks at one document or a folder of them, `published` compares figures with
+published ones and runs with each other, `reproduce` is the main job's second half.
 """

@@ -1,127 +1,266 @@
-"""The gate: published against measured, and everything committed against what it was made from.
+"""The gate: derives every committed number and table again from its source, and fails where one differs.
 
-Why: numbers rot. Committed files are the sealed ones, documents are as they were written (`flashladder.gate.verify`
-asks the same of any file), results are derived again from their raw samples, every timed kernel was checked and passed,
-sanitizers found nothing, tables, plot and the figures in texts are rendered again byte for byte, machine-code locks,
-claims and the emulator's counters are verified, and measured progressions are compared with the published ones. None of
-this needs a GPU. Each check is independent: what one finds, or cannot do, hides no other.
+Documents follow from their raw samples and from the locks (`flashladder.gate.verify`), claims of the iterations hold on
+PTX, SASS and counters, measured figures fit the published ones, and tables, plots and notes render to the committed
+bytes. No check needs a GPU or a compiler (what only a compiler can tell: ``python -m flashladder.lock verify``), and
+none hides another.
 
-Run: ``invoke gate``, or ``python -m flashladder.gate --json``.
+Run: ``invoke gate``, or ``python -m flashladder.gate --json``. Exit code: 0 all hold, 1 a check failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cached_property
+import os
 from pathlib import Path
+import subprocess
 import sys
 
 from tqdm import tqdm
 
+from flashladder import parallel
 from flashladder.arguments import parser_of
 from flashladder.commands import COMMANDS
-from flashladder.errors import one_line_errors, require_checkout
-from flashladder.files import dump_json
-from flashladder.gate import checks as gate_checks
-from flashladder.gate.claim_checks import CHECKS
-from flashladder.gate.outcome import Check, Outcome, checked, outcome, run_all
-from flashladder.ladder.gpus import GPUS
-from flashladder.paths import RESULTS, ROOT
+from flashladder.emulate import agreement
+from flashladder.emulate.reading import NAME, load_reading, stale
+from flashladder.errors import Checked, failures, one_line_errors, require_checkout
+from flashladder.files import dump_json, files_in, relative
+from flashladder.gate import published as against
+from flashladder.gate.verify import Verified, documents, machine_folders, verify_file, verify_folder
+from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
+from flashladder.ladder.claim import LOCK_ARCHES
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.iteration import load_all
+from flashladder.ladder.selection import select_configs
+from flashladder.lock import code_claims
+from flashladder.lock.schema import LockFile, read_lock
+from flashladder.lock.step_counts import COUNTS
+from flashladder.names import PUBLISHED_GPU, REGISTERS
+from flashladder.paths import PACKAGE, RESULTS, ROOT
+from flashladder.report import command as report
+from flashladder.report import speed_page
 from flashladder.report.data import Ladder, collect
-from flashladder.results.published import PUBLISHED
+from flashladder.results import published
+from flashladder.results.derive import Found
 
-__all__ = ["Outcome", "all_checks", "main", "render", "run_gate"]
+MOST_SPILLS = 88  # bytes of spill stores per thread at 255 registers: the published (128, 64, 4) kernels
+SPILLING_TILE, ALL_REGISTERS = "128,64,4", 255
+PEER_ARCH = "sm_90"  # of the published kernels whose registers were read
 
 
-class Joined:
-    """What follows from all results together: put together once, however many checks ask."""
+@dataclass(frozen=True)
+class Outcome:
+    """One check: ``ok``, ``failed`` or ``skipped``, a line per failing cell, and how much was compared."""
 
-    NAME = "results make a report"
+    name: str
+    status: str
+    details: tuple[str, ...] = ()
+    summary: str = ""
 
-    def __init__(self, folder: Path = RESULTS) -> None:
-        self.folder = folder
-        self.ladder: Ladder | None = None
 
-    def join(self) -> Outcome:
-        """Reads all results."""
-        self.ladder = collect(self.folder)
-        n = sum(len(measured.summaries) for machine in self.ladder.machines for measured in machine.measured.values())
-        return outcome(self.NAME, (), f"{n} cells of {len(self.ladder.machines)} machines")
+@dataclass(frozen=True)
+class Check:
+    """A named check; `run` may raise."""
 
-    def check(self, name: str, look: Callable[[Ladder], Outcome]) -> Check:
-        """A check of the results together; skipped where they could not be put together."""
+    name: str
+    run: Callable[[], Outcome]
+
+
+def attempt(check: Check) -> Outcome:
+    """The outcome of one check; an error of any kind fails this check alone."""
+    try:
+        return check.run()
+    except failures() as error:
+        return Outcome(check.name, "failed", (str(error),))
+    except Exception as error:  # noqa: BLE001 - a defect of one check must not hide what the others say
+        return Outcome(check.name, "failed", (" ".join(f"{type(error).__name__}: {error}".split()),))
+
+
+def outcome(name: str, problems: Iterable[str], summary: str) -> Outcome:
+    """``failed`` with the problems, or ``ok``."""
+    details = tuple(problems)
+    return Outcome(name, "failed" if details else "ok", details, summary)
+
+
+def checked(name: str, found: Checked) -> Outcome:
+    """The outcome of a check that is a command as well."""
+    if found.failure:
+        return Outcome(name, "failed", (*found.problems, str(found.failure)))
+    return Outcome(name, "ok", found.notes, found.summary)
+
+
+def lock_problems(lock: LockFile) -> list[str]:
+    """Kernels that a lock lacks or should not hold, that spill more than the published ones, or use other registers."""
+    found = []
+    ladder = {iteration.number: iteration for iteration in load_all()}
+    for step in sorted(ladder.keys() | lock.iterations.keys()):
+        locks_it = step in ladder and lock.arch in ladder[step].family.targets.arches
+        wanted = {config.short_form() for config in select_configs(ladder[step], "prog")} if locks_it else set()
+        held = lock.iterations[step].kernels if step in lock.iterations else {}
+        found += [f"iteration {step}, {form}: is not locked" for form in sorted(wanted - held.keys())]
+        found += [
+            f"iteration {step}, {form}: is locked, but not of the ladder" for form in sorted(held.keys() - wanted)
+        ]
+        for form, kernel in held.items():
+            full = KernelConfig.parse(form).tile == SPILLING_TILE and kernel.registers == ALL_REGISTERS
+            allowed = MOST_SPILLS if full else 0
+            if kernel.spill_stores > allowed:
+                found.append(f"iteration {step}, {form}: spills {kernel.spill_stores} bytes, at most {allowed}")
+    peers = read_peer(PEER) if lock.arch == PEER_ARCH else {}
+    for step in peers.keys() & ladder.keys() & lock.iterations.keys():
+        form = ladder[step].configs[PUBLISHED_GPU].short_form()
+        ours, theirs = lock.iterations[step].kernels.get(form), peers[step][REGISTERS]
+        if ours is not None and abs(ours.registers - theirs) > REGISTER_TOLERANCE:
+            expected = f"expected {theirs} within {REGISTER_TOLERANCE}, as the published kernel"
+            found.append(f"iteration {step}, {form}: {ours.registers} registers, {expected}")
+    return [f"{lock.arch}: {line}" for line in found]
+
+
+class Gate:
+    """The checks of the checkout at `root`; what several of them need is read once."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
+        self.results = root / RESULTS.name
+        self.folders = machine_folders(self.results)
+        self.background = ThreadPoolExecutor(1)
+
+    @cached_property
+    def ladder(self) -> Ladder:
+        """All that tables are made from."""
+        return collect(self.results)
+
+    @cached_property
+    def verified(self) -> Future[list[Verified]]:
+        """Every document, verified in other processes meanwhile."""
+        files = [path for folder in self.folders for path in documents(folder)]
+        return self.background.submit(parallel.over, verify_file, files, "documents")
+
+    def checks(self) -> list[Check]:
+        """Every check: the quick ones, then tables, then the documents, which take longest."""
+        return [
+            self.of_problems("published figures are as taken over", self.published_intact, "files"),
+            self.of_checked("claims about machine code and PTX", self.code_claims),
+            self.of_checked("claims about counters, measured", self.counter_claims),
+            self.of_checked("claims about counters, emulated", self.emulated_claims),
+            self.of_problems("the emulator counts what GPUs count, and finds no race", self.emulator_agrees),
+            self.of_problems("every kernel is locked, within the published registers and spills", self.locks),
+            self.of_problems("results belong to locked machine code", self.results_locked),
+            Check("progressions fit the published ones", self.progressions),
+            self.of_problems("kernels keep up with their published peers", self.peers, "figures"),
+            self.of_problems("named files are there, timed kernels were checked", self.folders_whole, "folders"),
+            self.of_problems("tables and plots are what the results give", self.tables, "files"),
+            self.of_problems("the report's page is what the results give", self.page, "file"),
+            self.of_problems("notes on the iterations are what the results give", self.notes, "notes"),
+            self.of_problems("documents follow from their samples and the locks", self.documents_hold, "documents"),
+        ]
+
+    def run(self, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
+        """Every check's outcome, with a progress bar on a terminal; `tell` gets each as soon as it is known."""
+        outcomes = []
+        checks = self.checks()
+        _ = self.verified  # starts
+        with self.background, tqdm(total=len(checks), desc="gate", unit="check", disable=None, leave=False) as bar:
+            for check in checks:
+                bar.set_postfix_str(check.name)
+                outcomes.append(attempt(check))
+                tell(outcomes[-1])
+                bar.update()
+        return outcomes
+
+    @staticmethod
+    def of_problems(name: str, find: Callable[[], Found], unit: str = "kernels") -> Check:
+        """A check that finds problems, one line each, in a number of things."""
 
         def run() -> Outcome:
-            if self.ladder is None:
-                return Outcome(name, "skipped", (f"needs what failed above: {self.NAME}",))
-            return look(self.ladder)
+            found = find()
+            if not found.n and not found.problems:
+                return Outcome(name, "skipped", ("nothing of this kind under results/",))
+            return outcome(name, found.problems, f"{found.n:,} {unit}")
 
         return Check(name, run)
 
+    @staticmethod
+    def of_checked(name: str, check: Callable[[], Checked]) -> Check:
+        """A check that is a command as well."""
+        return Check(name, lambda: checked(name, check()))
 
-def all_checks(root: Path = ROOT) -> list[Check]:
-    """Every check of the checkout at `root`, cheapest first."""
-    return [*_file_checks(root), *_joined_checks(root), *_compiling_checks()]
+    def published_intact(self) -> Found:
+        """Every published CSV is the bytes that were taken over."""
+        folder = self.results / published.PUBLISHED.name
+        return Found(published.problems(folder), len(files_in(folder, "*.csv")))
 
+    def code_claims(self) -> Checked:
+        """Claims about machine code and PTX hold, and say something, in the committed counts, which fit the locks."""
+        counts = self.results / COUNTS.relative_to(RESULTS)
+        return code_claims.check(path=counts, locks=self.results / "locks")
 
-def _file_checks(root: Path) -> list[Check]:
-    """Checks of one kind of file each."""
-    results = root / RESULTS.name
-    return [
-        Check("published figures are as taken over", lambda: gate_checks.published_intact(results / PUBLISHED.name)),
-        Check("result files are as sealed", lambda: gate_checks.results_sealed(results)),
-        Check("results are complete", lambda: gate_checks.results_complete(results)),
-        Check("files agree with each other", lambda: gate_checks.files_agree(results)),
-        Check("documents are as they were written", lambda: gate_checks.documents_whole(results)),
-        Check("results follow from their raw samples", lambda: gate_checks.results_hold(results)),
-        Check("checks passed", lambda: gate_checks.checks_passed(results)),
-        Check("every configuration was checked", lambda: gate_checks.checks_complete(results)),
-        Check("sanitizers clean", lambda: gate_checks.sanitizers_clean(results)),
-        Check("tables of counters are up to date", lambda: gate_checks.counter_tables_fresh(results)),
-        Check("claims about counters", lambda: gate_checks.counter_claims_hold(results)),
-        Check("the emulator counts what GPUs count", lambda: gate_checks.emulator_agrees(results)),
-        Check("claims about counters, emulated", lambda: gate_checks.emulated_claims_hold(results)),
-        Check("emulated kernels are locked and free of races", lambda: gate_checks.emulated_kernels_sound(results)),
-        Check("locked kernels are complete and within limits", lambda: gate_checks.locks_within_limits(results)),
-        Check("the page on the emulator's speed is up to date", lambda: gate_checks.speed_page_fresh(root)),
-        Check("the emulator is as fast as asked", lambda: gate_checks.speed_reached(root)),
-        *(Check(name, partial(checked, name, partial(check, root))) for name, check in CHECKS),
-        Check("notes on iterations are up to date", lambda: gate_checks.notes_fresh(root)),
-    ]
+    def counter_claims(self) -> Checked:
+        """Claims about hardware counters, in the committed readings."""
+        return agreement.check_hardware_claims(self.results, self.results / "locks")
 
+    def emulated_claims(self) -> Checked:
+        """The same in the emulator's counters."""
+        return agreement.check_claims(self.results / NAME)
 
-def _joined_checks(root: Path) -> list[Check]:
-    """Checks of all results together."""
-    joined = Joined(root / RESULTS.name)
-    gpus = root / GPUS.relative_to(ROOT)
-    return [
-        Check(joined.NAME, joined.join),
-        joined.check("results belong to locked machine code", gate_checks.results_locked),
-        joined.check("peaks of GPUs hold", lambda ladder: gate_checks.peaks_hold(ladder, gpus)),
-        joined.check(
-            "progressions fit the published ones", lambda ladder: gate_checks.published_hold(ladder, joined.folder)
-        ),
-        joined.check("other runs fit the tables", lambda _: gate_checks.repeats_hold(joined.folder)),
-        joined.check("kernels keep up with their published peers", gate_checks.peers_reached),
-        joined.check("tables and plot are up to date", lambda ladder: gate_checks.report_fresh(ladder, root)),
-        joined.check("the report's page is up to date", lambda ladder: gate_checks.page_fresh(ladder, root)),
-        joined.check("figures in texts are those of the data", lambda ladder: gate_checks.figures_hold(ladder, root)),
-    ]
+    def emulator_agrees(self) -> Found:
+        """The emulator's committed counters are a GPU's, of locked PTX without races; the table beside them fits."""
+        path = self.results / NAME
+        reading = load_reading(path)
+        hardware = agreement.hardware_files(self.results)
+        found = [line for file in hardware for line in agreement.problems(file, reading)]
+        return Found([*found, *agreement.reading_problems(path), *stale(reading, path)], len(reading.kernels))
 
+    def locks(self) -> Found:
+        """Every lock is complete and within limits."""
+        locks = [read_lock(arch, self.results / "locks") for arch in LOCK_ARCHES]
+        n = sum(len(entry.kernels) for lock in locks for entry in lock.iterations.values())
+        return Found([line for lock in locks for line in lock_problems(lock)], n)
 
-def _compiling_checks() -> list[Check]:
-    """Checks of this checkout that need the toolchain."""
-    return [
-        Check("machine code is the locked one", gate_checks.locks_hold),
-        Check("counts of the steps are up to date", gate_checks.step_counts_current),
-        Check("emulated counters are up to date", gate_checks.emulated_current),
-    ]
+    def results_locked(self) -> Found:
+        """Every timing of the tables belongs to locked machine code."""
+        return Found(self.ladder.refused, sum(len(machine.measured) for machine in self.ladder.machines))
 
+    def progressions(self) -> Outcome:
+        """Measured fp16 progressions fit the published ones."""
+        problems, summary = against.against_published(self.ladder, self.results)
+        return outcome("progressions fit the published ones", problems, summary)
 
-def run_gate(tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
-    """Every check that this machine can run; `tell` gets each outcome as soon as it is known."""
-    return run_all(all_checks(), tell)
+    def peers(self) -> Found:
+        """No kernel of ours is slower than the published one on the same GPU."""
+        return against.against_peers(self.ladder)
+
+    def folders_whole(self) -> Found:
+        """Files that a machine's README names are there, and every timed kernel was checked."""
+        found = [one for folder in self.folders for one in verify_folder(folder)]
+        return Found([f"{one.path}: {one.summary}: {line}" for one in found for line in one.details], len(self.folders))
+
+    def tables(self) -> Found:
+        """Tables, plots, README's table and figures in texts are what the committed results give."""
+        files = report.committed(self.ladder, self.root)
+        return Found([*report.stale(files), *speed_page.stale(self.root)], len(files) + 2)
+
+    def page(self) -> Found:
+        """The committed page is what the results give."""
+        return Found(report.stale(report.pages(self.ladder, self.root)), 1)
+
+    def notes(self) -> Found:
+        """Notes on the iterations are what `analysis/render_notes.py` makes of claims, locks and results."""
+        script = self.root / "analysis" / "render_notes.py"
+        done = subprocess.run(
+            [sys.executable, str(script), "--check"], cwd=self.root, capture_output=True, text=True, check=False,
+            env={**os.environ, "FLASHLADDER_ROOT": str(self.root), "PYTHONPATH": str(PACKAGE.parent)},
+        )  # fmt: skip
+        told = done.stderr.strip().splitlines()[-1:] or [f"{relative(script)}: exit code {done.returncode}"]
+        return Found(told if done.returncode else [], len(files_in(self.root / "iterations" / "notes", "*.md")))
+
+    def documents_hold(self) -> Found:
+        """Every document of every machine follows from its samples and the locks."""
+        found = self.verified.result()
+        return Found([f"{one.path}: {line}" for one in found for line in one.details], len(found))
 
 
 def render(outcomes: Sequence[Outcome]) -> str:
@@ -133,9 +272,9 @@ def render(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _print(outcome: Outcome) -> None:
-    """Prints an outcome at once, also into a pipe, above the progress bar."""
-    tqdm.write(render([outcome]))
+def print_at_once(done: Outcome) -> None:
+    """Prints an outcome, also into a pipe, above the progress bar."""
+    tqdm.write(render([done]))
     sys.stdout.flush()
 
 
@@ -144,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wants_json = parser_of(COMMANDS["gate"], "gate", "--json").parse_args(argv).json
     with one_line_errors():
         require_checkout("gate")
-        outcomes = run_gate() if wants_json else run_gate(_print)
+        outcomes = Gate().run() if wants_json else Gate().run(print_at_once)
         if wants_json:
-            print(dump_json([asdict(outcome) for outcome in outcomes]).rstrip())
-    return 1 if any(outcome.status == "failed" for outcome in outcomes) else 0
+            print(dump_json([asdict(one) for one in outcomes]).rstrip())
+    return 1 if any(one.status == "failed" for one in outcomes) else 0

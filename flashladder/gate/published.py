@@ -1,55 +1,201 @@
-"""Measured against published: progressions cell by cell or by rank, and kernels beside their published peers.
+"""Measured against published, and run against run: cell by cell on the same GPU model, by rank order on another.
 
-Why apart from `flashladder.gate.results`: that asks whether files are what they were made from; this asks whether the
-numbers in them are those that the ladder promises. Each function makes one outcome over all machines.
-
-Nothing to run here; `invoke gate` does.
+Published figures are data with tolerances (`flashladder.results.published`). Where a cell is outside its tolerance, the
+line names what differs between the two runs. Nothing to run here; `invoke gate` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from flashladder.files import files_in, relative
-from flashladder.gate.evidence import cross, rule12
-from flashladder.gate.outcome import Outcome, outcome
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.report.data import MODE, Ladder, Machine, Row, bench_files, machine_of, other_files
+from flashladder.report.data import Ladder, Machine, Row, bench_files, machine_of
 from flashladder.report.tables import headline
-from flashladder.results.differences import Found
+from flashladder.results.derive import Found
 from flashladder.results.files import load_as
-from flashladder.results.published import N_ITERATIONS, PUBLISHED, Cell, Statistic, load_description, number, read_csv
-from flashladder.results.schema import BenchResult
-from flashladder.results.statistics import spearman
+from flashladder.results.published import (
+    N_ITERATIONS,
+    PUBLISHED,
+    Statistic,
+    load_description,
+    number,
+    read_csv,
+    tolerance_points,
+)
+from flashladder.results.schema import BenchResult, Mean, Summary
+from flashladder.results.statistics import ranks, spearman
 
 PEER_GPU, PEER_FILE = "h200", "peer_h200_progression.csv"  # where published kernels were timed beside FA2
 PEER_POINTS = 3.0  # points below its peer that a kernel may lie: other toolchains, another card
 BEST_FROM = 9  # the iterations among which the ladder's best kernel is looked for
 BEST_AT_LEAST = {"S=4096": 107.0, "harmonic mean": 106.0}  # percent of FA2, on the GPU of the peers
+COMPILERS = ("nvidia-cuda-nvcc", "nvidia-nvvm")
+CLOCK_SHARE = 0.03  # by which a clock moves with a card's temperature; beyond it is another clock
+SPEED_SHARE = 0.05  # the same of FA2's TFLOP/s, where no clock was recorded
+FARTHEST = 3  # iterations that a rank order names
+LEAST_RANKED = 4  # cells, below which a rank order says nothing
+NONE = "nothing that was recorded differs; look at the host, other processes on the GPU and the samples"
 
 
-def against_published(ladder: Ladder, folder: Path | None = None) -> Outcome:
+@dataclass(frozen=True)
+class Known:
+    """What a cell's run is known by; None where it was not recorded."""
+
+    config: str | None = None
+    code: str | None = None
+    compiler: str | None = None
+    clock_mhz: float | None = None
+    fa2_tflops: float | None = None
+    driver: str | None = None
+    torch: str | None = None
+    card: str | None = None
+
+
+def probable_cause(expected: Known, found: Known) -> str:
+    """What differs between two runs, the likeliest cause of another ratio first."""
+    return "; ".join(_differences(expected, found)) or NONE
+
+
+def _differences(expected: Known, found: Known) -> Iterator[str]:
+    pairs = {name: (getattr(expected, name), getattr(found, name)) for name in Known.__dataclass_fields__}
+    both = {name: pair for name, pair in pairs.items() if None not in pair}
+
+    def differs(name: str, share: float = 0.0) -> bool:
+        if name not in both:
+            return False
+        a, b = both[name]
+        return abs(b / a - 1) > share if share else bool(a != b)
+
+    def told(what: str, name: str, unit: str = "") -> str:
+        a, b = (f"{one:.0f}" if isinstance(one, float) else str(one) for one in both[name])
+        return f"{what}: {b}{unit} instead of {a}{unit}"
+
+    if differs("config"):
+        yield told("another configuration", "config")
+    if differs("compiler"):
+        yield told("another toolchain", "compiler")
+    elif differs("code") and not differs("config"):
+        yield "other machine code from the same compiler"
+    if differs("clock_mhz", CLOCK_SHARE):
+        yield told("another clock", "clock_mhz", " MHz")
+    elif "clock_mhz" not in both and differs("fa2_tflops", SPEED_SHARE):
+        yield told("another clock or another FA2, which itself runs at", "fa2_tflops", " TFLOP/s")
+    for name in ("driver", "torch", "card"):
+        if differs(name):
+            yield told(f"another {name}", name)
+
+
+def known_of(result: BenchResult, one: Summary | Mean) -> Known:
+    """What a measured cell is known by."""
+    kernel = result.kernels.get(one.kernel)
+    versions = [f"{name} {kernel.toolchain[name]}" for name in COMPILERS if kernel and name in kernel.toolchain]
+    single = one if isinstance(one, Summary) else None
+    return Known(
+        config=kernel.config if kernel else None,
+        code=kernel.text_sha256 if kernel else None,
+        compiler=", ".join(versions) or None,
+        clock_mhz=single.sm_clock_mhz if single else None,
+        fa2_tflops=single.reference_tflops if single else None,
+        driver=result.gpu.driver,
+        torch=result.reference.torch,
+        card=result.gpu.uuid,
+    )
+
+
+def failing(where: str, cell: tuple[float, float], found: float, known: tuple[Known, Known]) -> list[str]:
+    """A line about a cell that is outside its tolerance.
+
+    Args:
+        where: the cell.
+        cell: percent of FA2 that is expected, and the tolerance in points.
+        found: percent of FA2.
+        known: what the expected and the found one are known by.
+    """
+    expected, points = cell
+    if abs(found - expected) <= points:
+        return []
+    told = f"{where}: expected {expected:.1f} % of FA2 within {points:g} points, found {found:.1f} %"
+    return [f"{told}; probably {probable_cause(*known)}"]
+
+
+def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]) -> Found:
+    """Every cell and harmonic mean that two runs on one GPU model share, by iteration, dtype and length.
+
+    Args:
+        expected: whose figures count.
+        found: the other run.
+        names: of the two files.
+    """
+    tolerance = load_description().tolerance
+    problems: list[str] = []
+    n = 0
+    wanted = _cells(expected)
+    for key, one in _cells(found).items():
+        if key in wanted:
+            n += 1
+            statistic = f"seq{one.shape.seq_len}" if isinstance(one, Summary) else "hmean"
+            where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, beside {names[0]}"
+            cell = (wanted[key].pct, tolerance_points(tolerance, statistic))
+            problems += failing(where, cell, one.pct, (known_of(expected, wanted[key]), known_of(found, one)))
+    return Found(problems, n)
+
+
+def _cells(result: BenchResult) -> dict[tuple[object, ...], Summary | Mean]:
+    """Cells of the ladder's kernels with pairs enough, and their means, by a name that other files share."""
+    own = {name for name, kernel in result.kernels.items() if not kernel.variant}
+    cells: dict[tuple[object, ...], Summary | Mean] = {
+        (one.kernel, one.dtype, one.shape): one
+        for one in result.summaries
+        if one.kernel in own and one.n_pairs >= result.settings.min_pairs
+    }
+    return cells | {(one.kernel, one.dtype, one.seq_lens): one for one in result.means if one.kernel in own}
+
+
+def in_rank_order(expected: BenchResult, found: BenchResult) -> tuple[str, tuple[str, ...]]:
+    """The rank correlation of cells on another GPU model, in words, and a line where it is too low."""
+    theirs = {(one.kernel, one.dtype, one.shape): one.pct for one in expected.summaries}
+    pairs = [(one.pct, theirs[key]) for one in found.summaries if (key := (one.kernel, one.dtype, one.shape)) in theirs]
+    if len(pairs) < LEAST_RANKED:
+        return f"{len(pairs)} cells give no rank order", (f"rerun: expected at least {LEAST_RANKED} cells to rank",)
+    bound = load_description().tolerance.other_gpu_spearman_at_least
+    value = spearman([one for one, _ in pairs], [one for _, one in pairs])
+    told = f"Spearman {value:.3f}, at least {bound:g}"
+    return told, () if value >= bound else (f"rerun: rank order of {len(pairs)} cells: {told}; probably another card",)
+
+
+def farthest(measured: Mapping[int, float], published: tuple[float, ...]) -> str:
+    """The iterations whose rank is farthest from the published one, in words."""
+    order = sorted(measured)
+    mine, theirs = ranks([measured[step] for step in order]), ranks(published)
+    by_distance = sorted(zip(order, mine, theirs, strict=True), key=lambda row: -abs(row[1] - row[2]))
+    named = [f"iteration {step}: {a:g} instead of {b:g}" for step, a, b in by_distance[:FARTHEST] if a != b]
+    return "farthest in rank " + ", ".join(named) if named else "all ranks alike"
+
+
+def against_published(ladder: Ladder, folder: Path | None = None) -> tuple[list[str], str]:
     """Every machine's fp16 progression: by cell on a GPU model with published figures, by rank on another.
 
     A machine that was only swept (``<machine>/<machine>.json.gz`` in `folder`) is judged by that.
     """
-    details: list[str] = []
+    problems: list[str] = []
     told = []
     for machine in (*ladder.machines, *(swept(ladder, folder) if folder else ())):
-        problems, what = _cells(ladder, machine) if machine.key in ladder.published.gpus else _order(ladder, machine)
-        details += problems
+        judge = _by_cell if machine.key in ladder.published.gpus else _by_rank
+        lines, what = judge(ladder, machine)
+        problems += lines
         told.append(f"{machine.name}: {what}")
-    return outcome("progressions fit the published ones", details, "; ".join(told) or "nothing was measured")
+    return problems, "; ".join(told) or "nothing was measured"
 
 
-def _order(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
+def _by_rank(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
     """Another GPU runs the published A100 kernels where they were timed, so that code is compared with like code."""
     theirs, own = (_headline_percents(ladder, machine, configs_of) for configs_of in (PUBLISHED_GPU, None))
     measured = theirs if len(theirs) == N_ITERATIONS else own
@@ -57,23 +203,62 @@ def _order(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
         text = f"only {len(measured)} iterations have a figure at S={HEADLINE_LENGTH}"
         return [f"{machine.name}: {text}"], text
     published = ladder.published.column(PUBLISHED_GPU, "seq4096")
-    found = spearman([measured[number] for number in sorted(measured)], published)
+    found = spearman([measured[one] for one in sorted(measured)], published)
     bound = ladder.published.description.tolerance.other_gpu_spearman_at_least
     text = (
         f"rank order of {len(measured)} iterations: Spearman {found:.3f} with the published {PUBLISHED_GPU}, "
         f"at least {bound:g}"
     )
-    more = rule12.farthest(measured, published)
-    return ([] if found >= bound else [f"{machine.name}: {text}; {more}; {_rank_cause(ladder, machine)}"]), text
+    cause = f"probably another card: a {machine.gpu.name} and no {PUBLISHED_GPU}"
+    return ([] if found >= bound else [f"{machine.name}: {text}; {farthest(measured, published)}; {cause}"]), text
 
 
-def _rank_cause(ladder: Ladder, machine: Machine) -> str:
-    """Another GPU is another card by definition; what else could turn its order around: clocks that moved meanwhile."""
-    clocks = [summary.sm_clock_mhz for row in ladder.rows(machine, "fp16") if (summary := headline(row))]
-    seen = [clock for clock in clocks if clock]
-    if seen and max(seen) / min(seen) - 1 > rule12.CLOCK_SHARE:
-        return f"probably another clock: SM at {min(seen):.0f} to {max(seen):.0f} MHz from kernel to kernel"
-    return f"probably another card: a {machine.gpu.name} and no {PUBLISHED_GPU}"
+def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
+    """Percent of FA2 at S=4096, fp16, of every published iteration that has one."""
+    timings = {row.iteration.number: headline(row) for row in ladder.rows(machine, "fp16", configs_of)}
+    return {step: summary.pct for step, summary in timings.items() if summary and step <= N_ITERATIONS}
+
+
+def _by_cell(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
+    """Cell by cell on the GPU model that the figures were published for."""
+    key = machine.key or PUBLISHED_GPU
+    problems: list[str] = []
+    n = 0
+    statistics: tuple[Statistic, ...] = get_args(Statistic)
+    for row in ladder.rows(machine, "fp16", key):
+        for statistic in statistics:
+            cell = ladder.published.find(row.iteration.number, key, statistic)
+            if cell is None:
+                continue
+            n += 1
+            mean = row.measured.mean if row.measured else None
+            one = mean if statistic == "hmean" else headline(row)
+            where = f"{machine.name}, iteration {row.iteration.number}, {statistic}"
+            if one is None:
+                expected = f"expected {cell.value:g} % within {cell.tolerance:g} points"
+                problems.append(f"{where}: {expected}, found no measurement")
+                continue
+            known = _published_known(ladder, row, key), _measured_known(machine, row)
+            problems += failing(where, (cell.value, cell.tolerance), one.pct, known)
+    return problems, f"{n} cells"
+
+
+def _published_known(ladder: Ladder, row: Row, key: str) -> Known:
+    """What a published figure is known by: its configuration, the clock that the model is sold at, FA2's own speed."""
+    boost = load_gpus()[key].peaks.get("boost_clock")
+    config = row.iteration.configs[key].with_dtype(ladder.published.description.shape.dtype).short_form()
+    fa2 = ladder.published.fa2_tflops.get((key, "seq4096"))
+    return Known(config=config, clock_mhz=float(boost.value) if boost else None, fa2_tflops=fa2)
+
+
+def _measured_known(machine: Machine, row: Row) -> Known:
+    summary = headline(row)
+    return Known(
+        config=row.measured.kernel.config if row.measured else None,
+        clock_mhz=summary.sm_clock_mhz if summary else None,
+        fa2_tflops=summary.reference_tflops if summary else None,
+        card=machine.gpu.uuid,
+    )
 
 
 def swept(ladder: Ladder, folder: Path) -> list[Machine]:
@@ -89,95 +274,23 @@ def swept(ladder: Ladder, folder: Path) -> list[Machine]:
     return found
 
 
-def beside_committed(own: Path, committed: Path = RESULTS) -> Outcome:
+def beside_committed(own: Path, committed: Path = RESULTS) -> Found:
     """Timings of one's own folder of results, cell by cell beside the committed ones of the same GPU model."""
-    name = "cells are those of results/"
     problems: list[str] = []
     n = 0
     for path in bench_files(own):
         for other in (one for one in bench_files(committed) if one.parent.name == path.parent.name):
-            found = rule12.same_model(
-                load_as(other, BenchResult), load_as(path, BenchResult), (relative(other), relative(path))
-            )
-            problems += found.problems
-            n += found.n
-    return outcome(name, problems, f"{n} cells") if n else Outcome(name, "skipped", ("no results of this GPU model",))
+            names = (relative(other), relative(path))
+            found = same_model(load_as(other, BenchResult), load_as(path, BenchResult), names)
+            problems, n = [*problems, *found.problems], n + found.n
+    return Found(problems, n)
 
 
-def repeats_hold(folder: Path) -> Outcome:
-    """Every other run of the ladder on a machine's GPU model, cell by cell beside the files of the tables."""
-    problems: list[str] = []
-    n = 0
-    for path in bench_files(folder):
-        expected = load_as(path, BenchResult)
-        if expected.mode != MODE or expected.purpose != "report":
-            continue
-        manifest = cross.timings(path.parent)
-        for other in other_files(path):
-            owed = manifest.get(other.name)
-            apart = owed.apart.cells if owed and owed.apart else ()
-            found = rule12.same_model(expected, load_as(other, BenchResult), (path.name, relative(other)), apart)
-            problems += found.problems
-            n += found.n
-    return outcome("other runs fit the tables", problems, f"{n} cells")
-
-
-def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
-    """Percent of FA2 at S=4096, fp16, of every published iteration that has one."""
-    timings = {row.iteration.number: headline(row) for row in ladder.rows(machine, "fp16", configs_of)}
-    return {number: summary.pct for number, summary in timings.items() if summary and number <= N_ITERATIONS}
-
-
-def _cells(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
-    """Cell by cell on the GPU model that the figures were published for."""
-    key = machine.key or PUBLISHED_GPU
-    details = []
-    statistics: Sequence[Statistic] = get_args(Statistic)
-    rows = ladder.rows(machine, "fp16", key)
-    places = [(row, ladder.published.find(row.iteration.number, key, one)) for row, one in product(rows, statistics)]
-    compared = [(row, cell) for row, cell in places if cell]
-    for row, cell in compared:
-        statistic = cell.statistic
-        mean = row.measured.mean if row.measured else None
-        one = mean if statistic == "hmean" else headline(row)
-        where = f"{machine.name}, iteration {row.iteration.number}, {statistic}"
-        if one is None or row.measured is None:
-            expected = f"expected {cell.value:g} % within {cell.tolerance:g} points"
-            details.append(f"{where}: {expected}, found no measurement")
-            continue
-        known = _published_known(ladder, row, cell), _measured_known(machine, row)
-        line = rule12.failing(where, (cell.value, cell.tolerance), one.pct, known)
-        details += [line] if line else []
-    return details, f"{len(compared)} cells"
-
-
-def _published_known(ladder: Ladder, row: Row, cell: Cell) -> rule12.Known:
-    """What a published figure is known by: its configuration, the clock that the model is sold at, FA2's own speed."""
-    boost = load_gpus()[cell.gpu].peaks.get("boost_clock")
-    config = row.iteration.configs[cell.gpu].with_dtype(ladder.published.description.shape.dtype).short_form()
-    fa2 = ladder.published.fa2_tflops.get((cell.gpu, "seq4096"))
-    return rule12.Known(config=config, clock_mhz=float(boost.value) if boost else None, fa2_tflops=fa2)
-
-
-def _measured_known(machine: Machine, row: Row) -> rule12.Known:
-    summary = headline(row)
-    return rule12.Known(
-        config=row.measured.kernel.config if row.measured else None,
-        clock_mhz=summary.sm_clock_mhz if summary else None,
-        fa2_tflops=summary.reference_tflops if summary else None,
-        card=machine.gpu.uuid,
-    )
-
-
-def against_peers(ladder: Ladder) -> Outcome:
+def against_peers(ladder: Ladder) -> Found:
     """On the GPU where the published kernels were timed: none of ours is slower, and the best one outruns FA2."""
-    name = "kernels keep up with their published peers"
     machines = [machine for machine in ladder.machines if machine.key == PEER_GPU]
-    if not machines:
-        return Outcome(name, "skipped", (f"nothing was measured on a GPU of configs/gpus/{PEER_GPU}.yaml",))
     found = [one for machine in machines for one in (_peers(ladder, machine), _best(ladder, machine))]
-    n = sum(one.n for one in found)
-    return outcome(name, [line for one in found for line in one.problems], f"{n} figures")
+    return Found([line for one in found for line in one.problems], sum(one.n for one in found))
 
 
 def _peers(ladder: Ladder, machine: Machine) -> Found:

@@ -17,17 +17,16 @@ from pathlib import Path
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import files_in, relative, sha256, write_atomic
+from flashladder.gate import published as against
+from flashladder.gate.command import Check, Gate, Outcome, attempt, outcome, print_at_once
+from flashladder.gate.verify import verify
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD, RESULTS
-from flashladder.results.machine import machine_name
-
-if TYPE_CHECKING:
-    from flashladder.gate.command import Outcome
+from flashladder.results.files import machine_name
 
 OWN = BUILD / "reproduce"
 SECONDS_OF_CHECKS = 900.0  # no iteration is started after this; what is done by then is kept, and a rerun goes on
@@ -88,37 +87,33 @@ def measure() -> Measured:
         return emulate()
     from flashladder.bench import command as bench
     from flashladder.check import command as check
-    from flashladder.gate import checks as gate_checks
-    from flashladder.gate import published as gate_published
     from flashladder.gpu.device import open_device
     from flashladder.report import command as report
     from flashladder.report.data import collect
-    from flashladder.results import machine as machine_file
 
     gpu = open_device().gpu
     folder = own_folder(gpu.uuid)
     machine = folder / machine_name(gpu.name)
     check.main(["--all", f"--budget={SECONDS_OF_CHECKS:g}", f"--out={machine / 'check.json.gz'}"])
     bench.main(["--all", f"--out={machine / 'bench.json.gz'}"])
-    machine_file.write(machine)
     ladder = collect(folder)
     for name, data in report.render(ladder).items():
         write_atomic(folder / name, data)
+    found = [f"{one.path}: {line}" for one in verify(machine) for line in one.details]
+    problems, told = against.against_published(ladder)
+    beside = against.beside_committed(folder)
     outcomes = (
-        gate_checks.results_hold(folder),
-        gate_checks.checks_passed(folder),
-        gate_checks.results_locked(ladder),
-        gate_checks.published_hold(ladder),
-        gate_published.beside_committed(folder),
+        outcome("documents follow from their samples and the locks", found, "bench, check"),
+        outcome("progressions fit the published ones", problems, told),
+        outcome("cells are those of results/", beside.problems, f"{beside.n} cells"),
     )
-    named = tuple(replace(outcome, name=f"this machine: {outcome.name}") for outcome in outcomes)
+    named = tuple(replace(one, name=f"this machine: {one.name}") for one in outcomes)
     return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)
 
 
 def emulate() -> Measured:
     """Checks the PTX of every iteration on this CPU: fp16 and bf16, the published A100 configurations, small shapes."""
     from flashladder.check.on_emulator import check_many
-    from flashladder.gate.command import Outcome
 
     start = time.monotonic()
     report = check_many([iteration.number for iteration in load_all()])
@@ -126,8 +121,21 @@ def emulate() -> Measured:
     failures = [f"{case.kernel} {case.case}: {case.reason}" for case in report.failures]
     summary = f"{len(kernels)} kernels, {len(report.cases)} cases, {time.monotonic() - start:.0f} s"
     status = "ok" if report.passed else "failed"
-    outcome = Outcome("this CPU: checks passed on the emulator", status, tuple(failures), summary)
-    return Measured(NO_GPU.format(len(report.cases)), outcomes=(outcome,))
+    found = Outcome("this CPU: checks passed on the emulator", status, tuple(failures), summary)
+    return Measured(NO_GPU.format(len(report.cases)), outcomes=(found,))
+
+
+def compiled() -> list[Check]:
+    """What only a compiler can tell of this checkout."""
+    from flashladder.emulate import take_reading
+    from flashladder.lock import command as lock
+    from flashladder.lock import step_counts
+
+    return [
+        Gate.of_checked("machine code is the locked one", lock.check),
+        Gate.of_checked("counts of the steps are up to date", step_counts.check),
+        Gate.of_checked("emulated counters are up to date", take_reading.check),
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,7 +146,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example: nox -s reproduce",
     )
     parser.parse_args(argv)
-    from flashladder.gate import command as gate
     from flashladder.report import tables as report_tables
     from flashladder.report.command import PLOT, REPORT
     from flashladder.report.data import collect
@@ -146,12 +153,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     with one_line_errors():
         wheels = require_wheels()
         measured = measure()
-        outcomes = [*gate.run_gate(), *measured.outcomes]
+        outcomes = list(measured.outcomes)
+        for one in outcomes:
+            print_at_once(one)
+        outcomes += Gate().run(print_at_once)
+        for check in compiled():
+            outcomes.append(attempt(check))
+            print_at_once(outcomes[-1])
         print(report_tables.terminal(collect(measured.folder or RESULTS)))
         where = measured.folder or REPORT
         print(f"\nplot    {relative(where / PLOT)}.svg, .png\ntables  {relative(where / 'progression.md')}, .csv")
-        print(f"\n{len(wheels)} wheels loaded; {measured.line}\n{gate.render(outcomes)}")
-        failed = [outcome.name for outcome in outcomes if outcome.status == "failed"]
+        print(f"\n{len(wheels)} wheels loaded; {measured.line}")
+        failed = [one.name for one in outcomes if one.status == "failed"]
         if failed:
             raise CheckFailed("not reproduced: " + ", ".join(failed), hint="the lines above say which cell and why")
     print("reproduced: every check that this machine can run holds")

@@ -1,219 +1,211 @@
-"""Is a result what it says? One file, a machine's folder, or all of results/, without a GPU and without a compiler.
+"""Is a result what it says? Every number of a document is derived again, without a GPU and without a compiler.
 
-Why: a figure is worth what can be checked of it by somebody else. Bytes are compared with the folder's seal, the
-document with the digest of its own content and with its schema, every statistic with its raw samples, these with the
-settings, machine code with the locks, a sweep with the cells that it planned, and ``machine.json`` with all documents.
+A document is a function of its raw samples: its summaries must follow from them, every cell of its grid must be there,
+and every kernel must be the machine code that a lock holds. `invoke gate` asks the same of all committed documents.
 
-Run: ``invoke verify``, ``invoke verify results/h200 --json``, ``python -m flashladder.gate.verify
-build/bench.json.gz``; with ``--rerun`` a sample of cells is timed anew on this GPU. Exit code: 0 all of it holds, 1
-something does not, 2 there is nothing to verify, or no GPU for a rerun.
+Run: ``invoke verify``, ``invoke verify results/h200 --json``, ``invoke verify build/bench.json.gz``; with ``--rerun``
+some cells are timed again on this GPU. Exit code: 0 all hold, 1 something does not, 2 nothing to verify, or no GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+import random
 import re
+import sys
 
 from tqdm import tqdm
 
+from flashladder import parallel
 from flashladder.arguments import named, parser_of, whole
+from flashladder.bench import second_opinion
+from flashladder.bench.references import BACKENDS, FA2
+from flashladder.cases.case import cases_for
+from flashladder.cases.inputs import layouts
+from flashladder.check.soak.outcome import problems as soak_problems
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
-from flashladder.files import dump_json, files_in, relative
-from flashladder.gate import results as gate_results
-from flashladder.gate import verify_document
-from flashladder.gate.evidence import cross, manifest, rerun
-from flashladder.gate.verify_sweep import grid_note
-from flashladder.ladder.manifest import NAME as MANIFEST
-from flashladder.ladder.manifest import load_manifest
-from flashladder.paths import RESULTS
-from flashladder.results import machine, signature
-from flashladder.results.derive import problems
-from flashladder.results.files import SEAL, identity, load_result, seal_problems
+from flashladder.files import dump_json, files_in, read_text, relative, sha256
+from flashladder.gate.published import in_rank_order, same_model
+from flashladder.gpu.ncu import csv_beside, to_csv
+from flashladder.gpu.sanitize import TOOLS
+from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.gpus import gpu_key
+from flashladder.ladder.grid import load_grid
+from flashladder.ladder.iteration import begun, load_iteration, load_runnable
+from flashladder.lock.schema import LOCKS, find_locked, read_lock, refusal
+from flashladder.paths import CONFIGS, RESULTS
+from flashladder.report.accuracy import beyond_bounds, cells
+from flashladder.report.data import bench_files, feeds_ladder
+from flashladder.results.blocks import Plan
+from flashladder.results.derive import fastest_possible_us, problems
+from flashladder.results.files import content_digests, identity, load_as, load_result, machine_name, read_json
 from flashladder.results.schema import (
+    A_A,
     AnyResult,
     BenchResult,
+    CaseResult,
     CheckResult,
     CounterResult,
+    EmulatedCell,
+    EmulatedCheckResult,
     EmulatedSweepResult,
     EnergyResult,
+    Kernel,
+    PlannedCell,
     SanitizerResult,
     SecondOpinionResult,
+    Shape,
     SoakResult,
+    Sweep,
+    kernel_key,
 )
-from flashladder.sweep.plan import title
+from flashladder.sweep.plan import CPU, Settings, address_of, title, wanted, wanted_of
 from flashladder.sweep.records import Records
 
+GRIDS = CONFIGS / "grids"
+CHECKS = "check*.json.gz"
+ACCURACY = "accuracy"  # how files begin that hold errors by iteration; they have a form of their own
 RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # of a cell, in the folder of a live sweep
+NAMED = re.compile(r"`([\w.]+\.(?:json\.gz|json|csv|log))`")  # a file, in the first column of a folder's README
 DRAWN = (8, 0)  # cells and seed of a rerun, where none are given
-PLAIN = "bytes only"  # a file that is no result document: logs, tables, readings of other forms
+
+Swept = BenchResult | EmulatedSweepResult
+Place = tuple[str, Shape]  # dtype and shape
+Drawn = dict[Place, list[Kernel]]
+Timer = Callable[[Drawn], BenchResult]
 
 
 @dataclass(frozen=True)
 class Verified:
-    """One file: ``ok`` or ``failed``, a line per thing that is wrong, what it is, and whether a seal was compared."""
+    """One file: ``ok`` or ``failed``, what it is, and a line per thing that is wrong."""
 
     path: str
     status: str
     summary: str
-    sealed: bool
     details: tuple[str, ...] = ()
 
 
-def verify(path: Path) -> list[Verified]:
-    """Every file of `path`: a result file, a machine's folder, or a folder of these.
+@dataclass(frozen=True)
+class Rerun:
+    """What a rerun found: one line about it, and one for each cell that differs."""
+
+    told: str
+    problems: tuple[str, ...]
+
+
+def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> list[Verified]:
+    """Every document of `path`: a file, a machine's folder, or a folder of these.
+
+    Args:
+        path: what is verified.
+        tell: gets each file's outcome as soon as it is known.
 
     Raises:
         FlashladderError: there is no such path, or nothing to verify in it.
     """
     if path.is_file():
-        if not (_is_sealed(path.parent) or path.name.endswith((".json", ".json.gz"))):
-            raise FlashladderError(
-                "not a result", where=relative(path), expected="a name that ends in .json or .json.gz"
-            )
-        sealed = _is_sealed(path.parent)
-        return [_verified(path, _broken_seal(path) if sealed else (), sealed=sealed)]
+        if not path.name.endswith((".json", ".json.gz")):
+            expected = "a name that ends in .json or .json.gz"
+            raise FlashladderError("not a result", where=relative(path), expected=expected)
+        return _told_each([verify_file(path)], tell)
     if not path.is_dir():
         raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
-    folders = [path] if _is_machine(path) else [one for one in files_in(path, "*") if _is_machine(one)]
+    folders = machine_folders(path.parent, path.name) or machine_folders(path)
     if not folders:
         raise FlashladderError(
             "nothing to verify", where=relative(path), expected="result files in it, or in a folder of it", found="none"
         )
-    with tqdm(desc="verify", unit="file", disable=None, leave=False) as bar:
-        return [one for folder in folders for one in _of_folder(folder, bar.update)]
+    files = [one for folder in folders for one in documents(folder)]
+    found = parallel.over(verify_file, files, "verify", tell)
+    return [*found, *_told_each([one for folder in folders for one in verify_folder(folder)], tell)]
 
 
-def _is_machine(folder: Path) -> bool:
-    """Whether a folder holds measurements of a machine."""
-    return folder.is_dir() and (_is_sealed(folder) or any(files_in(folder, "*.json.gz")))
-
-
-def _is_sealed(folder: Path) -> bool:
-    return any((folder / name).exists() for name in (SEAL, machine.NAME))
-
-
-def _owes_a_seal(folder: Path) -> bool:
-    """Whether a folder is published: one of results/, of a copy of it, or one with a manifest; a sweep's is none."""
-    parent = folder.resolve().parent
-    return _is_sealed(folder) or parent == RESULTS or any(files_in(parent, f"*/{MANIFEST}"))
-
-
-def _of_folder(folder: Path, tick: Callable[[], object]) -> list[Verified]:
-    """Every file of a machine's folder, and those that are missing; what a sweep left has no seal."""
-    if not _owes_a_seal(folder):
-        return [_verified(path, (), sealed=False) for path in files_in(folder, "*.json.gz")]
-    broken = _broken_seals(folder)
-    for name, told in _by_file(folder, _crossed(folder)).items():
-        broken[name] = (*broken.get(name, ()), *told)
-    there = {path.relative_to(folder).as_posix() for path in files_in(folder) if path.is_file()}
-    owed = {MANIFEST} if folder.parent == RESULTS else set()
-    names = sorted(there | {*broken, machine.NAME} | owed)
-    readable = _is_readable(folder / MANIFEST)
-    found = []
-    for name in names:
-        asked = readable or name == MANIFEST  # one that cannot be read is said once, at the manifest itself
-        found.append(_verified(folder / name, broken.get(name, ()), sealed=True, asked=asked))
-        tick()
+def _told_each(found: list[Verified], tell: Callable[[Verified], object]) -> list[Verified]:
+    for one in found:
+        tell(one)
     return found
 
 
-def _is_readable(path: Path) -> bool:
-    """Whether a manifest can be read, or is not there."""
+def machine_folders(results: Path = RESULTS, name: str = "*") -> list[Path]:
+    """Folders of `results` that hold measurements of a machine."""
+    return [one for one in files_in(results, name) if one.is_dir() and any(files_in(one, "*.json.gz"))]
+
+
+def documents(folder: Path) -> list[Path]:
+    """The JSON files of a machine's folder, large ones first, so that processes end together."""
+    files = {*files_in(folder, "*.json.gz"), *files_in(folder, "*.json")}
+    return sorted(files, key=lambda path: (-path.stat().st_size, path.name))
+
+
+def verify_file(path: Path) -> Verified:
+    """One file; an error of reading it is a line as well."""
+    summary = "cannot be read as what it says"
+    details: list[str] = []
     try:
-        if path.is_file():
-            load_manifest(path.parent)
-    except FlashladderError:
-        return False
-    return True
-
-
-def _broken_seals(folder: Path) -> dict[str, tuple[str, ...]]:
-    """What the seal of a folder says, by the name of the file that it is about."""
-    return _by_file(folder, seal_problems(folder))
-
-
-def _by_file(folder: Path, lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Lines by the name of the file that leads each."""
-    broken: dict[str, tuple[str, ...]] = {}
-    for line in lines:
-        where, _, told = line.partition(": ")
-        name = where.removeprefix(f"{relative(folder)}/")
-        broken[name] = (*broken.get(name, ()), told)
-    return broken
-
-
-def _crossed(folder: Path) -> Sequence[str]:
-    """What the files of a folder contradict each other in; of one that cannot be read, that is said at the file."""
-    try:
-        return cross.folder_problems(folder).problems
-    except FlashladderError:
-        return ()
-
-
-def _broken_seal(path: Path) -> tuple[str, ...]:
-    """What the seal says about one file; of the seal itself, all that it says."""
-    broken = _broken_seals(path.parent)
-    if path.name != SEAL:
-        return broken.get(path.name, ())
-    return tuple(told if name == SEAL else f"{name}: {told}" for name, lines in broken.items() for told in lines)
-
-
-def _verified(path: Path, broken: Iterable[str], *, sealed: bool, asked: bool = True) -> Verified:
-    """One file: its seal, then what it holds, and what the manifest asks of it where it is `asked`."""
-    details = list(broken)
-    summary = PLAIN
-    if path.is_file() or path.name == machine.NAME:
-        try:
-            summary, found = _content(path, sealed=sealed)
-            details += found
-        except FlashladderError as error:
-            summary = "cannot be read as what it says"
-            details.append(_without(path, str(error)))
-    details += [_without(path, line) for line in _owed(path)] if sealed and asked else []
-    status = "failed" if details else "ok"
-    return Verified(relative(path), status, summary, sealed, tuple(dict.fromkeys(details)))
-
-
-def _owed(path: Path) -> list[str]:
-    """What the manifest beside a file says that the file lacks; of the manifest, what the folder and itself lack."""
-    if path.name != MANIFEST:
-        return manifest.file_problems(path) if (path.parent / MANIFEST).is_file() else []
-    try:
-        return list(manifest.folder_lacks(path.parent))
+        summary, details = _content(path)
     except FlashladderError as error:
-        return [str(error)]
+        details = [str(error).removeprefix(f"{relative(path)}: ")]
+    return Verified(relative(path), "failed" if details else "ok", summary, tuple(dict.fromkeys(details)))
 
 
-def _without(path: Path, line: str) -> str:
-    """A line about a file, without the file's name in front."""
-    return line.removeprefix(f"{relative(path)}: ")
+def verify_folder(folder: Path) -> list[Verified]:
+    """What no single document of a folder can tell: files that its README names, kernels timed and never checked."""
+    told = (f"named in {relative(folder)}/README.md",)
+    found = [Verified(relative(folder / name), "failed", "missing", told) for name in missing_files(folder)]
+    try:
+        unchecked = unchecked_kernels(folder)
+    except FlashladderError as error:
+        unchecked = [str(error)]
+    if unchecked:
+        found.append(Verified(relative(folder), "failed", "checks of timed kernels", tuple(unchecked)))
+    return found
 
 
-def _content(path: Path, *, sealed: bool) -> tuple[str, list[str]]:
+def missing_files(folder: Path) -> list[str]:
+    """Files that the README of a folder lists, and that are not there."""
+    page = folder / "README.md"
+    lines = read_text(page).splitlines() if page.is_file() else []
+    rows = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    return [name for row in rows for name in NAMED.findall(row) if not (folder / name).is_file()]
+
+
+def unchecked_kernels(folder: Path) -> list[str]:
+    """Kernels of the ladder's timings without a check, or without all of their cases."""
+    checks = [load_as(path, CheckResult) for path in files_in(folder, CHECKS)]
+    cases: dict[str, list[CaseResult]] = {}
+    for case in (case for one in checks for case in one.cases):
+        cases.setdefault(case.kernel, []).append(case)
+    found: dict[str, None] = {}
+    for path in files_in(folder, "bench*.json.gz"):
+        for kernel in load_as(path, BenchResult).kernels.values():
+            if kernel.key not in cases:
+                found[f"{kernel.key}: timed in {path.name}, but not checked"] = None
+    return list(found)
+
+
+def _content(path: Path) -> tuple[str, list[str]]:
     """What a file is, in words, and what is wrong with it."""
-    if sealed and path.name == machine.NAME:
-        found = machine.problems(path.parent)
-        return "what the documents beside it say", [_without(path, line) for line in found]
-    if sealed and path.name == SEAL:
-        signed = signature.check(path.parent)
-        return signed.told, [line.removeprefix(f"{relative(path.parent)}/") for line in signed.problems]
-    if not path.name.endswith((".json", ".json.gz")):
-        return PLAIN, []
-    version, _ = identity(path)
-    if version is None and sealed:
-        return PLAIN, []
     if record := RECORD.fullmatch(path.name):
         return _record(path, record[1])
+    version, found_digest = identity(path)
+    if version is None and path.name.startswith(ACCURACY):
+        return "errors by iteration", _accuracy(path)
+    if version is None:
+        if path.parent.parent.resolve() != RESULTS and not (path.parent / "README.md").is_file():
+            load_result(path)  # which says what is missing
+        return "data of another form, read whole", []
     result = load_result(path)
-    lines = [*verify_document.problems(path), *_by_kind(path, result, sealed=sealed)]
-    sweep = getattr(result, "sweep", None)
+    noted, _ = content_digests(path)
+    lines = [] if version == 1 or noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
+    lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
+    sweep: Sweep | None = getattr(result, "sweep", None)
     note = grid_note(sweep) if sweep else None
-    return f"{_told(result)}, schema {version}" + (f"; {note}" if note else ""), [
-        _without(path, line) for line in lines
-    ]
+    return f"{_told(result)}, schema {version}" + (f"; {note}" if note else ""), lines
 
 
 def _record(path: Path, address: str) -> tuple[str, list[str]]:
@@ -226,48 +218,417 @@ def _record(path: Path, address: str) -> tuple[str, list[str]]:
     return told, problems(document) if isinstance(document, BenchResult) else []
 
 
-def _by_kind(path: Path, result: AnyResult, *, sealed: bool) -> Sequence[str]:
-    """What the gate asks of files of this kind; some of it needs the files beside it."""
-    if isinstance(result, BenchResult):
-        return gate_results.sample_problems(path).problems
-    if sealed and isinstance(result, CounterResult):
-        return gate_results.counter_table_problems(path).problems
-    if sealed and isinstance(result, SanitizerResult):
-        return gate_results.sanitizer_problems(path).problems
-    if sealed and isinstance(result, CheckResult):
-        return gate_results.check_problems(path.parent).problems
-    return ()
-
-
 def _told(result: AnyResult) -> str:
     """What a document is, in a few words."""
-    if isinstance(result, BenchResult):
-        what = f"{len(result.summaries)} cells"
-    elif isinstance(result, SecondOpinionResult):
-        what = f"{len(result.agreements)} cells"
-    elif isinstance(result, EmulatedSweepResult):
-        what = f"{len(result.cells)} cells"
-    elif isinstance(result, CounterResult | SanitizerResult):
-        what = f"{len(result.kernels)} kernels"
+    for name, what in (("summaries", "cells"), ("agreements", "cells"), ("cells", "cells"), ("runs", "runs")):
+        if hasattr(result, name):
+            return f"{result.kind}, {len(getattr(result, name))} {what}"
+    if isinstance(result, SoakResult):
+        return f"soak, {len(result.cases)} cases, {sum(one.launches for one in result.hammered):,} launches"
+    if isinstance(result, CheckResult | EmulatedCheckResult):
+        return f"{result.kind}, {len(result.cases)} cases"
+    return f"{result.kind}, {len(result.kernels)} kernels"
+
+
+def _dtypes(result: AnyResult) -> Iterator[str]:
+    """Kernels in another dtype than their configuration's, and measurements in another dtype than their kernel's."""
+    own = {key: kernel.dtype for key, kernel in result.kernels.items()}
+    for key, kernel in result.kernels.items():
+        if kernel.dtype != (form := KernelConfig.parse(kernel.config).dtype):
+            yield f"kernel {key}: dtype {kernel.dtype}, of a configuration for {form}"
+    for key, dtype in dict.fromkeys(_measured_as(result)):
+        if own.get(key, dtype) != dtype:
+            yield f"{key}: measured as {dtype}, a kernel for {own[key]}"
+
+
+def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
+    """Name and dtype of all that was measured."""
+    timed = result.paired if isinstance(result, SecondOpinionResult) else result
+    if isinstance(timed, BenchResult):
+        yield from ((series.kernel, group.dtype) for group in timed.groups for series in group.series)
+    elif isinstance(result, CheckResult | EmulatedCheckResult):
+        yield from ((case.kernel, case.dtype) for case in result.cases)
     elif isinstance(result, EnergyResult):
-        what = f"{len(result.runs)} runs"
+        yield from ((run.subject, run.dtype) for run in result.runs)
     elif isinstance(result, SoakResult):
-        what = f"{len(result.cases)} cases, {sum(one.launches for one in result.hammered):,} launches"
+        yield from ((one.kernel, one.dtype) for part in (result.cases, result.hammered, result.far) for one in part)
+
+
+def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
+    """Kernels whose machine code no lock holds, or whose registers are not the lock's.
+
+    Candidates of a tuning run and variants have no lock; the emulator runs PTX.
+    """
+    if isinstance(result, EmulatedCheckResult | EmulatedSweepResult):
+        return
+    folder = path.parent.parent / LOCKS.name
+    locks = {
+        arch: read_lock(arch, folder if folder.is_dir() else LOCKS)
+        for arch in {kernel.arch for kernel in result.kernels.values()}
+    }
+    tuned = isinstance(result, BenchResult) and result.purpose == "tune"
+    for key, kernel in result.kernels.items():
+        if key != kernel.key:
+            yield f"kernel {key} is called {kernel.key}"
+        if tuned or (kernel.variant and not feeds_ladder(path)):
+            continue
+        if reason := refusal(kernel, locks[kernel.arch]):
+            yield f"{key}: {reason}"
+            continue
+        locked = find_locked(locks[kernel.arch], kernel.iteration, kernel.config)
+        for name in ("registers", "spill_stores", "spill_loads"):
+            expected, found = getattr(locked, name), getattr(kernel, name)
+            if found is not None and found != expected:
+                yield f"kernel {key}: {name}: expected {expected}, as locked, found {found}"
+
+
+def _references(result: AnyResult) -> Iterator[str]:
+    """Libraries that nothing here can call, or that launched another library's kernel."""
+    timed = result.paired if isinstance(result, SecondOpinionResult) else result
+    for name, one in getattr(timed, "references", {}).items():
+        if name not in BACKENDS:
+            yield f"reference {name}: expected one of {', '.join(BACKENDS)}"
+        elif wrong := [kernel for kernel in one.kernels.values() if not re.search(BACKENDS[name].marks, kernel)]:
+            yield f"reference {name}: its kernel is another's: {wrong[0][:80]}"
+
+
+def _by_kind(path: Path, result: AnyResult) -> list[str]:
+    """What follows from the samples of a document of this kind, and does not."""
+    found: Iterable[str] = ()
+    if isinstance(result, BenchResult):
+        found = [*problems(result), *(_sweep(result) if result.sweep else _lost_cells(result))]
+    elif isinstance(result, EmulatedSweepResult):
+        found = _sweep(result)
+    elif isinstance(result, SecondOpinionResult):
+        found = [*second_opinion.problems(result), *_lost_cells(result.paired)]
+    elif isinstance(result, CheckResult):
+        found = _cases(result)
+    elif isinstance(result, SanitizerResult):
+        found = _sanitizers(result)
+    elif isinstance(result, EnergyResult):
+        found = _too_fast(result)
+    elif isinstance(result, SoakResult):
+        found = _soak(result)
+    elif isinstance(result, CounterResult) and (table := csv_beside(path)).is_file():
+        stale = table.read_bytes() != to_csv(result).encode()
+        found = [f"{table.name}: differs from what {path.name} gives"] * stale
+    return list(found)
+
+
+def _lost_cells(result: BenchResult) -> Iterator[str]:
+    """Cells of a run without a grid that are missing: every kernel is timed at every shape of its dtype."""
+    series = [(group.dtype, group.shape, one) for group in result.groups for one in group.series]
+    timed = {(dtype, shape, one.kernel) for dtype, shape, one in series if one.pairs}
+    wrong = {(dtype, shape, one.kernel) for dtype, shape, one in series if one.before and not one.before.ok}
+    for key, kernel in result.kernels.items():
+        for dtype, shape in dict.fromkeys((group.dtype, group.shape) for group in result.groups):
+            if dtype == kernel.dtype and (dtype, shape, key) not in timed | wrong:
+                yield f"cell {_series(key, dtype, shape)}: is missing"
+
+
+def _cases(result: CheckResult) -> Iterator[str]:
+    """Failed cases, and cases that a kernel lacks, has twice, or refused without need."""
+    yield from (f"{one.kernel} {one.case}: failed: {one.reason}" for one in result.cases if one.status == "fail")
+    names = Counter((one.kernel, one.case) for one in result.cases)
+    refused = [(one.kernel, one.case) for one in result.cases if one.status == "not_applicable"]
+    for key, kernel in result.kernels.items():
+        due = {case.name: case for case in cases_for(KernelConfig.parse(kernel.config))}
+        yield from (f"{key}: case {name} is missing" for name in due if not names[key, name])
+        own = [(name, n) for (of, name), n in names.items() if of == key]
+        yield from (f"{key}: case {name} is unknown or repeated" for name, n in own if name not in due or n > 1)
+        stride = load_iteration(kernel.iteration).row_stride
+        for _, name in (one for one in refused if one[0] == key and one[1] in due):
+            if not stride or {layout.seq for layout in layouts(due[name])} == {stride}:
+                yield f"{key}: case {name} was refused, expected pass: it takes such row strides"
+
+
+def _sanitizers(result: SanitizerResult) -> Iterator[str]:
+    """Tools that did not run or found something, and iterations that were left out."""
+    ran = {kernel.iteration for kernel in result.kernels.values()}
+    ladder = begun(load_runnable(result.gpu.arch), ran)
+    yield from (f"no kernel of iteration {one.number} was run" for one in ladder if one.number not in ran)
+    tools = [finding.tool for finding in result.findings]
+    if sorted(tools) != sorted(TOOLS):
+        yield f"tools: expected {', '.join(TOOLS)} once each, found {', '.join(tools) or 'none'}"
+    yield from (f"{one.tool}: not clean, errors {one.errors}" for one in result.findings if not one.clean)
+
+
+def _too_fast(result: EnergyResult) -> Iterator[str]:
+    """Sustained runs whose launches are faster than the GPU's peaks allow."""
+    for run in result.runs:
+        least, each = fastest_possible_us(run.shape, result.gpu.name) or 0.0, run.seconds / run.launches * 1e6
+        if each < least:
+            where = f"{run.subject} {run.dtype} S={run.shape.seq_len}, turn {run.turn}"
+            yield f"{where}: {each:.1f} us is below the {least:.1f} us that the GPU's peaks allow"
+
+
+def _soak(result: SoakResult) -> Iterator[str]:
+    """What went wrong, by the words of the command; launches faster than the GPU's peaks; kernels unknown."""
+    yield from soak_problems(result)
+    for far in result.far:
+        least, found = fastest_possible_us(far.shape, result.gpu.name) or 0.0, far.seconds * 1e6
+        if found < least:
+            where = f"{far.kernel} at B={far.shape.batch}, S={far.shape.seq_len}"
+            yield f"{where}: {found:.1f} us is below the {least:.1f} us that the GPU's peaks allow"
+    named = {one.kernel for part in (result.cases, result.beside, result.hammered, result.far) for one in part}
+    yield from (f"kernel {key}: nothing describes it" for key in sorted(named - result.kernels.keys()))
+
+
+def _accuracy(path: Path) -> list[str]:
+    """Errors that are larger than allowed, and kernels whose machine code no lock holds."""
+    found = list(beyond_bounds(cells(path)))
+    document = read_json(path)
+    steps: dict[str, set[str]] = {dtype: set() for dtype in DTYPES}
+    for key, one in document["kernels"].items():
+        steps.setdefault(KernelConfig.parse(one["config"]).dtype, set()).add(str(one["iteration"]))
+        locked = find_locked(read_lock(one["arch"]), int(one["iteration"]), one["config"])
+        if locked is None or locked.text_sha256 != one["text_sha256"]:
+            found.append(f"kernel {key}: is not the locked machine code")
+    drawn = Counter((one["dtype"], one["inputs"], one["seq_len"], one["seed"]) for one in document["records"])
+    inputs = {one[1:] for one in drawn}
+    lost = [(dtype, *one) for dtype in DTYPES for one in inputs if drawn[(dtype, *one)] != 1]
+    found += [f"{dtype} {what} S={seq_len}, seed {seed}: expected once" for dtype, what, seq_len, seed in lost]
+    for one in document["records"]:
+        where = f"{one['dtype']} {one['inputs']} S={one['seq_len']}"
+        arms = {arm for arm in one["errors"] if arm.isdigit()}
+        if arms != steps.get(one["dtype"]):
+            found.append(f"{where}: expected errors of iterations {', '.join(sorted(steps[one['dtype']]))}")
+        wrong = [arm for arm, (most, rms) in one["errors"].items() if not 0 < rms <= most]
+        found += [f"{where}: errors of {arm} cannot be" for arm in wrong]
+    return found
+
+
+def grid_note(sweep: Sweep) -> str | None:
+    """What became of a sweep's grid file since it was measured; None where it is the same."""
+    path = GRIDS / f"{sweep.grid}.yaml"
+    if not path.is_file():
+        return f"{relative(path)} is no more"
+    return None if sha256(path.read_bytes()) == sweep.grid_sha256 else f"{relative(path)} was changed since"
+
+
+def _sweep(result: Swept) -> list[str]:
+    """Cells of the grid that are missing, doubled, not planned, or not what their address says."""
+    sweep = result.sweep
+    if sweep is None:
+        return []
+    settings = _settings(result)
+    failed = {failure.address for failure in sweep.failures}
+    found = [f"cell {line}" for line in _unplanned(sweep)]
+    for cell in sweep.planned:
+        address = address_of(wanted_of(cell), cell.code, settings)
+        if address != cell.address:
+            found.append(f"cell {title(cell)}: address {cell.address} does not follow from it: expected {address}")
+        if cell.address not in failed:
+            found += [f"cell {title(cell)}: {line}" for line in _of_cell(cell, result)]
+    return [*found, *_counted(result, sweep, failed)]
+
+
+def _unplanned(sweep: Sweep) -> Iterator[str]:
+    """Cells that the grid file names and the document lacks; a library that is nowhere in it was not installed.
+
+    Configurations are left out: a tuned one may have been entered since.
+    """
+    if grid_note(sweep):
+        return
+    planned = {(cell.subject, cell.dtype, cell.toolchain, cell.shape) for cell in sweep.planned}
+    subjects = {subject for subject, *_ in planned}
+    for one in dict.fromkeys(
+        (one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(sweep.grid))
+    ):
+        subject, dtype, _, sizes = one
+        shape = Shape(**dict(zip(Shape.model_fields, sizes, strict=True)))
+        absent_library = subject in BACKENDS and subject != FA2 and subject not in subjects
+        if not absent_library and (*one[:3], shape) not in planned:
+            yield f"{_series(subject, dtype, shape)}: is of the grid {sweep.grid}, and missing"
+
+
+def key_of(cell: PlannedCell) -> str:
+    """How series name what a cell measures."""
+    if cell.subject == FA2:
+        return A_A
+    if not cell.config:
+        return cell.subject
+    number = re.match(r"\d*", cell.subject, re.ASCII)
+    digits = number[0] if number else ""
+    variant = cell.subject.removeprefix(digits) + (f" cuda {cell.toolchain}" if cell.toolchain else "")
+    return kernel_key(int(digits or 0), cell.config, variant)
+
+
+def _settings(result: Swept) -> Settings:
+    """How the cells were measured, as their addresses know it."""
+    if isinstance(result, EmulatedSweepResult):
+        return Settings(CPU, "emulator", protocol=result.protocol_version)
+    mode = "tune" if result.purpose == "tune" else result.mode
+    own, machine = result.settings, machine_name(result.gpu.name)
+    return Settings(machine, mode, own.pairs, own.blocks, own.min_pairs, protocol=result.protocol_version)
+
+
+def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
+    """What is wrong with the kernel or the library of a planned cell."""
+    if not cell.config:
+        if isinstance(result, BenchResult) and cell.subject != FA2 and cell.subject not in result.references:
+            yield f"the result does not say which {cell.subject} this is"
+        return
+    kernel = result.kernels.get(key_of(cell))
+    if kernel is None:
+        yield "the result does not say which machine code this is"
+        return
+    code = kernel.text_sha256 or kernel.build
+    if code != cell.code:
+        yield f"code {str(code)[:12]}, planned {cell.code[:12] or 'none'}"
+    if kernel.dtype != cell.dtype:
+        yield f"dtype {cell.dtype}, of a kernel for {kernel.dtype}"
+
+
+def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> list[str]:
+    """Cells against measurements: each once, or failed and not at all; a tuning run times survivors again."""
+    if isinstance(result, EmulatedSweepResult):
+        names = {cell.address: cell.address for cell in sweep.planned}
+        measured = Counter(cell.address for cell in result.cells)
+        found = [f"cell {cell.address}: wrong, and no failure" for cell in result.cells if not _is_right(cell)]
     else:
-        what = f"{len(result.cases)} cases"
-    return f"{result.kind}, {what}"
+        names = {cell.address: _series(key_of(cell), cell.dtype, cell.shape) for cell in sweep.planned}
+        every = ((series, group) for group in result.groups for series in group.series if series.pairs)
+        measured = Counter(_series(series.kernel, group.dtype, group.shape) for series, group in every)
+        found = []
+    again = isinstance(result, BenchResult) and result.purpose == "tune"
+    for cell in sweep.planned:
+        n, due = measured[names[cell.address]], int(cell.address not in failed)
+        if n != due and not (again and n > due > 0):
+            found.append(f"cell {title(cell)}: measured {n} times, expected {due}" + ", as it failed" * (not due))
+    planned = Counter(names.values())
+    found += [f"{name}: planned twice" for name, n in planned.items() if n > 1]
+    return found + [f"{name}: measured, not planned" for name in measured if name not in planned]
 
 
-def render(found: Sequence[Verified]) -> str:
-    """One line per file, and one per thing that is wrong under it."""
-    lines = []
-    for one in found:
-        note = "" if one.sealed else "; no seal beside it, so that its bytes were compared with nothing"
-        lines.append(f"{one.status:8s}{one.path} ({one.summary}{note})")
-        lines += [f"        {line}" for line in one.details]
-    failed = sum(one.status == "failed" for one in found)
-    lines.append(f"{failed} of {len(found)} files do not hold" if failed else f"all of {len(found)} files hold")
-    return "\n".join(lines)
+def _series(kernel: str, dtype: str, shape: Shape) -> str:
+    return f"{kernel} {dtype} S={shape.seq_len} B={shape.batch} H={shape.n_heads} D={shape.d_head}"
+
+
+def _is_right(cell: EmulatedCell) -> bool:
+    return cell.accuracy.ok and not cell.hazards
+
+
+def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
+    """`n_cells` cells of the ladder's kernels by dtype and shape, chosen by the seed and the file's digest.
+
+    Raises:
+        FlashladderError: the file has no such cell, or fewer than one is asked for.
+    """
+    known = [one for one in result.summaries if one.kernel in result.kernels and not result.kernels[one.kernel].variant]
+    if not known or n_cells < 1:
+        expected = "a benchmark of the ladder's kernels, and --cells of 1 or more"
+        raise FlashladderError("no cell to time again", expected=expected)
+    drawn = random.Random(f"{digest} {seed}").sample(known, min(n_cells, len(known)))  # noqa: S311 - a choice of cells
+    found: Drawn = {}
+    for one in sorted(drawn, key=lambda one: (one.dtype, one.shape.seq_len, one.kernel)):
+        found.setdefault((one.dtype, one.shape), []).append(result.kernels[one.kernel])
+    return found
+
+
+def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Rerun:
+    """Times some of a file's cells again and compares: within tolerances on the same GPU model, by rank on another.
+
+    Args:
+        path: of a benchmark that is reported.
+        n_cells: how many are drawn.
+        seed: which.
+        timer: what times them; this machine's GPU unless given.
+
+    Raises:
+        FlashladderError: no GPU, no such wheel, a file of another kind, or a tuning run.
+    """
+    expected = load_as(path, BenchResult)
+    if expected.purpose != "report":
+        raise FlashladderError("a tuning run, whose pairs are too few to compare", where=relative(path))
+    drawn = draw(expected, n_cells, seed, identity(path)[1])
+    found = (timer or time_on_this_gpu)(drawn)
+    every = sum(len(kernels) for kernels in drawn.values())
+    wrong = [f"rerun: {line}" for line in problems(found)]
+    where = f"{every} of {len(expected.summaries)} cells of {relative(path)} timed again on this {found.gpu.name}"
+    if found.gpu.name == expected.gpu.name:
+        compared = same_model(expected, found.model_copy(update={"means": ()}), (path.name, "rerun"))
+        lost = [f"rerun: {every - compared.n} cells gave no figure"] * (compared.n < every)
+        told = f"{where}, seed {seed}, within the tolerances of the same model"
+        return Rerun(told, (*wrong, *compared.problems, *lost))
+    told, lines = in_rank_order(expected, found)
+    return Rerun(f"{where}, seed {seed}, another model than {expected.gpu.name}: {told}", (*wrong, *lines))
+
+
+def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
+    """The file that is meant: a benchmark itself, that of a folder, or that of this GPU's model.
+
+    Raises:
+        FlashladderError: there is none.
+    """
+    if path is not None and path.is_file():
+        return path
+    folder = path or RESULTS / machine_name(gpu_name)
+    own = [one for one in bench_files(folder.parent) if one.parent.name == folder.name]
+    swept = folder / f"{folder.name}.json.gz"
+    if own or swept.is_file():
+        return own[0] if own else swept
+    raise FlashladderError(
+        "nothing to time again", where=relative(folder), expected="a file bench*.json.gz, or a sweep of the ladder",
+        found="none", hint=f"name a file; this GPU is {gpu_key(gpu_name) or gpu_name}",
+    )  # fmt: skip
+
+
+def time_on_this_gpu(drawn: Drawn) -> BenchResult:
+    """Times cells on torch's current GPU, by the protocol of `flashladder.bench`.
+
+    Raises:
+        FlashladderError: there is no GPU, another process measures on it, or a wheel or a configuration is missing.
+    """
+    from flashladder.bench.command import finish, new_result
+    from flashladder.bench.references import Arms
+    from flashladder.bench.run import bench_group, cuda_hardware, prepare
+    from flashladder.bench.subject import Subject, kernel_subject
+    from flashladder.build.installed import load_installed
+    from flashladder.gpu.device import exclusive, open_device
+
+    device, plan = open_device(), Plan()
+    work: list[tuple[Place, list[Subject]]] = []
+    kernels: dict[str, Kernel] = {}
+    for place, those in drawn.items():
+        work.append((place, []))
+        for one in those:
+            installed, config = load_installed(one.iteration), KernelConfig.parse(one.config)
+            installed.require(config)
+            work[-1][1].append(kernel_subject(one.iteration, config, installed.run))
+            kernels[work[-1][1][-1].key] = installed.identity(config, device.gpu.arch)
+    with exclusive(device.gpu.uuid):
+        hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
+        made = new_result(argparse.Namespace(tune=False, plan=plan), device, kernels, Arms(), flush_bytes)
+        groups = tuple(
+            bench_group(hardware, subjects, prepare(*place, plan), plan, process=0, warm_up_s=0.3 if index else 1.5)
+            for index, (place, subjects) in enumerate(work)
+        )
+        return finish(None, made.model_copy(update={"groups": groups}), device)
+
+
+def rerun_here(path: Path | None, n_cells: int, seed: int) -> Rerun:
+    """What ``invoke verify --rerun`` does.
+
+    Raises:
+        FlashladderError: as `rerun` and `file_to_rerun`; without a GPU before anything is read.
+    """
+    from flashladder.gpu.device import open_device
+
+    if path is not None and not path.exists():
+        raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
+    return rerun(file_to_rerun(path, open_device().gpu.name), n_cells, seed)
+
+
+def render(one: Verified) -> str:
+    """One line about a file, and one per thing that is wrong under it."""
+    return "\n".join([f"{one.status:8s}{one.path} ({one.summary})", *(f"        {line}" for line in one.details)])
+
+
+def print_at_once(one: Verified) -> None:
+    """Prints what became of a file, also into a pipe, above the progress bar."""
+    tqdm.write(render(one))
+    sys.stdout.flush()
 
 
 def _path(text: str) -> Path | None:
@@ -287,13 +648,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     with one_line_errors():
         if path is None:
             require_checkout("verify without a path")
-        again = rerun.main(path, int(options.cells), int(options.seed)) if options.rerun else None
-        found = verify(path or RESULTS)
-    told = [asdict(one) for one in found] + ([asdict(again)] if again else [])
-    lines = [render(found), *(rerun.render(again) if again else ())]
-    print(dump_json(told).rstrip() if options.json else "\n".join(lines))
-    failed = any(one.status == "failed" for one in found) or (again is not None and bool(again.problems))
-    return 1 if failed else 0
+        again = rerun_here(path, int(options.cells), int(options.seed)) if options.rerun else None
+        found = verify(path or RESULTS) if options.json else verify(path or RESULTS, print_at_once)
+    n_failed = sum(one.status == "failed" for one in found)
+    files = f"{len(found)} file{'s' if len(found) > 1 else ''}"
+    if options.json:
+        print(dump_json([asdict(one) for one in found] + ([asdict(again)] if again else [])).rstrip())
+    else:
+        print(f"{n_failed} of {files} failed" if n_failed else f"{files} verified")
+    if again and not options.json:
+        print(f"{'failed' if again.problems else 'ok':8s}{again.told}")
+        print("".join(f"        {line}\n" for line in again.problems), end="")
+    return 1 if n_failed or (again and again.problems) else 0
 
 
 if __name__ == "__main__":

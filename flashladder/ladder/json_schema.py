@@ -21,7 +21,6 @@ from flashladder.ladder.family import families
 from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.grid import GridFile
 from flashladder.ladder.iteration import file_model
-from flashladder.ladder.manifest import Manifest
 from flashladder.paths import CONFIGS
 
 FOLDER = CONFIGS / "schema"
@@ -30,7 +29,7 @@ FOLDER = CONFIGS / "schema"
 def models() -> Mapping[str, Any]:
     """Name to what a file may be: an iteration is one of its family's."""
     iteration: Any = Union[tuple(file_model(family) for family in families())]  # noqa: UP007  # of a computed tuple
-    return {"iteration": iteration, "gpu": Gpu, "grid": GridFile, "manifest": Manifest}
+    return {"iteration": iteration, "gpu": Gpu, "grid": GridFile}
 
 
 def schemas() -> dict[Path, str]:

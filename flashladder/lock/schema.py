@@ -1,7 +1,7 @@
-"""The machine-code lock as data: what `results/locks/sm_XX.json` holds, read strictly and written canonically.
+"""The machine-code lock: what `results/locks/sm_XX.json` holds, read strictly and written canonically.
 
-Why: a published number is worth what its kernel is worth; the lock says which machine code that was, what it was made
-from and by which toolchain, so that a later change is seen and can be explained (`flashladder.lock.explain`).
+A published number belongs to one machine code. The lock says which one that is, what it was made from and by which
+toolchain; `refusal` says why a measured kernel's numbers may not be shown.
 
 Try: ``read_lock("sm_80").iterations[8].kernels``.
 """
@@ -18,6 +18,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import checked_json, dump_json, relative, write_atomic
 from flashladder.located import first_problem
 from flashladder.paths import RESULTS
+from flashladder.results.schema import Kernel
 
 LOCKS = RESULTS / "locks"
 PUBLISHED_ARCH = "sm_80"  # of the GPU that the published ladder was measured on
@@ -119,3 +120,24 @@ def _read(raw: bytes) -> LockFile:
 def write_lock(lock: LockFile, folder: Path = LOCKS) -> Path:
     """Writes `lock` where `read_lock` finds it; the same lock always gives the same bytes."""
     return write_atomic(lock_path(lock.arch, folder), dump_json(lock.model_dump(mode="json", by_alias=True)))
+
+
+def find_locked(lock: LockFile | None, iteration: int, config: str) -> LockedKernel | None:
+    """The locked kernel of an iteration in one configuration; None when it is not locked."""
+    entry = lock.iterations.get(iteration) if lock else None
+    return None if entry is None else entry.kernels.get(config)
+
+
+def refusal(kernel: Kernel, lock: LockFile) -> str | None:
+    """Why a kernel's numbers may not be shown; None when its machine code is the locked one."""
+    if kernel.variant:
+        return "refused: a variant, which belongs into a file of its own and not beside the ladder's kernels"
+    locked = find_locked(lock, kernel.iteration, kernel.config)
+    if kernel.text_sha256 is None:
+        return "refused: compiled by the driver, so that its machine code is not known"
+    if locked is None:
+        return f"refused: not in results/locks/{kernel.arch}.json; run: invoke lock {kernel.iteration} --reason '...'"
+    if locked.text_sha256 != kernel.text_sha256:
+        found, expected = kernel.text_sha256[:12], locked.text_sha256[:12]
+        return f"refused: measured machine code {found}..., locked {expected}...; run: invoke bench {kernel.iteration}"
+    return None

@@ -1,8 +1,8 @@
-"""What each step's kernel and its parent's hold at equal tile: PTX and machine code of every locked architecture.
+"""Opcode counts of every step's kernel and its parent's, at equal tile: PTX and machine code of every architecture.
 
-Why: claims about a step, the notes and the table of the null step need both sides in all architectures, also where
-nothing can be compiled. The counts are committed (results/steps/counts.json); the gate makes them anew from the
-kernels and compares, and where a kernel is locked its machine code must be the lock's.
+Claims and notes need both sides on all architectures, also where nothing can be compiled, so the counts are committed
+(results/steps/counts.json). Counts made anew are kept under ``build/counts/`` by everything that decides them, as
+nvdisasm is slow to start.
 
 Run:
     python -m flashladder.lock.step_counts            # compares the committed counts with the kernels
@@ -14,28 +14,145 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from types import MappingProxyType
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from tqdm import tqdm
 
 from flashladder.arguments import Parser
+from flashladder.build.store import CubinEntry
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import checked_json, dump_json, relative, write_atomic
+from flashladder.files import checked_json, dump_json, relative, sha256, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.located import first_problem
 from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, read_lock
+from flashladder.machine_code import order, sass
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.sass import opcode_class
-from flashladder.paths import RESULTS
+from flashladder.paths import BUILD, RESULTS
 from flashladder.results.schema import kernel_key
+from flashladder.toolchain.wheels import find_toolchain, load_pins
 
-if TYPE_CHECKING:
-    from flashladder.build.store import CubinEntry
-    from flashladder.lock.recount import Counts
+KEPT = BUILD / "counts"
+DISASSEMBLER = "nvidia-cuda-nvdisasm"
+TOGETHER = 32  # kernels in one run of nvdisasm
+
+
+class Scope(BaseModel):
+    """Instructions by opcode with all its modifiers, and measures of their order.
+
+    Attributes:
+        opcodes: opcode to count.
+        hmma_after_ldsm: the order of LDSM and HMMA (`machine_code.order`).
+        under_products: measure to count (`machine_code.order`); empty of kernels without products of a warpgroup.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    opcodes: dict[str, NonNegativeInt]
+    hmma_after_ldsm: NonNegativeInt
+    under_products: dict[str, NonNegativeInt] = {}
+
+    def by_class(self) -> dict[str, int]:
+        """Instructions per opcode class, and ``total``, as `flashladder.machine_code.sass.count` gives them."""
+        found: Counter[str] = Counter()
+        for opcode, count in self.opcodes.items():
+            found[sass.opcode_class(opcode)] += count
+        return {"total": sum(found.values()), **dict(sorted(found.items()))}
+
+
+class Counts(BaseModel):
+    """What one cubin holds, in the whole kernel and within its loop over KV blocks."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kernel: Scope
+    loop: Scope
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Instructions per opcode class in the whole kernel."""
+        return self.kernel.by_class()
+
+    @property
+    def main_loop(self) -> dict[str, int]:
+        """Instructions per opcode class in the main loop."""
+        return self.loop.by_class()
+
+
+def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
+    """The counts of each kernel, in order; those not kept yet are made, a few dozen by one run of the disassembler.
+
+    Raises:
+        FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
+    """
+    nvdisasm = find_toolchain().nvdisasm
+    files = [Path(str(one.__file__)) for one in (sass, order)]
+    reader = (
+        "".join(sha256(path.read_bytes()) for path in (*files, Path(__file__))) + load_pins().packages[DISASSEMBLER]
+    )
+    codes = [read_cubin(entry.cubin) for entry in entries]
+    paths = [kept / f"{sha256(code.text_sha256 + code.arch + reader)}.json" for code in codes]
+    found = {path: counts for path in paths if (counts := _kept(path))}
+    missing = {path: code for path, code in zip(paths, codes, strict=True) if path not in found}
+    by_arch: dict[str, list[Path]] = {}
+    for path, code in missing.items():
+        by_arch.setdefault(code.arch, []).append(path)
+    parts = [(arch, own[i : i + TOGETHER]) for arch, own in by_arch.items() for i in range(0, len(own), TOGETHER)]
+    with (
+        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+        tqdm(total=len(missing), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
+    ):
+
+        def many(part: tuple[str, list[Path]]) -> list[Counts]:
+            arch, own = part
+            return [_counts(one) for one in sass.disassemble_many([missing[path].text for path in own], arch, nvdisasm)]
+
+        for (_, own), made in zip(parts, pool.map(many, parts), strict=True):
+            for path, counts in zip(own, made, strict=True):
+                found[path] = counts
+                with suppress(FlashladderError):  # a folder that cannot be written costs time, not the counts
+                    write_atomic(path, dump_json(counts.model_dump()))
+            bar.update(len(own))
+    return [found[path] for path in paths]
+
+
+def _kept(path: Path) -> Counts | None:
+    try:
+        return Counts.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _counts(code: sass.Sass) -> Counts:
+    loop = code.main_loop()
+    path = order.usual_path(loop, code.targets)
+    usual = {order.USUAL_PATH: len(path)} if len(path) < len(order.steady(loop)) else {}
+    return Counts(kernel=scope_of(code.instructions), loop=scope_of(loop, path, usual))
+
+
+def scope_of(
+    code: Sequence[sass.Instruction],
+    path: Sequence[sass.Instruction] | None = None,
+    usual: Mapping[str, int] = MappingProxyType({}),
+) -> Scope:
+    """The counts of some code, of a kernel or its main loop; of the order on `path`, unless all of it is one."""
+    path = order.steady(code) if path is None else path
+    opcodes = Counter(instruction.opcode for instruction in code)
+    return Scope(
+        opcodes=dict(opcodes),
+        hmma_after_ldsm=order.hmma_after_ldsm(code),
+        under_products=order.under_products(path) | dict(usual),
+    )
+
 
 COUNTS = RESULTS / "steps" / "counts.json"
 HOW_TO_WRITE = "run: python -m flashladder.lock.step_counts --write"
@@ -134,7 +251,7 @@ def count_all() -> StepCounts:
         FlashladderError: nothing here can compile them.
     """
     from flashladder.build.compile import compile_many
-    from flashladder.lock.recount import recount
+    from flashladder.lock.step_counts import recount
     from flashladder.machine_code.order import mma_before_use, mma_same_a
     from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 

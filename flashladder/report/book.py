@@ -25,8 +25,20 @@ from flashladder.report.data import Ladder, bench_files, other_runs
 from flashladder.report.tables import plain
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as, load_result
-from flashladder.results.samples import Accuracy, Block, Group, Pair, Series, Shape
-from flashladder.results.schema import A_A, BenchResult, Kernel, Reference, Result, Summary
+from flashladder.results.schema import (
+    A_A,
+    Accuracy,
+    BenchResult,
+    Block,
+    Group,
+    Kernel,
+    Pair,
+    Reference,
+    Result,
+    Series,
+    Shape,
+    Summary,
+)
 from flashladder.results.statistics import stated
 
 __all__ = ["HEADLINE_LENGTH", "Book", "Records", "Timed", "in_script", "join"]

@@ -23,8 +23,7 @@ from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import grid_names, load_grid
 from flashladder.ladder.iteration import Iteration, load_all
-from flashladder.lock.refusal import find_locked, refusal
-from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, read_lock
+from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, find_locked, read_lock, refusal
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
 from flashladder.results.derive import cells_of_host_time

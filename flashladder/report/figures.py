@@ -24,7 +24,7 @@ from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report.data import TITLES, Ladder, second_files
 from flashladder.report.tables import headline_machine
-from flashladder.results.differences import Found
+from flashladder.results.derive import Found
 from flashladder.results.files import load_as, read_json
 from flashladder.results.published import Tolerance
 from flashladder.results.schema import BenchResult, Summary

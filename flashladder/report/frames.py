@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from flashladder.results.origin import Kernel
-from flashladder.results.schema import A_A, BenchResult, Group
+from flashladder.results.schema import A_A, BenchResult, Group, Kernel
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,9 +14,8 @@ from flashladder.columns import listed, markdown
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
-from flashladder.lock.code_claims import verify
+from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import read_counts
-from flashladder.lock.verdict import Verdict
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
 from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Row
 from flashladder.results.published import Statistic

@@ -31,12 +31,9 @@ from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import BUILD
 from flashladder.report.plot import FAINT, INK, data_digest, saved
 from flashladder.report.tables import DASH, plain
-from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.derive import Cell, by_cell, joined
 from flashladder.results.files import load_as
-from flashladder.results.origin import Kernel, kernel_key
-from flashladder.results.samples import Shape
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, Failure, Kernel, PlannedCell, Shape, kernel_key
 from flashladder.results.statistics import (
     SEED,
     Floats,

@@ -1,10 +1,8 @@
-"""Result files on a command line: validate some, rewrite those of older versions, seal and sign folders of them.
+"""Result files on a command line: validate some, rewrite those of older schema versions.
 
 Run:
     python -m flashladder.results results/h200/bench.json.gz             # exit code 1 when it does not hold
     python -m flashladder.results --migrate results/h200/bench.json.gz   # rewrites it as today's schema writes it
-    python -m flashladder.results --seal results/h200                    # machine.json and SHA256SUMS
-    python -m flashladder.results --sign ~/.ssh/id_ed25519 results/h200  # SHA256SUMS.sig, by ssh-keygen
 """
 
 from __future__ import annotations
@@ -15,11 +13,8 @@ from pathlib import Path
 from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import relative
-from flashladder.results import machine, signature
-from flashladder.results.files import load_result, read_json, write_result
-from flashladder.results.migrations import DIGEST, digest_of, version_of, with_digest
-from flashladder.results.origin import SCHEMA_VERSION
-from flashladder.results.schema import Result
+from flashladder.results.files import DIGEST, digest_of, load_result, read_json, version_of, with_digest, write_result
+from flashladder.results.schema import SCHEMA_VERSION, Result
 
 
 def rewrite(path: Path) -> bool:
@@ -39,26 +34,17 @@ def rewrite(path: Path) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Validates, rewrites or seals what is named."""
+    """Validates or rewrites what is named."""
     parser = Parser(
         prog="python -m flashladder.results",
-        description="Validates result files; rewrites those of older versions; seals folders of them.",
-        epilog="example: python -m flashladder.results --seal results/h200",
+        description="Validates result files; rewrites those of older versions.",
+        epilog="example: python -m flashladder.results results/h200/bench.json.gz",
     )
-    parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="PATH", help="result files; with --seal, --sign: folders"
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--migrate", action="store_true", help="rewrite, atomically, as today's schema writes them")
-    how.add_argument("--seal", action="store_true", help="write machine.json and SHA256SUMS")
-    how.add_argument("--sign", type=Path, metavar="KEY", help="sign SHA256SUMS of folders with this key of OpenSSH")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="result files")
+    parser.add_argument("--migrate", action="store_true", help="rewrite, atomically, as today's schema writes them")
     options = parser.parse_args(argv)
     for path in options.paths:
-        if options.sign:
-            print(f"signed: {relative(signature.sign(path, options.sign))}")
-        elif options.seal:
-            print(f"sealed: {relative(machine.write(path))}")
-        elif options.migrate:
+        if options.migrate:
             told = "rewritten" if rewrite(path) else "left, as it is so already"
             print(f"{relative(path)}: {told}: as schema {SCHEMA_VERSION} writes it")
         else:

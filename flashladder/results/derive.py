@@ -1,27 +1,25 @@
-"""Raw pairs to tables, always the same way: what a bench writes, and what a verifier derives again from the samples.
+"""From raw pairs to tables: what a bench writes, and what a verifier derives again from the samples and compares.
 
-Why: a committed table must follow from its raw samples, so that one function makes both (`derive`), and `problems`
-compares. Plausibility is judged here as well: a time below what the GPU's peaks allow is an error, not a record.
+A committed table must follow from its raw samples, so one function makes both (`derive`), and `problems` compares.
+A time below what the GPU's peaks allow is an error, not a record.
 
 Run:
-    python -m flashladder.results.derive results/h200/bench.json.gz   # exit 1 when a number does not follow from its
-    samples
+    python -m flashladder.results.derive results/h200/bench.json.gz   # exit 1 when a number does not follow
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import math
 from pathlib import Path
 import sys
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.ladder.gpus import Quantity, gpu_key, load_gpus
-from flashladder.results.blocks import disturbed, settle
-from flashladder.results.completeness import incomplete
-from flashladder.results.differences import differences
+from flashladder.results.blocks import disturbed, incomplete, settle
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Series, Shape, Summary
 from flashladder.results.statistics import (
@@ -34,6 +32,62 @@ from flashladder.results.statistics import (
     summarize,
     verdict,
 )
+
+TOLERANCE = 1e-9  # relative: re-derived numbers may differ by the rounding of another NumPy
+
+
+class Found(NamedTuple):
+    """What a comparison found wrong, a line each, and how many things it compared."""
+
+    problems: Sequence[str]
+    n: int
+
+
+def differences(written: BenchResult, derived: BenchResult) -> list[str]:
+    """One line per value that does not follow from the samples: cell, field, as written, as derived."""
+    found = []
+    for name in ("groups", "summaries", "means", "floors_pct"):
+        if getattr(written, name) == getattr(derived, name):
+            continue
+        old, new = (_labelled(one.model_dump(mode="json", include={name})[name]) for one in (written, derived))
+        told = f"{name} does not follow from the raw samples"
+        labels, expected = [label for label, _ in old], [label for label, _ in new]
+        if labels != expected:
+            found += [f"{told}: {label}: not written" for label in expected if label not in labels]
+            found += [f"{told}: {label}: written, not derived" for label in labels if label not in expected]
+            found += [] if set(labels) ^ set(expected) else [f"{told}: cells repeated or in another order"]
+            continue
+        for (label, a), (_, b) in zip(old, new, strict=True):
+            found += [f"{told}: {label}{field}: written {x}, derived {y}" for field, x, y in unequal(a, b)]
+    return found
+
+
+def _labelled(part: Mapping[str, float] | Sequence[Mapping[str, Any]]) -> list[tuple[str, object]]:
+    """Dumped groups, summaries, means or floors, each beside its cell: kernel or process, dtype, shape."""
+    if isinstance(part, Mapping):
+        return sorted(part.items())
+    labelled: list[tuple[str, object]] = []
+    for one in part:
+        shape = one.get("shape")
+        where = f"S={shape['seq_len']} B={shape['batch']} H={shape['n_heads']}" if shape else "all S"
+        labelled.append((f"{one.get('kernel') or 'process ' + str(one['process'])} {one['dtype']} {where}", one))
+    return labelled
+
+
+def unequal(a: object, b: object, field: str = "") -> Iterator[tuple[str, object, object]]:
+    """Values that differ by more than rounding: `` field.0.field``, and both."""
+    if isinstance(a, dict) and isinstance(b, dict):  # of one model: the same keys
+        for key in a:
+            yield from unequal(a[key], b[key], f"{field}.{key}" if field else f" {key}")
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for index, (x, y) in enumerate(zip(a, b, strict=True)):
+            yield from unequal(x, y, f"{field}.{index}")
+    elif isinstance(a, float) and isinstance(b, float):
+        if not math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+            yield field, a, b
+    elif a != b:
+        yield field, a, b
+
 
 Cell = tuple[str, str, Shape]  # kernel key, dtype, shape
 

@@ -1,19 +1,23 @@
-"""Result files: reading, validating, writing, and the host they were measured on.
+"""Result files: reading, validating, migrating, writing, and the host they were measured on.
 
 Each file is one JSON document (``.json`` or ``.json.gz``) that follows `flashladder.results.schema`, with the digest of
-its own content; one of an earlier version is migrated on reading (`flashladder.results.migrations`).
+its own content. A document of an earlier schema version is migrated on reading, by one step per version:
+
+    1  the first
+    2  whole: every key is written, also where it holds its default; and ``content_sha256``, the digest of the rest
 
 Run:
     python -m flashladder.results results/h200/bench.json.gz     # validates; exit 1 when the file does not hold
-    python -m flashladder.results --seal results/h200            # writes machine.json and SHA256SUMS of the folder
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+import copy
 from functools import lru_cache
 import gzip
 import hashlib
+import json
 import os
 from pathlib import Path
 import platform
@@ -23,16 +27,125 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import dump_json, files_in, load_json, relative, sha256, unpacked, utf8, write_atomic
-from flashladder.results.migrations import digest_of, migrate, version_of, with_digest
-from flashladder.results.schema import AnyResult, Host, Origin
+from flashladder.files import dump_json, load_json, relative, sha256, unpacked, write_atomic
+from flashladder.ladder.gpus import gpu_key
+from flashladder.results.schema import SCHEMA_VERSION, AnyResult, Host, Origin
+
+Document = dict[str, Any]
+DIGEST = "content_sha256"  # the one key that is about the document's text and in no model
+VERSION = "schema_version"
+
+
+def with_digest(document: Mapping[str, Any]) -> Document:
+    """`document` with the digest of its own content."""
+    return {**document, DIGEST: digest_of(document)}
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 of everything in a document but the digest itself, as JSON with sorted keys and without blanks."""
+    content = {key: value for key, value in document.items() if key != DIGEST}
+    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
+
+
+def version_of(document: object) -> int | None:
+    """The schema version that a document says it has; None for what is no result of any version."""
+    found = document.get(VERSION) if isinstance(document, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+
+def migrate(document: Document) -> Document:
+    """The document as the newest version writes it, without its digest; the argument is left as it is.
+
+    Raises:
+        FlashladderError: it is no result document, or newer than this package.
+    """
+    version = version_of(document)
+    if version is None or version > SCHEMA_VERSION:
+        newer = version is not None
+        raise FlashladderError(
+            "result of a newer schema" if newer else "result of another schema",
+            expected=f"{VERSION} {SCHEMA_VERSION}" + (" or older" if newer else ""),
+            found=_told(document),
+            hint="update flashladder: git pull" if newer else None,
+        )
+    content = {key: value for key, value in document.items() if key != DIGEST}
+    if version < SCHEMA_VERSION:
+        content = copy.deepcopy(content)
+    for step in range(version, SCHEMA_VERSION):
+        content = {**STEPS[step](content), VERSION: step + 1}
+    return content
+
+
+def _told(document: object) -> str:
+    """What stands in the place of the version."""
+    found = document.get(VERSION, "none") if isinstance(document, Mapping) else type(document).__name__
+    return str(found)[:40]
+
+
+def _whole(document: Document) -> Document:
+    """1 to 2: keys that had a default are written."""
+    for kernel in _values(document.get("kernels")):
+        _fill(kernel, variant="", build=None, registers=None, spill_stores=None, spill_loads=None)
+    if isinstance(reference := document.get("reference"), dict):
+        _fill(reference, version=None, tile=None)
+    match document.get("kind"):
+        case "bench":
+            _fill(document, purpose="report", mode="event-free", references={}, sweep=None)
+            _fill(document, summaries=[], means=[], floors_pct={})
+            for group in _values(document.get("groups")):
+                for series in _values(group.get("series")):
+                    _fill(series, before=None, after=None)
+                    _unbiased(series["before"], series["after"])
+                for block in _values(group.get("blocks")):
+                    _fill(block, dropped=None, late=None)
+            for process in _values(document.get("processes")):
+                _fill(process, foreign_after=None)
+        case "check":
+            _fill(document, rule=None)
+            _cases(document)
+        case "emulated-check":
+            _cases(document)
+        case "counters":
+            _fill(document, mode="ncu-base")
+    return document
+
+
+def _cases(document: Document) -> None:
+    for case in _values(document.get("cases")):
+        _fill(case, reason=None, accuracy=None, repeats=0)
+        _unbiased(case["accuracy"])
+
+
+def _unbiased(*errors: object) -> None:
+    """Errors from before their mean was looked at."""
+    for one in errors:
+        if isinstance(one, dict):
+            _fill(one, bias=None, bias_allowed=None, row_bias=None, row_bias_allowed=None)
+
+
+def _fill(one: Document, **defaults: object) -> None:
+    for name, value in defaults.items():
+        one.setdefault(name, value)
+
+
+def _values(part: object) -> list[Document]:
+    """The objects in a list or in a mapping; what is malformed is left to the schema, which names it."""
+    found = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return [one for one in found if isinstance(one, dict)]
+
+
+STEPS: Mapping[int, Callable[[Document], Document]] = {1: _whole}
+"""Version to the function that makes a document of the next one."""
+
 
 Kind = TypeVar("Kind", bound=Origin)
 
 OTHER_FILE = "choose another --out"
-SIGNATURE = "SHA256SUMS.sig"  # a person's, over the seal (`flashladder.results.signature`)
-SEAL = "SHA256SUMS"  # of a machine's folder: raw samples cannot be derived again, so that their bytes are noted
-_SEAL_LINE = re.compile(r"[0-9a-f]{64}  .+")
+
+
+def machine_name(gpu_name: str) -> str:
+    """How this GPU model's folder is called: ``h200`` for a known one, else its name made safe for a path."""
+    return gpu_key(gpu_name) or re.sub(r"[^a-z0-9]+", "_", gpu_name.lower()).strip("_")
 
 
 def this_host() -> Host:
@@ -104,6 +217,16 @@ def identity(path: Path) -> tuple[int | None, str]:
         raise
 
 
+def content_digests(path: Path) -> tuple[str | None, str]:
+    """The digest that a document notes of its own content, and that which its content gives.
+
+    Raises:
+        FlashladderError: as `read_json`.
+    """
+    noted, (_, found) = read_json(path).get(DIGEST), identity(path)
+    return noted, found
+
+
 def load_result(path: Path) -> AnyResult:
     """Reads and validates a result file of any kind.
 
@@ -145,51 +268,3 @@ def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:
             hint=hint,
         )
     return result
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file under `folder` by its path from there, but for the seal itself and its signature."""
-    files = {path.relative_to(folder).as_posix(): path for path in files_in(folder) if path.is_file()}
-    return {name: sha256(files[name].read_bytes()) for name in sorted(files) if name not in (SEAL, SIGNATURE)}
-
-
-def _seal_text(digests: Mapping[str, str]) -> str:
-    return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
-
-
-def seal(folder: Path) -> Path:
-    """Writes the digests of all files in `folder`, as ``sha256sum -c`` reads them.
-
-    Raises:
-        FlashladderError: no such folder.
-    """
-    if not folder.is_dir():
-        raise FlashladderError("no such folder to seal", where=relative(folder))
-    return write_atomic(folder / SEAL, _seal_text(_digests(folder)))
-
-
-def seal_problems(folder: Path) -> list[str]:
-    """One line per file of `folder` that its seal does not hold, or holds otherwise; empty when all is as sealed."""
-    path, hint = folder / SEAL, f"if that is meant: python -m flashladder.results --seal {relative(folder)}"
-    if not path.is_file():
-        return [f"{relative(path)}: is missing; {hint}"]
-    try:
-        text = utf8(path.read_bytes(), path)  # as it is: a changed line end is an edit
-    except FlashladderError as error:
-        return [f"{relative(path)}: {error.what}; {hint}"]
-    for number, line in enumerate(text.splitlines(), 1):
-        if not _SEAL_LINE.fullmatch(line):
-            return [f"{relative(path)}: line {number}: not a line of sha256sum; {hint}"]
-    noted = {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
-    found = _digests(folder)
-    edited = {name for name in noted.keys() & found.keys() if noted[name] != found[name]}
-    problems = [
-        f"{relative(folder / name)}: {what}; {hint}"
-        for names, what in (
-            (noted.keys() - found.keys(), "is sealed, but missing"),
-            (found.keys() - noted.keys(), "is not sealed"),
-            (edited, "edited since it was sealed"),
-        )
-        for name in sorted(names)
-    ]
-    return problems or ([] if text == _seal_text(found) else [f"{relative(path)}: not sorted sha256sum lines; {hint}"])

@@ -1,51 +1,492 @@
 """The schema of result files: frozen pydantic models, from one pair of times to a whole document.
 
-Why: a number without its raw samples, machine-code hash and GPU is worth nothing a month later, so that a document that
-lacks one of them is refused. Reading: `flashladder.results.files`; what is derived: `flashladder.results.derive`.
+A number without its raw samples, machine-code hash and GPU is worth nothing a month later, so a document that lacks one
+of them is refused. Reading and writing: `flashladder.results.files`; what is derived: `flashladder.results.derive`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from statistics import median
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from flashladder.results.cells import EmulatedCell, Sweep
-from flashladder.results.origin import (
-    PROTOCOL_VERSION,
-    SCHEMA_VERSION,
-    Gpu,
-    Host,
-    Kernel,
-    Origin,
-    Reference,
-    Result,
-    kernel_key,
-)
-from flashladder.results.samples import (
-    Accuracy,
-    Beside,
-    Block,
-    FarRows,
-    Group,
-    Hammered,
-    Method,
-    Opinion,
-    Pair,
-    Sample,
-    Series,
-    Shape,
-    Strict,
-    Sustained,
-)
+from flashladder.ladder.config import Dtype
 
-__all__ = [
-    "A_A", "PROTOCOL_VERSION", "SCHEMA_VERSION", "Accuracy", "Agreement", "AnyResult", "BenchResult", "Beside", "Block",
-    "CaseResult", "CheckResult", "CounterResult", "EmulatedCheckResult", "EmulatedSweepResult", "EnergyResult",
-    "FarRows", "Finding", "Gpu", "Group", "Hammered", "Host", "Kernel", "Mean", "Mode", "Opinion", "Origin", "Pair",
-    "Process", "Reference", "Result", "Sample", "SanitizerResult", "SecondOpinionResult", "Series", "Settings", "Shape",
-    "SoakResult", "Strict", "Summary", "Sustained", "kernel_key",
-]  # fmt: skip
+Method = Literal["nvbench", "ncu", "torch", "warm", "turns"]  # of a second opinion
+
+
+class Strict(BaseModel):
+    """Base of all models: unknown keys are errors, values do not change after reading, infinities are no numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Shape(Strict):
+    """Tensor shape (batch, seq_len, n_heads, d_head)."""
+
+    batch: int = Field(gt=0)
+    seq_len: int = Field(gt=0)
+    n_heads: int = Field(gt=0)
+    d_head: int = Field(gt=0)
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one forward pass: 4 B H S^2 d_head."""
+        return 4 * self.batch * self.n_heads * self.seq_len**2 * self.d_head
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes that must come from DRAM after an L2 flush: Q, K and V in 16 bits (O may stay in the L2)."""
+        return 3 * 2 * self.batch * self.seq_len * self.n_heads * self.d_head
+
+
+class Sample(Strict):
+    """One look at the GPU: seconds since the process began to time, MHz, W, degrees C, NVML throttle-reason bits."""
+
+    t_s: float
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+    throttle_bits: int | None
+
+
+class Accuracy(Strict):
+    """Errors against the high-precision reference over the compared slices, with what is allowed.
+
+    The maximum and the RMS error are those of the worst slice. `bias` is the mean error away from zero as a share of
+    O's mean size, `row_bias` the RMS of the same taken row by row in the worst slice (`flashladder.cases.reference`);
+    None in results from before they were looked at.
+    """
+
+    max_error: float | None
+    max_allowed: float
+    rms_error: float | None
+    rms_allowed: float
+    finite: bool
+    bias: float | None = None
+    bias_allowed: float | None = None
+    row_bias: float | None = None
+    row_bias_allowed: float | None = None
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether the mean signed errors are within their bounds, or were never taken."""
+        pairs = ((self.bias, self.bias_allowed), (self.row_bias, self.row_bias_allowed))
+        return all(
+            found is allowed if found is None or allowed is None else abs(found) <= allowed for found, allowed in pairs
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether all bounds hold; an error that is not a number (None) never does."""
+        if not self.finite or self.max_error is None or self.rms_error is None:
+            return False
+        return self.max_error <= self.max_allowed and self.rms_error <= self.rms_allowed and self.unbiased
+
+
+class Pair(NamedTuple):
+    """Two adjacent launches on the same inputs: block they belong to, input set, microseconds of each."""
+
+    block: int
+    input_set: int
+    reference_us: float
+    kernel_us: float
+
+
+class Block(Strict):
+    """Pairs timed between two looks at the GPU, in one order; `dropped` says why its pairs do not count.
+
+    `late` counts launches that the GPU had to wait for, so that a gap is part of their time; None in results of
+    protocol 1, which did not look.
+    """
+
+    index: int
+    kernel_first: bool
+    order: tuple[str, ...]
+    samples: tuple[Sample, ...]
+    late: int | None = None
+    dropped: str | None = None
+
+
+class Series(Strict):
+    """All pairs of one kernel (`kernel` is its key, or `A_A`), and what it computed before and after being timed."""
+
+    kernel: str
+    pairs: tuple[Pair, ...]
+    before: Accuracy | None = None
+    after: Accuracy | None = None
+
+    @property
+    def wrong(self) -> str | None:
+        """What is wrong with its numbers before or after timing; None: nothing."""
+        for when, look in (("before", self.before), ("after", self.after)):
+            if look is not None and not look.ok:
+                error = "NaN" if look.max_error is None else f"{look.max_error:.3g}"
+                return f"wrong {when} timing: max error {error} (allowed {look.max_allowed:.3g})"
+        return None
+
+
+class Group(Strict):
+    """One dtype and shape, timed in one process with all its kernels in turn."""
+
+    process: int
+    dtype: str
+    shape: Shape
+    input_seeds: tuple[int, ...]
+    warm_up_s: float
+    blocks: tuple[Block, ...]
+    series: tuple[Series, ...]
+
+
+class Timings(Strict):
+    """One subject's samples: `rounds[i]` is the round in which it ran `us[i]` microseconds.
+
+    In each round FA2 (``fa2``) and every kernel have their turn. `counters` holds Nsight Compute's other metrics, or
+    what torch's timer was told besides, by name, sample by sample.
+    """
+
+    subject: str
+    rounds: tuple[int, ...]
+    us: tuple[float, ...] = Field(min_length=1)
+    counters: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_round_each(self) -> Timings:
+        """Every sample is longer than nothing and has its round and its counters."""
+        if {len(found) for found in (self.rounds, *self.counters.values())} != {len(self.us)} or min(self.us) <= 0:
+            msg = f"{self.subject}: samples without a round or a counter, or of no length"
+            raise ValueError(msg)
+        return self
+
+
+class Opinion(Strict):
+    """What one tool measured at one dtype and shape; FA2's timings are among them.
+
+    `mode`: by events or by the host's clock (``wall-free``), at clocks that are left alone; ``ncu-base`` is ncu's.
+    """
+
+    method: Method
+    mode: Literal["event-free", "ncu-base", "wall-free"]
+    version: str
+    dtype: Dtype
+    shape: Shape
+    timings: tuple[Timings, ...]
+
+    def of(self, subject: str) -> Timings | None:
+        """The timings of a subject; None when the tool did not time it."""
+        return next((one for one in self.timings if one.subject == subject), None)
+
+
+class Sustained(Strict):
+    """One subject at one dtype and shape, launched back to back.
+
+    Attributes:
+        subject: a kernel's key, ``fa2``, or a reference's name.
+        turn: which of its turns; all subjects of a cell have their first before any has its second.
+        launches: that were done within `seconds`.
+        seconds: between the ends of two launches.
+        joules: the mean power between two ticks of the GPU's energy counter, times `seconds`.
+        samples: looks at the GPU meanwhile.
+    """
+
+    subject: str
+    dtype: Dtype
+    shape: Shape
+    turn: int = Field(ge=0)
+    launches: int = Field(gt=0)
+    seconds: float = Field(gt=0)
+    joules: float = Field(gt=0)
+    samples: tuple[Sample, ...]
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of all launches."""
+        return self.launches * self.shape.flops
+
+    @property
+    def tflops(self) -> float:
+        """TFLOP/s, launches and gaps between them included, with whatever the L2 holds."""
+        return self.flops / self.seconds / 1e12
+
+    @property
+    def watts(self) -> float:
+        """Mean power in W."""
+        return self.joules / self.seconds
+
+    @property
+    def pj_per_flop(self) -> float:
+        """Picojoules per floating-point operation, the idle card's share included."""
+        return self.joules / self.flops * 1e12
+
+    @property
+    def sm_clock_mhz(self) -> float | None:
+        """Median SM clock in MHz; None where the GPU does not tell."""
+        clocks = [one.sm_clock_mhz for one in self.samples if one.sm_clock_mhz is not None]
+        return median(clocks) if clocks else None
+
+
+class Beside(Strict):
+    """How long one case's launches ran, and how much of that beside other work on the GPU; how many products that was.
+
+    `kernel` is a kernel's key, `case` a case's name; `launches` are those that were looked at.
+    """
+
+    kernel: str
+    case: str
+    launches: int = Field(gt=0)
+    products: int = Field(gt=0)
+    seconds: float = Field(gt=0)
+    beside_s: float = Field(ge=0)
+
+
+class Hammered(Strict):
+    """One kernel at one small shape, launched again and again on one input; `digest` is the first O's SHA-256.
+
+    Attributes:
+        plain: launches that the host queued one by one; `replayed`: those that CUDA graphs queued.
+        looks: how often O was poisoned, written by the launches in between, and compared with the first O bit by bit.
+        differing: looks at which it was another one.
+        finite: whether all of the first O is.
+    """
+
+    kernel: str
+    dtype: Dtype
+    shape: Shape
+    plain: int = Field(ge=0)
+    replayed: int = Field(ge=0)
+    looks: int = Field(gt=0)
+    differing: int = Field(ge=0)
+    finite: bool
+    seconds: float = Field(gt=0)
+    digest: str
+
+    @property
+    def launches(self) -> int:
+        """All of them."""
+        return self.plain + self.replayed
+
+
+class FarRows(Strict):
+    """One kernel at one long or large shape: some rows of some slices against fp64, beside torch's 16-bit attention.
+
+    Attributes:
+        slices: (sample, head) pairs that were compared, `rows` of each.
+        launches: on the same inputs.
+        differing: launches that wrote another O than the first, by the sum of all its bits and the rows themselves.
+        seconds: of one launch, the median.
+        finite: whether all of O is.
+        max_error: of these rows; None: not a number. Allowed is, of RMS as of maximum, twice torch's own error on the
+            same rows, at least a unit roundoff, and what tensor cores cut off (`flashladder.cases.reference`).
+        digest: SHA-256 of that sum and of the rows.
+    """
+
+    kernel: str
+    dtype: Dtype
+    shape: Shape
+    slices: tuple[tuple[int, int], ...] = Field(min_length=1)
+    rows: tuple[int, ...] = Field(min_length=1)
+    launches: int = Field(gt=1)
+    differing: int = Field(ge=0)
+    seconds: float = Field(gt=0)
+    finite: bool
+    max_error: float | None
+    max_allowed: float
+    rms_error: float | None
+    rms_allowed: float
+    digest: str
+
+
+SCHEMA_VERSION: Literal[2] = 2  # raise it with a step in `flashladder.results.files`
+PROTOCOL_VERSION = "2"  # of the measurement: raise it when the timer, the flush or the statistic changes
+
+
+def kernel_key(iteration: int, config: str, variant: str = "") -> str:
+    """``"07 (FP16, 64, ...): ..."``: the name of a kernel in result files; ``"16 - swizzle (FP16, ...) ..."``."""
+    return f"{iteration:02d}{variant} {config}"
+
+
+class Gpu(Strict):
+    """Identity of a GPU as NVML and CUDA tell it; None where the GPU does not answer."""
+
+    name: str
+    uuid: str
+    form_factor: str | None
+    compute_capability: str
+    n_sm: int
+    l2_bytes: int
+    memory_bytes: int
+    power_limit_w: float | None
+    max_sm_clock_mhz: int | None
+    ecc: bool | None
+    mig: bool | None
+    driver: str
+
+    @property
+    def arch(self) -> str:
+        """The machine-code architecture, for example ``sm_90``."""
+        return "sm_" + self.compute_capability.replace(".", "")
+
+
+class Host(Strict):
+    """The machine around the GPU; `digest` tells hosts apart without naming them."""
+
+    digest: str
+    cpu: str
+    n_cpus: int
+    system: str
+    python: str
+
+
+class Kernel(Strict):
+    """One kernel as it was installed: configuration, toolchain, digest of its machine code (None: JIT-compiled).
+
+    `build` is the digest of all inputs of the wheel that held it. `variant` is empty for the ladder's own kernels,
+    which locks hold; an ablation has its change there (`` - swizzle``), another toolchain its version (`` cuda 13.1``).
+    Registers per thread and spilled bytes are ptxas's, from the wheel's manifest: no lock tells those of a variant.
+    """
+
+    iteration: int
+    variant: str = ""
+    config: str
+    dtype: str
+    arch: str
+    text_sha256: str | None
+    build: str | None = None
+    registers: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
+    toolchain: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        """How series and cases name this kernel."""
+        return kernel_key(self.iteration, self.config, self.variant)
+
+    def same_code(self, other: Kernel) -> bool:
+        """Whether both are known to be the same machine code."""
+        mine = self.text_sha256 or self.build
+        return mine is not None and (self.arch, mine) == (other.arch, other.text_sha256 or other.build)
+
+
+class Reference(Strict):
+    """What the kernels are compared with; `kernels` maps dtype to the reference's own kernel name, once profiled.
+
+    `version` is that of the package it comes from, where that is not torch; `tile` its (B_r, B_c), where it is known.
+    """
+
+    op: str
+    version: str | None = None
+    tile: str | None = None
+    torch: str
+    cuda: str | None
+    kernels: dict[str, str]
+
+
+class Origin(Strict):
+    """What every result file holds about its origin, on whatever machine."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    protocol_version: str = PROTOCOL_VERSION
+    rung: str
+    host: Host
+    kernels: dict[str, Kernel]
+
+
+class Result(Origin):
+    """A result measured on a GPU."""
+
+    gpu: Gpu
+
+
+FailureKind = Literal[
+    "crash", "illegal-address", "timeout", "out-of-memory", "gpu-lost", "wrong", "refused", "not-built"
+]
+ADDRESS = r"^[0-9a-f]{16}$"
+
+
+class PlannedCell(Strict):
+    """One measurement of a grid.
+
+    Attributes:
+        subject: an iteration (``16``), an ablation (``16 - swizzle``) or a reference (``fa2``, ``cudnn`` ...).
+        config: short form of its configuration; empty for a reference.
+        dtype: fp16 or bf16.
+        shape: of all four tensors.
+        toolchain: CUDA version of the compiler's wheels, ``13.1``; empty for the pinned one and for a reference.
+        code: digest of what runs: machine code, or PTX and emulator; of a reference its version. Empty when unknown,
+            because it is not built.
+        address: digest of all of the above with the machine, the settings and the protocol: the record's name.
+    """
+
+    subject: str = Field(min_length=1)
+    config: str
+    dtype: Dtype
+    shape: Shape
+    toolchain: str = ""
+    code: str
+    address: str = Field(pattern=ADDRESS)
+
+
+class Failure(Strict):
+    """Why a cell has no numbers: of that cell alone; `tail` is the end of what its process wrote to stderr."""
+
+    address: str = Field(pattern=ADDRESS)
+    kind: FailureKind
+    message: str = Field(min_length=1)
+    exit_code: int | None = None
+    tail: str = ""
+
+
+class Sweep(Strict):
+    """Which grid a document answers: the digest of its file, all cells that it planned, and those that failed.
+
+    `made_for` is the GPU that the grid was made for where it was measured on another one.
+    """
+
+    grid: str = Field(min_length=1)
+    grid_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    made_for: str | None = None
+    planned: tuple[PlannedCell, ...] = Field(min_length=1)
+    failures: tuple[Failure, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Sweep:
+        """No cell is planned twice, none fails twice, and only planned ones fail."""
+        planned = [cell.address for cell in self.planned]
+        failed = [failure.address for failure in self.failures]
+        for name, found in (("planned", planned), ("failed", failed)):
+            if twice := sorted({address for address in found if found.count(address) > 1}) if _repeats(found) else []:
+                msg = f"cell {twice[0]} is {name} twice"
+                raise ValueError(msg)
+        if unknown := sorted(set(failed) - set(planned)):
+            msg = f"cell {unknown[0]} failed, but was not planned"
+            raise ValueError(msg)
+        return self
+
+
+class EmulatedCell(Strict):
+    """One kernel run on the CPU from its PTX.
+
+    Attributes:
+        address: of the planned cell.
+        accuracy: by the rule of `flashladder.cases.reference`.
+        counters: Nsight Compute's names to the emulator's counts, in one launch.
+        instructions: warp instructions executed.
+        hazards: races and missing waits that were reported.
+    """
+
+    address: str = Field(pattern=ADDRESS)
+    accuracy: Accuracy
+    counters: dict[str, int]
+    instructions: int = Field(gt=0)
+    hazards: int = Field(ge=0)
+
+
+def _repeats(addresses: list[str]) -> bool:
+    return len(set(addresses)) != len(addresses)
+
 
 ROUNDING = 1e-9  # relative: what another order of the same sums may give
 A_A = "reference"  # key of the series that times the reference against itself

@@ -88,18 +88,32 @@ def resampled_medians(
 @lru_cache(maxsize=2048)  # of 16 KB
 def _resampled(raw: bytes, clusters: tuple[int, ...] | None, resamples: int, seed: int) -> Floats:
     """`resampled_medians` of the values in `raw`."""
-    found = _drawn(np.frombuffer(raw, dtype=np.float64), clusters, resamples, np.random.default_rng(seed))
+    found = _drawn(np.frombuffer(raw, dtype=np.float64), clusters, resamples, seed)
     found.flags.writeable = False
     return found
 
 
-def _drawn(values: Floats, clusters: tuple[int, ...] | None, resamples: int, random: np.random.Generator) -> Floats:
+def _drawn(values: Floats, clusters: tuple[int, ...] | None, resamples: int, seed: int) -> Floats:
     groups = _by_cluster(values, clusters)
+    sizes = {group.size for group in groups}
     if len(groups) == 1:
-        drawn = random.integers(values.size, size=(resamples, values.size))
-        return np.asarray(np.median(values[drawn], axis=1), dtype=np.float64)
-    picks = random.integers(len(groups), size=(resamples, len(groups)))
+        return _row_medians(values[_picks(values.size, resamples, values.size, seed)])
+    picks = _picks(len(groups), resamples, len(groups), seed)
+    if len(sizes) == 1:
+        return _row_medians(np.stack(groups)[picks].reshape(resamples, -1))
     return np.array([np.median(np.concatenate([groups[i] for i in pick])) for pick in picks], dtype=np.float64)
+
+
+@lru_cache(maxsize=64)  # all cells with as many pairs draw the same places
+def _picks(high: int, rows: int, columns: int, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(high, size=(rows, columns))
+
+
+def _row_medians(rows: Floats) -> Floats:
+    """The median of each row: to the last bit what `np.median` gives, by a sort, which is ten times as fast here."""
+    rows.sort(axis=1)
+    middle = rows.shape[1] // 2
+    return rows[:, middle] if rows.shape[1] % 2 else (rows[:, middle - 1] + rows[:, middle]) / 2
 
 
 def _by_cluster(values: Floats, clusters: Sequence[int] | None) -> list[Floats]:

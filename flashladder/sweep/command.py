@@ -23,7 +23,7 @@ from flashladder.files import relative
 from flashladder.gpu.present import n_gpus
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import pack, plan
 from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_of, python_of, require_built
 from flashladder.sweep.plan import CPU, wanted_of

@@ -38,11 +38,20 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.results.blocks import Plan
-from flashladder.results.cells import EmulatedCell, PlannedCell, Sweep
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import this_host
-from flashladder.results.origin import Kernel, Reference
-from flashladder.results.schema import BenchResult, EmulatedSweepResult, Group, Process, Settings
+from flashladder.results.schema import (
+    BenchResult,
+    EmulatedCell,
+    EmulatedSweepResult,
+    Group,
+    Kernel,
+    PlannedCell,
+    Process,
+    Reference,
+    Settings,
+    Sweep,
+)
 from flashladder.sweep.plan import Wanted, pairs_of
 from flashladder.sweep.records import CellFailed, first_line, kind_of
 import ptxemu

@@ -15,11 +15,18 @@ import sys
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.grid import Grid
-from flashladder.results.cells import Failure, PlannedCell, Sweep
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, write_result
-from flashladder.results.origin import Reference
-from flashladder.results.schema import BenchResult, EmulatedSweepResult, Group, Process
+from flashladder.results.schema import (
+    BenchResult,
+    EmulatedSweepResult,
+    Failure,
+    Group,
+    PlannedCell,
+    Process,
+    Reference,
+    Sweep,
+)
 from flashladder.sweep.plan import CPU, Plan, title
 from flashladder.sweep.records import SUFFIX, Records
 from flashladder.sweep.screen import Screen, summary

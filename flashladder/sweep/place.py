@@ -35,7 +35,7 @@ from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import Grid
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import BUILD, ROOT
-from flashladder.results.machine import machine_name
+from flashladder.results.files import machine_name
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU, Wanted
 from flashladder.sweep.screen import to_build

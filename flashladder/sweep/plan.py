@@ -16,9 +16,7 @@ from flashladder.files import sha256
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
 from flashladder.results.blocks import CELL_EXTRA_BLOCKS
 from flashladder.results.blocks import Plan as Pairs
-from flashladder.results.cells import PlannedCell
-from flashladder.results.origin import PROTOCOL_VERSION
-from flashladder.results.samples import Shape
+from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell, Shape
 from flashladder.toolchain.wheels import load_pins
 
 DIGITS = 16  # of an address

@@ -28,10 +28,15 @@ from flashladder.files import (
     write_atomic,
 )
 from flashladder.located import first_problem
-from flashladder.results.cells import Failure, FailureKind, PlannedCell
-from flashladder.results.origin import SCHEMA_VERSION
-from flashladder.results.samples import Strict
-from flashladder.results.schema import BenchResult, EmulatedSweepResult
+from flashladder.results.schema import (
+    SCHEMA_VERSION,
+    BenchResult,
+    EmulatedSweepResult,
+    Failure,
+    FailureKind,
+    PlannedCell,
+    Strict,
+)
 
 SUFFIX = ".json.gz"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from file systems that have no locks

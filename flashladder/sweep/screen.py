@@ -21,8 +21,7 @@ from flashladder.build.store import default_jobs
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import CONFLICTS
-from flashladder.results.cells import PlannedCell
-from flashladder.results.schema import BenchResult, EmulatedSweepResult
+from flashladder.results.schema import BenchResult, EmulatedSweepResult, PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU, Plan, title
 from flashladder.sweep.records import CellRecord, Records

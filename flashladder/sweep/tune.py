@@ -35,11 +35,9 @@ from flashladder.ladder.grid import FEWEST_PAIRS
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.results.blocks import Plan as Pairs
 from flashladder.results.blocks import settle
-from flashladder.results.cells import Failure, PlannedCell
 from flashladder.results.derive import fastest_possible_us
 from flashladder.results.files import write_result
-from flashladder.results.origin import kernel_key
-from flashladder.results.schema import A_A, BenchResult, Group, Series
+from flashladder.results.schema import A_A, BenchResult, Failure, Group, PlannedCell, Series, kernel_key
 from flashladder.results.statistics import log_ratios
 from flashladder.sweep import plan
 from flashladder.sweep.measure import candidate_in

@@ -36,8 +36,7 @@ from flashladder.located import read_located
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
 from flashladder.results.files import load_as
-from flashladder.results.origin import kernel_key
-from flashladder.results.schema import BenchResult, Summary
+from flashladder.results.schema import BenchResult, Summary, kernel_key
 from flashladder.results.statistics import (
     SEED,
     Floats,

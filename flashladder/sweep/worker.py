@@ -20,7 +20,7 @@ import time
 from typing import Any, TextIO
 
 from flashladder import parallel
-from flashladder.results.cells import FailureKind, PlannedCell
+from flashladder.results.schema import FailureKind, PlannedCell
 from flashladder.sweep.records import first_line, kind_of
 
 PR_SET_PDEATHSIG = 1  # prctl(2)

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import PACKAGE
-from flashladder.results.cells import Failure, FailureKind, PlannedCell
+from flashladder.results.schema import Failure, FailureKind, PlannedCell
 from flashladder.sweep.records import CellRecord, Records, first_line
 
 MODULE = "flashladder.sweep.worker"

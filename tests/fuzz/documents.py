@@ -22,7 +22,6 @@ from flashladder.emulate.mutation import read_equivalent
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, load_json, relative
-from flashladder.gate.statements import read_statements
 from flashladder.ladder.gpus import read_gpu
 from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import load_iteration
@@ -32,10 +31,9 @@ from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.machine_code.opcodes import read_opcodes
 from flashladder.paths import CONFIGS, RESULTS
 from flashladder.report.figures import read_durations
-from flashladder.results import machine, published
-from flashladder.results.cells import Failure, PlannedCell
-from flashladder.results.files import SEAL, load_result, read_json, seal_problems, write_result
-from flashladder.results.samples import Shape
+from flashladder.results import published
+from flashladder.results.files import load_result, read_json, write_result
+from flashladder.results.schema import Failure, PlannedCell, Shape
 from flashladder.sweep.place import read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
 from flashladder.toolchain.wheels import load_pins
@@ -189,16 +187,6 @@ def _cell(data: bytes) -> None:
     assert packed(record.model_dump(mode="json"))
 
 
-def _seal(path: Path) -> None:
-    """Whatever a seal holds, the answer is lines about it."""
-    (path.parent / "a.txt").write_text("a\n", encoding="utf-8")
-    assert all(isinstance(line, str) for line in seal_problems(path.parent))
-
-
-def _seals() -> list[bytes]:
-    return [f"{hashlib.sha256(b'a' + bytes([10])).hexdigest()}  a.txt\n".encode()]
-
-
 def _manifest(path: Path) -> None:
     """An installed wheel's manifest, for the loader, for a plan and for the build that made it."""
     folder = path.parent
@@ -292,15 +280,6 @@ TARGETS = (
         YAML,
     ),
     Target(
-        "statements",
-        "gate.statements.read_statements",
-        filed("statements.yaml", read_statements),
-        lambda: [
-            b"statements:\n- iterations: [2]\n  says: without conflicts\n  counters: {shared_ld_conflicts: falls}\n"
-        ],
-        (*CLAIMS, *YAML),
-    ),
-    Target(
         "progression",
         "results.published.load_description",
         filed(f"described/{published.DESCRIPTION}", lambda path: published.load_description(path.parent)),
@@ -315,17 +294,11 @@ TARGETS = (
         (",", "\r\n", '"'),
     ),
     Target("result", "results.files.load_result", filed("r.json", _result), _results(2)),
-    Target("result-v1", "results.migrations.migrate", filed("r.json", _result), _results(1)),
+    Target("result-v1", "results.files.migrate", filed("r.json", _result), _results(1)),
     Target("packed", "results.files.read_json of .json.gz", filed("r.json.gz", read_json), _packed, heavy=packed_bombs),
     Target("lock", "lock.schema.read_lock", filed("sm_80.json", lambda path: read_lock("sm_80", path.parent)), _lock),
     Target("step-counts", "lock.step_counts.read_counts", filed("counts.json", read_counts), _first(COUNTS, "kernels")),
     Target("reading", "emulate.reading.load_reading", filed("reading.json", load_reading), _first(READING, "kernels")),
-    Target(
-        "machine",
-        "results.machine.load",
-        filed("m/machine.json", lambda path: machine.load(path.parent)),
-        lambda: [(RESULTS / "h100" / "machine.json").read_bytes()],
-    ),
     Target("cell-record", "sweep.records.Records.read", _cell, _record),
     Target(
         "durations",
@@ -333,7 +306,6 @@ TARGETS = (
         filed("durations.json", read_durations),
         lambda: [(RESULTS / "durations.json").read_bytes()],
     ),
-    Target("seal", "results.files.seal_problems", filed(f"sealed/{SEAL}", _seal), _seals, ("  a.txt", "\r", "../x")),
     Target(
         "manifest",
         "build.installed.checked_manifest, sweep inventory",

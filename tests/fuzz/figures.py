@@ -29,8 +29,8 @@ TEXT = """\
 # Fuzzing
 
 Every parser and loader is given inputs that nobody meant: those of people (iterations, grids, descriptions, command
-lines), those of tools (PTX, machine code, logs, tables) and those of the project itself (results, locks, records,
-seals). The rule for each input: it is read, or refused by the declared error in one printable line of at most 12,000
+lines), those of tools (PTX, machine code, logs, tables) and those of the project itself (results, locks,
+records). The rule for each input: it is read, or refused by the declared error in one printable line of at most 12,000
 characters; within 5 seconds; within 3 GiB of further memory; and what has a printer is read back equal.
 
 Targets are rows of data in `tests/fuzz/` (`words.py`, `outputs.py`, `documents.py`). Three engines drive them:

@@ -22,7 +22,7 @@ from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import DURATION, KERNEL
 from flashladder.report.plot import rendered_by
 from flashladder.results.published import PUBLISHED
-from flashladder.results.samples import Shape
+from flashladder.results.schema import Shape
 from flashladder.sweep.workers import answer_of
 from flashladder.toolchain.errors import Failure, diagnose
 from ptxemu.syntax.parser import parse as parse_ptx

@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
 from flashladder.errors import FlashladderError
-from flashladder.gate.evidence.rerun import main
+from flashladder.gate.verify import rerun_here as main
 from flashladder.paths import RESULTS
 
 pytestmark = pytest.mark.gpu

@@ -14,8 +14,7 @@ from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import ASK
 from flashladder.bench.references import lacking
 from flashladder.errors import FlashladderError
-from flashladder.results.samples import Method
-from flashladder.results.schema import Shape
+from flashladder.results.schema import Method, Shape
 
 pytestmark = pytest.mark.gpu
 SHAPE = Shape(batch=4, seq_len=2048, n_heads=16, d_head=128)

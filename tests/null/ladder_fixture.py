@@ -16,7 +16,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
 from flashladder.results.derive import derive
-from flashladder.results.files import load_result, seal, write_result
+from flashladder.results.files import load_result, write_result
 from flashladder.results.published import PUBLISHED
 from flashladder.results.schema import (
     A_A,
@@ -113,7 +113,7 @@ def make(
 
 
 def complete(fixture: Fixture) -> Fixture:
-    """Adds to the machine's folder what belongs beside a benchmark: checks, sanitizers, counters, tuning, the seal."""
+    """Adds to the machine's folder what belongs beside a benchmark: checks, sanitizers, counters, tuning."""
     bench = load_result(fixture.bench)
     assert isinstance(bench, BenchResult)
     machine, kernels = fixture.bench.parent, bench.kernels
@@ -139,7 +139,6 @@ def complete(fixture: Fixture) -> Fixture:
     csv_beside(write_result(machine / "counters.json.gz", counters)).write_text(to_csv(counters), encoding="utf-8")
     unlocked = {key: kernel.model_copy(update={"text_sha256": "1" * 64}) for key, kernel in kernels.items()}
     write_result(machine / "tune.json.gz", bench.model_copy(update={"purpose": "tune", "kernels": unlocked}))
-    seal(machine)
     return fixture
 
 

@@ -13,8 +13,7 @@ from flashladder.bench.opinion_tools import METRICS, SAMPLE_TIMES
 from flashladder.bench.second_opinion import derive
 from flashladder.names import CYCLES, DURATION
 from flashladder.results.derive import derive as derive_paired
-from flashladder.results.samples import Opinion, Timings
-from flashladder.results.schema import BenchResult, SecondOpinionResult
+from flashladder.results.schema import BenchResult, Opinion, SecondOpinionResult, Timings
 from tests.null.bench_fixture import FAST, SHAPE, SLOW, kernel, pairs, result
 
 KERNELS = (kernel(1, SLOW).key, kernel(16, FAST).key)

@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.ladder.grid import Grid, load_grid
-from flashladder.results.cells import EmulatedCell, Failure, PlannedCell, Sweep
 from flashladder.results.derive import derive
-from flashladder.results.origin import Host
-from flashladder.results.schema import A_A, Accuracy, BenchResult, EmulatedSweepResult, Settings, Shape
+from flashladder.results.schema import (
+    A_A,
+    Accuracy,
+    BenchResult,
+    EmulatedCell,
+    EmulatedSweepResult,
+    Failure,
+    Host,
+    PlannedCell,
+    Settings,
+    Shape,
+    Sweep,
+)
 from flashladder.sweep import plan
 from flashladder.sweep.plan import Wanted
 from flashladder.sweep.records import CellRecord

@@ -125,22 +125,13 @@ def test_files_are_for_everybody_whatever_the_umask_is(tmp_path: Path) -> None:
     assert stat.S_IMODE(written.stat().st_mode) == 0o644
 
 
-SEAL = [sys.executable, "-m", "flashladder.results", "--seal"]
-
-
-def results_in(folder: Path) -> Path:
-    """A machine's folder with one document."""
-    folder.mkdir(parents=True)
-    shutil.copy(ROOT / "results" / "h100" / "check.json.gz", folder)
-    return folder
+MIGRATE = [sys.executable, "-m", "flashladder.results", "--migrate"]
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     """A limit on the length of files fails as a full disk does: while the bytes are written."""
-    folder = results_in(tmp_path / "mine")
-    subprocess.run([*SEAL, str(folder)], cwd=ROOT, check=True, capture_output=True)
-    (folder / "notes.txt").write_text("new\n", encoding="ascii")
-    before = snapshot(folder)
+    old = shutil.copy(ROOT / "tests" / "data" / "results_v1" / "check.json", tmp_path)
+    before = snapshot(tmp_path)
 
     def full() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -148,14 +139,14 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
 
     alone = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}  # it writes too
     done = subprocess.run(
-        [*SEAL, str(folder)], cwd=ROOT, env=alone, capture_output=True, text=True, check=False, preexec_fn=full,
+        [*MIGRATE, str(old)], cwd=ROOT, env=alone, capture_output=True, text=True, check=False, preexec_fn=full,
         timeout=120,
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "could not write the file (File too large); free space" in done.stderr
     assert done.stderr.count("\n") == 1
-    assert snapshot(folder) == before
+    assert snapshot(tmp_path) == before
 
 
 WRITER = """
@@ -190,17 +181,6 @@ def test_writers_side_by_side_leave_one_of_their_files(tmp_path: Path) -> None:
         writer.communicate()
         assert writer.returncode == 0
     assert [one.name for one in tmp_path.iterdir()] == ["shared.json"]
-
-
-def test_two_seals_at_once_are_one_seal(tmp_path: Path) -> None:
-    folder = results_in(tmp_path / "mine")
-    both = [subprocess.Popen([*SEAL, str(folder)], cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [one.wait(timeout=120) for one in both] == [0, 0]
-    assert sorted(path.name for path in folder.iterdir()) == ["SHA256SUMS", "check.json.gz", "machine.json"]
-    lines = (folder / "SHA256SUMS").read_text(encoding="ascii").splitlines()
-    assert [line[66:] for line in lines] == ["check.json.gz", "machine.json"]
-    for line in lines:
-        assert hashlib.sha256((folder / line[66:]).read_bytes()).hexdigest() == line[:64]
 
 
 @pytest.mark.parametrize(

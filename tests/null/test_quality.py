@@ -14,7 +14,7 @@ from analysis.mutation import Mutant, counted, from_spans, sampled, stale, unexp
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.located import read_yaml
 
-MODULE = "flashladder.lock.verdict"
+MODULE = "flashladder.lock.code_claims"
 
 
 def mutant(number: int, after: str = "", before: str = "x = 1", function: str = "judge") -> Mutant:

@@ -6,9 +6,20 @@ import random
 
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
-from flashladder.results.cells import Failure, Sweep
 from flashladder.results.derive import derive
-from flashladder.results.schema import A_A, BenchResult, Block, Group, Kernel, Pair, Series, Settings, kernel_key
+from flashladder.results.schema import (
+    A_A,
+    BenchResult,
+    Block,
+    Failure,
+    Group,
+    Kernel,
+    Pair,
+    Series,
+    Settings,
+    Sweep,
+    kernel_key,
+)
 from flashladder.sweep.plan import Settings as CellSettings
 from flashladder.sweep.plan import Wanted
 from tests.null.bench_fixture import GOOD, SHAPE, result, sample

@@ -25,9 +25,7 @@ from flashladder.files import sha256
 from flashladder.gpu.device import Device
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.blocks import Plan
-from flashladder.results.cells import Failure, PlannedCell
-from flashladder.results.origin import Host, Kernel, kernel_key
-from flashladder.results.schema import Group
+from flashladder.results.schema import Failure, Group, Host, Kernel, PlannedCell, kernel_key
 from flashladder.sweep import measure as measure_gpu
 from flashladder.sweep import worker
 from flashladder.sweep.records import CellRecord

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from flashladder.ladder.ablation import load_description, parse_subject
-from flashladder.results.cells import Failure, PlannedCell, Sweep
 from flashladder.results.derive import derive
-from flashladder.results.origin import Kernel
-from flashladder.results.samples import Series, Shape
-from flashladder.results.schema import A_A, BenchResult
+from flashladder.results.schema import A_A, BenchResult, Failure, Kernel, PlannedCell, Series, Shape, Sweep
 from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
 
 LONG = Shape(batch=4, seq_len=16384, n_heads=16, d_head=128)

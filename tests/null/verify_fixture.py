@@ -1,4 +1,4 @@
-"""A results/ folder with a packed sweep, locks and a seal, for tests of verify, machine.json and publish; made up."""
+"""A results/ folder with a packed sweep and locks, for tests of verify; made up."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flashladder.files import sha256
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
-from flashladder.paths import CONFIGS
-from flashladder.results import machine
-from flashladder.results.cells import EmulatedCell, PlannedCell, Sweep
 from flashladder.results.derive import derive
-from flashladder.results.files import load_result, write_result
-from flashladder.results.machine import machine_name
-from flashladder.results.migrations import with_digest
-from flashladder.results.origin import Kernel
-from flashladder.results.schema import BenchResult, EmulatedSweepResult, Shape
+from flashladder.results.files import load_result, machine_name, with_digest, write_result
+from flashladder.results.schema import BenchResult, EmulatedCell, EmulatedSweepResult, Kernel, PlannedCell, Shape, Sweep
 from flashladder.sweep.plan import CPU, Settings, Wanted
 from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
 
@@ -40,10 +33,6 @@ def planned(subject: str, config: str, shape: Shape, settings: Settings, code: s
     return Wanted(subject, config, "fp16", sizes).planned(code, settings)
 
 
-def grid_digest() -> str:
-    return sha256((CONFIGS / "grids" / f"{GRID}.yaml").read_bytes())
-
-
 def swept() -> BenchResult:
     """Two kernels and the floor at two lengths."""
     made = result(group(), group(shape=SHORT))
@@ -53,7 +42,7 @@ def swept() -> BenchResult:
         for shape in (SHAPE, SHORT)
         for subject, config, code in subjects
     )
-    sweep = Sweep(grid=GRID, grid_sha256=grid_digest(), planned=cells)
+    sweep = Sweep(grid=GRID, grid_sha256="0" * 64, planned=cells)
     return derive(made.model_copy(update={"sweep": sweep}))
 
 
@@ -95,23 +84,20 @@ def locked(results: Path, text: str = TEXT) -> None:
 
 
 def make(results: Path) -> Path:
-    """A machine's folder under `results`, sealed; returns the sweep's document in it."""
+    """A machine's folder under `results`; returns the sweep's document in it."""
     locked(results)
     (results / NAME).mkdir(parents=True)
-    path = write_result(results / NAME / f"{GRID}.json", swept())
-    (results / NAME / "notes.log").write_text("measured\n", encoding="utf-8")
-    machine.write(results / NAME)
-    return path
+    return write_result(results / NAME / f"{GRID}.json", swept())
 
 
 def edited(path: Path, change: Edit, *, again: bool = False, digest: bool = True) -> None:
-    """Changes a document as a forger would: its own digest follows, so do ``machine.json`` and the seal.
+    """Changes a document; its own digest follows.
 
     Args:
         path: of the document.
         change: what is edited.
         again: the tables are derived from what is left.
-        digest: whether the forger knows of it.
+        digest: whether the document notes the new one.
     """
     document: Document = json.loads(path.read_text(encoding="utf-8"))
     change(document)
@@ -122,7 +108,6 @@ def edited(path: Path, change: Edit, *, again: bool = False, digest: bool = True
         made = load_result(path)
         assert isinstance(made, BenchResult)
         write_result(path, derive(made))
-    machine.write(path.parent)
 
 
 def kernel_of(document: Document, number: int) -> Document:

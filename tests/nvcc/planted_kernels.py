@@ -19,7 +19,7 @@ from unittest.mock import patch
 from flashladder.emulate.kernel import forward, kernel_of
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import measure as measure_cpu
 from flashladder.sweep import worker
 from tests.broken.wrong_kernels import made, read_all

@@ -13,9 +13,8 @@ import pytest
 from flashladder.errors import CheckFailed
 from flashladder.ladder.iteration import Claim, load_iteration
 from flashladder.lock import step_counts
-from flashladder.lock.code_claims import verify
+from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import COUNTS, StepCounts, count_all, read_counts
-from flashladder.lock.verdict import Verdict
 from flashladder.results.published import sass_counts
 
 pytestmark = pytest.mark.nvcc

@@ -22,10 +22,9 @@ from flashladder.errors import CheckFailed
 from flashladder.ladder.claim import LOCK_ARCHES, SEVERAL
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
-from flashladder.lock.command import check, included_digests, relock, verify
-from flashladder.lock.explain import RULE, explain
-from flashladder.lock.recount import recount
+from flashladder.lock.command import RULE, check, explain, included_digests, relock, verify
 from flashladder.lock.schema import lock_path, read_lock
+from flashladder.lock.step_counts import recount
 from flashladder.machine_code.cubin import read_cubin, text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import disassemble

@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from flashladder.gate import verify
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import measure as cpu
 from flashladder.sweep.plan import wanted_of
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"unpacked and swept in {time.monotonic() - start:.0f} s")
         result = Path(scratch) / "out" / "cpu.json.gz"
         found = verify.verify(result)
-        print(verify.render(found))
+        print("\n".join(map(verify.render, found)))
         document: dict[str, Any] = json.loads(gzip.decompress(result.read_bytes()))
         planned = [PlannedCell.model_validate(cell) for cell in document["sweep"]["planned"]]
         same = cpu.known_digests([wanted_of(cell) for cell in planned]) == [cell.code for cell in planned]

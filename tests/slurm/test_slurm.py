@@ -21,9 +21,8 @@ from typing import Any
 import pytest
 
 from flashladder.ladder.grid import load_grid
-from flashladder.results.cells import PlannedCell
 from flashladder.results.files import load_as
-from flashladder.results.schema import EmulatedSweepResult
+from flashladder.results.schema import EmulatedSweepResult, PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, canonical

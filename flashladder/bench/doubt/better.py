@@ -26,8 +26,7 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.names import LIBRARIES
 from flashladder.results.derive import by_cell, waited_for_host
 from flashladder.results.files import load_result
-from flashladder.results.samples import Group, Opinion, Series, Shape, Timings
-from flashladder.results.schema import BenchResult, SecondOpinionResult
+from flashladder.results.schema import BenchResult, Group, Opinion, SecondOpinionResult, Series, Shape, Timings
 from flashladder.results.statistics import (
     SEED,
     LogSummary,

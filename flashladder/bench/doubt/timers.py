@@ -26,7 +26,7 @@ from flashladder.bench.subject import Subject
 from flashladder.bench.timing import Event
 from flashladder.cases.inputs import Tensors
 from flashladder.errors import FlashladderError
-from flashladder.results.samples import Opinion, Timings
+from flashladder.results.schema import Opinion, Timings
 
 RUN_S = 0.06  # of one turn under torch's timer, about
 FIRST = 10  # launches that tell how many a run takes

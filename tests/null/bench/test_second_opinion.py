@@ -29,13 +29,12 @@ from flashladder.bench.second_opinion import ask, derive, problems, table
 from flashladder.bench.subject import Subject
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.gate import verify, verify_document
+from flashladder.gate import verify
 from flashladder.gpu import doctor_gpu
 from flashladder.gpu.ncu import read_launches
 from flashladder.names import CYCLES, DURATION
 from flashladder.results.files import load_as, load_result, write_result
-from flashladder.results.samples import Opinion, Timings
-from flashladder.results.schema import SecondOpinionResult, Shape
+from flashladder.results.schema import Opinion, SecondOpinionResult, Shape, Timings
 from tests.null.bench.test_bench_null import simulated
 from tests.null.bench_fixture import SHAPE
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
@@ -477,11 +476,11 @@ def test_a_result_survives_its_file(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_verify_derives_the_agreements_again(tmp_path: Path) -> None:
     """An agreement that was edited before the digest was made is found, as in every other document."""
     path, made = tmp_path / "opinions.json.gz", judged(opinion("nvbench"))
-    assert [line for line in verify_document.problems(write_result(path, made)) if "agreements" in line] == []
+    assert [line for line in verify.verify_file(write_result(path, made)).details if "agreements" in line] == []
     edited = made.agreements[0].model_copy(update={"agrees": False})
-    found = verify_document.problems(
+    found = verify.verify_file(
         write_result(path, made.model_copy(update={"agreements": (edited, made.agreements[1])}))
-    )
+    ).details
     assert [line for line in found if "agrees: written False, derived True" in line]
     assert verify.verify(path)[0].summary.startswith("second-opinion, 2 cells")
 

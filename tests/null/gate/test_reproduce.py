@@ -18,7 +18,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gate import command as gate
 from flashladder.gate import reproduce
 from flashladder.report import data as report_data
-from flashladder.results.machine import machine_name
+from flashladder.results.files import machine_name
 from flashladder.results.schema import Accuracy, CaseResult, Shape
 from flashladder.toolchain import wheels as toolchain
 from tests.null.ladder_fixture import make
@@ -90,10 +90,10 @@ def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(
     assert measured.folder is not None
     assert measured.folder.parent == tmp_path / "own"
     assert {path.name for path in measured.folder.iterdir()} >= {"h200", "locks", "progression.md", "progression.png"}
-    assert (measured.folder / "h200" / "SHA256SUMS").is_file()
     status = {outcome.name: outcome.status for outcome in measured.outcomes}
-    assert status["this machine: results follow from their raw samples"] == "ok"
-    assert status["this machine: checks passed"] == "failed"  # the stand-in wrote no check.json.gz
+    assert status["this machine: documents follow from their samples and the locks"] == "failed"
+    details = next(one.details for one in measured.outcomes if "documents follow" in one.name)
+    assert all("but not checked" in line for line in details), "the stand-in wrote no check.json.gz"
 
 
 def test_another_card_or_another_lock_gets_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -123,7 +123,10 @@ def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     monkeypatch.setattr(reproduce, "require_wheels", lambda: ["iteration 1: 2 kernels"])
     monkeypatch.setattr(reproduce, "measure", lambda: reproduce.Measured("no GPU here"))
     monkeypatch.setattr(report_data, "collect", lambda _: ladder)
-    monkeypatch.setattr(gate, "run_gate", lambda: [gate.Outcome("locks", status, ("iteration 7: moved",))])
+    done = gate.Outcome("locks", status, ("iteration 7: moved",))
+    monkeypatch.setattr(gate.Gate, "checks", lambda _: [])
+    monkeypatch.setattr(gate.Gate, "verified", None)
+    monkeypatch.setattr(reproduce, "compiled", lambda: [gate.Check("locks", lambda: done)])
     if code:
         with pytest.raises(SystemExit) as caught:
             reproduce.main([])

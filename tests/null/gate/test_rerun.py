@@ -9,8 +9,8 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.gate import verify
-from flashladder.gate.evidence import rerun
-from flashladder.gate.evidence.rerun import Sample, file_to_rerun, main, ranked, render, sample
+from flashladder.gate.published import in_rank_order
+from flashladder.gate.verify import Drawn, draw, file_to_rerun, rerun, rerun_here
 from flashladder.paths import RESULTS
 from flashladder.results.derive import derive
 from flashladder.results.files import load_as, load_result
@@ -21,7 +21,7 @@ OWN = load_as(BENCH, BenchResult)
 CARD = "GPU-11111111-2222-3333-4444-555555555555"
 
 
-def timed(drawn: Sample, factor: float = 1.0, name: str = OWN.gpu.name, *, lose: bool = False) -> BenchResult:
+def timed(drawn: Drawn, factor: float = 1.0, name: str = OWN.gpu.name, *, lose: bool = False) -> BenchResult:
     """The committed samples of the drawn cells, as another card would give them."""
     groups = []
     for (dtype, shape), kernels in drawn.items():
@@ -45,53 +45,52 @@ def timed(drawn: Sample, factor: float = 1.0, name: str = OWN.gpu.name, *, lose:
 
 
 def test_cells_follow_from_the_seed_and_the_file() -> None:
-    drawn = sample(OWN, 8, 7, "digest")
+    drawn = draw(OWN, 8, 7, "digest")
     assert sum(map(len, drawn.values())) == 8
-    assert drawn == sample(OWN, 8, 7, "digest")
-    assert drawn != sample(OWN, 8, 8, "digest")
-    assert drawn != sample(OWN, 8, 7, "another digest")
+    assert drawn == draw(OWN, 8, 7, "digest")
+    assert drawn != draw(OWN, 8, 8, "digest")
+    assert drawn != draw(OWN, 8, 7, "another digest")
     assert all(one.dtype == dtype for (dtype, _), kernels in drawn.items() for one in kernels)
-    assert sum(map(len, sample(OWN, 10**6, 0, "").values())) == len(OWN.summaries)
+    assert sum(map(len, draw(OWN, 10**6, 0, "").values())) == len(OWN.summaries)
 
 
 def test_the_same_kernels_on_another_card_of_the_model_agree() -> None:
-    found = rerun.rerun(BENCH, 6, 0, timed)
+    found = rerun(BENCH, 6, 0, timed)
     assert found.problems == ()
-    assert found.told.startswith("6 of 264 cells of results/h200/bench.json.gz timed anew on this NVIDIA H200, seed 0")
-    assert list(render(found)) == [f"ok      {found.told}"]
+    assert found.told.startswith("6 of 264 cells of results/h200/bench.json.gz timed again on this NVIDIA H200, seed 0")
 
 
 def test_invented_ratios_are_out_of_their_tolerance_with_a_cause() -> None:
-    found = rerun.rerun(BENCH, 24, 1, lambda drawn: timed(drawn, 0.9))
+    found = rerun(BENCH, 24, 1, lambda drawn: timed(drawn, 0.9))
     assert len(found.problems) >= 12, "cells at 20 % of FA2 and above are off by more than 2 points"
     assert all("rerun: " in line and f"probably another card: {CARD} instead of" in line for line in found.problems)
-    assert render(found)[0].startswith("failed  24 of 264 cells")
+    assert found.told.startswith("24 of 264 cells")
 
 
 def test_a_cell_without_a_figure_is_told() -> None:
-    found = rerun.rerun(BENCH, 6, 0, lambda drawn: timed(drawn, lose=True))
+    found = rerun(BENCH, 6, 0, lambda drawn: timed(drawn, lose=True))
     assert any("cells gave no figure" in line for line in found.problems)
 
 
 def test_another_model_is_compared_by_rank() -> None:
-    found = rerun.rerun(BENCH, 12, 3, lambda drawn: timed(drawn, 0.7, "NVIDIA B1"))
+    found = rerun(BENCH, 12, 3, lambda drawn: timed(drawn, 0.7, "NVIDIA B1"))
     assert found.problems == ()
     assert "on this NVIDIA B1, seed 3, another model than NVIDIA H200: Spearman 1.000, at least 0.8" in found.told
     turned = OWN.model_copy(
         update={"summaries": tuple(one.model_copy(update={"pct": 1e4 / one.pct}) for one in OWN.summaries)}
     )
-    told, lines = ranked(OWN, turned)
+    told, lines = in_rank_order(OWN, turned)
     assert told.startswith("Spearman -1.000")
     assert lines[0].startswith("rerun: rank order of 264 cells: Spearman -1.000, at least 0.8; probably another card")
     few = OWN.model_copy(update={"summaries": OWN.summaries[:3]})
-    assert ranked(OWN, few) == ("3 cells give no rank order", ("rerun: expected at least 4 cells to rank",))
+    assert in_rank_order(OWN, few) == ("3 cells give no rank order", ("rerun: expected at least 4 cells to rank",))
 
 
 def test_samples_that_do_not_hold_in_themselves_are_told() -> None:
-    def impossible(drawn: Sample) -> BenchResult:
+    def impossible(drawn: Drawn) -> BenchResult:
         return timed(drawn, 1e6)
 
-    found = rerun.rerun(BENCH, 2, 0, impossible)
+    found = rerun(BENCH, 2, 0, impossible)
     assert any("that the GPU's peaks allow" in line for line in found.problems)
 
 
@@ -99,7 +98,7 @@ def test_which_file_is_meant(tmp_path: Path) -> None:
     assert file_to_rerun(BENCH, "any") == BENCH
     assert file_to_rerun(None, "NVIDIA H200") == BENCH
     assert file_to_rerun(RESULTS / "h100", "any") == RESULTS / "h100" / "h100.json.gz"
-    with pytest.raises(FlashladderError, match=r"none: nothing to time anew: .*this GPU is h200"):
+    with pytest.raises(FlashladderError, match=r"none: nothing to time again: .*this GPU is h200"):
         file_to_rerun(tmp_path / "none", "NVIDIA H200")
 
 
@@ -108,18 +107,18 @@ def test_which_file_is_meant(tmp_path: Path) -> None:
     [
         ("tune_07.json.gz", 3, "a tuning run, whose pairs are too few to compare"),
         ("check.json.gz", 3, "a result of another kind"),
-        ("bench.json.gz", 0, "no cell to time anew: expected a benchmark"),
+        ("bench.json.gz", 0, "no cell to time again: expected a benchmark"),
     ],
 )
 def test_what_cannot_be_timed_anew_is_one_line(name: str, cells: int, message: str) -> None:
     with pytest.raises(FlashladderError, match=message) as caught:
-        rerun.rerun(RESULTS / "h200" / name, cells, 0, timed)
+        rerun(RESULTS / "h200" / name, cells, 0, timed)
     assert caught.value.exit_code == 2
 
 
 def test_without_a_gpu_it_is_one_line_and_leaves_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(FlashladderError, match="no GPU here"):
-        main(BENCH, 1, 0)
+        rerun_here(BENCH, 1, 0)
     with pytest.raises(SystemExit) as caught:
         verify.main([str(BENCH), "--rerun"])
     assert caught.value.code == 2
@@ -135,11 +134,11 @@ def test_verify_says_what_the_rerun_found(
 ) -> None:
     seen: list[object] = []
 
-    def planted(*arguments: object) -> rerun.Rerun:
+    def planted(*arguments: object) -> verify.Rerun:
         seen.extend(arguments)
-        return rerun.Rerun("3 of 9 cells", told)
+        return verify.Rerun("3 of 9 cells", told)
 
-    monkeypatch.setattr(rerun, "main", planted)
+    monkeypatch.setattr(verify, "rerun_here", planted)
     small = RESULTS / "h200" / "sanitizer.json.gz"
     assert verify.main([str(small), "--rerun", "--cells", "3", "--seed", "5"]) == code
     assert seen == [small, 3, 5]
@@ -150,7 +149,7 @@ def test_verify_says_what_the_rerun_found(
 
 def test_the_planted_timer_gives_what_the_file_holds() -> None:
     """Or the tests above would compare something else."""
-    again = timed(sample(OWN, 4, 0, "x"))
+    again = timed(draw(OWN, 4, 0, "x"))
     made: Callable[[Path], object] = load_result
     assert made(BENCH) == OWN
     kept = {(one.kernel, one.shape): one.pct for one in OWN.summaries}

@@ -12,7 +12,7 @@ import yaml
 from flashladder.ladder import json_schema as schema
 from flashladder.ladder.iteration import load_iteration
 from flashladder.located import read_yaml
-from flashladder.paths import CONFIGS, ITERATIONS, RESULTS
+from flashladder.paths import CONFIGS, ITERATIONS
 
 
 def test_exported_schemas_are_current() -> None:
@@ -26,7 +26,6 @@ def test_exported_schemas_are_current() -> None:
     [
         *(("iteration", path) for path in sorted(ITERATIONS.glob("*.yaml"))),
         *(("gpu", path) for path in sorted((CONFIGS / "gpus").glob("*.yaml"))),
-        *(("manifest", path) for path in sorted(RESULTS.glob("*/manifest.yaml"))),
         *(("grid", path) for path in sorted((CONFIGS / "grids").glob("*.yaml"))),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.parent.name}-{value.stem}",
@@ -54,6 +53,5 @@ def test_the_schema_command_writes_them(
         "gpu.json",
         "grid.json",
         "iteration.json",
-        "manifest.json",
     ]
-    assert capsys.readouterr().out.count("wrote") == 4
+    assert capsys.readouterr().out.count("wrote") == 3

@@ -15,8 +15,8 @@ from flashladder.ladder.claim import LOCK_ARCHES, Claim
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.lock import code_claims as claims
 from flashladder.lock import step_counts
+from flashladder.lock.code_claims import Counts, Sides, Verdict, checked, judge
 from flashladder.lock.step_counts import COUNTS, StepCounts, read_counts, with_classes
-from flashladder.lock.verdict import Counts, Sides, Verdict, checked, judge
 from flashladder.results.schema import kernel_key
 
 FALLS = Claim("LOP3+SHF", "kernel", "falls", at_least=0.5)

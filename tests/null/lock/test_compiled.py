@@ -19,9 +19,9 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.lock import command as lock
-from flashladder.lock import recount as recounting
 from flashladder.lock import step_counts
-from flashladder.lock.recount import Counts, Scope
+from flashladder.lock import step_counts as recounting
+from flashladder.lock.step_counts import Counts, Scope
 from flashladder.machine_code import order, sass
 from flashladder.machine_code.ptx import ptx_sha256
 from flashladder.machine_code.sass import Instruction, Sass

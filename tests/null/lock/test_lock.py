@@ -14,7 +14,7 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
-from flashladder.lock.explain import (
+from flashladder.lock.command import (
     RULE,
     SHOWN,
     TOOLCHAIN_ADVICE,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.ladder.config import EXAMPLE
-from flashladder.lock.refusal import find_locked, refusal
-from flashladder.lock.schema import LockFile
+from flashladder.lock.schema import LockFile, find_locked, refusal
 from flashladder.results.schema import Kernel
 from tests.null.lock.test_lock import locked
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flashladder.lock import recount
+from flashladder.lock.step_counts import scope_of
 from flashladder.machine_code.order import steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.view.code import order
@@ -75,7 +75,7 @@ def test_blocks_that_lie_apart_repeat_a_wait_and_do_not_count() -> None:
     before = code("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", *["MUFU.EX2 R9, R9"] * 40, begin=-0x4000)
     assert steady((*before, *TURN)) == TURN, "first and longer, and without a product"
     left = code("MUFU.EX2 R0, R4", WAIT.format(0), PRODUCT, LAST, "FADD R1, R1, R0")  # under way over the loop's end
-    counted = recount.scope_of((*left, *again))
+    counted = scope_of((*left, *again))
     assert counted.under_products == under_products(left), "what is committed and claimed"
     assert counted.by_class()["MUFU"] == 2, "opcodes are those of all blocks"
 

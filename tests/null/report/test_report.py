@@ -174,7 +174,7 @@ SLOW_SWEEPS = ("ablation.json.gz", "toolchain.json.gz", "tune.json.gz")  # to dr
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) -> Path:
     """A checkout of its own for the command: texts and results/report in tmp_path, made-up results, one sweep."""
-    machines = {path.parent for path in RESULTS.glob("*/machine.json")}
+    machines = {path.parent for path in RESULTS.glob("h*/README.md")}
     for machine in machines:
         (tmp_path / machine.relative_to(ROOT)).mkdir(parents=True)
     small = [path for machine in machines for path in machine.iterdir() if path.name not in SLOW_SWEEPS]

@@ -15,8 +15,7 @@ from flashladder.paths import RESULTS
 from flashladder.report import sweeps as report_sweeps
 from flashladder.report.sweeps import render_energy as render
 from flashladder.results.files import load_as, write_result
-from flashladder.results.origin import Reference
-from flashladder.results.schema import BenchResult, Group
+from flashladder.results.schema import BenchResult, Group, Reference
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records

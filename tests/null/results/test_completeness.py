@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from flashladder.results.cells import PlannedCell, Sweep
-from flashladder.results.completeness import incomplete
-from flashladder.results.schema import A_A, BenchResult, Block, Group, Pair, Series
+from flashladder.results.blocks import incomplete
+from flashladder.results.schema import A_A, BenchResult, Block, Group, Pair, PlannedCell, Series, Sweep
 from tests.null.bench_fixture import FAST, GOOD, SHAPE, SLOW, group, result, sample
 
 WHERE = "process 0 fp16 S=4096"

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.results.derive import derive
-from flashladder.results.differences import differences, unequal
+from flashladder.results.derive import derive, differences, unequal
 from flashladder.results.schema import BenchResult
 from tests.null.bench_fixture import FAST, SLOW, group, result
 

@@ -14,12 +14,11 @@ import pytest
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import sha256
 from flashladder.paths import ROOT
+from flashladder.results import files as migrations
 from flashladder.results import files as results
-from flashladder.results import migrations
 from flashladder.results.__main__ import main, rewrite
 from flashladder.results.derive import problems
-from flashladder.results.origin import SCHEMA_VERSION
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import SCHEMA_VERSION, BenchResult
 
 KEPT = ROOT / "tests" / "data"
 FIRST = sorted((KEPT / "results_v1").glob("*.json"))
@@ -209,16 +208,6 @@ def test_a_document_that_lacks_a_key_is_written_whole_but_no_edited_one(tmp_path
     path.write_text(json.dumps(document(path) | {"rung": "GPU"}), encoding="utf-8")
     with pytest.raises(CheckFailed, match="edited since it was written, and not written anew"):
         rewrite(path)
-
-
-def test_one_thing_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["--migrate"], ["--migrate", "--seal", "results/h200"]):
-        with pytest.raises(SystemExit) as left:
-            main(argv)
-        assert left.value.code == 2
-    first, second = capsys.readouterr().err.splitlines()
-    assert "PATH" in first
-    assert "--seal: not allowed with argument --migrate" in second
 
 
 def test_a_damaged_stream_is_one_line(tmp_path: Path) -> None:

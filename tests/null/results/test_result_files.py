@@ -1,4 +1,4 @@
-"""Result files that cannot be read, break their schema or their seal: each a line that says what, where and why."""
+"""Result files that cannot be read, or break their schema: each a line that says what, where and why."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.paths import ROOT
-from flashladder.results import files, samples
+from flashladder.results import files
 from flashladder.results.__main__ import main
-from flashladder.results.cells import Failure, PlannedCell, Sweep
 from flashladder.results.derive import derive
-from flashladder.results.files import SEAL, identity, load_result, read_json, seal, seal_problems, write_result
-from flashladder.results.migrations import DIGEST, digest_of
-from flashladder.results.samples import Shape
+from flashladder.results.files import (
+    DIGEST,
+    digest_of,
+    identity,
+    load_result,
+    read_json,
+    write_result,
+)
+from flashladder.results.schema import Failure, Opinion, PlannedCell, Shape, Sweep, Timings
 from tests.null.bench_fixture import FAST, SHAPE, result
 from tests.null.sweep_fixture import emulated_document
 
@@ -122,58 +127,6 @@ def test_what_is_written_holds_json_values_alone(tmp_path: Path) -> None:
     assert read_json(path) == {**result().model_dump(mode="json"), DIGEST: read_json(path)[DIGEST]}
 
 
-@pytest.fixture
-def sealed(tmp_path: Path) -> Path:
-    folder = tmp_path / "h200"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "a.txt").write_text("a", encoding="utf-8")
-    (folder / "deep" / "b.txt").write_text("b", encoding="utf-8")
-    seal(folder)
-    return folder
-
-
-def test_a_broken_seal_names_each_file(sealed: Path) -> None:
-    hint = f"if that is meant: python -m flashladder.results --seal {sealed}"
-    (sealed / "a.txt").write_text("c", encoding="utf-8")
-    (sealed / "deep" / "b.txt").unlink()
-    (sealed / "deep" / "new.txt").write_text("d", encoding="utf-8")
-    (sealed / "two  blanks").write_text("e", encoding="utf-8")
-    assert seal_problems(sealed) == [
-        f"{sealed / 'deep' / 'b.txt'}: is sealed, but missing; {hint}",
-        f"{sealed / 'deep' / 'new.txt'}: is not sealed; {hint}",
-        f"{sealed / 'two  blanks'}: is not sealed; {hint}",
-        f"{sealed / 'a.txt'}: edited since it was sealed; {hint}",
-    ]
-    seal(sealed)
-    assert seal_problems(sealed) == []
-
-
-def test_a_seal_that_is_gone_or_written_otherwise_is_named(sealed: Path) -> None:
-    hint = f"if that is meant: python -m flashladder.results --seal {sealed}"
-    path = sealed / SEAL
-    text = path.read_bytes()
-    for other in (b"".join(reversed(text.splitlines(keepends=True))), text.replace(b"\n", b"\r\n"), text + b"\n"):
-        path.write_bytes(other)
-        assert seal_problems(sealed)
-    path.write_bytes(b"".join(reversed(text.splitlines(keepends=True))))
-    assert seal_problems(sealed) == [f"{path}: not sorted sha256sum lines; {hint}"]
-    path.write_bytes(text + b"\xff\n")
-    (told,) = seal_problems(sealed)
-    assert told.startswith(f"{path}: not UTF-8 (byte 0xff ")
-    assert told.endswith(hint)
-    for line in (b"\n", b"abc\n", b"0" * 64 + b"\n"):
-        path.write_bytes(text + line)
-        (told,) = seal_problems(sealed)
-        assert told.startswith(f"{path}: line {text.count(10) + 1}: not a line of sha256sum")
-        assert told.endswith(hint)
-    path.unlink()
-    assert seal_problems(sealed) == [f"{path}: is missing; {hint}"]
-
-
-def test_only_a_folder_is_sealed(tmp_path: Path) -> None:
-    assert told(tmp_path / "none", seal) == f"{tmp_path / 'none'}: no such folder to seal"
-
-
 class FakeInfo:
     """What /proc/cpuinfo might hold."""
 
@@ -256,7 +209,7 @@ def test_a_sweeps_cells_are_planned_once_and_fail_once(
 
 
 def test_an_opinion_is_found_by_its_subject() -> None:
-    one, two = (samples.Timings(subject=name, rounds=(0,), us=(1.0,)) for name in ("fa2", "16"))
+    one, two = (Timings(subject=name, rounds=(0,), us=(1.0,)) for name in ("fa2", "16"))
     shape = Shape(batch=1, seq_len=512, n_heads=16, d_head=128)
-    found = samples.Opinion(method="ncu", mode="ncu-base", version="1", dtype="fp16", shape=shape, timings=(one, two))
+    found = Opinion(method="ncu", mode="ncu-base", version="1", dtype="fp16", shape=shape, timings=(one, two))
     assert [found.of(name) for name in ("16", "fa2", "07")] == [two, one, None]

@@ -15,9 +15,8 @@ from flashladder.paths import RESULTS
 from flashladder.results import derive as summaries
 from flashladder.results import files as results
 from flashladder.results.__main__ import main
-from flashladder.results.cells import PlannedCell, Sweep
 from flashladder.results.files import load_as, load_result, write_result
-from flashladder.results.schema import A_A, BenchResult, Pair, Shape, kernel_key
+from flashladder.results.schema import A_A, BenchResult, Pair, PlannedCell, Shape, Sweep, kernel_key
 from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
 
 FAST_KEY = kernel_key(16, FAST)
@@ -339,23 +338,6 @@ def test_this_host_names_nobody() -> None:
     host = results.this_host()
     assert platform.node() not in host.model_dump_json() or not platform.node()
     assert len(host.digest) == 16
-
-
-def test_a_seal_is_what_sha256sum_reads(tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("b", encoding="utf-8")
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "c.txt").write_text("", encoding="utf-8")
-    path = results.seal(tmp_path)
-    assert path.read_text(encoding="utf-8") == (
-        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  a/c.txt\n"
-        "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d  b.txt\n"
-    )
-    assert results.seal_problems(tmp_path) == []
-
-
-def test_only_a_folder_can_be_sealed(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match="no such folder to seal"):
-        main(["--seal", str(tmp_path / "none")])
 
 
 def test_a_result_of_another_kind_is_one_line_with_the_hint() -> None:

@@ -19,7 +19,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import worker
 from flashladder.sweep.records import CellFailed
 

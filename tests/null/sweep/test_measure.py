@@ -19,10 +19,8 @@ from flashladder.build.installed import Installed
 from flashladder.cases.inputs import Tensors, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
-from flashladder.results.cells import PlannedCell
 from flashladder.results.derive import problems
-from flashladder.results.origin import Reference
-from flashladder.results.schema import A_A, BenchResult
+from flashladder.results.schema import A_A, BenchResult, PlannedCell, Reference
 from flashladder.sweep import measure, plan, worker
 from flashladder.sweep.records import CellFailed
 import ptxemu

@@ -10,8 +10,7 @@ import pytest
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.results.derive import problems
 from flashladder.results.files import load_result
-from flashladder.results.origin import Reference
-from flashladder.results.schema import BenchResult, EmulatedSweepResult, Settings
+from flashladder.results.schema import BenchResult, EmulatedSweepResult, Reference, Settings
 from flashladder.sweep import pack as packing
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack

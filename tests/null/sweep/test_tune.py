@@ -16,16 +16,15 @@ import pytest
 from flashladder.bench.run import bench_group
 from flashladder.bench.timing import Arm, time_pairs
 from flashladder.errors import CheckFailed
-from flashladder.gate import verify_sweep
+from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import EXCLUSIONS, legal_configs
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.blocks import Plan
-from flashladder.results.cells import Failure, FailureKind, PlannedCell
 from flashladder.results.derive import problems
 from flashladder.results.files import load_as
-from flashladder.results.schema import A_A, BenchResult
+from flashladder.results.schema import A_A, BenchResult, Failure, FailureKind, PlannedCell
 from flashladder.sweep import command, plan, tune
 from flashladder.sweep import measure as measure_gpu
 from flashladder.sweep.measure import MARK, blamed, candidate_in
@@ -293,7 +292,7 @@ def failed(rungs: BenchResult) -> dict[str, tuple[str, str]]:
 
 
 def sound(*results: BenchResult) -> bool:
-    return all(problems(one) == verify_sweep.problems(one) == [] for one in results)
+    return all(problems(one) == verify._sweep(one) == [] for one in results)
 
 
 def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,5 +359,5 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
 def test_two_gpus_share_the_ladders(tuned: Path) -> None:
     assert measure(tuned, TILE, lanes=2) == 0
     rungs, _ = documents(tuned)
-    assert problems(rungs) == verify_sweep.problems(rungs) == []
+    assert problems(rungs) == verify._sweep(rungs) == []
     assert len(rungs.processes) == 2

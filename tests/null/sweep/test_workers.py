@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flashladder.paths import PACKAGE
-from flashladder.results.cells import PlannedCell
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan, workers
 from flashladder.sweep.records import CellRecord, Records
 from flashladder.sweep.workers import ATTEMPTS, Device, Ended, Outcome, Process, Task, Work, Worker, run
