@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from flashladder.bench.subject import shape_of
 from flashladder.cases.case import SEQ_LENS
@@ -90,7 +89,7 @@ def asked(spec: Timings) -> dict[int, tuple[Shape, ...]]:
     """Shapes at each length that a manifest names: those of the sweep's grid, none where it lacks that length."""
     if spec.grid is None:
         return {length: (shape_of(length),) for length in spec.seq_lens}
-    shapes = [Shape(**asdict(shape)) for shape in load_grid(spec.grid).shapes]
+    shapes = list(load_grid(spec.grid).shapes)
     return {length: tuple(shape for shape in shapes if shape.seq_len == length) for length in spec.seq_lens}
 
 

@@ -145,7 +145,9 @@ def test_cells_of_a_sweep_are_asked_at_the_shapes_of_its_grid() -> None:
 def test_each_shape_of_a_length_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grid may have several batches or numbers of heads at one length."""
     grid = load_grid("fewtiles")
-    more = replace(grid, shapes=(*grid.shapes, replace(grid.shapes[0], n_heads=grid.shapes[0].n_heads + 1)))
+    more = replace(
+        grid, shapes=(*grid.shapes, grid.shapes[0].model_copy(update={"n_heads": grid.shapes[0].n_heads + 1}))
+    )
     monkeypatch.setattr(timings, "load_grid", lambda _: more)
     spec = held("fewtiles.json.gz")
     (first, *_), length = timings.asked(spec), grid.shapes[0].seq_len
