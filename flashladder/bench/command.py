@@ -36,10 +36,11 @@ from flashladder.gpu.device import Device, exclusive, open_device
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.names import GPUS
+from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import BenchResult, Group, Kernel, Process, Settings, Shape
+from flashladder.results.schema import BenchResult, Group, Kernel, Process, Settings
 
 TUNE_LENGTH = 4096
 ROUGH_TFLOPS = 300.0  # FA2 on an H200, for the estimate only

@@ -34,8 +34,9 @@ from flashladder.columns import table
 from flashladder.errors import one_line_errors
 from flashladder.ladder.config import Dtype
 from flashladder.names import REFERENCES
+from flashladder.problem import Shape
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import EnergyResult, Shape, Sustained
+from flashladder.results.schema import EnergyResult, Sustained
 
 if TYPE_CHECKING:
     from pathlib import Path

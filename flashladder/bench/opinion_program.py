@@ -24,7 +24,7 @@ from flashladder.build.installed import load_installed
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.ladder.config import DTYPES, KernelConfig
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 
 WARM_UPS = 3  # launches of each subject before its first sample: compilers, plans and allocations are behind it then
 

@@ -17,8 +17,9 @@ from flashladder.bench.timing import Arm, Hardware, time_pairs, warm_up
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.cases.reference import Expected, choose_slices, expect
 from flashladder.errors import FlashladderError
+from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
-from flashladder.results.schema import A_A, Accuracy, Group, Pair, Sample, Series, Shape
+from flashladder.results.schema import A_A, Accuracy, Group, Pair, Sample, Series
 
 if TYPE_CHECKING:
     import torch

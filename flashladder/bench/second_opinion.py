@@ -26,19 +26,11 @@ from flashladder.bench.opinion_tools import ASK, ROUNDS
 from flashladder.bench.references import FA2
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.names import CYCLES
+from flashladder.problem import Shape
 from flashladder.results import derive as summaries
 from flashladder.results.derive import unequal
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import (
-    Agreement,
-    BenchResult,
-    Method,
-    Opinion,
-    SecondOpinionResult,
-    Shape,
-    Summary,
-    Timings,
-)
+from flashladder.results.schema import Agreement, BenchResult, Method, Opinion, SecondOpinionResult, Summary, Timings
 from flashladder.results.statistics import log_ratios, percent, summarize
 
 TIMEOUT_S = 240.0  # of one tool, for each cell

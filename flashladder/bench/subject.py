@@ -14,7 +14,8 @@ from flashladder.cases.case import N_HEADS, SEQ_LENS, Run, batch_of
 from flashladder.cases.inputs import Tensors
 from flashladder.cases.reference import Expected, accuracy, gather
 from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.results.schema import Accuracy, Shape, kernel_key
+from flashladder.problem import Shape
+from flashladder.results.schema import Accuracy, kernel_key
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,8 @@ from flashladder.cases.inputs import Case, Tensors, View, make_tensors
 from flashladder.cases.reference import References, accuracy
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.results.schema import Accuracy, CaseResult, Shape, kernel_key
+from flashladder.problem import Shape
+from flashladder.results.schema import Accuracy, CaseResult, kernel_key
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from flashladder.cases.contents import CONTENTS
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import DTYPES
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 
 if TYPE_CHECKING:
     import torch

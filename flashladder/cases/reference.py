@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from flashladder.cases.inputs import Case, Tensors
 from flashladder.errors import FlashladderError
-from flashladder.results.schema import Accuracy, Shape
+from flashladder.problem import Shape
+from flashladder.results.schema import Accuracy
 
 if TYPE_CHECKING:
     import torch

@@ -38,7 +38,7 @@ from flashladder.ladder.config import D_HEAD, DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import KERNELS
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 import ptxemu
 from ptxemu import MEMORY_BUDGET, Array
 

@@ -42,7 +42,7 @@ from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 import ptxemu
 from ptxemu import MEMORY_BUDGET, Array, parse_bytes
 

@@ -33,7 +33,7 @@ from flashladder.machine_code.flow import LOOP, PEELED, Regions, regions_of
 from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 import ptxemu
 from ptxemu import MEMORY_BUDGET, Access, Array, Machine, Observer, Step, pack
 

@@ -34,7 +34,7 @@ from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.located import first_problem, read_yaml
 from flashladder.names import CONFLICTS, PUBLISHED_GPU
 from flashladder.paths import ROOT
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 import ptxemu
 from ptxemu import Array, Instruction
 

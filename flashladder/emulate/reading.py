@@ -17,7 +17,8 @@ from flashladder.files import checked_json, dump_json, relative
 from flashladder.ladder.config import DTYPES
 from flashladder.located import first_problem
 from flashladder.paths import RESULTS
-from flashladder.results.schema import Shape, Strict
+from flashladder.problem import Shape
+from flashladder.results.schema import Strict
 
 NAME = "emulator/counters.json"  # under a results folder
 READING = RESULTS / NAME

@@ -32,7 +32,8 @@ from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import BUILD
-from flashladder.results.schema import Shape, kernel_key
+from flashladder.problem import Shape
+from flashladder.results.schema import kernel_key
 import ptxemu
 from ptxemu import Observer
 

@@ -35,9 +35,10 @@ from flashladder.machine_code.ptxas import WARP, Occupancy
 from flashladder.machine_code.sass import Instruction, disassemble
 from flashladder.names import WAVEFRONTS
 from flashladder.paths import RESULTS
+from flashladder.problem import Shape
 from flashladder.results import published
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult, Shape
+from flashladder.results.schema import BenchResult
 from ptxemu import Counters
 
 DTYPE = "fp16"

@@ -39,6 +39,7 @@ from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import begun, load_iteration, load_runnable
 from flashladder.lock.schema import LOCKS, find_locked, read_lock, refusal
 from flashladder.paths import CONFIGS, RESULTS
+from flashladder.problem import Shape
 from flashladder.report.accuracy import beyond_bounds, cells
 from flashladder.report.data import bench_files, feeds_ladder
 from flashladder.results.blocks import Plan
@@ -59,7 +60,6 @@ from flashladder.results.schema import (
     PlannedCell,
     SanitizerResult,
     SecondOpinionResult,
-    Shape,
     SoakResult,
     Sweep,
     kernel_key,

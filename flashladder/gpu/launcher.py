@@ -19,7 +19,8 @@ from flashladder.cases.inputs import Case, make_tensors
 from flashladder.commands import DTYPE, KEYS, ONE_NUMBER, PUBLISHED_KEYS, SEVERAL_DTYPES
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.ladder.config import KernelConfig
-from flashladder.results.schema import Shape, kernel_key
+from flashladder.problem import Shape
+from flashladder.results.schema import kernel_key
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,9 @@ from flashladder.gpu.launcher import Launches
 from flashladder.ladder.iteration import load_all
 from flashladder.names import CONFLICTS, KERNEL, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
+from flashladder.problem import Shape
 from flashladder.results.files import write_result
-from flashladder.results.schema import CounterResult, Shape
+from flashladder.results.schema import CounterResult
 
 PEER = RESULTS / "published" / "peer_h200_counters.csv"
 SHAPE = Shape(batch=1, seq_len=1024, n_heads=16, d_head=128)  # of the peer's counters

@@ -26,8 +26,9 @@ from flashladder.gpu.device import open_device
 from flashladder.gpu.launcher import Launches
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_all
+from flashladder.problem import Shape
 from flashladder.results.files import write_result
-from flashladder.results.schema import Finding, SanitizerResult, Shape
+from flashladder.results.schema import Finding, SanitizerResult
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 SHAPE = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)  # a few blocks per CTA, and iteration 16's row stride

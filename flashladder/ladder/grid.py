@@ -25,6 +25,7 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, read_located, validate, yaml_files
 from flashladder.paths import CONFIGS
+from flashladder.problem import Shape
 from flashladder.toolchain.wheels import load_pins
 
 _GPUS = CONFIGS / "gpus"
@@ -124,21 +125,6 @@ FEWEST_PAIRS = 20  # that give a median an honest 95 % interval
 
 
 @dataclass(frozen=True)
-class Shape:
-    """One problem: tensors are (batch, seq_len, n_heads, d_head) in elements."""
-
-    batch: int
-    seq_len: int
-    n_heads: int
-    d_head: int
-
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions of both matrix products of one forward pass."""
-        return 4 * self.batch * self.n_heads * self.seq_len**2 * self.d_head
-
-
-@dataclass(frozen=True)
 class Cell:
     """One thing to measure: an iteration in one configuration on one problem."""
 
@@ -229,7 +215,7 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     name = path.stem
     located = read_located(path)
     file = validate(GridFile, located)
-    shapes = [Shape(shape.batch, shape.seq_len, file.n_heads, D_HEAD) for shape in file.seq_lens]
+    shapes = [Shape(batch=one.batch, seq_len=one.seq_len, n_heads=file.n_heads, d_head=D_HEAD) for one in file.seq_lens]
     _each_once(located, file, shapes)
     cells, left_out, described = [], [0] * len(file.exclude), set[str]()
     for i, description in enumerate(file.iterations):

@@ -21,6 +21,7 @@ from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.lock.schema import LockedKernel, lock_path, read_lock
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import ROOT
+from flashladder.problem import Shape
 from flashladder.report.data import Ladder, bench_files, other_runs
 from flashladder.report.tables import plain
 from flashladder.results.derive import by_cell
@@ -36,7 +37,6 @@ from flashladder.results.schema import (
     Reference,
     Result,
     Series,
-    Shape,
     Summary,
 )
 from flashladder.results.statistics import stated

@@ -29,11 +29,12 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import BUILD
+from flashladder.problem import Shape
 from flashladder.report.plot import FAINT, INK, data_digest, saved
 from flashladder.report.tables import DASH, plain
 from flashladder.results.derive import Cell, by_cell, joined
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult, Failure, Kernel, PlannedCell, Shape, kernel_key
+from flashladder.results.schema import BenchResult, Failure, Kernel, PlannedCell, kernel_key
 from flashladder.results.statistics import (
     SEED,
     Floats,

@@ -19,9 +19,10 @@ import numpy as np
 
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.ladder.gpus import Quantity, gpu_key, load_gpus
+from flashladder.problem import Shape
 from flashladder.results.blocks import disturbed, incomplete, settle
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Series, Shape, Summary
+from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Series, Summary
 from flashladder.results.statistics import (
     Floats,
     LogSummary,

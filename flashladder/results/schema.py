@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from flashladder.ladder.config import Dtype
+from flashladder.problem import Shape
 
 Method = Literal["nvbench", "ncu", "torch", "warm", "turns"]  # of a second opinion
 
@@ -20,25 +21,6 @@ class Strict(BaseModel):
     """Base of all models: unknown keys are errors, values do not change after reading, infinities are no numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Shape(Strict):
-    """Tensor shape (batch, seq_len, n_heads, d_head)."""
-
-    batch: int = Field(gt=0)
-    seq_len: int = Field(gt=0)
-    n_heads: int = Field(gt=0)
-    d_head: int = Field(gt=0)
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of one forward pass: 4 B H S^2 d_head."""
-        return 4 * self.batch * self.n_heads * self.seq_len**2 * self.d_head
-
-    @property
-    def input_bytes(self) -> int:
-        """Bytes that must come from DRAM after an L2 flush: Q, K and V in 16 bits (O may stay in the L2)."""
-        return 3 * 2 * self.batch * self.seq_len * self.n_heads * self.d_head
 
 
 class Sample(Strict):

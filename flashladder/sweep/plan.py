@@ -14,9 +14,10 @@ import json
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.files import sha256
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
+from flashladder.problem import Shape
 from flashladder.results.blocks import CELL_EXTRA_BLOCKS
 from flashladder.results.blocks import Plan as Pairs
-from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell, Shape
+from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell
 from flashladder.toolchain.wheels import load_pins
 
 DIGITS = 16  # of an address

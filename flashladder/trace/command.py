@@ -29,7 +29,7 @@ from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.names import INTERMEDIATES
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from flashladder.trace.recorder import STATISTICS, keeps_maximum
 import ptxemu
 

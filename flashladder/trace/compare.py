@@ -21,7 +21,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.names import INTERMEDIATES
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from flashladder.trace import reference as ref
 from flashladder.trace.recorder import STATISTICS, Geometry, Held, KvStep, Recorder, UnknownForm, keeps_maximum
 from flashladder.trace.reference import fill

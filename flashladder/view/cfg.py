@@ -438,7 +438,7 @@ def drawn(options: argparse.Namespace) -> Picture:
     from flashladder.ladder.ablation import load_description
     from flashladder.ladder.selection import one_config
     from flashladder.machine_code.sass import disassemble
-    from flashladder.results.schema import Shape
+    from flashladder.problem import Shape
 
     if options.seq_len < 1:
         raise FlashladderError("sequence length", expected="1 or more", found=options.seq_len)

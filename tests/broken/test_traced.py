@@ -18,7 +18,7 @@ import pytest
 from flashladder.emulate.kernel import kernel_of
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from flashladder.toolchain.wheels import find_toolchain
 from flashladder.trace import compare, reference
 from flashladder.trace.command import verdict

@@ -30,10 +30,11 @@ from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.machine_code.opcodes import read_opcodes
 from flashladder.paths import CONFIGS, RESULTS
+from flashladder.problem import Shape
 from flashladder.report.figures import read_durations
 from flashladder.results import published
 from flashladder.results.files import load_result, read_json, write_result
-from flashladder.results.schema import Failure, PlannedCell, Shape
+from flashladder.results.schema import Failure, PlannedCell
 from flashladder.sweep.place import read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
 from flashladder.toolchain.wheels import load_pins

@@ -20,9 +20,9 @@ from flashladder.gpu.sanitize import count_errors
 from flashladder.machine_code import ptx, ptxas, sass
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import DURATION, KERNEL
+from flashladder.problem import Shape
 from flashladder.report.plot import rendered_by
 from flashladder.results.published import PUBLISHED
-from flashladder.results.schema import Shape
 from flashladder.sweep.workers import answer_of
 from flashladder.toolchain.errors import Failure, diagnose
 from ptxemu.syntax.parser import parse as parse_ptx

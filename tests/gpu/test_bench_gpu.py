@@ -13,9 +13,10 @@ from flashladder.bench.run import bench_group, cuda_hardware, prepare
 from flashladder.bench.subject import kernel_subject
 from flashladder.gpu.device import Device, open_device
 from flashladder.ladder.config import KernelConfig
+from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
-from flashladder.results.schema import BenchResult, Kernel, Process, Settings, Shape
+from flashladder.results.schema import BenchResult, Kernel, Process, Settings
 
 pytestmark = pytest.mark.gpu
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")

@@ -17,9 +17,9 @@ from flashladder.bench.run import prepare
 from flashladder.bench.sustained import sustain
 from flashladder.bench.timing import Arm
 from flashladder.gpu.device import open_device
+from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import fastest_possible_us
-from flashladder.results.schema import Shape
 
 pytestmark = pytest.mark.gpu
 SHAPE = Shape(batch=4, seq_len=2048, n_heads=16, d_head=128)

@@ -13,8 +13,8 @@ from flashladder.bench.references import BACKENDS, FA2, lacking, reference_ident
 from flashladder.bench.run import bench_group, cuda_hardware, prepare
 from flashladder.gpu.device import open_device
 from flashladder.ladder.config import DTYPES
+from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
-from flashladder.results.schema import Shape
 
 pytestmark = pytest.mark.gpu
 SHAPE = Shape(batch=2, seq_len=1024, n_heads=16, d_head=128)

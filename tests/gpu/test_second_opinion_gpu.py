@@ -14,7 +14,8 @@ from flashladder.bench.opinion_program import Rounds
 from flashladder.bench.opinion_tools import ASK
 from flashladder.bench.references import lacking
 from flashladder.errors import FlashladderError
-from flashladder.results.schema import Method, Shape
+from flashladder.problem import Shape
+from flashladder.results.schema import Method
 
 pytestmark = pytest.mark.gpu
 SHAPE = Shape(batch=4, seq_len=2048, n_heads=16, d_head=128)

@@ -19,7 +19,7 @@ from flashladder.check.soak.launches import PLAIN, cuda_queue, hammer
 from flashladder.check.soak.load import on_gpu
 from flashladder.check.soak.watchdog import Watchdog
 from flashladder.ladder.config import KernelConfig
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 
 pytestmark = pytest.mark.gpu
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from flashladder.bench.references import REFERENCE_OP
+from flashladder.problem import Shape
 from flashladder.results.schema import (
     A_A,
     Accuracy,
@@ -20,7 +21,6 @@ from flashladder.results.schema import (
     Sample,
     Series,
     Settings,
-    Shape,
 )
 
 FAST = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles"

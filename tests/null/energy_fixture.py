@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flashladder.results.schema import EnergyResult, Sample, Shape, Sustained
+from flashladder.problem import Shape
+from flashladder.results.schema import EnergyResult, Sample, Sustained
 from tests.null.bench_fixture import group, result
 
 SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)

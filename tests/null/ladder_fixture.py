@@ -15,6 +15,7 @@ from flashladder.gpu.sanitize import TOOLS
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
+from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, write_result
 from flashladder.results.published import PUBLISHED
@@ -38,7 +39,6 @@ from flashladder.results.schema import (
     SanitizerResult,
     Series,
     Settings,
-    Shape,
     kernel_key,
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.ladder.grid import Grid, load_grid
+from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.schema import (
     A_A,
@@ -17,7 +18,6 @@ from flashladder.results.schema import (
     Host,
     PlannedCell,
     Settings,
-    Shape,
     Sweep,
 )
 from flashladder.sweep import plan

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from flashladder.ladder.ablation import load_description, parse_subject
+from flashladder.problem import Shape
 from flashladder.results.derive import derive
-from flashladder.results.schema import A_A, BenchResult, Failure, Kernel, PlannedCell, Series, Shape, Sweep
+from flashladder.results.schema import A_A, BenchResult, Failure, Kernel, PlannedCell, Series, Sweep
 from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
 
 LONG = Shape(batch=4, seq_len=16384, n_heads=16, d_head=128)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
+from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, machine_name, with_digest, write_result
-from flashladder.results.schema import BenchResult, EmulatedCell, EmulatedSweepResult, Kernel, PlannedCell, Shape, Sweep
+from flashladder.results.schema import BenchResult, EmulatedCell, EmulatedSweepResult, Kernel, PlannedCell, Sweep
 from flashladder.sweep.plan import CPU, Settings, Wanted
 from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
 

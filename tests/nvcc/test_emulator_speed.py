@@ -16,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.ladder.iteration import load_iteration
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from ptxemu import Counters
 
 pytestmark = pytest.mark.nvcc

@@ -36,7 +36,7 @@ from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.flow import LOOP, PEELED
 from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from flashladder.toolchain.wheels import find_toolchain
 from flashladder.view.cfg import main as cfg
 from flashladder.view.cfg import outline, picture_of

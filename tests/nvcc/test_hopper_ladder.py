@@ -17,7 +17,7 @@ from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.order import stretches
 from flashladder.machine_code.sass import disassemble
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from flashladder.toolchain.wheels import find_toolchain
 import ptxemu
 from ptxemu.values import Array

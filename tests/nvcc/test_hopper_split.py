@@ -16,7 +16,7 @@ from flashladder.ladder.families.hopper import LEAST_SAVED, parts_of
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.ladder.selection import one_config
 from flashladder.names import CONFLICTS
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 import ptxemu
 from ptxemu.values import Array
 from tests.nvcc.test_hopper_ladder import require_near

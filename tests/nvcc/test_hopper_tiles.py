@@ -15,7 +15,7 @@ import pytest
 from flashladder.emulate.kernel import attention_fp64, forward, make_tensors
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.selection import one_config
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 import ptxemu
 from ptxemu.values import Array
 from tests.nvcc.test_hopper_ladder import require_near

@@ -12,7 +12,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import INTERMEDIATES, PUBLISHED_GPU
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from flashladder.trace import command
 from flashladder.trace.compare import trace
 

@@ -24,9 +24,10 @@ from flashladder.bench.doubt.timers import held_up
 from flashladder.columns import listed, table
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.names import LIBRARIES
+from flashladder.problem import Shape
 from flashladder.results.derive import by_cell, waited_for_host
 from flashladder.results.files import load_result
-from flashladder.results.schema import BenchResult, Group, Opinion, SecondOpinionResult, Series, Shape, Timings
+from flashladder.results.schema import BenchResult, Group, Opinion, SecondOpinionResult, Series, Timings
 from flashladder.results.statistics import (
     SEED,
     LogSummary,

@@ -20,7 +20,8 @@ from flashladder.check.soak.launches import bits_digest
 from flashladder.check.soak.watchdog import Watchdog
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD, Dtype, KernelConfig
-from flashladder.results.schema import FarRows, Shape
+from flashladder.problem import Shape
+from flashladder.results.schema import FarRows
 
 if TYPE_CHECKING:
     import torch

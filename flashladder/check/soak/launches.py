@@ -17,7 +17,8 @@ from flashladder.cases.case import Run
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.check.soak.watchdog import Watchdog
 from flashladder.ladder.config import D_HEAD, Dtype, KernelConfig
-from flashladder.results.schema import Hammered, Shape
+from flashladder.problem import Shape
+from flashladder.results.schema import Hammered
 
 if TYPE_CHECKING:
     import torch

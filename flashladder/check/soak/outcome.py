@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flashladder.columns import table
-from flashladder.results.schema import FarRows, Hammered, Shape, SoakResult
+from flashladder.problem import Shape
+from flashladder.results.schema import FarRows, Hammered, SoakResult
 
 
 def problems(result: SoakResult) -> list[str]:

@@ -19,10 +19,11 @@ from flashladder.check import command as check
 from flashladder.check.cases import check_iteration
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import KernelConfig
+from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_result, write_result
-from flashladder.results.schema import A_A, BenchResult, CheckResult, Shape, kernel_key
+from flashladder.results.schema import A_A, BenchResult, CheckResult, kernel_key
 from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
 from tests.null.check.test_check_null import attention, right, zeros

@@ -20,9 +20,10 @@ from flashladder.bench.subject import Subject
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.gate import verify
+from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.files import write_result
-from flashladder.results.schema import A_A, BenchResult, Group, Opinion, Series, Shape, Timings
+from flashladder.results.schema import A_A, BenchResult, Group, Opinion, Series, Timings
 from tests.null.bench.test_timing_null import FakeEvent, FakeGpu
 from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
 from tests.null.opinion_fixture import KERNELS, judged, opinion

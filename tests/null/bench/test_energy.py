@@ -25,8 +25,9 @@ from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
 from flashladder.gate import verify
 from flashladder.ladder.config import DTYPES
+from flashladder.problem import Shape
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import EnergyResult, Reference, Sample, Shape, Sustained
+from flashladder.results.schema import EnergyResult, Reference, Sample, Sustained
 from tests.null.bench_fixture import GPU, group, result
 from tests.null.energy_fixture import SHAPE, kernel, look, made, run
 

@@ -20,6 +20,7 @@ from flashladder.bench.subject import kernel_subject
 from flashladder.bench.timing import RUN_UP, Arm, warm_up
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
+from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
 from flashladder.report.reasons import Speeds
@@ -29,7 +30,7 @@ from flashladder.results import derive as summaries
 from flashladder.results import statistics
 from flashladder.results.blocks import Plan
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import A_A, BenchResult, Group, Shape, kernel_key
+from flashladder.results.schema import A_A, BenchResult, Group, kernel_key
 from flashladder.results.statistics import (
     LogSummary,
     floor_of,

@@ -30,6 +30,7 @@ from flashladder.gpu.bounded import Reply
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
+from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
 from flashladder.report.data import TITLES
@@ -37,7 +38,7 @@ from flashladder.report.figures import Data
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import A_A, BenchResult, Reference, Series, Shape
+from flashladder.results.schema import A_A, BenchResult, Reference, Series
 from flashladder.sweep.place import PACKAGES
 from tests.null.bench.test_bench_null import simulated
 from tests.null.bench.test_timing_null import FakeGpu

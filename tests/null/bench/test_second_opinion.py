@@ -33,8 +33,9 @@ from flashladder.gate import verify
 from flashladder.gpu import doctor_gpu
 from flashladder.gpu.ncu import read_launches
 from flashladder.names import CYCLES, DURATION
+from flashladder.problem import Shape
 from flashladder.results.files import load_as, load_result, write_result
-from flashladder.results.schema import Opinion, SecondOpinionResult, Shape, Timings
+from flashladder.results.schema import Opinion, SecondOpinionResult, Timings
 from tests.null.bench.test_bench_null import simulated
 from tests.null.bench_fixture import SHAPE
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench

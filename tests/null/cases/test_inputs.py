@@ -16,7 +16,7 @@ from flashladder.cases.contents import BESIDE, CONSTANT, CONTENTS, EDGES, ENDING
 from flashladder.cases.inputs import Case, Layout, layouts, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 
 CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)

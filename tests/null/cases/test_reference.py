@@ -22,7 +22,8 @@ from flashladder.cases.reference import (
     gather,
 )
 from flashladder.ladder.families.ampere import AmpereConfig
-from flashladder.results.schema import Accuracy, Shape
+from flashladder.problem import Shape
+from flashladder.results.schema import Accuracy
 
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
 MANY = Shape(batch=3, seq_len=16, n_heads=16, d_head=128)  # more slices than are compared

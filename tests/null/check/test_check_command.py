@@ -26,8 +26,9 @@ from flashladder.check.results import emulated_identity, rule, tell_kept, write_
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
+from flashladder.problem import Shape
 from flashladder.results.files import load_result, this_host
-from flashladder.results.schema import Accuracy, CaseResult, CheckResult, Kernel, Shape
+from flashladder.results.schema import Accuracy, CaseResult, CheckResult, Kernel
 from tests.null.bench_fixture import GPU
 
 SHAPE = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)

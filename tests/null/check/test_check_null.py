@@ -19,7 +19,8 @@ from flashladder.check.cases import CheckReport, check_iteration
 from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere import AmpereConfig
 from flashladder.ladder.families.hopper import HopperConfig
-from flashladder.results.schema import CaseResult, Shape
+from flashladder.problem import Shape
+from flashladder.results.schema import CaseResult
 
 CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)

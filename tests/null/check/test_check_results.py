@@ -11,16 +11,9 @@ from flashladder.check import command as check
 from flashladder.check.cases import CheckReport
 from flashladder.check.results import earlier, earlier_emulated, rule, write_emulated
 from flashladder.errors import FlashladderError
+from flashladder.problem import Shape
 from flashladder.results.files import load_result, this_host, write_result
-from flashladder.results.schema import (
-    Accuracy,
-    CaseResult,
-    CheckResult,
-    EmulatedCheckResult,
-    Kernel,
-    Reference,
-    Shape,
-)
+from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel, Reference
 from tests.null.bench_fixture import FAST, GPU, SLOW, kernel
 
 SHAPE = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)

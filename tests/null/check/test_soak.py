@@ -26,18 +26,9 @@ from flashladder.check.soak.load import LEAST, Load
 from flashladder.check.soak.watchdog import Watchdog
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
+from flashladder.problem import Shape
 from flashladder.results.files import load_as, this_host, write_result
-from flashladder.results.schema import (
-    Accuracy,
-    Beside,
-    CaseResult,
-    FarRows,
-    Hammered,
-    Kernel,
-    Reference,
-    Shape,
-    SoakResult,
-)
+from flashladder.results.schema import Accuracy, Beside, CaseResult, FarRows, Hammered, Kernel, Reference, SoakResult
 from tests.null.bench_fixture import GPU
 from tests.null.check.test_check_null import altered, one_nan, right
 

@@ -20,7 +20,7 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.iteration import load_iteration
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 import ptxemu
 
 SHAPE = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)

@@ -17,9 +17,10 @@ from flashladder.check.cases import CheckReport
 from flashladder.errors import FlashladderError
 from flashladder.gate import command as gate
 from flashladder.gate import reproduce
+from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.results.files import machine_name
-from flashladder.results.schema import Accuracy, CaseResult, Shape
+from flashladder.results.schema import Accuracy, CaseResult
 from flashladder.toolchain import wheels as toolchain
 from tests.null.ladder_fixture import make
 

@@ -16,7 +16,7 @@ from flashladder.gpu import sanitize
 from flashladder.gpu.launcher import Launches, parse_arguments
 from flashladder.gpu.ncu import differences, parse_ncu, read_peer
 from flashladder.names import CONFLICTS, LDSM, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 
 HEADER = '"ID","Process ID","Process Name","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
 

@@ -14,6 +14,7 @@ import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.paths import ROOT
+from flashladder.problem import Shape
 from flashladder.results import files
 from flashladder.results.__main__ import main
 from flashladder.results.derive import derive
@@ -25,7 +26,7 @@ from flashladder.results.files import (
     read_json,
     write_result,
 )
-from flashladder.results.schema import Failure, Opinion, PlannedCell, Shape, Sweep, Timings
+from flashladder.results.schema import Failure, Opinion, PlannedCell, Sweep, Timings
 from tests.null.bench_fixture import FAST, SHAPE, result
 from tests.null.sweep_fixture import emulated_document
 

@@ -12,11 +12,12 @@ from flashladder.bench import table as bench_table
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.gpus import load_gpus
 from flashladder.paths import RESULTS
+from flashladder.problem import Shape
 from flashladder.results import derive as summaries
 from flashladder.results import files as results
 from flashladder.results.__main__ import main
 from flashladder.results.files import load_as, load_result, write_result
-from flashladder.results.schema import A_A, BenchResult, Pair, PlannedCell, Shape, Sweep, kernel_key
+from flashladder.results.schema import A_A, BenchResult, Pair, PlannedCell, Sweep, kernel_key
 from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
 
 FAST_KEY = kernel_key(16, FAST)

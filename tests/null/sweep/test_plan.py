@@ -90,8 +90,8 @@ def test_an_address_is_for_ever() -> None:
 
 def test_ten_thousand_cells_are_planned_within_two_seconds() -> None:
     tune = load_grid("tune")
-    many = replace(tune, cells=tuple(replace(cell, shape=replace(cell.shape, batch=n)) for n in range(1, 8)
-                                     for cell in tune.cells))  # fmt: skip
+    shapes = [(cell, cell.shape.model_copy(update={"batch": n})) for n in range(1, 8) for cell in tune.cells]
+    many = replace(tune, cells=tuple(replace(cell, shape=shape) for cell, shape in shapes))
     assert len(many.cells) > 10_000
     start = time.process_time()
     made = plan.make(many, "h200", digests)

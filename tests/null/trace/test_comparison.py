@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flashladder.ladder.iteration import load_iteration
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from flashladder.trace import compare
 from flashladder.trace.compare import Comparison, Trace
 from flashladder.trace.recorder import Held

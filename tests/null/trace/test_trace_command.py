@@ -11,7 +11,7 @@ import torch
 from flashladder.errors import FlashladderError
 from flashladder.gpu import present, sanitize
 from flashladder.ladder.iteration import load_iteration
-from flashladder.results.schema import Shape
+from flashladder.problem import Shape
 from flashladder.trace import command
 from flashladder.trace.command import ranges
 from flashladder.trace.compare import trace
