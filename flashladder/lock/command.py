@@ -443,7 +443,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.what == "verify":
             check(args.arch or LOCK_ARCHES, args.iterations).show()
             if not (args.arch or args.iterations):
-                print("counts of the steps: ", end="")
                 step_counts.check().show()
             return 0
         for arch in args.arch or _made_for(args.iterations):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flashladder.build import compile as compiler
-from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.errors import Checked, CheckFailed, FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -204,6 +204,7 @@ def test_one_kernel_differs_and_the_whole_ladder_misses_what_is_gone(planted: Pl
 def test_the_command_locks_and_verifies_what_it_is_asked_for(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("flashladder.lock.step_counts.check", lambda: Checked("counted"))
     asked: list[tuple[str, object, object, object]] = []
 
     def written(arch: str, iterations: object, reason: str) -> Path:
@@ -227,7 +228,7 @@ def test_the_command_locks_and_verifies_what_it_is_asked_for(
         *(("write", arch, None, "why") for arch in LOCK_ARCHES),
     ]
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == ["shown", "shown", f"locked: {tmp_path / 'sm_80.json'}"]
+    assert lines[:4] == ["shown", "counted", "shown", f"locked: {tmp_path / 'sm_80.json'}"]
     with pytest.raises(SystemExit):
         lock.main(["seal"])
 
