@@ -21,7 +21,7 @@ from flashladder.arguments import Parser
 from flashladder.bench.references import BACKENDS, FA2, backend, probe
 from flashladder.errors import one_line_errors
 from flashladder.files import load_json, write_atomic
-from flashladder.gpu.bounded import run_bounded
+from flashladder.gpu.device import run_bounded
 from flashladder.ladder.config import DTYPES
 from flashladder.results.schema import Reference
 

@@ -25,8 +25,8 @@ from flashladder.bench.opinion_program import Rounds, command
 from flashladder.bench.references import BACKENDS
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
-from flashladder.gpu.bounded import run_bounded
-from flashladder.gpu.doctor_gpu import require_ncu
+from flashladder.gpu.device import run_bounded
+from flashladder.gpu.doctor import require_ncu
 from flashladder.gpu.ncu import ncu_version, read_launches
 from flashladder.located import first_problem
 from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, TENSOR

@@ -12,7 +12,7 @@ from pathlib import Path
 from flashladder.bench.references import reference_identity
 from flashladder.cases import case, contents, inputs, reference
 from flashladder.files import sha256
-from flashladder.gpu.doctor_gpu import rung
+from flashladder.gpu.doctor import rung
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result

@@ -21,7 +21,7 @@ from flashladder.emulate.kernel import forward
 from flashladder.emulate.take_reading import version
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
-from flashladder.gpu.doctor_gpu import rung
+from flashladder.gpu.doctor import rung
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration

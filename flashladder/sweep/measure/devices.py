@@ -13,7 +13,7 @@ import os
 
 from flashladder.errors import FlashladderError
 from flashladder.gpu.device import exclusive
-from flashladder.gpu.doctor_gpu import gpus as described
+from flashladder.gpu.doctor import gpus as described
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.results.machine import machine_name
 from flashladder.sweep.lanes.lane import Device
@@ -44,7 +44,7 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
     Raises:
         FlashladderError: there is none, or NVML does not answer.
     """
-    from flashladder.gpu.present import require_gpu
+    from flashladder.gpu.doctor import require_gpu
 
     require_gpu("`invoke sweep --grid cpu` sweeps on this CPU")
     try:

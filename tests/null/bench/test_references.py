@@ -26,7 +26,7 @@ from flashladder.bench.run import bench_group, prepare
 from flashladder.bench.subject import Subject, kernel_subject
 from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.gpu.bounded import Reply
+from flashladder.gpu.device import Reply
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import REFERENCES
 from flashladder.paths import ROOT

@@ -30,7 +30,7 @@ from flashladder.bench.subject import Subject
 from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify, verify_document
-from flashladder.gpu import doctor_gpu
+from flashladder.gpu import doctor
 from flashladder.gpu.ncu import read_launches
 from flashladder.names import CYCLES, DURATION
 from flashladder.results.files import load_as, load_result, write_result
@@ -323,7 +323,7 @@ def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> Non
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(doctor_gpu, "find_ncu", lambda: None)
+    monkeypatch.setattr(doctor, "find_ncu", lambda: None)
     assert ask(paired(), ["nvbench", "ncu"]).left_out == (
         "nvbench: the package cuda-bench is not installed; pip install 'cuda-bench[cu13]'",
         "ncu: Nsight Compute is not installed; install ncu, or put it on PATH",
