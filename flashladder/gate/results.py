@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flashladder.cases.case import cases_for
-from flashladder.cases.inputs import layouts
+from flashladder.cases.inputs import cases_for, layouts
 from flashladder.emulate import agreement as emulator_agreement
 from flashladder.emulate.reading import NAME as READING_NAME
 from flashladder.emulate.reading import load_reading, stale

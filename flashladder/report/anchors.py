@@ -15,8 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
 
-from flashladder.bench.subject import on_grid
-from flashladder.cases.case import SEQ_LENS
+from flashladder.cases.inputs import SEQ_LENS, on_grid
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
 from flashladder.ladder.gpus import load_gpus

@@ -15,7 +15,7 @@ from pathlib import Path
 import re
 
 from flashladder.bench.references import BACKENDS, FA2
-from flashladder.check.soak.outcome import problems as soak_problems
+from flashladder.check.soak import problems as soak_problems
 from flashladder.lock.refusal import find_locked
 from flashladder.lock.schema import LOCKS, LockFile, read_lock
 from flashladder.names import REGISTERS

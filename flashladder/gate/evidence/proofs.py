@@ -13,8 +13,7 @@ from pathlib import Path
 import re
 from statistics import median
 
-from flashladder.bench.subject import shape_of
-from flashladder.cases.case import N_HEADS, cases_for
+from flashladder.cases.inputs import N_HEADS, cases_for, shape_of
 from flashladder.files import read_text
 from flashladder.gate.evidence import bounds
 from flashladder.gate.evidence.inside import POWER_SHARE

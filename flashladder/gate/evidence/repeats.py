@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 import math
 
-from flashladder.bench.subject import on_grid
+from flashladder.cases.inputs import on_grid
 from flashladder.results.schema import BenchResult, Shape, Summary
 
 AGREES = "listed as apart in the manifest, but the machine's other runs agree with it"

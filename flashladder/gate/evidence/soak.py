@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flashladder.cases.reference import BIAS_PER_KEY, UNIT_ROUNDOFF
-from flashladder.check.soak import far, launches
-from flashladder.check.soak.outcome import told
+from flashladder.check import soak_runs
+from flashladder.check.soak_runs import described as told
 from flashladder.gate.evidence.bounds import LARGEST, TORCH_ROUNDOFFS
 from flashladder.gate.evidence.proofs import every_case, same_kernels
 from flashladder.ladder import manifest
@@ -29,7 +29,7 @@ def too_little(spec: manifest.Soak) -> Iterator[str]:
     for what, found, least in (
         ("runs that agree", spec.repeats, LEAST_REPEATS),
         ("launches", spec.launches, LEAST_LAUNCHES),
-        ("long shapes", spec.far, len(far.SHAPES)),
+        ("long shapes", spec.far, len(soak_runs.LONG_SHAPES)),
     ):
         if found < least:
             yield f"soak: expected at least {least:,} {what}, found {found:,}"
@@ -62,28 +62,28 @@ def _launches(result: SoakResult, key: str, spec: manifest.Soak) -> Iterator[str
     own = [one for one in result.hammered if one.kernel == key]
     if (found := sum(one.launches for one in own)) < spec.launches:
         yield f"expected {spec.launches:,} launches at small shapes, found {found:,}"
-    missing = [shape for shape in launches.SHAPES if [one.shape for one in own].count(shape) != 1]
+    missing = [shape for shape in soak_runs.SMALL_SHAPES if [one.shape for one in own].count(shape) != 1]
     yield from (f"launches at {told(shape)}: expected once" for shape in missing)
-    each = spec.launches // len(launches.SHAPES)
+    each = spec.launches // len(soak_runs.SMALL_SHAPES)
     for one in own:
         if one.launches < each:
             yield f"launches at {told(one.shape)}: expected {each:,}, found {one.launches:,}"
-        if one.looks < one.launches / launches.GRAPH:
-            yield f"launches at {told(one.shape)}: expected a look after each {launches.GRAPH}, found {one.looks}"
+        if one.looks < one.launches / soak_runs.GRAPH:
+            yield f"launches at {told(one.shape)}: expected a look after each {soak_runs.GRAPH}, found {one.looks}"
 
 
 def _far(result: SoakResult, key: str, spec: manifest.Soak) -> Iterator[str]:
     own = [one for one in result.far if one.kernel == key]
     if len({one.shape for one in own}) != len(own) or len(own) < spec.far:
         yield f"expected {spec.far} long shapes, each once, found {len(own)}"
-    missing = [shape for shape in far.SHAPES if shape not in [one.shape for one in own]]
+    missing = [shape for shape in soak_runs.LONG_SHAPES if shape not in [one.shape for one in own]]
     yield from (f"long rows at {told(shape)}: are missing" for shape in missing)
     yield from (f"long rows at {told(one.shape)}: {line}" for one in own for line in _rows(one))
 
 
 def _rows(one: FarRows) -> Iterator[str]:
     """Other rows or slices than the command compares, and bounds beyond the most that the rule can give."""
-    if (one.rows, one.slices) != (far.chosen_rows(one.shape.seq_len), far.chosen_slices(one.shape)):
+    if (one.rows, one.slices) != (soak_runs.chosen_rows(one.shape.seq_len), soak_runs.chosen_slices(one.shape)):
         yield "other rows or slices were compared than the command chooses"
     roundoff, cut = UNIT_ROUNDOFF[one.dtype], BIAS_PER_KEY * one.shape.seq_len
     for what, allowed, most in (

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from flashladder.bench.subject import shape_of
-from flashladder.cases.case import SEQ_LENS
+from flashladder.cases.inputs import SEQ_LENS, shape_of
 from flashladder.gate.evidence import bounds
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus

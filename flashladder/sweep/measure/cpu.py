@@ -15,8 +15,8 @@ import numpy as np
 from flashladder.build.compile import ptx_for, ptx_many, ptx_planned, tools_of
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
+from flashladder.check.command import rule
 from flashladder.check.on_emulator import as_array
-from flashladder.check.results import rule
 from flashladder.emulate.kernel import forward
 from flashladder.emulate.take_reading import version
 from flashladder.errors import FlashladderError

@@ -12,11 +12,11 @@ import torch
 from flashladder.bench import command as bench
 from flashladder.bench import kernel_names
 from flashladder.bench.run import bench_group, estimate_s, prepare
-from flashladder.bench.subject import kernel_subject, shape_of
+from flashladder.bench.subject import kernel_subject
 from flashladder.build.installed import Installed, chosen_configs
-from flashladder.cases.inputs import Case
+from flashladder.cases.inputs import Case, shape_of
 from flashladder.check import command as check
-from flashladder.check.cases import check_iteration
+from flashladder.check.command import check_iteration
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.blocks import Plan
@@ -209,7 +209,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         monkeypatch.setattr(module, "load_installed", load)
         monkeypatch.setattr(module, "open_device", lambda: FakeDevice(gpu))
         monkeypatch.setattr(module, "reference_identity", lambda kernels: result().reference)
-    monkeypatch.setattr("flashladder.check.cases.load_installed", load)
+    monkeypatch.setattr("flashladder.check.command.load_installed", load)
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
     monkeypatch.setattr(kernel_names, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
     monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
@@ -278,7 +278,7 @@ def test_check_command_writes_and_resumes(
         ran.append(config.short_form())
         return (Case("small", TINY),)
 
-    monkeypatch.setattr("flashladder.check.cases.cases_for", cases)
+    monkeypatch.setattr("flashladder.check.command.cases_for", cases)
     monkeypatch.setattr(check, "check_iteration", functools.partial(check_iteration, device="cpu"))
     out = tmp_path / "check.json.gz"
     argv = ["14", "--configs", "a100", "--out", str(out)]

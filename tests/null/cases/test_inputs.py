@@ -11,9 +11,22 @@ import pytest
 import torch
 
 from flashladder.cases import inputs
-from flashladder.cases.case import cases_for, far_stride
-from flashladder.cases.contents import BESIDE, CONSTANT, CONTENTS, EDGES, ENDING, HEAVY, LOGITS, LONE
-from flashladder.cases.inputs import Case, Layout, layouts, make_tensors
+from flashladder.cases.inputs import (
+    BESIDE,
+    CONSTANT,
+    CONTENTS,
+    EDGES,
+    ENDING,
+    HEAVY,
+    LOGITS,
+    LONE,
+    Case,
+    Layout,
+    cases_for,
+    far_stride,
+    layouts,
+    make_tensors,
+)
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.schema import Shape

@@ -8,9 +8,7 @@ import math
 import pytest
 import torch
 
-from flashladder.cases.case import cases_for
-from flashladder.cases.contents import CONSTANT, LOGITS
-from flashladder.cases.inputs import Case, Tensors, make_tensors
+from flashladder.cases.inputs import CONSTANT, LOGITS, Case, Tensors, cases_for, make_tensors
 from flashladder.cases.reference import (
     Expected,
     References,

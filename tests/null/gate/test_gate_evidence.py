@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.cases.case import cases_for
+from flashladder.cases.inputs import cases_for
 from flashladder.errors import FlashladderError
 from flashladder.gate import checks as gate_checks
 from flashladder.gate import verify
