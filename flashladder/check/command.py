@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from flashladder import parallel
 from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, seconds
-from flashladder.bench.long_runs import require_same
+from flashladder.bench.command import require_same
 from flashladder.bench.references import reference_identity
 from flashladder.build.compile import ptx_for, ptx_many, tools_of
 from flashladder.build.installed import chosen_configs, load_installed

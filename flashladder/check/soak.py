@@ -24,7 +24,7 @@ from pathlib import Path
 import time
 
 from flashladder.arguments import Parser, whole
-from flashladder.bench.long_runs import add_kernels, add_result, another, on_this_gpu, require_same
+from flashladder.bench.command import add_kernels, add_result, another, on_this_gpu, require_same
 from flashladder.bench.references import reference_identity
 from flashladder.build.installed import Installed, chosen_configs, load_installed
 from flashladder.cases.inputs import Case, cases_for

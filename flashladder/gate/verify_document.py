@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from flashladder.bench import second_opinion
+from flashladder.bench import cross_checks
 from flashladder.files import relative
 from flashladder.gate import verify_sweep
 from flashladder.gate.evidence import inside
@@ -47,7 +47,7 @@ def problems(path: Path) -> list[str]:
     if isinstance(result, BenchResult | EmulatedSweepResult):
         found += verify_sweep.problems(result)
     if isinstance(result, SecondOpinionResult):
-        found += [*_dtypes(result.paired), *second_opinion.problems(result)]
+        found += [*_dtypes(result.paired), *cross_checks.problems(result)]
     return [f"{relative(path)}: {line}" for line in found]
 
 

@@ -1,7 +1,7 @@
 """The raw part of a result: shapes, looks at the GPU, errors, pairs, blocks, groups of them; other tools' samples.
 
 Why apart from `flashladder.results.schema`: the timer, the checker and what reads NVBench's and Nsight Compute's output
-(`flashladder.bench.opinion_tools`) make these and know nothing of documents.
+(`flashladder.bench.cross_timers`) make these and know nothing of documents.
 """
 
 from __future__ import annotations

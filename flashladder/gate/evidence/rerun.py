@@ -131,9 +131,8 @@ def on_this_gpu(drawn: Sample) -> BenchResult:
         FlashladderError: there is no GPU, another process measures on it, or a wheel or a configuration is missing.
     """
     from flashladder.bench.command import finish, new_result
-    from flashladder.bench.references import Arms
-    from flashladder.bench.run import bench_group, cuda_hardware, prepare
-    from flashladder.bench.subject import Subject, kernel_subject
+    from flashladder.bench.references import Arms, Subject, kernel_subject
+    from flashladder.bench.timing import bench_group, cuda_hardware, prepare
     from flashladder.build.installed import load_installed
     from flashladder.gpu.device import exclusive, open_device
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from flashladder.bench.steady import LEGEND, Steady, steady
+from flashladder.bench.table import LEGEND, Steady, steady
 from flashladder.columns import csv_text, markdown
 from flashladder.files import files_in
 from flashladder.report.sweeps import named

@@ -13,10 +13,16 @@ from functools import lru_cache
 import time
 from typing import Any
 
-from flashladder.bench.kernel_names import profiled
-from flashladder.bench.references import FA2, lacking, reference_identity, reference_subject
-from flashladder.bench.run import Prepared, bench_group, cuda_hardware, prepare
-from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.bench.references import (
+    FA2,
+    Subject,
+    kernel_subject,
+    lacking,
+    profiled,
+    reference_identity,
+    reference_subject,
+)
+from flashladder.bench.timing import Prepared, bench_group, cuda_hardware, prepare
 from flashladder.build.installed import load_installed
 from flashladder.errors import FlashladderError
 from flashladder.gpu.device import open_device

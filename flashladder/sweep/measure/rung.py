@@ -13,9 +13,8 @@ import sys
 import time
 from typing import Any
 
-from flashladder.bench.references import FA2
-from flashladder.bench.run import Prepared, bench_group, prepare
-from flashladder.bench.subject import Subject
+from flashladder.bench.references import FA2, Subject
+from flashladder.bench.timing import Prepared, bench_group, prepare
 from flashladder.results.blocks import Plan
 from flashladder.results.cells import PlannedCell
 from flashladder.results.origin import Kernel

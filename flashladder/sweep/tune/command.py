@@ -18,8 +18,8 @@ import sys
 import textwrap
 
 from flashladder.bench.references import FA2
-from flashladder.bench.run import FIRST_SEED
 from flashladder.bench.table import ranking
+from flashladder.bench.timing import FIRST_SEED
 from flashladder.build.scheduler import default_jobs
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 import json
 import threading
 
-from flashladder.bench.run import FIRST_SEED
+from flashladder.bench.timing import FIRST_SEED
 from flashladder.files import sha256
 from flashladder.results.blocks import Plan, settle
 from flashladder.results.cells import Failure, PlannedCell

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder.bench import kernel_names
-from flashladder.bench.run import bench_group, prepare
-from flashladder.bench.subject import Subject
+from flashladder.bench import references
+from flashladder.bench.references import Subject
+from flashladder.bench.timing import bench_group, prepare
 from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
 from flashladder.results.cells import PlannedCell
@@ -119,7 +119,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     }.items():
         monkeypatch.setattr(measure_gpu, name, value)
     monkeypatch.setattr(opened.telemetry, "sample", found.gpu.sample, raising=False)
-    monkeypatch.setattr(kernel_names, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
+    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
     return found
 
 

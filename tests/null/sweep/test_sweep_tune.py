@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from flashladder.bench.run import bench_group
+from flashladder.bench.timing import bench_group
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify_sweep
 from flashladder.ladder.config import KernelConfig
