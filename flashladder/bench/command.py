@@ -185,6 +185,21 @@ def judged(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bo
     return result, complete
 
 
+def timed(options: argparse.Namespace, device: Device) -> bool:
+    """Times and prints the table; whether all of it was reached.
+
+    Raises:
+        CheckFailed: a kernel is wrong, or a time is impossible.
+    """
+    result, complete = judged(options, device) if options.methods else run_bench(options, device)
+    print(ranking(result) if options.tune else table(result))
+    if device.foreign_before:
+        print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
+    if found := problems(result):
+        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}")
+    return complete
+
+
 def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:
     """Adds a group and writes the file; its tables follow in `finish`."""
     result = result.model_copy(
@@ -246,14 +261,10 @@ def another(path: Path, what: str, expected: object, found: object) -> Flashladd
 
 
 def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> None:
-    """An earlier file is one that this run can go on with.
-
-    Args:
-        path: the file.
-        facts: of each the name, what this run has and what the file has.
+    """Refuses a file that this run cannot go on with; `facts`: name, what this run has, what the file has.
 
     Raises:
-        FlashladderError: it is of something else; says the first thing that differs, of mappings and models inside.
+        FlashladderError: says the first thing that differs, also inside of mappings and models.
     """
     for what, mine, theirs in facts:
         if mine != theirs:
@@ -271,11 +282,10 @@ def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, obj
 
 
 def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], bool]) -> None:
-    """Measures with the GPU held for it; `measure` tells whether all was done.
+    """Calls `measure` with the GPU locked; it returns whether all was done.
 
     Raises:
-        FlashladderError: an iteration that there is not, no GPU, one that is taken, or the budget was spent before the
-            end.
+        FlashladderError: no such iteration, no GPU, another process has it, or the budget was spent before the end.
     """
     for number in options.numbers:
         load_iteration(number)  # a wrong number is answered before a GPU is looked for
@@ -322,22 +332,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Times, prints the table; raises `CheckFailed` (exit code 1) on a wrong kernel or an impossible time."""
+    """Times and prints the table; exit code 1 on a wrong kernel or an impossible time."""
     options = parse_arguments(argv)
     options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
-    for number in options.numbers:
-        load_iteration(number)  # a wrong number is answered before a GPU is looked for
-    device = open_device()
-    options.configs = options.configs or (["tune"] if options.tune else [default_key(device.gpu.name)])
-    with exclusive(device.gpu.uuid):
-        result, complete = judged(options, device) if options.methods else run_bench(options, device)
-    print(ranking(result) if options.tune else table(result))
-    if device.foreign_before:
-        print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
-    if found := problems(result):
-        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}")
-    if not complete:
-        raise FlashladderError(
-            f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
-        )
+    if options.tune:
+        options.configs = options.configs or ["tune"]
+    on_this_gpu(options, timed)
     return 0

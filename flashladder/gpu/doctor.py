@@ -11,7 +11,7 @@ Exit code 0; 2 when the machine can neither compile a kernel nor run one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import ctypes
 from dataclasses import asdict, dataclass
 import importlib.metadata
@@ -89,6 +89,8 @@ DRIVER_PARAMS = Path("/proc/driver/nvidia/params")
 PROCESS_STATUS = Path("/proc/self/status")
 CAP_SYS_ADMIN = 1 << 21  # capabilities(7); the driver asks for it before it changes clocks or opens restricted counters
 OLDEST_CUDA_DRIVER = (13, 0)  # the runtime linked into the operators is of CUDA 13
+DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, all build environments and the store fit in the rest
+OLDEST_TORCH = (2, 10)  # first release with the stable ABI that kernels/host/binding.cpp uses
 RUNGS = ("GPU with clock rights", "GPU", "GPU without counters", "CPU only")
 
 
@@ -244,10 +246,6 @@ def rung(gpu: bool, counted: bool, clocks: bool) -> str:
     return RUNGS[0] if clocks else RUNGS[1]
 
 
-DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, all build environments and the store fit in the rest
-OLDEST_TORCH = (2, 10)  # first release with the stable ABI that kernels/host/binding.cpp uses
-
-
 @dataclass(frozen=True)
 class Diagnosis:
     """All findings, the capability level (`rung` in documents), and what can be done here."""
@@ -262,43 +260,42 @@ class Diagnosis:
         return bool(self.can)
 
 
-def _lacking(name: str, error: FlashladderError, remedy: str) -> Finding:
-    """The finding of an error, with its hint as the remedy."""
-    told = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
-    return Finding(name, False, str(told), error.hint or remedy)
+def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
+    """What `look` finds; its error with the hint as the remedy."""
+    try:
+        return Finding(name, True, look())
+    except FlashladderError as error:
+        found = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
+        return Finding(name, False, str(found), error.hint or remedy)
 
 
 def compiler() -> Finding:
     """The host C++ compiler that nvcc and the binding need, with its first version line."""
     from flashladder.toolchain.wheels import host_compiler, host_compiler_version
 
-    try:
+    def version() -> str:
         path = host_compiler()
-        return Finding("compiler", True, f"{host_compiler_version(path)} at {path}")
-    except FlashladderError as error:
-        return _lacking("compiler", error, "install g++, or set CXX")
+        return f"{host_compiler_version(path)} at {path}"
+
+    return _looked_for("compiler", version, "install g++, or set CXX")
 
 
 def toolchain() -> Finding:
     """nvcc, ptxas and their friends, from wheels."""
     from flashladder.toolchain.wheels import find_toolchain
 
-    try:
-        versions = find_toolchain().versions
-    except FlashladderError as error:
-        return _lacking("toolchain", error, "run: nox -s dev")
-    names = {name: re.sub(r"^nvidia-(cuda-)?", "", name) for name in versions}
-    return Finding("toolchain", True, ", ".join(f"{names[name]} {version}" for name, version in versions.items()))
+    def versions() -> str:
+        found = find_toolchain().versions
+        return ", ".join(f"{re.sub(r'^nvidia-(cuda-)?', '', name)} {version}" for name, version in found.items())
+
+    return _looked_for("toolchain", versions, "run: nox -s dev")
 
 
 def ninja() -> Finding:
     """The build tool that schedules the compilers."""
     from flashladder.toolchain.wheels import find_ninja
 
-    try:
-        return Finding("ninja", True, str(find_ninja()))
-    except FlashladderError as error:
-        return Finding("ninja", False, "not found", error.hint or "run: pip install ninja")
+    return _looked_for("ninja", lambda: str(find_ninja()), "run: pip install ninja")
 
 
 def tool(name: str, remedy: str) -> Finding:
