@@ -140,11 +140,6 @@ def test_a_far_view_passes_32_bits_in_one_stride_and_takes_no_memory(
     assert int(before - torch.isnan(tensors.out_base).sum()) == 2
 
 
-@pytest.mark.parametrize("count", [2, 3, 128, 512])
-def test_a_far_stride_is_aligned_and_reaches_past_4_gib(count: int) -> None:
-    far = far_stride(count)
-    assert far % 16 == 0
-    assert 2**32 < far * (count - 1) < 5 * 2**30
 
 
 def test_no_address_space_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +153,6 @@ def test_no_address_space_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_far_cases_fit_a_small_gpu() -> None:
-    for case in cases_for(CONFIG):
-        if case.far_bytes:
-            assert 2**32 < 2 * max(one.end(case.shape) for one in layouts(case)) < 5 * 2**30
 
 
 def test_contents_put_the_logits_where_they_say() -> None:
@@ -295,5 +286,3 @@ def test_a_row_has_one_heavy_key_and_then_a_heavier_one(dtype: str) -> None:
         assert float((weights[:, first] / rest.amax(1)).quantile(0.1)) > 4
 
 
-def test_an_end_counts_every_stride() -> None:
-    assert Layout(0, 7, 1000, 100, 10).end(Shape(batch=2, seq_len=3, n_heads=4, d_head=5)) == 7 + 1000 + 200 + 30 + 5
