@@ -19,7 +19,7 @@ from invoke.exceptions import Exit
 from flashladder import program, usage
 from flashladder.commands import COMMANDS, STATIONS
 from flashladder.errors import one_line_errors
-from flashladder.gpu.present import require_gpu
+from flashladder.gpu.doctor import require_gpu
 from flashladder.usage import Given
 
 LONGEST = 9  # digits of a number

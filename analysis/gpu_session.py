@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 
-from flashladder.gpu.bounded import run_bounded
+from flashladder.gpu.device import run_bounded
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "gpu_site"  # of wheels that were carried here

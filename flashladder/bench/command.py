@@ -1,38 +1,38 @@
 """How fast is a kernel beside FA2? Paired timings on this GPU, with raw samples, GPU state and an A/A floor.
 
-Why: rules 1 to 11 of the measurement protocol, in one command that a ladder of two dozen iterations finishes in minutes
-and that goes on where it stopped when `--out` exists.
+The command follows rules 1 to 11 of the measurement protocol and resumes if `--out` exists. What commands share that
+keep a GPU busy for minutes stands here as well: options, the lock on the card, the budget (`on_this_gpu`).
 
 Run on a machine with a GPU:
     python -m flashladder.bench 7 --configs a100
     python -m flashladder.bench --all --configs prog --out bench.json.gz
     python -m flashladder.bench 16 --references all                  # cuDNN, FA3, FA4, flash-attn as further arms
     python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
-    python -m flashladder.bench 16 --method nvbench ncu torch warm   # second opinions beside the paired timer
+    python -m flashladder.bench 16 --method nvbench ncu torch warm   # other timers beside the paired one
 Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 import time
 
+from pydantic import BaseModel
 from tqdm import tqdm
 
-from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, seconds, whole
-from flashladder.bench.kernel_names import profiled
-from flashladder.bench.references import FA2, Arms, arms, reference_identity
-from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepare
-from flashladder.bench.subject import Subject, kernel_subject, shape_of
+from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, result_file, seconds, whole
+from flashladder.bench.references import FA2, Arms, Subject, arms, kernel_subject, profiled, reference_identity
 from flashladder.bench.table import ranking, table
+from flashladder.bench.timing import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.build.installed import chosen_configs, load_installed
-from flashladder.cases.case import SEQ_LENS
+from flashladder.cases.inputs import SEQ_LENS, shape_of
 from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device
+from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.names import GPUS
@@ -176,7 +176,7 @@ def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult,
 
 def judged(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bool]:
     """`run_bench`, then the same cells by other tools; the file holds both, so that it must not exist yet."""
-    from flashladder.bench.second_opinion import compare
+    from flashladder.bench.cross_timers import compare
 
     out, options.out = options.out, None
     if out is not None and out.exists():
@@ -184,6 +184,21 @@ def judged(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bo
     result, complete = run_bench(options, device)
     compare(out, result, options.methods, options.rounds)
     return result, complete
+
+
+def timed(options: argparse.Namespace, device: Device) -> bool:
+    """Times and prints the table; whether all of it was reached.
+
+    Raises:
+        CheckFailed: a kernel is wrong, or a time is impossible.
+    """
+    result, complete = judged(options, device) if options.methods else run_bench(options, device)
+    print(ranking(result) if options.tune else table(result))
+    if device.foreign_before:
+        print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
+    if found := problems(result):
+        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}")
+    return complete
 
 
 def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:
@@ -223,6 +238,68 @@ def _dtypes(result: BenchResult, key: str | None = None) -> list[str]:
     )
 
 
+def add_kernels(parser: argparse.ArgumentParser) -> None:
+    """Which kernels: iterations, configurations, dtypes."""
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations")
+    parser.add_argument("--configs", nargs="+", metavar="KEY", help="selection keys (default: those of this GPU)")
+    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help="default: both")
+
+
+def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
+    """How long, where to, and a file to show instead; `begun`: what is not begun once the budget is spent."""
+    parser.add_argument("--budget", type=seconds, default=0.0, help=f"begin no {begun} after this many seconds")
+    parser.add_argument("--out", type=result_file, help="result file, .json.gz; what it holds is not run again")
+    parser.add_argument(
+        "--show", type=result_file, metavar="FILE", help="print the table of a result file and do nothing else"
+    )
+
+
+def another(path: Path, what: str, expected: object, found: object) -> FlashladderError:
+    """An earlier file, which this run was to go on with, is of something else."""
+    return FlashladderError(
+        f"the file holds another {what}", where=path, expected=expected, found=found, hint=OTHER_FILE
+    )
+
+
+def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> None:
+    """Refuses a file that this run cannot go on with; `facts`: name, what this run has, what the file has.
+
+    Raises:
+        FlashladderError: says the first thing that differs, also inside of mappings and models.
+    """
+    for what, mine, theirs in facts:
+        if mine != theirs:
+            raise another(path, *_first_difference(what, mine, theirs))
+
+
+def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, object, object]:
+    a, b = (one.model_dump() if isinstance(one, BaseModel) else one for one in (mine, theirs))
+    if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
+        return what, a, b
+    if a.keys() != b.keys():
+        return f"set of {what}", "; ".join(sorted(a)) or "none", "; ".join(sorted(b)) or "none"
+    key = next(key for key in a if a[key] != b[key])
+    return _first_difference(f"{what}, {key}", a[key], b[key])
+
+
+def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], bool]) -> None:
+    """Calls `measure` with the GPU locked; it returns whether all was done.
+
+    Raises:
+        FlashladderError: no such iteration, no GPU, another process has it, or the budget was spent before the end.
+    """
+    for number in options.numbers:
+        load_iteration(number)  # a wrong number is answered before a GPU is looked for
+    device = open_device()
+    options.configs = options.configs or [default_key(device.gpu.name)]
+    with exclusive(device.gpu.uuid):
+        complete = measure(options, device)
+    if not complete:
+        raise FlashladderError(
+            f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
+        )
+
+
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with the plan of pairs that follows from it."""
     parser = parser_of(
@@ -256,22 +333,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Times, prints the table; raises `CheckFailed` (exit code 1) on a wrong kernel or an impossible time."""
+    """Times and prints the table; exit code 1 on a wrong kernel or an impossible time."""
     options = parse_arguments(argv)
     options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
-    for number in options.numbers:
-        load_iteration(number)  # a wrong number is answered before a GPU is looked for
-    device = open_device()
-    options.configs = options.configs or (["tune"] if options.tune else [default_key(device.gpu.name)])
-    with exclusive(device.gpu.uuid):
-        result, complete = judged(options, device) if options.methods else run_bench(options, device)
-    print(ranking(result) if options.tune else table(result))
-    if device.foreign_before:
-        print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
-    if found := problems(result):
-        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}")
-    if not complete:
-        raise FlashladderError(
-            f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
-        )
+    if options.tune:
+        options.configs = options.configs or ["tune"]
+    on_this_gpu(options, timed)
     return 0

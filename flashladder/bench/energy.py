@@ -1,11 +1,11 @@
-"""Power, clock and energy per FLOP of kernels and references that run for seconds on end, told by NVML.
+"""Power, clock and energy per FLOP of kernels and references that run continuously for seconds, read through NVML.
 
-Why: paired timings say which kernel is faster, not what holds it. A kernel that runs at the power limit below the
-highest clock is as fast as it is frugal: fewer joules per FLOP make it faster. One at full clock waits for something
-else (`flashladder.bench.steady`).
-Subjects take turns; each is launched back to back, without a flush, for half a second to warm up and for `--seconds` at
-least; power is that between two ticks of the GPU's energy counter (about ten a second). After each dtype and length
-`--out` is written; where it exists, what it holds is not run again.
+Paired timings say which kernel is faster, not what limits it. If the GPU is power-limited, fewer joules per FLOP make a
+kernel faster; at full clock something else limits it (`flashladder.bench.table`).
+Subjects alternate. Each is launched back to back, without a flush, for half a second to warm up and then for at least
+`--seconds`. Power is measured between two ticks of the GPU's energy counter (about ten a second). Batches of launches
+are queued ahead of the running one, so that asking the driver, which takes milliseconds, leaves no gap. `--out` is
+written after each dtype and length; what it holds is not run again.
 
 Run on a machine with a GPU:
     python -m flashladder.bench.energy 19 24 --references all --seq-lens 512 4096 16384 --out energy.json.gz
@@ -17,35 +17,150 @@ Exit code: 0 done, 2 it could not run, or the budget was spent before its end.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 import time
-from typing import TYPE_CHECKING
 
 from flashladder.arguments import Parser, seconds, whole
-from flashladder.bench.long_runs import add_kernels, add_result, on_this_gpu, require_same
-from flashladder.bench.steady import LEGEND, Steady, steady
-from flashladder.bench.subject import Subject, shape_of
-from flashladder.bench.sustained import WARM_UP_S, Done, Meter, sustain
-from flashladder.bench.timing import Arm
-from flashladder.cases.case import SEQ_LENS
+from flashladder.bench.command import add_kernels, add_result, choose, on_this_gpu, require_same
+from flashladder.bench.references import FA2, Subject, arms, reference_forward, reference_identity
+from flashladder.bench.table import LEGEND, Steady, steady
+from flashladder.bench.timing import Arm, prepare
+from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
-from flashladder.errors import one_line_errors
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.gpu.device import Device
 from flashladder.ladder.config import Dtype
 from flashladder.names import REFERENCES
 from flashladder.problem import Shape
+from flashladder.results.blocks import Plan
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import EnergyResult, Sustained
+from flashladder.results.schema import EnergyResult, Sample, Sustained
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from flashladder.cases.inputs import Tensors
-    from flashladder.gpu.device import Device
-
+BATCH_S = 0.005  # of launches that are counted together
+AHEAD = 4  # batches queued behind the one that is at work
+PAUSE_S = 0.0005  # between two questions whether a batch is done
+WARM_UP_S = 0.5
+LOOK_S = 0.2  # between two samples of clock and power
+LONGEST = 4.0  # times the seconds asked for: a counter that has not moved by then does not count
 TURNS = 2
 MORE_S = 0.4  # of a run, for its first launches and the ticks at both ends; and of a cell, for its inputs
+
+Done = Callable[[], bool]
+
+
+def _pause() -> None:
+    time.sleep(PAUSE_S)
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What a run needs of a GPU.
+
+    Attributes:
+        mark: notes what is queued by now; what it returns tells whether that is done.
+        energy_mj: the GPU's energy counter in millijoules; None where it has none.
+        sample: a look at its state.
+        clock: seconds that only grow.
+        pause: lets a little time pass.
+    """
+
+    mark: Callable[[], Done]
+    energy_mj: Callable[[], int | None]
+    sample: Callable[[], Sample]
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[], object] = _pause
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run gave: launches and the seconds that they took, their mean power, samples taken meanwhile."""
+
+    launches: int
+    seconds: float
+    watts: float
+    samples: tuple[Sample, ...]
+
+
+def sustain(meter: Meter, arm: Arm, at_least_s: float) -> Run:
+    """Launches `arm` back to back; power is that between two ticks of the energy counter.
+
+    Raises:
+        FlashladderError: the GPU does not tell its energy, or its counter stands still.
+    """
+    each = _launches_a_batch(meter, arm)
+    for _ in _looks(meter, arm, each, WARM_UP_S):
+        pass
+    ticks: list[tuple[float, int]] = []  # time and energy
+    ends: list[tuple[float, int]] = []  # time and launches, as the first batch behind each tick is done
+    samples: list[Sample] = []
+    last, seen, looked = _energy(meter), 0, 0.0
+    for now, done in _looks(meter, arm, each, LONGEST * at_least_s):
+        if done > seen and len(ends) < len(ticks):
+            ends.append((now, done))
+            looked = now
+        seen = done
+        if len(ends) == 2:
+            return _run(ticks, ends, samples)
+        if ends and now - looked >= LOOK_S:
+            samples.append(meter.sample())
+            looked = now
+        due = not ticks or (len(ticks) == len(ends) == 1 and now - ends[0][0] >= at_least_s)
+        energy = _energy(meter)
+        if due and energy != last:
+            ticks.append((now, energy))
+        last = energy
+    raise FlashladderError("the GPU's energy counter stands still", where=arm.key, expected="about ten ticks a second")
+
+
+def _run(ticks: list[tuple[float, int]], ends: list[tuple[float, int]], samples: list[Sample]) -> Run:
+    (from_s, from_mj), (to_s, to_mj) = ticks
+    watts = (to_mj - from_mj) / 1e3 / (to_s - from_s)
+    return Run(ends[1][1] - ends[0][1], ends[1][0] - ends[0][0], watts, tuple(samples))
+
+
+def _launches_a_batch(meter: Meter, arm: Arm) -> int:
+    """So many launches that they take about `BATCH_S`; the first of all may compile, and does not count."""
+    count, took = 1, 0.0
+    while count == 1 or took < 4 * BATCH_S:
+        count *= 1 if not took else 2
+        start = meter.clock()
+        for turn in range(count):
+            arm.launch(turn)
+        done = meter.mark()
+        while not done():
+            meter.pause()
+        took = meter.clock() - start
+    return max(1, round(count * BATCH_S / took))
+
+
+def _looks(meter: Meter, arm: Arm, each: int, most_s: float) -> Iterator[tuple[float, int]]:
+    """For `most_s` seconds the time and how many launches are done, with `AHEAD` batches of `each` queued behind."""
+    queued: deque[Done] = deque()
+    launched = done = 0
+    start = now = meter.clock()
+    while now - start < most_s:
+        while queued and queued[0]():
+            queued.popleft()
+            done += each
+        while len(queued) <= AHEAD:
+            for turn in range(launched, launched + each):
+                arm.launch(turn)
+            launched += each
+            queued.append(meter.mark())
+        meter.pause()
+        now = meter.clock()
+        yield now, done
+
+
+def _energy(meter: Meter) -> int:
+    found = meter.energy_mj()
+    if found is None:
+        raise FlashladderError("this GPU does not tell its energy", expected="nvmlDeviceGetTotalEnergyConsumption")
+    return found
 
 
 def render(result: EnergyResult) -> str:
@@ -74,11 +189,6 @@ def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, 
     Raises:
         FlashladderError: a wheel is missing, the GPU does not tell its energy, or `options.out` is of something else.
     """
-    from flashladder.bench.command import choose
-    from flashladder.bench.references import FA2, arms, reference_forward, reference_identity
-    from flashladder.bench.run import prepare
-    from flashladder.results.blocks import Plan
-
     kernels, identities = choose(options, device.gpu.arch)
     beside = arms(options.references, options.dtypes)
     for line in beside.left_out:

@@ -1,10 +1,17 @@
-"""What kernels are compared with, each as something to time: torch's FA2 and cuDNN, FA3, FA4, the flash-attn wheel.
+"""What is timed: kernels of the ladder, and the references that they are compared with.
 
-Why: one ratio to FA2 says little to a person who would use cuDNN or FA3 instead (rule 2 of the measurement protocol). A
-reference is launched, checked and timed as kernels are (`flashladder.bench.run`); one that is not installed, or does
-not run on this GPU, is one line and no failure. All compute non-causal attention of (B, S, H, D) tensors.
+References are torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel. Everything is paired with FA2; one ratio to it
+says little to a person who would use cuDNN or FA3 instead (rule 2 of the measurement protocol). A reference is
+launched, checked and timed as kernels are (`flashladder.bench.timing`). If one is not installed or does not run on this
+GPU, one line says so and the others are timed. All compute non-causal attention of (B, S, H, D) tensors.
 
-Run, on a machine with a GPU: ``python -m flashladder.bench 16 --references all``.
+This module is also a program. It asks torch's profiler which kernel a reference launches, in a process of its own: when
+a process that used the profiler ends, CUPTI hands its buffers back to a profiler that is gone. On an H200 that ended 6
+of 18 runs with ``free(): invalid pointer``. This program leaves without it, and what times kernels never loads CUPTI.
+
+Run, on a machine with a GPU:
+    python -m flashladder.bench 16 --references all
+    python -m flashladder.bench.references fa2 fp16 --out kernel.json
 """
 
 from __future__ import annotations
@@ -12,22 +19,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+import json
+import os
+from pathlib import Path
 import re
-from typing import TYPE_CHECKING, Any
+import sys
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NoReturn
 import warnings
 
-from flashladder.bench.subject import Subject
-from flashladder.cases.inputs import torch_dtype
-from flashladder.errors import FlashladderError
-from flashladder.ladder.config import DTYPES
+from flashladder.arguments import Parser
+from flashladder.cases.inputs import Tensors, torch_dtype
+from flashladder.cases.reference import Run
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import load_json, write_atomic
+from flashladder.gpu.device import run_bounded
+from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.names import REFERENCES
-from flashladder.results.schema import Reference
+from flashladder.results.schema import Reference, kernel_key
 
 if TYPE_CHECKING:
     import torch
 
 FA2 = "fa2"  # the reference that everything is paired with
 REFERENCE_OP = "torch.ops.aten._flash_attention_forward"
+PROFILER_S = 300.0  # limit of the profiler's process: FA4 is compiled by its first call
 PROBE = (1, 1024, 16, 128)  # what a reference is tried and profiled on
 _TRAITS = re.compile(r"kernel_traits<(?:\(int\))?(\d+), *(?:\(int\))?(\d+), *(?:\(int\))?(\d+)")  # d_head, B_r, B_c
 _C = r"(?:cute::)?C<(?:\(int\))?(\d+)>"
@@ -35,6 +51,39 @@ _FA3_TILE = re.compile(rf"CollectiveMainloopFwdSm90<.*?tuple<.*?tuple<{_C}, *{_C
 _KNOB = re.compile(r"_(\d+x\d+x\d+)_")  # in cuDNN's kernel names
 
 Forward = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something to time.
+
+    Attributes:
+        key: how results name it: a kernel's key, or a reference's name.
+        dtype: fp16 or bf16.
+        launch: queues it once on these tensors and copies nothing besides.
+        returns: `launch` returns O, (B, S, H, D), instead of writing it into the tensors' own.
+    """
+
+    key: str
+    dtype: str
+    launch: Callable[[Tensors], object]
+    returns: bool = False
+
+    def fill(self, tensors: Tensors) -> None:
+        """Launches once and leaves the result in `tensors.out`."""
+        found = self.launch(tensors)
+        if self.returns:
+            tensors.out.copy_(found)  # type: ignore[arg-type]  # a tensor, as `returns` says
+
+
+def kernel_subject(iteration: int, config: KernelConfig, run: Run, variant: str = "") -> Subject:
+    """A kernel of the ladder, or an ablation of one: `run(q, k, v, out, short_form)`."""
+    form = config.short_form()
+    return Subject(
+        kernel_key(iteration, form, variant),
+        config.dtype,
+        lambda tensors: run(tensors.q, tensors.k, tensors.v, tensors.out, form),
+    )
 
 
 @dataclass(frozen=True)
@@ -259,3 +308,75 @@ def reference_identity(kernels: Mapping[str, str], name: str = FA2) -> Reference
         cuda=torch.version.cuda,
         kernels=dict(kernels),
     )
+
+
+def reference_kernel(dtype: str, name: str = FA2) -> str | None:
+    """The name of the kernel that a reference launches; None when the profiler sees none, or no second process may run.
+
+    Not to be called while anything is timed: it uses the GPU.
+    """
+    with TemporaryDirectory(prefix="flashladder-") as folder:
+        out = Path(folder, "kernel.json")
+        program = [sys.executable, "-m", "flashladder.bench.references", name, dtype, "--out", str(out)]
+        run_bounded(program, PROFILER_S)
+        if not out.is_file():
+            return None
+        found: str | None = load_json(out.read_bytes())["kernel"]
+        return found
+
+
+def seen_kernel(dtype: str, name: str) -> str | None:
+    """The same, by this process's profiler: of several launches the longest."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    q = probe(dtype)
+    forward = backend(name).forward()
+    forward(q, q, q)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
+        forward(q, q, q)
+        torch.cuda.synchronize()
+    return longest_kernel(seen.events())
+
+
+def longest_kernel(events: Sequence[Any]) -> str | None:
+    """The name of the longest launch among a profiler's events; copies and fills do not count."""
+    launches = [
+        (float(event.time_range.elapsed_us()), str(event.name))
+        for event in events
+        if str(event.device_type).endswith("CUDA") and not event.name.startswith(("Memset", "Memcpy"))
+    ]
+    return max(launches)[1] if launches else None
+
+
+def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Reference:
+    """The same reference with its kernels' names in these dtypes, and its tile; asks the profiler for new ones."""
+    names = dict(reference.kernels)
+    for dtype in dtypes:
+        if dtype not in names and (kernel := reference_kernel(dtype, name)):
+            names[dtype] = kernel
+    if names == reference.kernels:
+        return reference
+    tile = next((tile for kernel in names.values() if (tile := backend(name).tile(kernel))), reference.tile)
+    return reference.model_copy(update={"kernels": names, "tile": tile})
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Writes ``{"kernel": name or null}``, and ends at once: nothing of CUPTI runs after that."""
+    parser = Parser(
+        prog="python -m flashladder.bench.references",
+        description="Asks which kernel a reference launches.",
+        epilog="example: python -m flashladder.bench.references fa2 fp16 --out kernel.json",
+    )
+    parser.add_argument("name", choices=BACKENDS)
+    parser.add_argument("dtype", choices=DTYPES)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    with one_line_errors():
+        write_atomic(arguments.out, json.dumps({"kernel": seen_kernel(arguments.dtype, arguments.name)}))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,9 @@
-"""The paired timer: kernel and reference in turn, cold L2, order drawn per block, GPU state around every block.
+"""The paired timer: kernel and FA2 alternate, cold L2, order drawn per block, GPU state around every block.
 
-Why: on a power-limited card one arm timed after the other moves the ratio by points; adjacent launches share clock and
-temperature (rule 3 of the measurement protocol). Many kernels share one block (R K1 R K2 ...), each ratio still comes
-from two adjacent launches. The timer knows no torch: events, launches and the L2 flush are handed in, so that it is
-tested without a GPU.
+On a power-limited card one arm timed after the other moves the ratio by points; adjacent launches share clock and
+temperature (rule 3 of the measurement protocol). Many kernels share one block (R K1 R K2 ...), so that a ladder at one
+length takes seconds, and each ratio still comes from two adjacent launches. A subject is checked before and after its
+pairs. Events, launches and the L2 flush are handed in (`Hardware`), so that the timer is tested without a GPU.
 """
 
 from __future__ import annotations
@@ -12,15 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 import random
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from flashladder.bench.references import Subject, reference_forward
+from flashladder.cases.inputs import Case, Tensors, make_tensors
+from flashladder.cases.reference import Expected, accuracy, choose_slices, expect, gather, same_bits
 from flashladder.errors import FlashladderError
+from flashladder.problem import Shape
 from flashladder.results.blocks import Plan, disturbed, kept, settle
-from flashladder.results.schema import Block, Pair, Sample
+from flashladder.results.schema import A_A, Accuracy, Block, Group, Pair, Sample, Series
+
+if TYPE_CHECKING:
+    import torch
 
 RUN_UP = 4  # flushes queued before a block's first pair, so that the host is ahead of the GPU from then on
 CLOCK_TOLERANCE = 0.02  # the SM clock is level when five looks agree this well
 SLICE_S = 0.1  # of warm-up between two looks at the clock
+FLUSH_BYTES = 256 * 2**20  # at least; twice the L2 where that is larger (an H200 has 60 MB)
+FIRST_SEED = 20_240_000  # of the input sets
 
 
 class Event(Protocol):
@@ -174,3 +183,167 @@ def _balanced(draw: random.Random, n: int) -> list[bool]:
     directions = [bool(index % 2) for index in range(n)]
     draw.shuffle(directions)
     return directions
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Inputs of one dtype and shape, and what is right on the first set; a warm process keeps them between cells."""
+
+    dtype: str
+    shape: Shape
+    seeds: tuple[int, ...]
+    sets: tuple[Tensors, ...]
+    expected: Expected
+
+
+def prepare(dtype: str, shape: Shape, plan: Plan, device: str = "cuda", *, first_seed: int = FIRST_SEED) -> Prepared:
+    """Draws `plan.input_sets` sets of N(0, 1) inputs on `device` and computes the reference of the first."""
+    seeds = tuple(first_seed + shape.seq_len + index for index in range(plan.input_sets))
+    sets = tuple(make_tensors(Case(f"inputs {seed}", shape, seed=seed), dtype, device) for seed in seeds)
+    return Prepared(dtype, shape, seeds, sets, expect(sets[0], dtype, choose_slices(shape, seeds[0], 2)))
+
+
+def flush_bytes(l2_bytes: int) -> int:
+    """Bytes of a buffer that replaces all that an L2 of `l2_bytes` holds when it is filled: at least twice as many."""
+    return max(FLUSH_BYTES, 2 * l2_bytes)
+
+
+def cuda_event() -> Event:
+    """A CUDA event that takes times."""
+    import torch
+
+    made: Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
+    return made
+
+
+def cuda_hardware(sample: Callable[[], Sample], l2_bytes: int) -> tuple[Hardware, int]:
+    """CUDA events, and an L2 flush through a buffer of at least twice the L2; returns its size in bytes as well."""
+    import torch
+
+    size = flush_bytes(l2_bytes)
+    buffer = torch.empty(size, dtype=torch.uint8, device="cuda")
+
+    return Hardware(cuda_event, buffer.zero_, torch.cuda.synchronize, sample), size
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What one run wrote: the sum of all its bits as 32-bit integers, and the compared slices themselves."""
+
+    total: int
+    slices: torch.Tensor
+
+    def same(self, other: Fingerprint) -> bool:
+        """Whether both runs wrote the same bits."""
+        return self.total == other.total and same_bits(self.slices, other.slices)
+
+
+def checked_run(subject: Subject, tensors: Tensors, expected: Expected) -> tuple[Accuracy, Fingerprint]:
+    """One run on poisoned output, compared with the high-precision reference."""
+    import torch
+
+    tensors.poison()
+    subject.fill(tensors)
+    found = accuracy(tensors.out, expected)
+    total = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
+    return found, Fingerprint(total, gather(tensors.out, expected.slices))
+
+
+def bench_group(
+    hardware: Hardware,
+    subjects: Sequence[Subject],
+    inputs: Prepared,
+    plan: Plan,
+    *,
+    process: int,
+    warm_up_s: float,
+    a_a: bool = True,
+    reference: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object] = reference_forward,
+    progress: Callable[[], object] = lambda: None,
+    about: Callable[[str], object] = lambda _: None,
+) -> Group:
+    """Checks, times and checks again; a subject that is wrong before is not timed.
+
+    Args:
+        hardware: events, flush and GPU state, from `cuda_hardware`.
+        subjects: kernels and references, all of the inputs' dtype.
+        inputs: from `prepare`, with this plan.
+        plan: pairs, blocks and input sets.
+        process: index of this process in the result.
+        warm_up_s: least seconds of warm-up.
+        a_a: also pair FA2 with itself; False where the floor comes from another group.
+        reference: called with q, k, v; what the subjects are paired with.
+        progress: called after each block.
+        about: called with a subject's key before it is checked, and with "" when none is any more.
+
+    Raises:
+        FlashladderError: a subject's output differed between two runs on the same inputs, or it has another dtype.
+    """
+    if wrong := [subject.key for subject in subjects if subject.dtype != inputs.dtype]:
+        raise FlashladderError("inputs of another dtype", where=wrong[0], found=inputs.dtype)
+    sets, first = inputs.sets, inputs.sets[0]
+
+    def checked(subject: Subject) -> tuple[Accuracy, Fingerprint]:
+        about(subject.key)
+        return checked_run(subject, first, inputs.expected)
+
+    before = {subject.key: checked(subject) for subject in subjects}
+    about("")
+    good = [subject for subject in subjects if before[subject.key][0].ok]
+    fa2 = Arm("FA2", lambda i: reference(sets[i].q, sets[i].k, sets[i].v))
+    arms = [*([Arm(A_A, fa2.launch)] if a_a else []), *(_arm(subject, sets) for subject in good)]
+    warmed = warm_up(hardware, fa2, least_s=warm_up_s) if arms else 0.0
+    blocks, pairs = time_pairs(hardware, fa2, arms, plan, progress) if arms else ((), {})
+    after = {subject.key: checked(subject) for subject in good}
+    about("")
+    for subject in good:
+        if not before[subject.key][1].same(after[subject.key][1]):
+            raise FlashladderError(
+                f"{subject.key} wrote other bits after timing than before, at S={inputs.shape.seq_len}", exit_code=1
+            )
+    floor = (Series(kernel=A_A, pairs=pairs[A_A]),) if a_a else ()
+    return Group(
+        process=process,
+        dtype=inputs.dtype,
+        shape=inputs.shape,
+        input_seeds=inputs.seeds,
+        warm_up_s=round(warmed, 3),
+        blocks=blocks,
+        series=(*floor, *(_series(subject.key, pairs, before, after) for subject in subjects)),
+    )
+
+
+def _series(
+    key: str,
+    pairs: Mapping[str, tuple[Pair, ...]],
+    before: Mapping[str, tuple[Accuracy, Fingerprint]],
+    after: Mapping[str, tuple[Accuracy, Fingerprint]],
+) -> Series:
+    """One subject's pairs, with its accuracy before and after them; one that was wrong before has no pairs."""
+    return Series(
+        kernel=key, pairs=pairs.get(key, ()), before=before[key][0], after=after[key][0] if key in after else None
+    )
+
+
+def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
+    return Arm(subject.key, lambda i: subject.launch(sets[i]))
+
+
+def estimate_s(
+    counts: Sequence[tuple[Shape, int, int]], plan: Plan, *, tflops: float, slow: float = 6.0, group_s: float = 1.5
+) -> float:
+    """About how many seconds a plan takes.
+
+    Args:
+        counts: per group its shape, how many kernels run at about FA2's speed, and how many are `slow` times slower.
+        plan: pairs and blocks.
+        tflops: FA2's speed in TFLOP/s, roughly.
+        slow: how much slower the base kernel with its bank conflicts is.
+        group_s: inputs, references, checks and warm-up of one group, in seconds.
+    """
+    total = 0.0
+    for shape, n_even, n_slow in counts:
+        launch = shape.flops / (tflops * 1e12) + FLUSH_BYTES / 3e12
+        even = (n_even + 1) * 2 * launch  # the A/A series is one more
+        total += plan.visit * plan.blocks * (even + n_slow * (1 + slow) * launch) + group_s
+    return total

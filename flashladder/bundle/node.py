@@ -17,7 +17,7 @@ import sys
 from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, load_json, sha256, write_atomic
-from flashladder.gpu.present import n_gpus, torch_build
+from flashladder.gpu.doctor import n_gpus, torch_build
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.paths import BUILD

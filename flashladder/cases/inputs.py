@@ -1,24 +1,25 @@
-"""The inputs of a case: where Q, K, V and O lie in memory, and what Q, K and V hold.
+"""The inputs of a case: where Q, K, V and O lie in memory, and what Q, K and V hold; the list of a GPU's cases.
 
-Why: a kernel that confuses two tensors' strides, or multiplies them in 32 bits, is right wherever all four tensors lie
-alike in a small buffer. Views therefore differ per tensor and reach past 2^32 bytes; what the slices hold is chosen in
-`flashladder.cases.contents`.
-Everything around the inputs is NaN, so that a stray read shows; everything around O is NaN, so that a stray write does.
+A kernel that confuses two tensors' strides, or multiplies them in 32 bits, is right if all four tensors lie alike in a
+small buffer. Views therefore differ per tensor and reach past 2^32 bytes. `CONTENTS` puts the logits where an online
+softmax can go wrong. Everything around the inputs is NaN, so that a stray read shows; everything around O is NaN, so
+that a stray write does.
 
 Tensors are (batch, seq_len, n_heads, d_head); a slice of one is (seq_len, d_head) of one sample and head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 import math
 import mmap
-from typing import TYPE_CHECKING, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
-from flashladder.cases.contents import CONTENTS
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import DTYPES
+from flashladder.ladder.config import D_HEAD, DTYPES, KernelConfig
 from flashladder.problem import Shape
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ VECTOR = 8  # elements of 16 bytes, of which every offset and stride is a multip
 SLOT = 2  # d_heads per slot of a far view: a quarter of it is poison on each side of the data
 POISON = 0x7FDA  # the bits of a NaN in fp16 and in bf16, which arithmetic would make 0x7fff, 0x7fc0 or 0x7e00
 NO_RESERVE = 0x4000  # Linux' MAP_NORESERVE, which Python's mmap names from 3.13 on
+SEQ_LENS = (512, 1024, 2048, 4096, 8192, 16384)
+RAGGED = (1, 17, 129, 1000, 4097)  # lengths for kernels that take any
+BATCH = {8192: 8, 16384: 4}  # 16 up to length 4096
+N_HEADS = 16
+FAR_BYTES = 9 << 29  # 4.5 GiB: no 32-bit number of bytes, signed or not, reaches the end of a far view
+LARGE_LOGITS = 30.0  # factor on Q: scores of about +-120, so that softmax is nearly one-hot and exp must not overflow
+BLOCK = 64  # keys that most kernels take at a time, or a multiple of what they take
 
 
 @dataclass(frozen=True)
@@ -243,9 +251,314 @@ def _sparse(count: int, element: torch.dtype) -> torch.Tensor:
 
 def _fill(case: Case, views: list[torch.Tensor], generator: torch.Generator) -> None:
     """Turns the slices into what `contents` says, in place."""
-    shape = case.shape
-    for number in range(shape.batch * shape.n_heads):
-        kind = case.contents[number % len(case.contents)]
-        b, h = divmod(number, shape.n_heads)
+    for number in range(case.shape.batch * case.shape.n_heads):
+        b, h = divmod(number, case.shape.n_heads)
         q, k, v = (view[b, :, h] for view in views[:3])
-        CONTENTS[kind](q, k, v, generator)
+        CONTENTS[case.contents[number % len(case.contents)]](Slice(q, k, v, generator))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Q, K and V of one sample and head, each (seq_len, d_head) of N(0, 1), to be changed in place."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    generator: torch.Generator
+
+    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
+        """Random integers of [low, high); shape (d_head,) unless another is given."""
+        import torch
+
+        size = shape or tuple(self.q.shape[1:])
+        return torch.randint(low, high, size, generator=self.generator, device=self.q.device)
+
+    def direction(self) -> torch.Tensor:
+        """A random direction of +-1, (d_head,). Adding it to Q and to K raises their logits together."""
+        return (2 * self.integers(0, 2) - 1).to(self.q.dtype)
+
+
+def _shifted(one: Slice, by: float) -> None:
+    """All logits near ``9 sqrt(d_head) by``, about 102 for `by` = 1, with a spread of about 4."""
+    along = one.direction()
+    one.q.add_(3 * along)
+    one.k.add_(3 * by * along)
+
+
+def _peak(one: Slice, key: int) -> None:
+    """One key (negative: counted from the end) is about 10 above all others in every row.
+
+    The weights of the others are subnormal in fp16, and about 1 % together.
+    """
+    along = one.direction()
+    one.q.add_(along)
+    one.k[key] += 0.93 * along
+
+
+def _two_heavy(k: torch.Tensor, first: int, second: int, along: torch.Tensor) -> None:
+    """Two keys outweigh all others of a row that has `along` once: the second by 1.8 to 2.7 times the first."""
+    k[first] = 0.875 * along
+    k[second] = 0.9453125 * along
+
+
+def _overtaken(one: Slice, first: int, second: int) -> None:
+    """Two keys outweigh all others in every row; `first` and `second` in 32nds of the keys, in different blocks.
+
+    A kernel that meets the lighter one first and does not update its maximum rounds the weight of the other to 16 bits.
+    All elements of the row have this error in common, and hardly another one.
+    """
+    along = one.direction()
+    one.q.add_(along)
+    _two_heavy(one.k, first * len(one.k) // 32, second * len(one.k) // 32, along)
+
+
+def _overtaken_from_the_end(one: Slice, second: int) -> None:
+    """As `_overtaken`, by the last key and the one `second` keys before the end.
+
+    If the length is one above a multiple of the block, the last key is alone in its block.
+    """
+    along = one.direction()
+    one.q.add_(along)
+    _two_heavy(one.k, len(one.k) - 1, len(one.k) - second, along)
+
+
+def _half(q: torch.Tensor, row: int) -> torch.Tensor:
+    """Which rows are in the upper (0) or lower (1) eight of their 16: a lane of `mma` or `wgmma` has one of each."""
+    import torch
+
+    return torch.arange(len(q), device=q.device) // 8 % 2 == row
+
+
+def _overtaken_rows(one: Slice, row: int, second: int) -> None:
+    """As `_overtaken`, in eight of every 16 rows alone: by a key near the end and one `second` 32nds from the start.
+
+    The queries of the other rows are a quarter as large, so that hardly a key outweighs another there. A lane that
+    decides for both of its rows by one of them gets the other row wrong.
+    """
+    along = one.direction()
+    own = _half(one.q, row)
+    one.q[~own] *= 0.25
+    one.q[own] += along
+    _two_heavy(one.k, 31 * len(one.k) // 32, second * len(one.k) // 32, along)
+
+
+def _lone(one: Slice, row: int, key: int) -> None:
+    """In eight of every 16 rows (`row` 0 or 1) one key is 68 above all others, among the first 128 keys.
+
+    It is in their first or second half (`key`). The rows that a lane of `mma` or `wgmma` holds lie eight apart: only
+    one of the lane's four combinations of rows and keys has a weight that is too large. The other rows are flat.
+    """
+    along = one.direction()
+    own = _half(one.q, row)
+    one.q[~own] *= 0.25
+    one.q[own] += 3 * along
+    one.k[BLOCK * key + 5] += 2 * along
+
+
+def _slope(one: Slice, sign: int) -> None:
+    """Logits that rise (1) or fall (-1) by 2 from one block of 64 keys to the next: the maximum moves, or stays."""
+    import torch
+
+    along = one.direction()
+    steps = torch.arange(len(one.k), device=one.k.device, dtype=torch.float32) / 32 / math.sqrt(one.k.shape[1])
+    one.q.add_(along)
+    one.k.add_(((steps if sign > 0 else steps.flip(0))[:, None] * along).to(one.k.dtype))
+
+
+def _matching(one: Slice) -> None:
+    """Row i attends to key i: a permutation of rows or keys shows, and one key outweighs all others."""
+    one.k.copy_(one.q)
+
+
+def _equal(one: Slice) -> None:
+    """All keys are equal: so are the weights, and O is V's mean."""
+    one.k.copy_(one.k[:1].clone())
+
+
+def _deep(one: Slice) -> None:
+    """Every q.k is -2^17, logits of -11585: below what is often taken for minus infinity, and exact in fp32."""
+    along = 32 * one.direction()
+    one.q.copy_(along.expand_as(one.q))
+    one.k.copy_(-along.expand_as(one.k))
+
+
+def _plunging(one: Slice) -> None:
+    """The first 64 keys are 204 above all others: exp overflows unless the maximum is kept from block to block."""
+    along = one.direction()
+    one.q.add_(3 * along)
+    one.k[:BLOCK] += 3 * along
+    one.k[BLOCK:] -= 3 * along
+
+
+def _spikes(one: Slice, half: int) -> None:
+    """One key in this half of each block of 64 is 204 above all others: exp overflows if the maximum misses it."""
+    import torch
+
+    along = one.direction()
+    one.q.add_(3 * along)
+    one.k.sub_(3 * along)
+    firsts = torch.arange(half * BLOCK // 2, len(one.k), BLOCK, device=one.k.device)
+    one.k[firsts + one.integers(0, BLOCK // 2, *firsts.shape)] += 6 * along
+
+
+def _constant(one: Slice) -> None:
+    """Each column of V holds one number, exact in both dtypes: O must be that number.
+
+    The numbers have either sign, from fp16's subnormal numbers to its largest, of which a sum of two overflows.
+    """
+    import torch
+
+    sign, mantissa = 2 * one.integers(0, 2) - 1, one.integers(128, 256) / 128
+    one.v.copy_(sign * mantissa * torch.exp2(one.integers(-17, 16).float()))
+
+
+def _zero(one: Slice) -> None:
+    """Queries of zeros, as padding has them: every logit and every maximum is exactly 0, and O is V's mean."""
+    one.q.zero_()
+
+
+def _levels(one: Slice, sign: int) -> None:
+    """Each q.k is 2^20 or 2^21, or their negatives: logits of 92682 and 185364, of which only the higher ones count.
+
+    They are beyond every number that kernels take for infinity or clamp to. They are powers of two, so that their
+    differences are exact.
+    """
+    along = one.direction()
+    high = one.integers(1, 3, len(one.k), 1).to(one.k.dtype)
+    one.q.copy_((128 * along).expand_as(one.q))
+    one.k.copy_(sign * 64 * high * along)
+
+
+def _wide(one: Slice) -> None:
+    """Q, K and a constant V hold numbers that fit bf16 and not fp16; the logits are those of N(0, 1)."""
+    import torch
+
+    _constant(one)
+    if one.q.dtype == torch.bfloat16:
+        one.q.mul_(2.0**40)
+        one.k.mul_(2.0**-40)
+        one.v.mul_(torch.exp2(one.integers(-60, 60).float()).to(one.v.dtype))
+
+
+def _peak_over_constant(one: Slice) -> None:
+    """Both: weights that are too small for 16 bits are part of the row sum, and must be part of O."""
+    _peak(one, 1)
+    _constant(one)
+
+
+CONTENTS: Mapping[str, Callable[[Slice], object]] = MappingProxyType(
+    {
+        "normal": lambda _: None,
+        "far below zero": partial(_shifted, by=-1.0),
+        "far above zero": partial(_shifted, by=1.0),
+        "deep below zero": _deep,
+        "first key": partial(_peak, key=1),
+        "last key": partial(_peak, key=-2),
+        "overtaken forward": partial(_overtaken, first=12, second=20),
+        "overtaken backward": partial(_overtaken, first=20, second=12),
+        "overtaken after the first key": partial(_overtaken, first=0, second=16),
+        "overtaken before the last keys": partial(_overtaken, first=31, second=12),
+        "upper rows, left key": partial(_lone, row=0, key=0),
+        "upper rows, right key": partial(_lone, row=0, key=1),
+        "lower rows, left key": partial(_lone, row=1, key=0),
+        "lower rows, right key": partial(_lone, row=1, key=1),
+        "upper rows, overtaken at a quarter": partial(_overtaken_rows, row=0, second=8),
+        "upper rows, overtaken at three eighths": partial(_overtaken_rows, row=0, second=12),
+        "lower rows, overtaken at a quarter": partial(_overtaken_rows, row=1, second=8),
+        "lower rows, overtaken at three eighths": partial(_overtaken_rows, row=1, second=12),
+        "last key, overtaken 20 before the end": partial(_overtaken_from_the_end, second=20),
+        "last key, overtaken 40 before the end": partial(_overtaken_from_the_end, second=40),
+        "last key, overtaken 60 before the end": partial(_overtaken_from_the_end, second=60),
+        "last key, overtaken 100 before the end": partial(_overtaken_from_the_end, second=100),
+        "rising": partial(_slope, sign=1),
+        "falling": partial(_slope, sign=-1),
+        "plunging": _plunging,
+        "left spikes": partial(_spikes, half=0),
+        "right spikes": partial(_spikes, half=1),
+        "matching": _matching,
+        "equal": _equal,
+        "zero queries": _zero,
+        "high levels": partial(_levels, sign=1),
+        "low levels": partial(_levels, sign=-1),
+        "wide": _wide,
+        "constant": _constant,
+        "first key, constant": _peak_over_constant,
+    }
+)
+"""What a slice of Q, K and V may hold, by name: each turns N(0, 1) draws into it, in place.
+
+With N(0, 1) alone some logit of each row is positive, no two maxima are far apart and every error looks like noise. A
+running maximum that starts at zero, is not kept from block to block or misses a column gives right numbers there.
+"""
+CONSTANT = ("constant", "first key, constant")
+HEAVY = tuple(name for name in CONTENTS if name.startswith("overtaken"))
+LONE = tuple(name for name in CONTENTS if name.endswith((" left key", " right key")))
+BESIDE = tuple(name for name in CONTENTS if "rows, overtaken" in name)
+ENDING = tuple(name for name in CONTENTS if name.endswith("before the end"))
+EDGES = ("zero queries", "high levels", "low levels", "wide")
+_OTHERS = ("normal", *CONSTANT, *EDGES, *HEAVY, *LONE, *BESIDE, *ENDING)
+LOGITS = tuple(name for name in CONTENTS if name not in _OTHERS)
+
+
+def batch_of(seq_len: int) -> int:
+    """The batch that the grid uses at this length: 16, then 8 at 8192 and 4 at 16384."""
+    return BATCH.get(seq_len, 16)
+
+
+def shape_of(seq_len: int) -> Shape:
+    """The grid's shape at this length."""
+    return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
+
+
+def on_grid(shape: Shape) -> bool:
+    """Whether a shape is one of the ladder's grid: a sweep may have others of the same length."""
+    return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
+
+
+def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
+    """Every case of a configuration; with `quick` lengths up to 1024 at batch 2 instead of the whole grid."""
+
+    def case(
+        name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View = "contiguous", **other: Any
+    ) -> Case:
+        shape = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD)
+        return Case(f"{name} {batch}x{seq_len}x{heads}", shape, view, seed=seq_len + heads, **other)
+
+    tile = max(config.B_r, config.B_c)
+    halves = (LOGITS[:6], LOGITS[6:]) if config.few_tiles else ()
+    heavy = (256, 512, 1024) if config.heavy_rows else ()
+    lengths = (512, 1024) if quick else SEQ_LENS
+    ragged = () if config.multiples else RAGGED[:4] if quick else RAGGED
+    return (
+        *(case("ragged", 2, length, 3) for length in ragged),
+        *(case("grid", 2 if quick else batch_of(length), length) for length in lengths),
+        *(case("small", 2, tile * blocks) for blocks in (1, 2, 3)),
+        *(case("odd", batch, tile * 3, heads) for batch, heads in ((1, 3), (3, 5))),
+        *(case("odd head slice", batch, tile * 3, heads, "head_slice") for batch, heads in ((1, 3), (3, 5))),
+        case("qkv packed", 2, 512, view="packed"),
+        case("transposed", 2, 512, view="transposed"),
+        case("sliced", 2, 512, view="sliced"),
+        case("large logits", 2, 1024, scale=LARGE_LOGITS),
+        case("large logits", 2, tile, scale=LARGE_LOGITS),
+        case("extreme logits", 2, 512, contents=LOGITS),
+        case("constant V", 2, 512, contents=CONSTANT),
+        case("edge logits", 2, 512, contents=EDGES),
+        *(case("heavy rows", 2, length, contents=HEAVY) for length in heavy),
+        case("expanded", 3, 2 * tile, expanded=True),
+        *(case(f"mixed {turn}", 2, 512, view="mixed", turn=turn) for turn in range(4)),
+        *(case(f"mixed rows of 2048 {turn}", 2, 512, 4, "mixed_slots", turn=turn) for turn in range(4)),
+        *(case(f"other row stride {turn}", 1, tile, 2, "one_off", turn=turn) for turn in range(4)),
+        case("far rows", 1, 2 * tile, 1, "far_rows", far_bytes=far_stride(2 * tile)),
+        case("far heads", 1, tile, 2, "far_heads", far_bytes=far_stride(2)),
+        case("far samples", 2, tile, 1, "far_samples", far_bytes=far_stride(2)),
+        *(case("few tiles", batch, length, heads) for batch, length, heads in config.few_tiles),
+        *(
+            case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, 6, contents=half)
+            for turn, half in enumerate(halves)
+        ),
+    )
+
+
+def far_stride(count: int, reach: int = FAR_BYTES) -> int:
+    """The stride in bytes, a multiple of 16, with which the last of `count` lies at least `reach` from the first."""
+    return -(-reach // (count - 1)) // 16 * 16 + 16

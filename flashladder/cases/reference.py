@@ -1,31 +1,37 @@
-"""High-precision references and the error bounds that decide whether a kernel is correct.
+"""The rule of correctness: an fp64 reference, the errors it allows, and one kernel checked on one case.
 
-Why: one place says what "correct" means (rule 7 of the measurement protocol). On each compared slice the maximum error
-against an fp64 reference is at most twice that of torch's own 16-bit flash attention (or one unit roundoff of the
-largest element), and the relative RMS error at most one unit roundoff; where V is constant, each element of O is that
-constant to one unit roundoff. Over all compared slices the mean signed error is that of unbiased rounding. References
-cover whole (sample, head) slices: all of a small case, every head of a large one; that the others were written is
-checked through NaN poison. Works on CPU and GPU tensors alike.
+On each compared slice the maximum error against an fp64 reference is at most twice that of torch's own 16-bit flash
+attention (or one unit roundoff of the largest element), and the relative RMS error at most one unit roundoff. If V is
+constant, each element of O is that constant to one unit roundoff. Over all compared slices the mean signed error is
+that of unbiased rounding. References cover whole (sample, head) slices: all of a small case, every head of a large one.
+
+Most checkers pass NaN, stale memory or a lucky first run. Here O and all memory around it start as NaN, every
+comparison fails on NaN, nothing but O may change, and 20 runs must agree bit for bit (rule 7 of the measurement
+protocol). A kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it and write nothing.
+Works with any callable on any device, so that wrong operators on the CPU test the checker itself.
 
 Tensors are (batch, seq_len, n_heads, d_head); "slices" below are (batch index, head index) pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 import math
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from flashladder.cases.inputs import Case, Tensors
+from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
-from flashladder.results.schema import Accuracy
+from flashladder.results.schema import Accuracy, CaseResult, kernel_key
 
 if TYPE_CHECKING:
     import torch
 
+REPEATS = 20  # runs that must agree bit for bit, the first included
+LARGEST_KEPT = 2**30  # bytes of an input's storage that are compared whole before and after a launch
 UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 CHUNK = 2048  # query rows of the reference at a time: at S=16384 the fp64 scores take 0.27 GB
 ALL_SLICES = 32  # a case with at most as many is compared in full
@@ -34,6 +40,9 @@ BIAS_PER_KEY = 2.0**-28  # what tensor cores may add to it: they cut each sum of
 BIAS_ERRORS = 6  # standard errors beyond that
 ROW_BIAS_SHARE = 1 / 4  # of a unit roundoff: RMS over the rows of a slice of what one row has in common
 ENOUGH_ROWS = 64  # of a slice, for an RMS of its own
+
+Run = Callable[..., object]
+Status = Literal["pass", "fail", "not_applicable"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,13 @@ def gather(tensor: torch.Tensor, slices: Sequence[tuple[int, int]]) -> torch.Ten
     import torch
 
     return torch.stack([tensor[b, :, h] for b, h in slices])
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of 16-bit elements hold the same bits."""
+    import torch
+
+    return torch.equal(one.view(torch.int16), other.view(torch.int16))
 
 
 def attention_fp64(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -203,3 +219,127 @@ def _bias(found: torch.Tensor, expected: Expected) -> tuple[float, float, float]
     rows = (signed.sum(dim=2) / weight.sum(dim=2)).square()
     by_row = float(rows.mean(dim=1).max().sqrt()) if rows.shape[1] >= ENOUGH_ROWS else float(rows.mean().sqrt())
     return bias, floor + BIAS_ERRORS * math.sqrt(variance) / total, by_row
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel under test: `run(q, k, v, out, short_form)`; `row_stride` (elements) the only one it takes, 0: any."""
+
+    iteration: int
+    config: KernelConfig
+    run: Run
+    row_stride: int = 0
+
+    @property
+    def key(self) -> str:
+        """How results name this kernel."""
+        return kernel_key(self.iteration, self.config.short_form())
+
+
+def check_case(
+    subject: Subject, case: Case, references: References, device: str = "cuda", repeats: int = REPEATS
+) -> CaseResult:
+    """Runs one kernel on one case; a failure is a result, not an exception."""
+    try:
+        tensors = make_tensors(case, subject.config.dtype, device)
+    except RuntimeError as error:  # out of memory, or a context that an earlier launch has broken
+        raise FlashladderError(f"cannot make the tensors of case {case.name!r}", found=_first_line(error)) from error
+    repeats = case.repeats or repeats
+    refused = bool(subject.row_stride) and tensors.row_strides != {subject.row_stride}
+    found: Accuracy | None = None
+    reason: str | None
+    status: Status
+    if refused:
+        status, reason = _check_refusal(subject, tensors)
+    else:
+        reason, found = _check_run(subject, case, tensors, references, repeats)
+        status = "fail" if reason else "pass"
+    return CaseResult(
+        kernel=subject.key,
+        case=case.name,
+        dtype=subject.config.dtype,
+        shape=case.shape,
+        status=status,
+        reason=reason,
+        accuracy=found,
+        repeats=0 if refused else repeats,
+    )
+
+
+def _launch(subject: Subject, tensors: Tensors) -> None:
+    import torch
+
+    subject.run(tensors.q, tensors.k, tensors.v, tensors.out, subject.config.short_form())
+    if tensors.out.is_cuda:
+        torch.cuda.synchronize()  # an illegal access shows here and not in an innocent call later
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _check_refusal(subject: Subject, tensors: Tensors) -> tuple[Status, str]:
+    strides = sorted(tensors.row_strides)
+    try:
+        _launch(subject, tensors)
+    except (ValueError, RuntimeError) as error:
+        if not bool(tensors.poisoned.all()):
+            return "fail", f"refused row strides {strides}, but wrote to O"
+        return "not_applicable", _first_line(error)
+    return "fail", f"took row strides {strides}, expected an error: it is compiled for {subject.row_stride}"
+
+
+def _check_run(
+    subject: Subject, case: Case, tensors: Tensors, references: References, repeats: int
+) -> tuple[str | None, Accuracy | None]:
+    """What is wrong (None: nothing), and the errors found."""
+    import torch
+
+    inputs = {name: _memory(tensor) for name, tensor in (("Q", tensors.q), ("K", tensors.k), ("V", tensors.v))}
+    before = {name: memory.clone() for name, memory in inputs.items()}
+    try:
+        _launch(subject, tensors)
+    except (ValueError, RuntimeError) as error:
+        return f"the launch failed: {_first_line(error)}", None
+    for name, memory in inputs.items():
+        if not torch.equal(memory, before[name]):
+            return f"wrote to {name}, an input: {int((memory != before[name]).sum())} of its elements changed", None
+    first = tensors.out.clone()
+    found = accuracy(first, references.expected(case, subject.config.dtype, tensors))
+    if not found.finite:
+        holes = int((~torch.isfinite(first)).sum())
+        return f"{holes} of {first.numel()} elements of O are NaN or infinite, or were not written", found
+    around = tensors.out_base.numel() - tensors.out.numel()
+    untouched = int(tensors.poisoned.sum())
+    if untouched != around:
+        return f"wrote outside O: {around - untouched} elements changed", found
+    if not found.ok:
+        return (
+            f"max error {found.max_error:.3g} (allowed {found.max_allowed:.3g}), "
+            f"relative RMS {found.rms_error:.3g} (allowed {found.rms_allowed:.3g}), "
+            f"mean error away from zero {found.bias:+.3g} (allowed {found.bias_allowed:.3g}), "
+            f"by row {found.row_bias:.3g} (allowed {found.row_bias_allowed:.3g})"
+        ), found
+    return _check_repeats(subject, tensors, first, repeats), found
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The bits of a tensor with those around it in its storage; of a storage that is huge, the tensor's own."""
+    import torch
+
+    storage = tensor.untyped_storage()
+    if storage.nbytes() > LARGEST_KEPT:
+        return tensor.view(torch.int16)
+    return torch.empty(0, dtype=torch.int16, device=tensor.device).set_(storage)
+
+
+def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repeats: int) -> str | None:
+    for repeat in range(1, repeats):
+        tensors.poison()
+        try:
+            _launch(subject, tensors)
+        except (ValueError, RuntimeError) as error:
+            return f"run {repeat + 1} failed: {_first_line(error)}"
+        if not same_bits(tensors.out, first):
+            return f"run {repeat + 1} differs from the first bit for bit"
+    return None

@@ -1,13 +1,11 @@
 """Is a kernel correct? Every configuration on a list of shapes, layouts and logits, against an fp64 reference.
 
-Why: a fast wrong kernel is worthless, and most checkers pass NaN. Here O and all memory around it start as NaN, every
-comparison fails on NaN, nothing outside O may change, and 20 runs must agree bit for bit (rule 7 of the
-measurement protocol). A kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it.
+`flashladder.cases.reference` holds the rule; `flashladder.check.on_emulator` runs the PTX that ships on this CPU.
 
 Run on a machine with a GPU:
     python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
-    python -m flashladder.check --all --out check.json.gz      # resumes when the file exists
-and on any other, small shapes on the PTX that ships (`flashladder.check.on_emulator`):
+    python -m flashladder.check --all --out check.json.gz      # resumes if the file exists
+and on any other, small shapes on the emulator:
     python -m flashladder.check --all --backend emulator --out check.json.gz
 Exit code: 0 all correct, 1 a check failed, 2 it could not run.
 """
@@ -15,63 +13,342 @@ Exit code: 0 all correct, 1 a check failed, 2 it could not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 import time
 
+from tqdm import tqdm
+
+from flashladder import parallel
 from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, seconds
+from flashladder.bench.command import require_same
 from flashladder.bench.references import reference_identity
+from flashladder.build.compile import ptx_for, ptx_many, tools_of
 from flashladder.build.installed import chosen_configs, load_installed
-from flashladder.cases.reference import References
-from flashladder.check.cases import CheckReport, check_iteration
-from flashladder.check.results import earlier, earlier_emulated, emulated_identity, rule, tell_kept, write_emulated
+from flashladder.cases import inputs, reference
+from flashladder.cases.inputs import Case, cases_for
+from flashladder.cases.reference import REPEATS, References, Run, Subject, check_case
+from flashladder.check import on_emulator
 from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.files import sha256
 from flashladder.gpu.device import Device, open_device
-from flashladder.ladder.iteration import load_all, load_iteration, runnable
-from flashladder.results.files import write_result
-from flashladder.results.schema import CheckResult
+from flashladder.gpu.doctor import rung
+from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration, runnable
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result
+from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
+
+_REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
+
+Done = frozenset[tuple[str, str]]  # kernel and case
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The outcome of all cases of some kernels."""
+
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def failures(self) -> tuple[CaseResult, ...]:
+        """Cases that failed."""
+        return tuple(case for case in self.cases if case.status == "fail")
+
+    @property
+    def passed(self) -> bool:
+        """Whether at least one case passed and none failed."""
+        return not self.failures and any(case.status == "pass" for case in self.cases)
+
+    @property
+    def done(self) -> Done:
+        """Kernel and name of each case."""
+        return frozenset((case.kernel, case.case) for case in self.cases)
+
+    def render(self) -> str:
+        """One line per kernel, one per failure, and a verdict."""
+        lines = []
+        for kernel in dict.fromkeys(case.kernel for case in self.cases):
+            mine = [case for case in self.cases if case.kernel == kernel]
+            passed, failed, rejected = (
+                sum(case.status == status for case in mine) for status in ("pass", "fail", "not_applicable")
+            )
+            worst = max(_used(case.accuracy) for case in mine)
+            lines.append(
+                f"{kernel:88s} {passed:3d} passed, {failed:3d} failed, {rejected:2d} correctly rejected; "
+                f"largest error {worst:4.0%} of the tolerance"
+            )
+        lines += [f"FAILED {case.kernel} {case.case}: {case.reason}" for case in self.failures]
+        lines.append(f"{len(self.cases)} cases, {len(self.failures)} failed")
+        return "\n".join(lines)
+
+
+def _used(found: Accuracy | None) -> float:
+    """The larger error as a share of what is allowed."""
+    if found is None or found.max_error is None or found.rms_error is None:
+        return 0.0
+    return max(found.max_error / found.max_allowed, found.rms_error / found.rms_allowed)
+
+
+def check_iteration(
+    number: int,
+    *,
+    configs: Sequence[str] = ("prog",),
+    dtypes: Sequence[str] = DTYPES,
+    quick: bool = False,
+    references: References | None = None,
+    device: str = "cuda",
+    run: Run | None = None,
+    done: Done = frozenset(),
+    cases: Callable[[KernelConfig], Sequence[Case]] | None = None,
+    repeats: int = REPEATS,
+    bar: bool = True,
+) -> CheckReport:
+    """Checks every selected configuration of an iteration.
+
+    Args:
+        number: of a step of the ladder.
+        configs: selection keys (`prog`, `a100`, `all`, ...) or short forms.
+        dtypes: ``fp16``, ``bf16`` or both.
+        quick: short lengths only.
+        references: share one over several calls, so that each reference is computed once.
+        device: torch device of the tensors.
+        run: the operator; None for the installed wheel's.
+        done: cases to skip, from an earlier run.
+        cases: the cases of a configuration; None for the GPU's.
+        repeats: runs that must agree bit for bit.
+        bar: show progress on a terminal.
+
+    Raises:
+        FlashladderError: no such iteration, wheel or configuration.
+    """
+    row_stride = load_iteration(number).row_stride
+    chosen = chosen_configs(number, configs, dtypes)
+    if run is None:
+        installed = load_installed(number)
+        for config in chosen:
+            installed.require(config)
+        run = installed.run
+    subjects = [Subject(number, config, run, row_stride) for config in chosen]
+    listed = cases or (lambda config: cases_for(config, quick=quick))
+    work = [(s, case) for s in subjects for case in listed(s.config) if (s.key, case.name) not in done]
+    progress = tqdm(work, desc=f"check {number:02d}", unit="case", disable=None if bar else True, leave=False)
+    return CheckReport(tuple(_outcomes(progress, references or References(), device, repeats)))
+
+
+def _outcomes(
+    work: Iterable[tuple[Subject, Case]], references: References, device: str, repeats: int
+) -> Iterator[CaseResult]:
+    """The result of each case; ends early when a failed launch has broken the CUDA context for those after it."""
+    failed = False
+    for subject, case in work:
+        try:
+            outcome = check_case(subject, case, references, device, repeats)
+        except FlashladderError:
+            if not failed:
+                raise
+            return
+        failed = failed or outcome.status == "fail"
+        yield outcome
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """How the emulator checks an iteration's PTX: configurations, dtypes, short lengths only, cases to skip."""
+
+    configs: tuple[str, ...] = on_emulator.CONFIGS
+    dtypes: tuple[str, ...] = DTYPES
+    quick: bool = False
+    done: Done = frozenset()
+
+    def check(self, number: int, *, bar: bool = True) -> CheckReport:
+        """Checks one iteration.
+
+        Raises:
+            FlashladderError: no such iteration or configuration, or nothing here can compile it.
+        """
+        iteration = load_iteration(number)
+        return check_iteration(
+            number,
+            configs=self.configs,
+            dtypes=self.dtypes,
+            references=_REFERENCES,
+            device="cpu",
+            run=on_emulator.emulated_run(iteration),
+            cases=lambda config: on_emulator.cases_for(config, iteration.row_stride, quick=self.quick),
+            repeats=on_emulator.REPEATS,
+            done=self.done,
+            bar=bar,
+        )
+
+    def one_of_many(self, number: int) -> CheckReport:
+        """The same in one process of several."""
+        import torch
+
+        torch.set_num_threads(1)  # there is a process per CPU already
+        return self.check(number, bar=False)
+
+    def kernels(self, numbers: Sequence[int]) -> list[tuple[Iteration, KernelConfig]]:
+        """Iterations with their chosen configurations."""
+        return [
+            (iteration, config)
+            for iteration in map(load_iteration, numbers)
+            for config in chosen_configs(iteration.number, self.configs, self.dtypes)
+        ]
+
+    def check_many(self, numbers: Sequence[int]) -> CheckReport:
+        """Checks several iterations, a process per CPU."""
+        if len(numbers) == 1:
+            return self.check(numbers[0])
+        ptx_many(self.kernels(numbers))  # each is compiled once, before the processes ask for it
+        reports = parallel.over(self.one_of_many, numbers[::-1], "check")  # the last iterations take longest
+        return CheckReport(tuple(case for report in reports[::-1] for case in report.cases))
+
+
+def rule() -> str:
+    """A digest of what decides a verdict beside the kernel: cases, inputs and bounds."""
+    files = [Path(str(one.__file__)) for one in (reference, inputs, on_emulator)]
+    return sha256("".join(sha256(path.read_bytes()) for path in files))
+
+
+def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
+    """What a result says about a kernel whose PTX the emulator runs; `build` covers PTX, emulator and rule.
+
+    Raises:
+        FlashladderError: nothing here can compile it.
+    """
+    from flashladder.emulate.kernel import version
+
+    return Kernel(
+        iteration=iteration.number,
+        config=config.short_form(),
+        dtype=config.dtype,
+        arch=iteration.family.targets.ptx,
+        text_sha256=None,
+        build=sha256(version() + rule() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
+        toolchain=dict(tools_of().ptx_versions),
+    )
+
+
+Result = CheckResult | EmulatedCheckResult
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A check that goes on with what its file holds.
+
+    Attributes:
+        result: of this run: all kernels that are asked for, without cases.
+        cases: of these kernels, those in the file that still hold.
+        others: of kernels that are not asked for; they stay in the file.
+        kernels: identities of the others, as recorded.
+    """
+
+    result: Result
+    cases: tuple[CaseResult, ...] = ()
+    others: tuple[CaseResult, ...] = ()
+    kernels: Mapping[str, Kernel] = field(default_factory=dict)
+
+    def write(self, path: Path, cases: Sequence[CaseResult]) -> None:
+        """Writes the others and these cases, with the identities of their kernels."""
+        every, known = (*self.others, *cases), {**self.kernels, **self.result.kernels}
+        kernels = {key: known[key] for key in dict.fromkeys(case.kernel for case in every)}
+        write_result(path, self.result.model_copy(update={"kernels": kernels, "cases": every}))
+
+
+def resumed(path: Path | None, result: Result) -> Resumed:
+    """What the file at `path` (None, or there is none: nothing) holds already.
+
+    A case of a kernel that is asked for still holds if it did not fail, its kernel's code is the same, and so are GPU,
+    rule and FA2, whose error bounds it. On the emulator a kernel's identity covers the rule.
+
+    Raises:
+        FlashladderError: the file is of another GPU, rule or FA2 and holds kernels that are not asked for.
+    """
+    if path is None or not path.is_file():
+        return Resumed(result)
+    old = load_as(path, type(result), hint=OTHER_FILE)
+    others = tuple(case for case in old.cases if case.kernel not in result.kernels)
+    facts: list[tuple[str, object, object]] = [("FA2", result.reference, old.reference)]
+    if isinstance(result, CheckResult) and isinstance(old, CheckResult):
+        facts += [("GPU", result.gpu.uuid, old.gpu.uuid), ("rule of correctness", result.rule, old.rule)]
+    if others:
+        require_same(path, facts)
+    comparable = all(mine == theirs for _, mine, theirs in facts)
+    same = {key for key, kernel in result.kernels.items() if key in old.kernels and kernel.same_code(old.kernels[key])}
+    cases = tuple(case for case in old.cases if comparable and case.kernel in same and case.status != "fail")
+    if cases:
+        print(f"{len(cases)} case{'s' if len(cases) > 1 else ''} kept from {path}, not run again")
+    return Resumed(result, cases, others, old.kernels)
 
 
 def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Device) -> CheckReport:
-    """Checks iterations one by one; after each, writes everything so far to `options.out`."""
+    """Checks iterations one by one on a GPU; after each, writes everything so far to `options.out`."""
     start = time.monotonic()
     numbers = runnable(numbers, device.gpu.arch)
-    chosen = {number: chosen_configs(number, options.configs, options.dtypes) for number in numbers}
-    kernels = {
-        kernel.key: kernel
-        for number, configs in chosen.items()
-        for kernel in (load_installed(number).identity(config, device.gpu.arch) for config in configs)
-    }
-    cases = earlier(options.out, kernels, device.gpu.uuid)
-    tell_kept(options.out, cases)
-    references = References()
-    for number in chosen:
+    identities = [
+        load_installed(number).identity(config, device.gpu.arch)
+        for number in numbers
+        for config in chosen_configs(number, options.configs, options.dtypes)
+    ]
+    result = CheckResult(
+        rung=device.rung,
+        gpu=device.gpu,
+        host=device.host,
+        kernels={kernel.key: kernel for kernel in identities},
+        reference=reference_identity({}),
+        rule=rule(),
+        cases=(),
+    )
+    before, references = resumed(options.out, result), References()
+    report = CheckReport(before.cases)
+    for number in numbers:
         if options.budget and time.monotonic() - start > options.budget:
-            print(CheckReport(cases).render())
+            print(report.render())
             raise FlashladderError(
                 f"not finished: the budget of {options.budget:.0f} s was spent before iteration {number}",
                 hint="run it again with the same --out to go on",
             )
-        cases += check_iteration(
+        more = check_iteration(
             number,
             configs=options.configs,
             dtypes=options.dtypes,
             quick=options.quick,
             references=references,
-            done=frozenset((case.kernel, case.case) for case in cases),
-        ).cases
+            done=report.done,
+        )
+        report = CheckReport((*report.cases, *more.cases))
         if options.out:
-            result = CheckResult(
-                rung=device.rung,
-                gpu=device.gpu,
-                host=device.host,
-                kernels={key: kernels[key] for key in dict.fromkeys(case.kernel for case in cases)},
-                reference=reference_identity({}),
-                rule=rule(),
-                cases=cases,
-            )
-            write_result(options.out, result)
-    return CheckReport(cases)
+            before.write(options.out, report.cases)
+    return report
+
+
+def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckReport:
+    """Checks iterations on this CPU, several at a time; writes the result at the end to `options.out`.
+
+    Raises:
+        FlashladderError: an option that needs a GPU.
+    """
+    if options.budget:
+        raise FlashladderError("--budget needs a GPU", hint="leave it out, or use --backend gpu")
+    asked = Emulated(tuple(options.configs or on_emulator.CONFIGS), tuple(options.dtypes), options.quick)
+    if not options.out:
+        return asked.check_many(numbers)
+    identities = [emulated_identity(*pair) for pair in asked.kernels(numbers)]
+    result = EmulatedCheckResult(
+        rung=rung(gpu=False, counted=False, clocks=False),
+        host=this_host(),
+        kernels={kernel.key: kernel for kernel in identities},
+        reference=reference_identity({}),
+        cases=(),
+    )
+    before = resumed(options.out, result)
+    more = Emulated(asked.configs, asked.dtypes, asked.quick, CheckReport(before.cases).done).check_many(numbers)
+    report = CheckReport((*before.cases, *more.cases))
+    before.write(options.out, report.cases)
+    return report
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -83,34 +360,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     require_numbers(parser, options)
     return options
-
-
-def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckReport:
-    """Checks iterations on this CPU, several at a time; writes the result at the end to `options.out`.
-
-    Raises:
-        FlashladderError: an option that needs a GPU.
-    """
-    from flashladder.check.on_emulator import CONFIGS as EMULATED
-    from flashladder.check.on_emulator import check_many
-
-    if options.budget:
-        raise FlashladderError("--budget needs a GPU", hint="leave it out, or use --backend gpu")
-    configs = options.configs or EMULATED
-    if not options.out:
-        return check_many(numbers, configs, options.dtypes, quick=options.quick)
-    pairs = [
-        (iteration, config)
-        for iteration in map(load_iteration, numbers)
-        for config in chosen_configs(iteration.number, configs, options.dtypes)
-    ]
-    kernels = {kernel.key: kernel for kernel in (emulated_identity(*pair) for pair in pairs)}
-    cases = earlier_emulated(options.out, kernels)
-    tell_kept(options.out, cases)
-    done = frozenset((case.kernel, case.case) for case in cases)
-    cases += check_many(numbers, configs, options.dtypes, quick=options.quick, done=done).cases
-    write_emulated(options.out, kernels, cases)
-    return CheckReport(cases)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

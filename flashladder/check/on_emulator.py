@@ -1,22 +1,18 @@
-"""The numerical check on a machine without a GPU: the same rule, the same poison, on the PTX that ships.
+"""The emulator behind the numerical check: its cases, and an iteration as an operator on torch's CPU tensors.
 
-Why: `flashladder.check.command` says what a correct kernel is; only the machine behind `run` differs here. The emulator
-gets NumPy views of torch's CPU tensors with their real strides, so that packed, transposed and sliced tensors, the NaN
-around O and the refusals are tested as on a GPU. Shapes are small, and only in the first case two runs must agree bit
-for bit, and not ten: the emulator has no thread of its own that could differ, so that the second run only proves that
-no state is left over. Strides that pass 2^32 bytes cost address space and no memory. A missing barrier may give right
-numbers in the emulator's order of threads: each kernel's first launch is watched for races and missing waits, and one
-that is found fails the case.
+The rule is the GPU's. The emulator gets NumPy views of torch's CPU tensors with their real strides, so that packed,
+transposed and sliced tensors, the NaN around O and the refusals are tested as on a GPU. Shapes are small. Strides that
+pass 2^32 bytes cost address space and no memory. A kernel without a barrier may give right numbers in the emulator's
+order of threads: each kernel's first launch is watched for races and missing waits, and one that is found fails the
+case.
 
 Run:
     python -m flashladder.check 7 --backend emulator           # its A100 configuration, fp16 and bf16
-    python -m flashladder.check --all --backend emulator --out emulated.json.gz    # resumes when the file exists
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from math import prod
 from pathlib import Path
 import sys
@@ -24,18 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flashladder import parallel
-from flashladder.build.compile import ptx_many
-from flashladder.build.installed import chosen_configs
-from flashladder.cases.case import LARGE_LOGITS, Run, far_stride
-from flashladder.cases.contents import BESIDE, CONSTANT, EDGES, ENDING, HEAVY, LOGITS, LONE
-from flashladder.cases.inputs import FULL_HEADS, Case, View
-from flashladder.cases.reference import References
-from flashladder.check.cases import CheckReport, check_iteration
+from flashladder.cases.inputs import (
+    BESIDE,
+    CONSTANT,
+    EDGES,
+    ENDING,
+    FULL_HEADS,
+    HEAVY,
+    LARGE_LOGITS,
+    LOGITS,
+    LONE,
+    Case,
+    View,
+    far_stride,
+)
+from flashladder.cases.reference import Run
 from flashladder.emulate.kernel import FEW, MULTIPROCESSORS, forward, kernel_of, require
 from flashladder.errors import FlashladderError, failures
-from flashladder.ladder.config import D_HEAD, DTYPES, KernelConfig
-from flashladder.ladder.iteration import Iteration, load_iteration
+from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.ladder.iteration import Iteration
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import KERNELS
 from flashladder.problem import Shape
@@ -46,20 +49,12 @@ if TYPE_CHECKING:
     import torch
 
 MOST_TILES = 3  # of a CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
-REPEATS = 2  # runs of the first case that must agree bit for bit
+REPEATS = 2  # runs of the first case that must agree bit for bit; the second proves that no state is left over
+CONFIGS = (PUBLISHED_GPU,)  # whose configurations are checked unless others are asked for
 FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
-RAGGED = (
-    (1, 201, 2),
-    (2, 384, 1),
-    (1, 1, 2),
-    (2, 17, 1),
-    (1, 129, 3),
-    (1, 1000, 1),
-)  # batch, length, heads; any will do
+RAGGED = ((1, 201, 2), (2, 384, 1), (1, 1, 2), (2, 17, 1), (1, 129, 3), (1, 1000, 1))  # batch, length, heads
 QUICK_RAGGED = 2
-CONFIGS = (PUBLISHED_GPU,)  # what is checked unless something else is asked for: the published configurations
 ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
-_REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
 
 
 def cases_for(config: KernelConfig, row_stride: int = 0, *, quick: bool = False) -> tuple[Case, ...]:
@@ -202,74 +197,3 @@ def emulated_run(
             raise RuntimeError(f"{hazards.reports[0].render()}{more}")
 
     return run
-
-
-def check_emulated(
-    number: int,
-    *,
-    configs: Sequence[str] = CONFIGS,
-    dtypes: Sequence[str] = DTYPES,
-    quick: bool = False,
-    done: frozenset[tuple[str, str]] = frozenset(),
-    bar: bool = True,
-) -> CheckReport:
-    """Checks an iteration's PTX on this CPU; arguments as of `flashladder.check.cases.check_iteration`.
-
-    Raises:
-        FlashladderError: no such iteration or configuration, or nothing here can compile it.
-    """
-    iteration = load_iteration(number)
-    stride = iteration.row_stride
-    return check_iteration(
-        number,
-        configs=configs,
-        dtypes=dtypes,
-        references=_REFERENCES,
-        device="cpu",
-        run=emulated_run(iteration),
-        cases=lambda config: cases_for(config, stride, quick=quick),
-        repeats=REPEATS,
-        done=done,
-        bar=bar,
-    )
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One iteration for `check_many`."""
-
-    number: int
-    configs: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    quick: bool
-    done: frozenset[tuple[str, str]]
-
-    def run(self) -> CheckReport:
-        import torch
-
-        torch.set_num_threads(1)  # there is a process per CPU already
-        return check_emulated(
-            self.number, configs=self.configs, dtypes=self.dtypes, quick=self.quick, done=self.done, bar=False
-        )
-
-
-def check_many(
-    numbers: Sequence[int],
-    configs: Sequence[str] = CONFIGS,
-    dtypes: Sequence[str] = DTYPES,
-    *,
-    quick: bool = False,
-    done: frozenset[tuple[str, str]] = frozenset(),
-) -> CheckReport:
-    """`check_emulated` of several iterations, a process per CPU."""
-    if len(numbers) == 1:
-        return check_emulated(numbers[0], configs=configs, dtypes=dtypes, quick=quick, done=done)
-    pairs = [
-        (iteration, config)
-        for iteration in map(load_iteration, numbers)
-        for config in chosen_configs(iteration.number, configs, dtypes)
-    ]
-    ptx_many(pairs)  # each is compiled once, before the processes ask for it
-    jobs = [_Job(number, tuple(configs), tuple(dtypes), quick, done) for number in numbers]
-    reports = parallel.over(_Job.run, jobs[::-1], "check")  # the last iterations take longest
-    return CheckReport(tuple(case for report in reports[::-1] for case in report.cases))

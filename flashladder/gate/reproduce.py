@@ -113,10 +113,10 @@ def measure() -> Measured:
 
 def emulate() -> Measured:
     """Checks the PTX of every iteration on this CPU: fp16 and bf16, the published A100 configurations, small shapes."""
-    from flashladder.check.on_emulator import check_many
-
     start = time.monotonic()
-    report = check_many([iteration.number for iteration in load_all()])
+    from flashladder.check.command import Emulated
+
+    report = Emulated().check_many([iteration.number for iteration in load_all()])
     kernels = {case.kernel for case in report.cases}
     failures = [f"{case.kernel} {case.case}: {case.reason}" for case in report.failures]
     summary = f"{len(kernels)} kernels, {len(report.cases)} cases, {time.monotonic() - start:.0f} s"

@@ -22,11 +22,10 @@ from tqdm import tqdm
 
 from flashladder import parallel
 from flashladder.arguments import named, parser_of, whole
-from flashladder.bench import second_opinion
+from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
-from flashladder.cases.case import cases_for
-from flashladder.cases.inputs import layouts
-from flashladder.check.soak.outcome import problems as soak_problems
+from flashladder.cases.inputs import cases_for, layouts
+from flashladder.check.soak import problems as soak_problems
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
@@ -300,7 +299,7 @@ def _by_kind(path: Path, result: AnyResult) -> list[str]:
     elif isinstance(result, EmulatedSweepResult):
         found = _sweep(result)
     elif isinstance(result, SecondOpinionResult):
-        found = [*second_opinion.problems(result), *_lost_cells(result.paired)]
+        found = [*cross_checks.problems(result), *_lost_cells(result.paired)]
     elif isinstance(result, CheckResult):
         found = _cases(result)
     elif isinstance(result, SanitizerResult):
@@ -581,9 +580,8 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
         FlashladderError: there is no GPU, another process measures on it, or a wheel or a configuration is missing.
     """
     from flashladder.bench.command import finish, new_result
-    from flashladder.bench.references import Arms
-    from flashladder.bench.run import bench_group, cuda_hardware, prepare
-    from flashladder.bench.subject import Subject, kernel_subject
+    from flashladder.bench.references import Arms, Subject, kernel_subject
+    from flashladder.bench.timing import bench_group, cuda_hardware, prepare
     from flashladder.build.installed import load_installed
     from flashladder.gpu.device import exclusive, open_device
 

@@ -1,31 +1,149 @@
-"""The GPU that this process measures on: who it is and on which rung it stands.
+"""The GPU that this process measures on: identity, state through NVML, and the lock that one timing run holds.
 
-Why: check, bench and counters write the same identity into their results (rule 9 of the measurement protocol).
+`run_bounded` runs a program that uses the GPU, such as a profiler, for a limited time. NVML is only read, nothing is
+ever set. A question that a GPU does not answer gives None (rules 5, 9 and 13 of the measurement protocol).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 import fcntl
 import os
 from pathlib import Path
+import re
+import signal
+import subprocess
 import tempfile
+import time
+from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.gpu.doctor_gpu import counters, find_ncu, privileged, rung
-from flashladder.gpu.present import CUDA_TORCH, EMULATOR, require_gpu
-from flashladder.gpu.telemetry import Telemetry, open_telemetry
+from flashladder.gpu.doctor import CUDA_TORCH, EMULATOR, counters, decoded, find_ncu, privileged, require_gpu, rung
 from flashladder.results.files import this_host
-from flashladder.results.schema import Gpu, Host
+from flashladder.results.schema import Gpu, Host, Sample
 
 LOCKS = Path(tempfile.gettempdir())  # of this machine: one file per GPU that is measured on
+_FORM_FACTORS = (
+    (re.compile(r"SXM\d?"), None),
+    (re.compile(r"PCI[eE]", re.IGNORECASE), "PCIe"),
+    (re.compile(r"NVL"), "NVL"),
+    (re.compile(r"H100 80GB HBM3|H200$|H20$"), "SXM5"),  # the driver names the SXM parts plainly
+    (re.compile(r"GeForce|RTX"), "PCIe"),
+)
+
+
+def form_factor(name: str) -> str | None:
+    """SXM, PCIe or NVL, as far as a device name tells: ``NVIDIA A100-SXM4-80GB`` is SXM4."""
+    for pattern, label in _FORM_FACTORS:
+        if found := pattern.search(name):
+            return label or found[0]
+    return None
+
+
+class Telemetry:
+    """One GPU seen through NVML.
+
+    Args:
+        nvml: the `pynvml` module, or a stand-in with the functions used here.
+        handle: the device's NVML handle.
+        clock: seconds that only grow; sample times count from the creation of this object.
+    """
+
+    def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._clock = clock
+        self._start = clock()
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._nvml, function)(self._handle, *arguments)
+        except (self._nvml.NVMLError, AttributeError):  # not every GPU, driver or binding knows every question
+            return None
+
+    def sample(self) -> Sample:
+        """Clocks in MHz, power in W, temperature in degrees C and throttle bits, now; about a millisecond."""
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:
+            bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # its name before driver 535
+        return Sample(
+            t_s=round(self._clock() - self._start, 4),
+            sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
+            memory_clock_mhz=self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_MEM),
+            power_w=None if power is None else power / 1000,
+            temperature_c=self._ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU),
+            throttle_bits=bits,
+        )
+
+    def energy_mj(self) -> int | None:
+        """Millijoules that the GPU has taken since its driver was loaded; ticks about ten times a second."""
+        found = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return None if found is None else int(found)
+
+    def identity(self, *, n_sm: int, l2_bytes: int) -> Gpu:
+        """Who this GPU is; the number of SMs and the size of its L2 in bytes come from CUDA."""
+        name = decoded(self._ask("nvmlDeviceGetName"))
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        ecc, mig = self._ask("nvmlDeviceGetEccMode"), self._ask("nvmlDeviceGetMigMode")
+        major, minor = self._ask("nvmlDeviceGetCudaComputeCapability") or (0, 0)
+        return Gpu(
+            name=name,
+            uuid=decoded(self._ask("nvmlDeviceGetUUID")),
+            form_factor=form_factor(name),
+            compute_capability=f"{major}.{minor}",
+            n_sm=n_sm,
+            l2_bytes=l2_bytes,
+            memory_bytes=0 if memory is None else int(memory.total),
+            power_limit_w=None if limit is None else limit / 1000,
+            max_sm_clock_mhz=self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
+            ecc=None if ecc is None else bool(ecc[0]),
+            mig=None if mig is None else bool(mig[0]),
+            driver=decoded(self._nvml.nvmlSystemGetDriverVersion()),
+        )
+
+    def foreign_processes(self, *, own_context: bool) -> int | None:
+        """How many other processes compute on the GPU; None when the driver does not tell.
+
+        Args:
+            own_context: whether this process already uses the GPU. In a container NVML may show host process ids, so
+                that our own cannot be recognised: then one unknown process is taken to be us.
+        """
+        running = self._ask("nvmlDeviceGetComputeRunningProcesses")
+        if running is None:
+            return None
+        ids = {int(process.pid) for process in running}
+        if os.getpid() in ids:
+            return len(ids) - 1
+        return max(0, len(ids) - int(own_context))
+
+
+def open_telemetry(uuid: str | None = None) -> Telemetry:
+    """The GPU with this UUID (``GPU-...``); without one, or where NVML knows a single GPU, that GPU.
+
+    Raises:
+        FlashladderError: the NVML binding or the driver is missing, or there is no such GPU.
+    """
+    try:
+        import pynvml
+    except ModuleNotFoundError as error:
+        raise FlashladderError("NVML binding not installed", hint="pip install nvidia-ml-py") from error
+    try:
+        pynvml.nvmlInit()
+        by_uuid = uuid is not None and pynvml.nvmlDeviceGetCount() > 1
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if by_uuid else pynvml.nvmlDeviceGetHandleByIndex(0)
+    except pynvml.NVMLError as error:
+        hint = "this command needs a machine with an NVIDIA GPU and its driver"
+        raise FlashladderError("no GPU answers through NVML", found=error, hint=hint) from error
+    return Telemetry(pynvml, handle)
 
 
 @dataclass(frozen=True)
 class Device:
-    """An open GPU. `foreign_before`: other processes that computed on it when we came; None: NVML does not tell."""
+    """An open GPU; `foreign_before` counts other processes on it at the start (None: NVML does not tell)."""
 
     gpu: Gpu
     host: Host
@@ -55,26 +173,50 @@ def open_device() -> Device:
     return Device(gpu, this_host(), rung(True, counted, privileged()), telemetry, foreign)
 
 
-def _own(path: Path) -> int:
-    """A file of a folder that everybody can write, opened without following a link that somebody put there."""
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-
-
 @contextmanager
 def exclusive(uuid: str, folder: Path | None = None) -> Iterator[None]:
-    """Holds this machine's lock on a GPU, so that two timing runs never share it; it goes with the process.
+    """Holds this machine's lock on a GPU, so that two timing runs never share it; the lock ends with the process.
 
     Raises:
         FlashladderError: another process holds it.
     """
     path = (folder or LOCKS) / f"flashladder-{uuid}.lock"
-    with os.fdopen(_own(path), "a", encoding="ascii") as stream:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # everybody can put a link into this folder
+    with os.fdopen(os.open(path, flags, 0o666), "a", encoding="ascii") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FlashladderError(
-                "another flashladder process measures on this GPU",
-                where=path,
-                hint="wait for it, or choose another GPU",
-            ) from error
+            what, hint = "another flashladder process measures on this GPU", "wait for it, or choose another GPU"
+            raise FlashladderError(what, where=path, hint=hint) from error
         yield
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a command did: its exit code (None: it ran out of time), and stdout and stderr together."""
+
+    code: int | None
+    output: str
+
+
+def run_bounded(
+    command: Sequence[str], timeout_s: float, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Reply:
+    """Runs `command` in a process group of its own and ends the whole group after `timeout_s` seconds.
+
+    A profiler starts the program that it watches: if only the profiler ended, that program would stay on the GPU.
+    """
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=cwd, env=env,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            return Reply(None, output)
+        except BaseException:  # an interrupt must not leave the group on the GPU either
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return Reply(process.returncode, output)

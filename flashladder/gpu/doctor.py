@@ -1,7 +1,7 @@
-"""What this machine can do, what it lacks, and what to do about each thing it lacks.
+"""What this machine can do, what it lacks, and how to fix what is missing.
 
-Why: a missing compiler, an old driver or a refused counter should be known before the first build, not after it.
-Nothing is changed: clocks are not touched, no kernel is launched, torch is not imported.
+It reads NVML, ``/proc`` and torch's files. It changes nothing, launches no kernel and does not import torch, so that a
+command can ask for a GPU before anything slow is loaded.
 
 Run:
     invoke doctor
@@ -11,7 +11,8 @@ Exit code 0; 2 when the machine can neither compile a kernel nor run one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import ctypes
 from dataclasses import asdict, dataclass
 import importlib.metadata
 import importlib.util
@@ -21,23 +22,233 @@ import platform
 import re
 import shutil
 import sys
+from typing import Any
 
 from flashladder.arguments import parser_of
 from flashladder.columns import hanging
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import dump_json, require_folder_or_nothing
-from flashladder.gpu.doctor_gpu import Finding, counters, find_ncu, gpus, privileged, rung
-from flashladder.gpu.present import torch_build
 from flashladder.paths import BUILD, ROOT
 
+CUDA_TORCH = "`pip install torch` brings a CUDA build on Linux"
+EMULATOR = "`invoke check N --backend emulator` checks the PTX on this CPU"
+
+
+@dataclass(frozen=True)
+class TorchBuild:
+    """The installed torch: its version, and the version of the CUDA that it was built with (None: for the CPU)."""
+
+    version: str
+    cuda: str | None
+
+
+def torch_build() -> TorchBuild | None:
+    """The installed torch, read from its files: importing it takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    text = (Path(next(iter(spec.submodule_search_locations))) / "version.py").read_text(encoding="utf-8")
+    cuda = re.search(r"^cuda\b.*=\s*'([\d.]+)'", text, re.MULTILINE)
+    return TorchBuild(importlib.metadata.version("torch"), cuda[1] if cuda else None)
+
+
+def require_gpu(instead: str = EMULATOR) -> None:
+    """Refuses a machine without a GPU, its driver or a CUDA build of torch, before torch is imported.
+
+    Args:
+        instead: what works on this CPU, for the error's hint.
+
+    Raises:
+        FlashladderError: one of them is missing; says what to install and what works without it.
+    """
+    if not n_gpus():
+        raise FlashladderError(
+            "no GPU here", expected="an NVIDIA GPU with its driver", hint=f"{instead}; beside a GPU, {CUDA_TORCH}"
+        )
+    build = torch_build()
+    if build is None or build.cuda is None:
+        found = "none" if build is None else f"torch {build.version}, CPU only"
+        raise FlashladderError(
+            "no torch that can use the GPU here", expected="a CUDA build", found=found, hint=f"{CUDA_TORCH}; {instead}"
+        )
+
+
+def n_gpus() -> int:
+    """GPUs that the CUDA driver gives to this process; 0 without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    found = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if found else 0
+
+
+DRIVER_PARAMS = Path("/proc/driver/nvidia/params")
+PROCESS_STATUS = Path("/proc/self/status")
+CAP_SYS_ADMIN = 1 << 21  # capabilities(7); the driver asks for it before it changes clocks or opens restricted counters
+OLDEST_CUDA_DRIVER = (13, 0)  # the runtime linked into the operators is of CUDA 13
 DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, all build environments and the store fit in the rest
 OLDEST_TORCH = (2, 10)  # first release with the stable ABI that kernels/host/binding.cpp uses
+RUNGS = ("GPU with clock rights", "GPU", "GPU without counters", "CPU only")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: `found` is for people, `remedy` says what to do when it is not `ok`."""
+
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """A GPU as NVML describes it; `memory_gib` in GiB, `power_w` the enforced limit in W (None: not reported)."""
+
+    index: int
+    name: str
+    arch: str
+    memory_gib: float
+    power_w: float | None
+    mig: bool
+    processes: int
+
+
+def gpus() -> tuple[list[GpuFacts], Finding, Finding]:
+    """The GPUs of this machine, the finding about them, and the finding about driver and NVML."""
+
+    def lacking(found: str, remedy: str) -> tuple[list[GpuFacts], Finding, Finding]:
+        return [], gpu_finding(()), Finding("driver", False, found, remedy)
+
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        return lacking("NVML binding not installed", "run: nox -s dev (nvidia-ml-py)")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return lacking(f"NVML: {error}", "on a machine with a GPU, install NVIDIA's driver")
+    try:
+        found = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        version = int(pynvml.nvmlSystemGetCudaDriverVersion())
+        cuda = (version // 1000, version % 1000 // 10)
+        name = decoded(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError as error:
+        return lacking(f"NVML: {error}", "look at the kernel log; restart the machine")
+    finally:
+        pynvml.nvmlShutdown()
+    driver = Finding(
+        "driver", cuda >= OLDEST_CUDA_DRIVER, f"{name}, up to CUDA {cuda[0]}.{cuda[1]}, NVML answers",
+        "update the driver to 580 or newer: the CUDA 13 runtime inside the operators needs it",
+    )  # fmt: skip
+    return found, gpu_finding(found), driver
+
+
+def gpu_finding(found: Sequence[GpuFacts]) -> Finding:
+    """Timing needs one GPU of sm_80 or newer, without MIG and without other processes."""
+    if not found:
+        return Finding("gpu", False, "none", "compiling, emulating and reports work without one; bench needs one")
+    text = "; ".join(
+        f"{gpu.index}: {gpu.name} ({gpu.arch}, {gpu.memory_gib:.0f} GiB"
+        + (f", {gpu.power_w:.0f} W" if gpu.power_w else "")
+        + (", MIG" if gpu.mig else "")
+        + (f", {gpu.processes} processes on it" if gpu.processes else "")
+        + ")"
+        for gpu in found
+    )
+    ok = any(int(gpu.arch.removeprefix("sm_")) >= 80 and not gpu.mig and not gpu.processes for gpu in found)
+    return Finding("gpu", ok, text, "use a whole GPU of sm_80 or newer, with no other process on it, to time kernels")
+
+
+def _gpu(nvml: Any, index: int) -> GpuFacts:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    power = _optional(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
+    mig = _optional(nvml, "nvmlDeviceGetMigMode", handle)
+    return GpuFacts(
+        index=index,
+        name=decoded(nvml.nvmlDeviceGetName(handle)),
+        arch=f"sm_{major}{minor}",
+        memory_gib=nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30,
+        power_w=None if power is None else power / 1000,
+        mig=mig is not None and bool(mig[0]),
+        processes=len(_optional(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or ()),
+    )
+
+
+def _optional(nvml: Any, name: str, handle: object) -> Any:
+    try:
+        return getattr(nvml, name)(handle)
+    except nvml.NVMLError:  # not every GPU knows every question
+        return None
+
+
+def decoded(value: object) -> str:
+    """NVML's text, which older bindings give as bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def find_ncu() -> Path | None:
+    """Nsight Compute's command line: on PATH, else the newest in the places its installers use."""
+    if path := shutil.which("ncu"):
+        return Path(path)
+    places = [*Path("/opt/nvidia/nsight-compute").glob("*/ncu"), *Path("/usr/local").glob("cuda*/bin/ncu")]
+    return max(places, default=None)
+
+
+def require_ncu() -> Path:
+    """Nsight Compute's command line.
+
+    Raises:
+        FlashladderError: it is not installed.
+    """
+    if ncu := find_ncu():
+        return ncu
+    raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
+
+
+def privileged(status: Path = PROCESS_STATUS) -> bool:
+    """Whether this process has CAP_SYS_ADMIN, which clock changes and restricted counters need."""
+    try:
+        found = re.search(r"^CapEff:\s*([0-9a-f]+)", status.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        return os.geteuid() == 0
+    return found is not None and bool(int(found[1], 16) & CAP_SYS_ADMIN)
+
+
+def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, *, admin: bool | None = None) -> Finding:
+    """Whether hardware counters can be read: Nsight Compute is there and the driver lets this user."""
+    admin = privileged() if admin is None else admin
+    try:
+        found = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        return Finding("counters", False, "no NVIDIA driver is loaded", "use a machine with a GPU to profile")
+    restricted = found is None or found[1] != "0"
+    if restricted and not admin:
+        return Finding(
+            "counters", False, "the driver keeps them for administrators (ERR_NVGPUCTRPERM)",
+            "as root: write 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' to /etc/modprobe.d/, then reboot",
+        )  # fmt: skip
+    if ncu is None:
+        return Finding("counters", False, "allowed, but ncu is not installed", "install Nsight Compute")
+    return Finding("counters", True, f"allowed{' to administrators' if restricted else ''}, {ncu}")
+
+
+def rung(gpu: bool, counted: bool, clocks: bool) -> str:
+    """This machine's capability level, which results record as their rung: one of `RUNGS`."""
+    if not gpu:
+        return RUNGS[3]
+    if not counted:
+        return RUNGS[2]
+    return RUNGS[0] if clocks else RUNGS[1]
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings, the rung this machine stands on, and what can be done on it."""
+    """All findings, the capability level (`rung` in documents), and what can be done here."""
 
     findings: tuple[Finding, ...]
     rung: str
@@ -49,49 +260,42 @@ class Diagnosis:
         return bool(self.can)
 
 
-def python_version() -> Finding:
-    """The interpreter; 3.10 is the oldest supported."""
-    found = f"{platform.python_version()} at {sys.executable}"
-    return Finding("python", sys.version_info >= (3, 10), found, "install Python 3.10 or newer")
-
-
-def _lacking(name: str, error: FlashladderError, remedy: str) -> Finding:
-    """What `error` says, where, and its hint as the remedy."""
-    told = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
-    return Finding(name, False, str(told), error.hint or remedy)
+def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
+    """What `look` finds; its error with the hint as the remedy."""
+    try:
+        return Finding(name, True, look())
+    except FlashladderError as error:
+        found = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
+        return Finding(name, False, str(found), error.hint or remedy)
 
 
 def compiler() -> Finding:
     """The host C++ compiler that nvcc and the binding need, with its first version line."""
     from flashladder.toolchain.wheels import host_compiler, host_compiler_version
 
-    try:
+    def version() -> str:
         path = host_compiler()
-        return Finding("compiler", True, f"{host_compiler_version(path)} at {path}")
-    except FlashladderError as error:
-        return _lacking("compiler", error, "install g++, or set CXX")
+        return f"{host_compiler_version(path)} at {path}"
+
+    return _looked_for("compiler", version, "install g++, or set CXX")
 
 
 def toolchain() -> Finding:
     """nvcc, ptxas and their friends, from wheels."""
     from flashladder.toolchain.wheels import find_toolchain
 
-    try:
-        versions = find_toolchain().versions
-    except FlashladderError as error:
-        return _lacking("toolchain", error, "run: nox -s dev")
-    names = {name: re.sub(r"^nvidia-(cuda-)?", "", name) for name in versions}
-    return Finding("toolchain", True, ", ".join(f"{names[name]} {version}" for name, version in versions.items()))
+    def versions() -> str:
+        found = find_toolchain().versions
+        return ", ".join(f"{re.sub(r'^nvidia-(cuda-)?', '', name)} {version}" for name, version in found.items())
+
+    return _looked_for("toolchain", versions, "run: nox -s dev")
 
 
 def ninja() -> Finding:
     """The build tool that schedules the compilers."""
     from flashladder.toolchain.wheels import find_ninja
 
-    try:
-        return Finding("ninja", True, str(find_ninja()))
-    except FlashladderError as error:
-        return Finding("ninja", False, "not found", error.hint or "run: pip install ninja")
+    return _looked_for("ninja", lambda: str(find_ninja()), "run: pip install ninja")
 
 
 def tool(name: str, remedy: str) -> Finding:
@@ -140,13 +344,20 @@ def diagnose() -> Diagnosis:
     found, gpu, driver = gpus()
     admin = privileged()
     counted = counters(find_ncu(), admin=admin)
+    lockable = bool(found) and admin
     clocks = Finding(
-        "clocks", bool(found) and admin, "may be locked (not tried)" if found and admin else "not ours to lock",
+        "clocks",
+        lockable,
+        "may be locked (not tried)" if lockable else "no permission to lock them",
         "not needed: ratios are paired, and nothing here changes a clock",
-    )  # fmt: skip
+    )
     uv = "run: pip install 'nox[uv]' (pip is used without it: slower, and no hard links between environments)"
     findings = (
-        python_version(), compiler(), toolchain(), ninja(), torch(bool(found)), emulator(),
+        Finding(
+            "python", sys.version_info >= (3, 10), f"{platform.python_version()} at {sys.executable}",
+            "install Python 3.10 or newer",
+        ),
+        compiler(), toolchain(), ninja(), torch(bool(found)), emulator(),
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
@@ -173,7 +384,7 @@ def render(diagnosis: Diagnosis) -> str:
         if diagnosis.useful
         else "nothing until a compiler with the toolchain, or a GPU, is here"
     )
-    return "\n".join([*lines, "", f"rung     {diagnosis.rung}", hanging("can      ", can)])
+    return "\n".join([*lines, "", f"level    {diagnosis.rung}", hanging("can      ", can)])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

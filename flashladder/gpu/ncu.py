@@ -1,7 +1,9 @@
 """Hardware counters of every iteration, read by Nsight Compute and compared with the published kernels' own.
 
-Why: equal sectors, ldsm and tensor instructions prove that an iteration moves and multiplies what its published peer
-does, whatever the clock (acceptance of the ladder). Profiler runs are separate from timing runs.
+Equal sectors, ldsm and tensor instructions prove that an iteration moves and multiplies what its published peer does,
+whatever the clock. Profiler runs are separate from timing runs. A profiler or sanitizer watches a process of its own
+(`Launches`): its inputs are drawn on the CPU and copied, so that nothing else runs on the GPU and every byte counts as
+initialised.
 
 Run on a machine with a GPU and counter rights:
     python -m flashladder.gpu.ncu --all --out counters.json.gz       # also writes counters.csv beside it
@@ -11,34 +13,40 @@ Exit code: 0 as published, 1 a counter differs, 2 it could not run.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 import io
 from pathlib import Path
 import re
+import sys
 import tempfile
+
+from pydantic import TypeAdapter
 
 from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_all, add_options, require_numbers, seconds
 from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.cases.inputs import Case, make_tensors
 from flashladder.columns import csv_records, csv_text
 from flashladder.columns import table as aligned
 from flashladder.commands import A_RESULT_FILE, ONE_NUMBER, OUT
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import read_text, relative, write_atomic
-from flashladder.gpu.bounded import run_bounded
-from flashladder.gpu.device import open_device
-from flashladder.gpu.doctor_gpu import require_ncu
-from flashladder.gpu.launcher import Launches
+from flashladder.gpu.device import open_device, run_bounded
+from flashladder.gpu.doctor import require_ncu
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
 from flashladder.names import CONFLICTS, KERNEL, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results.files import write_result
-from flashladder.results.schema import CounterResult
+from flashladder.results.schema import CounterResult, Kernel, kernel_key
 
 PEER = RESULTS / "published" / "peer_h200_counters.csv"
 SHAPE = Shape(batch=1, seq_len=1024, n_heads=16, d_head=128)  # of the peer's counters
 CONFIGS = (PUBLISHED_GPU,)  # whose published configurations the peer was built with
 
+REFUSED = "ERR_NVGPUCTRPERM"  # what ncu says where the driver keeps counters for administrators
 WAVEFRONT_TOLERANCE = 0.001
 REGISTER_TOLERANCE = 16
 _ID = re.compile(r"\d{1,9}", re.ASCII)
@@ -47,6 +55,77 @@ STORE_NOISE = 0.2  # of their store wavefronts: in nine readings conflicts were 
 BESIDE_PRODUCTS = 0.3  # as much more where wgmma read shared memory meanwhile: 8 to 25 % of iterations 21 to 24's
 
 Counters = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Which kernels to launch, in order: iterations, then their configurations, on one shape.
+
+    Attributes:
+        rare: also launch a kernel on the shapes at which its control flow differs: few tiles, divergent warps.
+    """
+
+    numbers: tuple[int, ...]
+    configs: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    shape: Shape
+    rare: bool = False
+
+    def command(self) -> list[str]:
+        """The command line that launches them in a new process (`launch`)."""
+        return [sys.executable, "-m", "flashladder.gpu.ncu", "--launch", SPEC.dump_json(self).decode()]
+
+    def shapes(self, config: KernelConfig) -> tuple[Shape, ...]:
+        """What a configuration is launched on, in order."""
+        rare = (*config.few_tiles, *config.parting) if self.rare else ()
+        return (self.shape, *(Shape(batch=b, seq_len=s, n_heads=h, d_head=config.d_head) for b, s, h in rare))
+
+    def kernels(self) -> list[tuple[int, KernelConfig]]:
+        """Iteration and configuration of each kernel, in launch order."""
+        return [
+            (number, config) for number in self.numbers for config in chosen_configs(number, self.configs, self.dtypes)
+        ]
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of the kernels in launch order."""
+        return tuple(kernel_key(number, config.short_form()) for number, config in self.kernels())
+
+    def identities(self, arch: str) -> dict[str, Kernel]:
+        """What results say about these kernels on a GPU of `arch`, by name."""
+        found = (load_installed(number).identity(config, arch) for number, config in self.kernels())
+        return {kernel.key: kernel for kernel in found}
+
+
+SPEC = TypeAdapter(Launches)
+
+
+def launch(launches: Launches) -> int:
+    """Runs every kernel once per shape and waits; returns how many launches that were.
+
+    Raises:
+        FlashladderError: a wheel is missing, or the operator or the GPU refused.
+    """
+    import torch
+
+    count = 0
+    for number in launches.numbers:
+        installed = load_installed(number)
+        chosen = chosen_configs(number, launches.configs, launches.dtypes)
+        for config, shape in ((one, shape) for one in chosen for shape in launches.shapes(one)):
+            drawn = make_tensors(Case("launch", shape, seed=number), config.dtype, "cpu")
+            q, k, v, out = (tensor.to("cuda") for tensor in (drawn.q, drawn.k, drawn.v, drawn.out))
+            try:
+                installed.run(q, k, v, out, config.short_form())
+                torch.cuda.synchronize()
+            except (ValueError, RuntimeError) as error:
+                raise FlashladderError(
+                    f"iteration {number} did not run",
+                    where=config.short_form(),
+                    found=str(error).splitlines()[0],
+                    exit_code=1,
+                ) from error
+            count += 1
+    return count
 
 
 def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
@@ -67,20 +146,15 @@ def ncu_command(ncu: Path, metrics: Sequence[str], log: Path, launches: Launches
     ]  # fmt: skip
 
 
-def parse_ncu(text: str, metrics: Sequence[str]) -> list[dict[str, int]]:
-    """Counters per launch, in launch order, from ncu's CSV; raises what `read_launches` does."""
-    return [found for _, found in read_launches(text, metrics)]
-
-
 def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
     """Kernel's name and counters of each launch, in order, from ncu's CSV (messages before its header are skipped).
 
     Raises:
         FlashladderError: counters are refused on this machine, or a metric is missing or not a number.
     """
-    if "ERR_NVGPUCTRPERM" in text:
+    if REFUSED in text:
         raise FlashladderError(
-            "the driver refuses hardware counters (ERR_NVGPUCTRPERM), so that this is a 'GPU without counters'",
+            f"the driver refuses hardware counters ({REFUSED}), so that this is a 'GPU without counters'",
             hint="invoke doctor says how to open them",
         )
     lines = text.splitlines()
@@ -119,6 +193,22 @@ def _rows(lines: Iterable[str]) -> list[dict[str, str]]:
     return rows
 
 
+def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | None = None) -> str:
+    """Runs a profiler and returns what it wrote to `log`.
+
+    Raises:
+        FlashladderError: it failed, or did not end in time. Refused counters are left to the reader of the log.
+    """
+    reply = run_bounded(command, timeout_s)
+    text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
+    if reply.code is None:
+        raise FlashladderError(f"{tool} did not end within {timeout_s:.0f} s")
+    if reply.code and REFUSED not in text:
+        tail = (text + reply.output).strip().splitlines()[-3:]
+        raise FlashladderError(f"{tool} ended with exit code {reply.code}", found=" / ".join(tail))
+    return text
+
+
 def read_counters(
     launches: Launches, metrics: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, dict[str, int]], str]:
@@ -130,14 +220,8 @@ def read_counters(
     ncu = require_ncu()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
-        reply = run_bounded(ncu_command(ncu, metrics, log, launches), timeout_s)
-        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    if reply.code is None:
-        raise FlashladderError(f"ncu did not end within {timeout_s:.0f} s")
-    if reply.code and "ERR_NVGPUCTRPERM" not in text:
-        tail = (text + reply.output).strip().splitlines()[-3:]
-        raise FlashladderError(f"ncu ended with exit code {reply.code}", found=" / ".join(tail))
-    found = parse_ncu(text, metrics)
+        text = profile(ncu_command(ncu, metrics, log, launches), timeout_s, "ncu", log)
+    found = [counted for _, counted in read_launches(text, metrics)]
     keys = launches.keys()
     if len(found) != len(keys):
         raise FlashladderError("ncu saw another number of launches", expected=len(keys), found=len(found))
@@ -210,16 +294,11 @@ def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple
     metrics = sorted(next(iter(peer.values())))
     launches = Launches(tuple(numbers), CONFIGS, ("fp16",), SHAPE)
     counters, version = read_counters(launches, metrics, timeout_s)
-    identities = [
-        load_installed(number).identity(config, device.gpu.arch)
-        for number in numbers
-        for config in chosen_configs(number, CONFIGS, ("fp16",))
-    ]
     result = CounterResult(
         rung=device.rung,
         gpu=device.gpu,
         host=device.host,
-        kernels={kernel.key: kernel for kernel in identities},
+        kernels=launches.identities(device.gpu.arch),
         shape=SHAPE,
         ncu=version,
         counters=counters,
@@ -246,7 +325,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_options(parser, (ONE_NUMBER, OUT), number=SEVERAL_NUMBERS, out=A_RESULT_FILE)  # a CSV goes beside it
     add_all(parser)
     parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
+    parser.add_argument("--launch", help=argparse.SUPPRESS)  # what a profiler watches: `Launches.command`
     options = parser.parse_args(argv)
+    if options.launch:
+        print(f"{launch(SPEC.validate_json(options.launch))} launches")
+        return 0
     require_numbers(parser, options)
     numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     result, found = measure(numbers, options.out, options.timeout)

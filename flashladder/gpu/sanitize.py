@@ -1,7 +1,7 @@
 """compute-sanitizer over every iteration: memory errors, races, misused barriers, uninitialised reads.
 
-Why: a kernel can be right by luck on the shapes that we compare. All kernels run once each in one process per tool, and
-those that take other ways at some shapes on those besides: tiles of small grids that are split, warps that part.
+A kernel can be right by luck on the shapes that we compare. Every kernel runs once in one process per tool. A kernel
+whose control flow depends on the shape also runs on those shapes: small grids whose tiles are split, divergent warps.
 
 Run on a machine with a GPU and compute-sanitizer:
     python -m flashladder.gpu.sanitize --all --out sanitizer.json.gz
@@ -18,12 +18,10 @@ import shutil
 import time
 
 from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_all, add_options, require_numbers, seconds
-from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.commands import A_RESULT_FILE, KEYS, ONE_NUMBER, OUT, PUBLISHED_KEYS
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.gpu.bounded import run_bounded
-from flashladder.gpu.device import open_device
-from flashladder.gpu.launcher import Launches
+from flashladder.gpu.device import open_device, run_bounded
+from flashladder.gpu.ncu import Launches
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_all
 from flashladder.problem import Shape
@@ -45,10 +43,9 @@ def find_sanitizer() -> Path:
     """
     if found := shutil.which("compute-sanitizer"):
         return Path(found)
-    places = [*Path("/usr/local").glob("cuda*/bin/compute-sanitizer")]
-    if not places:
-        raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
-    return max(places)
+    if places := [*Path("/usr/local").glob("cuda*/bin/compute-sanitizer")]:
+        return max(places)
+    raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
 
 
 def count_errors(text: str) -> int | None:
@@ -61,9 +58,7 @@ def run_tool(sanitizer: Path, tool: str, shown: Launches, timeout_s: float) -> F
     """One tool over all launches; a tool that fails or does not end is a finding, not an exception."""
     command = [str(sanitizer), "--tool", tool, "--error-exitcode", "86", *shown.command()]
     start = time.monotonic()
-    env = os.environ | {
-        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"
-    }  # one allocation a tensor: none hides behind its neighbour
+    env = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # an allocation per tensor: none hides behind another
     reply = run_bounded(command, timeout_s, env=env)
     errors = count_errors(reply.output)
     ended = "" if reply.code is not None else f"\ndid not end within {timeout_s:.0f} s"
@@ -77,7 +72,7 @@ def run_tool(sanitizer: Path, tool: str, shown: Launches, timeout_s: float) -> F
 
 
 def launches(numbers: Sequence[int], configs: Sequence[str]) -> Launches:
-    """What every tool sees of these iterations: both dtypes at `SHAPE` and at those where they take other ways."""
+    """What every tool sees of these iterations: both dtypes at `SHAPE`, and at shapes with other control flow."""
     return Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE, rare=True)
 
 
@@ -87,11 +82,6 @@ def sanitize(
     """Runs the tools over both dtypes of these iterations and writes what they said."""
     sanitizer = find_sanitizer()
     device = open_device()
-    identities = [
-        load_installed(number).identity(config, device.gpu.arch)
-        for number in numbers
-        for config in chosen_configs(number, configs, DTYPES)
-    ]
     findings, shown = [], launches(numbers, configs)
     for tool in tools:
         findings.append(run_tool(sanitizer, tool, shown, timeout_s))
@@ -101,7 +91,7 @@ def sanitize(
         rung=device.rung,
         gpu=device.gpu,
         host=device.host,
-        kernels={kernel.key: kernel for kernel in identities},
+        kernels=shown.identities(device.gpu.arch),
         shape=SHAPE,
         findings=tuple(findings),
     )

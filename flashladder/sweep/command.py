@@ -20,7 +20,7 @@ from flashladder.arguments import parser_of, some_seconds
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, drop_stdout
 from flashladder.files import relative
-from flashladder.gpu.present import n_gpus
+from flashladder.gpu.doctor import n_gpus
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
 from flashladder.results.schema import PlannedCell

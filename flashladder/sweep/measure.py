@@ -18,21 +18,27 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.bench.kernel_names import profiled
-from flashladder.bench.references import FA2, lacking, reference_identity, reference_subject
-from flashladder.bench.run import FIRST_SEED, Prepared, bench_group, cuda_hardware, prepare
-from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.bench.references import (
+    FA2,
+    Subject,
+    kernel_subject,
+    lacking,
+    profiled,
+    reference_identity,
+    reference_subject,
+)
+from flashladder.bench.timing import FIRST_SEED, Prepared, bench_group, cuda_hardware, prepare
 from flashladder.build.compile import ptx_for, ptx_planned, tools_of
 from flashladder.build.installed import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
+from flashladder.check.command import rule
 from flashladder.check.on_emulator import as_array
-from flashladder.check.results import rule
 from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.gpu.device import open_device
-from flashladder.gpu.doctor_gpu import rung
+from flashladder.gpu.doctor import rung
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration

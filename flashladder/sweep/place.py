@@ -27,8 +27,8 @@ from flashladder.build.compile import ptx_many
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
 from flashladder.gpu.device import exclusive
-from flashladder.gpu.doctor_gpu import gpus as described
-from flashladder.gpu.present import require_gpu
+from flashladder.gpu.doctor import gpus as described
+from flashladder.gpu.doctor import require_gpu
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus

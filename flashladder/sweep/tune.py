@@ -25,8 +25,8 @@ import sys
 import textwrap
 
 from flashladder.bench.references import FA2
-from flashladder.bench.run import FIRST_SEED
 from flashladder.bench.table import ranking as ranking_table
+from flashladder.bench.timing import FIRST_SEED
 from flashladder.build.store import default_jobs
 from flashladder.columns import table
 from flashladder.errors import CheckFailed, FlashladderError

@@ -367,7 +367,7 @@ def _sanitize(options: argparse.Namespace) -> None:
 
 def _require_gpu(options: argparse.Namespace) -> None:
     """Refuses ``--sanitize`` where it cannot run, before anything slow."""
-    from flashladder.gpu.present import require_gpu
+    from flashladder.gpu.doctor import require_gpu
 
     if options.json or not options.iteration.isdecimal():
         found = "--json" if options.json else repr(options.iteration)

@@ -28,9 +28,8 @@ import pydantic
 import yaml
 
 from flashladder.build.installed import chosen_configs
-from flashladder.cases.case import Subject, check_case
 from flashladder.cases.inputs import Case
-from flashladder.cases.reference import References
+from flashladder.cases.reference import References, Subject, check_case
 from flashladder.check import on_emulator as check_emulator
 from flashladder.check.on_emulator import CONFIGS, REPEATS, cases_for, emulated_run
 from flashladder.ladder.config import KernelConfig

@@ -10,8 +10,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from flashladder.bench.opinion_program import Rounds
-from flashladder.bench.opinion_tools import METRICS, by_turn, read_nvbench
+from flashladder.bench.cross_timers import METRICS, Rounds, by_turn, read_nvbench
 from flashladder.binaries import cubins
 from flashladder.binaries.images import images
 from flashladder.binaries.kernels import Kind, configuration, kernels_of, shortened, with_facts
@@ -229,7 +228,7 @@ TARGETS = (
     ),
     Target(
         "ncu-table",
-        "gpu.ncu.read_launches, bench.opinion_tools.by_turn",
+        "gpu.ncu.read_launches, bench.cross_timers.by_turn",
         decoded(_launches),
         lambda: [ncu_csv([NAMES.get(subject, KERNEL) for _, subject in SMALL.turns()]).encode()],
         ('"ID"', '","', METRICS[0], "\r", "1,000"),
@@ -251,7 +250,7 @@ TARGETS = (
     ),
     Target(
         "nvbench",
-        "bench.opinion_tools.read_nvbench",
+        "bench.cross_timers.read_nvbench",
         filed("nvbench/in.json", lambda path: read_nvbench(path, [_rounds()])),
         lambda: [_nvbench()],
     ),

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import torch
 
-from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.bench.references import Subject, kernel_subject
 from flashladder.cases.inputs import Tensors
 from flashladder.ladder.config import KernelConfig
 from flashladder.sweep import measure as measure_gpu

@@ -8,9 +8,8 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench.references import reference_forward, reference_identity
-from flashladder.bench.run import bench_group, cuda_hardware, prepare
-from flashladder.bench.subject import kernel_subject
+from flashladder.bench.references import kernel_subject, reference_forward, reference_identity
+from flashladder.bench.timing import bench_group, cuda_hardware, prepare
 from flashladder.gpu.device import Device, open_device
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape

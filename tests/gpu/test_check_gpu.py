@@ -8,12 +8,11 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench.kernel_names import reference_kernel
-from flashladder.bench.references import reference_forward
+from flashladder.bench.references import reference_forward, reference_kernel
 from flashladder.build.installed import load_installed
-from flashladder.cases.case import Subject, cases_for, check_case
-from flashladder.cases.reference import References
-from flashladder.check.cases import check_iteration
+from flashladder.cases.inputs import cases_for
+from flashladder.cases.reference import References, Subject, check_case
+from flashladder.check.command import check_iteration
 from flashladder.errors import FlashladderError
 from flashladder.gpu.device import open_device
 from flashladder.ladder.config import KernelConfig

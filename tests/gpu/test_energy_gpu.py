@@ -11,11 +11,9 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench.energy import meter_of
+from flashladder.bench.energy import meter_of, sustain
 from flashladder.bench.references import reference_forward
-from flashladder.bench.run import prepare
-from flashladder.bench.sustained import sustain
-from flashladder.bench.timing import Arm
+from flashladder.bench.timing import Arm, prepare
 from flashladder.gpu.device import open_device
 from flashladder.problem import Shape
 from flashladder.results.blocks import Plan

@@ -8,9 +8,8 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench.kernel_names import profiled
-from flashladder.bench.references import BACKENDS, FA2, lacking, reference_identity, reference_subject
-from flashladder.bench.run import bench_group, cuda_hardware, prepare
+from flashladder.bench.references import BACKENDS, FA2, lacking, profiled, reference_identity, reference_subject
+from flashladder.bench.timing import bench_group, cuda_hardware, prepare
 from flashladder.gpu.device import open_device
 from flashladder.ladder.config import DTYPES
 from flashladder.problem import Shape

@@ -10,8 +10,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench.opinion_program import Rounds
-from flashladder.bench.opinion_tools import ASK
+from flashladder.bench.cross_timers import ASK, Rounds
 from flashladder.bench.references import lacking
 from flashladder.errors import FlashladderError
 from flashladder.problem import Shape

@@ -12,12 +12,9 @@ if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
 from flashladder.bench.references import reference_forward
-from flashladder.cases.case import Subject, cases_for, check_case
-from flashladder.cases.reference import References
-from flashladder.check.soak.far import far
-from flashladder.check.soak.launches import PLAIN, cuda_queue, hammer
-from flashladder.check.soak.load import on_gpu
-from flashladder.check.soak.watchdog import Watchdog
+from flashladder.cases.inputs import cases_for
+from flashladder.cases.reference import References, Subject, check_case
+from flashladder.check.soak_runs import PLAIN, Watchdog, cuda_queue, far, hammer, on_gpu
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
 
@@ -27,7 +24,7 @@ SMALL = Shape(batch=1, seq_len=129, n_heads=2, d_head=128)
 LONG = Shape(batch=2, seq_len=4097, n_heads=2, d_head=128)
 HANG = """
 import torch
-from flashladder.check.soak.watchdog import Watchdog
+from flashladder.check.soak_runs import Watchdog
 with Watchdog().within(0.5, "a long sleep"):
     for _ in range(40):
         torch.cuda._sleep(1_000_000_000)

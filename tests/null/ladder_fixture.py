@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import shutil
 
-from flashladder.cases.case import cases_for
-from flashladder.cases.inputs import Case, layouts
+from flashladder.cases.inputs import Case, cases_for, layouts
 from flashladder.files import sha256
 from flashladder.gpu.ncu import csv_beside, to_csv
 from flashladder.gpu.sanitize import TOOLS

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flashladder.bench.opinion_program import Rounds
-from flashladder.bench.opinion_tools import METRICS, SAMPLE_TIMES
-from flashladder.bench.second_opinion import derive
+from flashladder.bench.cross_checks import derive
+from flashladder.bench.cross_timers import METRICS, SAMPLE_TIMES, Rounds
 from flashladder.names import CYCLES, DURATION
 from flashladder.results.derive import derive as derive_paired
 from flashladder.results.schema import BenchResult, Opinion, SecondOpinionResult, Timings

@@ -8,9 +8,8 @@ import pytest
 
 from flashladder.build.compile import render
 from flashladder.columns import csv_text, hanging, table, terminal_width
-from flashladder.gpu.doctor import Diagnosis
+from flashladder.gpu.doctor import Diagnosis, Finding
 from flashladder.gpu.doctor import render as render_diagnosis
-from flashladder.gpu.doctor_gpu import Finding
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage
 from flashladder.names import GPUS

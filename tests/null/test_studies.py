@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from analysis import accuracy, stale_maximum
-from flashladder.bench.references import Arms
-from flashladder.bench.subject import Subject
+from flashladder.bench.references import Arms, Subject
 from flashladder.build.installed import Installed
 from flashladder.gate.verify import verify_file
 from flashladder.ladder.iteration import load_all

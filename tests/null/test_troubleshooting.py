@@ -14,7 +14,7 @@ from flashladder.__main__ import main
 from flashladder.build import compile as compiler
 from flashladder.build import installed, wheel
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.gpu import present
+from flashladder.gpu import doctor
 from flashladder.gpu.device import exclusive
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
@@ -71,14 +71,14 @@ def serialised(patch: Patch, folder: Path) -> None:
 
 
 def without_gpu(patch: Patch, folder: Path) -> None:
-    patch.setattr(present, "n_gpus", lambda: 0)
-    present.require_gpu()
+    patch.setattr(doctor, "n_gpus", lambda: 0)
+    doctor.require_gpu()
 
 
 def without_cuda(patch: Patch, folder: Path) -> None:
-    patch.setattr(present, "n_gpus", lambda: 1)
-    patch.setattr(present, "torch_build", lambda: present.TorchBuild("2.13.0", None))
-    present.require_gpu()
+    patch.setattr(doctor, "n_gpus", lambda: 1)
+    patch.setattr(doctor, "torch_build", lambda: doctor.TorchBuild("2.13.0", None))
+    doctor.require_gpu()
 
 
 def without_wheel(patch: Patch, folder: Path) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from flashladder.bench.run import Prepared, bench_group, prepare
-from flashladder.bench.subject import Subject
+from flashladder.bench.references import Subject
+from flashladder.bench.timing import Prepared, bench_group, prepare
 from flashladder.cases.inputs import Tensors
 from flashladder.files import sha256
 from flashladder.gpu.device import Device

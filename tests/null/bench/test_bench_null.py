@@ -10,22 +10,19 @@ import pytest
 import torch
 
 from flashladder.bench import command as bench
-from flashladder.bench import kernel_names
-from flashladder.bench.run import bench_group, estimate_s, prepare
-from flashladder.bench.subject import kernel_subject, shape_of
+from flashladder.bench import references
+from flashladder.bench.references import kernel_subject
+from flashladder.bench.timing import bench_group, prepare
 from flashladder.build.installed import Installed, chosen_configs
-from flashladder.cases.inputs import Case
-from flashladder.check import command as check
-from flashladder.check.cases import check_iteration
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_result, write_result
-from flashladder.results.schema import A_A, BenchResult, CheckResult, kernel_key
+from flashladder.results.schema import A_A, BenchResult, kernel_key
 from tests.null.bench.test_timing_null import FakeGpu
-from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
+from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, kernel, result
 from tests.null.check.test_check_null import attention, right, zeros
 
 TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
@@ -119,20 +116,6 @@ def test_resuming_refuses_other_machine_code_gpu_or_settings(tmp_path: Path) -> 
             bench.earlier(path, fresh.model_copy(update=change))
 
 
-def test_keep_writes_raw_samples_and_derive_follows(tmp_path: Path) -> None:
-    out = tmp_path / "bench.json.gz"
-    kept = bench.keep(out, result().model_copy(update={"groups": ()}), group())
-    assert len(kept.groups) == 1
-    assert out.is_file()
-    assert derive(kept).summaries
-
-
-def test_the_whole_ladder_fits_a_short_lease() -> None:
-    shapes = [shape_of(length) for length in (512, 1024, 2048, 4096, 8192, 16384)]
-    seconds = 2 * estimate_s([(shape, 15, 1) for shape in shapes], Plan(), tflops=bench.ROUGH_TFLOPS)
-    assert 60 < seconds < 240
-
-
 def parsed(*argv: str) -> argparse.Namespace:
     return bench.parse_arguments(argv)
 
@@ -206,13 +189,11 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         kernels = {form: {"sm_90": {"text_sha256": "ab" * 32}} for form in forms}
         return Installed(number, zeros if number == 15 else fast, {"kernels": kernels})
 
-    for module in (bench, check):
-        monkeypatch.setattr(module, "load_installed", load)
-        monkeypatch.setattr(module, "open_device", lambda: FakeDevice(gpu))
-        monkeypatch.setattr(module, "reference_identity", lambda kernels: result().reference)
-    monkeypatch.setattr("flashladder.check.cases.load_installed", load)
+    monkeypatch.setattr(bench, "load_installed", load)
+    monkeypatch.setattr(bench, "open_device", lambda: FakeDevice(gpu))
+    monkeypatch.setattr(bench, "reference_identity", lambda kernels: result().reference)
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
-    monkeypatch.setattr(kernel_names, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
+    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
     monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
     monkeypatch.setattr(bench, "bench_group", functools.partial(bench_group, reference=reference))
     monkeypatch.setattr(bench, "prepare", functools.partial(prepare, device="cpu"))
@@ -268,34 +249,3 @@ def test_tuning_ranks_what_was_built(simulated: FakeGpu, tmp_path: Path, capsys:
 def test_a_spent_budget_keeps_what_there_is(simulated: FakeGpu, tmp_path: Path) -> None:
     with pytest.raises(FlashladderError, match="not finished"):
         bench.main(["16", "--configs", "a100", "--budget", "0.0001", "--out", str(tmp_path / "bench.json")])
-
-
-def test_check_command_writes_and_resumes(
-    simulated: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ran: list[str] = []
-
-    def cases(config: KernelConfig, *, quick: bool) -> tuple[Case, ...]:
-        ran.append(config.short_form())
-        return (Case("small", TINY),)
-
-    monkeypatch.setattr("flashladder.check.cases.cases_for", cases)
-    monkeypatch.setattr(check, "check_iteration", functools.partial(check_iteration, device="cpu"))
-    out = tmp_path / "check.json.gz"
-    argv = ["14", "--configs", "a100", "--out", str(out)]
-    assert check.main(argv) == 0
-    made = load_result(out)
-    assert isinstance(made, CheckResult)
-    assert [(case.status, case.repeats) for case in made.cases] == [("pass", 20), ("pass", 20)]
-    before = simulated.now
-    assert check.main(argv) == 0
-    assert simulated.now == before  # both cases were done
-    with pytest.raises(CheckFailed, match="2 of 4 cases failed"):
-        check.main(["14", "15", "--configs", "a100", "--out", str(out)])
-    assert "FAILED 15" in capsys.readouterr().out
-    with pytest.raises(FlashladderError, match="not finished"):
-        check.main(["13", "--configs", "a100", "--budget", "0.0000001", "--out", str(out)])
-
-
-def test_flops_are_those_of_the_two_products() -> None:
-    assert Shape(batch=1, seq_len=4, n_heads=2, d_head=8).flops == 4 * 1 * 2 * 4**2 * 8

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 import re
 from types import SimpleNamespace
-from typing import Any
 
 from pydantic import ValidationError
 import pytest
-import torch
 
-from flashladder.bench import command, energy, references
-from flashladder.bench import run as timing_run
-from flashladder.bench.references import Arms
-from flashladder.bench.steady import limit_of, steady
-from flashladder.bench.subject import Subject
-from flashladder.bench.sustained import PAUSE_S, WARM_UP_S, Meter, sustain
+from flashladder.bench import command, energy
+from flashladder.bench.energy import PAUSE_S, WARM_UP_S, Meter, sustain
+from flashladder.bench.references import Arms, Subject
+from flashladder.bench.table import limit_of, steady
 from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
-from flashladder.gate import verify
-from flashladder.ladder.config import DTYPES
-from flashladder.problem import Shape
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Reference, Sample, Sustained
 from tests.null.bench_fixture import GPU, group, result
@@ -97,12 +88,6 @@ def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
     assert card.launches * LAUNCH_S > run.seconds + WARM_UP_S, "warm before the first tick"
 
 
-def test_the_clock_of_a_run_is_the_median_of_its_looks() -> None:
-    looks = tuple(Card().sample().model_copy(update={"sm_clock_mhz": clock}) for clock in (1980, 1500, 1510, None))
-    assert run(samples=looks).sm_clock_mhz == 1510
-    assert run(samples=()).sm_clock_mhz is None
-
-
 def test_launches_that_take_longer_than_a_batch_are_counted_one_by_one() -> None:
     card = Card()
     slow = Arm("slow", lambda i: tuple(map(card.launch, [i] * 20)))
@@ -163,12 +148,6 @@ def test_clock_and_power_say_what_holds_a_kernel(clock: int | None, joules: floa
     assert (found.limit, found.mhz, found.watts) == (limit, clock, joules / 1.5)
 
 
-def test_a_power_cap_that_is_seen_now_and_then_is_none() -> None:
-    capped, free = look(sm_clock_mhz=1890), look(sm_clock_mhz=1890, throttle_bits=0)
-    assert limit_of(GPU, [run(samples=(capped, free, free))]) == "?"
-    assert limit_of(GPU, [run(samples=(capped, capped, free))]) == "power"
-
-
 class Simulated(Card):
     """The whole command on a card; a kernel and cuDNN run on it, FA4 is not installed."""
 
@@ -184,16 +163,16 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Simulated:
         rung="GPU", gpu=timed.gpu, host=timed.host,
         telemetry=SimpleNamespace(energy_mj=card.energy_mj, sample=card.sample),
     )  # fmt: skip
-    monkeypatch.setattr("flashladder.gpu.device.open_device", lambda: device)
+    monkeypatch.setattr(command, "open_device", lambda: device)
     monkeypatch.setattr(energy, "meter_of", lambda _: card.meter)
     choose = ([card.subject(kernel())], {kernel(): timed.kernels[kernel()]})
-    monkeypatch.setattr("flashladder.bench.command.choose", lambda *_: choose)
+    monkeypatch.setattr(energy, "choose", lambda *_: choose)
     found = Arms((card.subject("cudnn"),), {"cudnn": cudnn}, ("fa4: not installed",))
-    monkeypatch.setattr("flashladder.bench.references.arms", lambda *_: found)
-    monkeypatch.setattr("flashladder.bench.references.reference_identity", lambda _: timed.reference)
-    monkeypatch.setattr("flashladder.bench.references.reference_forward", lambda *_: card.launch(0))
+    monkeypatch.setattr(energy, "arms", lambda *_: found)
+    monkeypatch.setattr(energy, "reference_identity", lambda _: timed.reference)
+    monkeypatch.setattr(energy, "reference_forward", lambda *_: card.launch(0))
     tensors = SimpleNamespace(q=0, k=0, v=0)
-    monkeypatch.setattr("flashladder.bench.run.prepare", lambda *_: SimpleNamespace(sets=(tensors,)))
+    monkeypatch.setattr(energy, "prepare", lambda *_: SimpleNamespace(sets=(tensors,)))
     return card
 
 
@@ -264,84 +243,6 @@ def test_torch_tells_when_a_batch_is_done(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_document_that_contradicts_itself_is_refused(runs: tuple[Sustained, ...]) -> None:
     with pytest.raises(ValidationError, match="a run twice, or of a subject that nothing describes"):
         made(*runs)
-
-
-@dataclass
-class Timed:
-    """What `measure` meets in place of a GPU: subjects that take so many launches of the card, and who ran on what."""
-
-    card: Card = field(default_factory=Card)
-    ran: list[tuple[str, str, int]] = field(default_factory=list)
-
-    def launch(self, name: str, q: torch.Tensor, times: int) -> torch.Tensor:
-        for _ in range(times):
-            self.card.launch(0)
-        self.ran.append((name, str(q.dtype).rpartition(".")[2], q.shape[1]))
-        return q
-
-    def subject(self, name: str, dtype: str, times: int) -> Subject:
-        return Subject(name, dtype, lambda one: self.launch(name, one.q, times), returns=True)
-
-
-def measured(monkeypatch: pytest.MonkeyPatch) -> tuple[Timed, EnergyResult]:
-    """Two kernels and cuDNN beside FA2 at two lengths, FA4 left out: FA2 takes 4 launches of the card, cuDNN 2."""
-    timed, known = Timed(), result(group())
-    kernels = {f"16 ({dtype.upper()})": known.kernels[kernel()] for dtype in DTYPES}
-    subjects = [timed.subject(key, dtype, 1) for key, dtype in zip(kernels, DTYPES, strict=True)]
-    cudnn = [timed.subject("cudnn", dtype, 2) for dtype in DTYPES]
-    beside = references.Arms(tuple(cudnn), {"cudnn": known.reference}, ("fa4: not installed",))
-    monkeypatch.setattr(command, "choose", lambda *_: (subjects, kernels))
-    monkeypatch.setattr(energy, "shape_of", lambda s: Shape(batch=1, seq_len=s // 8, n_heads=1, d_head=128))
-    monkeypatch.setattr(references, "arms", lambda *_: beside)
-    monkeypatch.setattr(references, "reference_forward", lambda q, k, v: timed.launch("fa2", q, 4))
-    monkeypatch.setattr(references, "reference_identity", lambda _: known.reference)
-    monkeypatch.setattr(timing_run, "prepare", partial(timing_run.prepare, device="cpu"))
-    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, query=timed.card.mark()))
-    monkeypatch.setattr(energy, "Meter", partial(Meter, clock=lambda: timed.card.now, pause=timed.card.pause))
-    device: Any = SimpleNamespace(gpu=known.gpu, host=known.host, rung=known.rung, telemetry=timed.card)
-    options = Namespace(
-        references=["cudnn", "fa4"], dtypes=DTYPES, seq_lens=[512, 1024], seconds=0.3, turns=2, out=None, budget=None
-    )
-    made, whole = energy.measure(options, device)
-    assert whole
-    return timed, made
-
-
-def test_subjects_take_turns_each_on_inputs_of_its_own_dtype(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    timed, made = measured(monkeypatch)
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "left out: fa4: not installed"
-    assert said[1].startswith("4 cells, 2 turns each: about ")
-    assert [(one.subject, one.dtype, one.shape.seq_len, one.turn) for one in made.runs] == [
-        (subject, dtype, seq_len, turn)
-        for dtype in DTYPES for seq_len in (64, 128) for turn in range(2)
-        for subject in ("fa2", f"16 ({dtype.upper()})", "cudnn")
-    ]  # fmt: skip
-    torchs = {"fp16": "float16", "bf16": "bfloat16"}
-    assert set(timed.ran) == {(one.subject, torchs[one.dtype], one.shape.seq_len) for one in made.runs}
-    for one in made.runs:
-        launches = {"fa2": 4, "cudnn": 2}.get(one.subject, 1)
-        assert one.seconds == pytest.approx(launches * one.launches * LAUNCH_S, rel=4 * PAUSE_S), (
-            "this subject was launched, not another"
-        )
-        assert one.seconds >= 0.3
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({}, []),
-        ({"launches": 1000}, ["1500.0 us is below the 2054.1 us that the GPU's peaks allow"]),
-    ],
-    ids=["a run", "too fast"],
-)
-def test_a_run_that_cannot_have_been_is_named(changed: dict[str, Any], told: list[str]) -> None:
-    document = made(run(**{"launches": 500} | changed))
-    h200 = document.gpu.model_copy(update={"name": "NVIDIA H200"})
-    found = list(verify._too_fast(document.model_copy(update={"gpu": h200})))
-    assert found == [f"fa2 fp16 S=4096, turn 0: {line}" for line in told]
 
 
 def test_the_command_wants_something_to_measure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 import itertools
-from pathlib import Path
 import runpy
 import sys
 from types import ModuleType, SimpleNamespace
@@ -171,8 +170,3 @@ def test_a_length_that_is_none_is_named(
 ) -> None:
     assert ran(monkeypatch, f"--seq-len={text}") == 2
     assert f"expected a whole number from 1 on, found '{text}'" in capsys.readouterr().err
-
-
-def test_pages_name_it() -> None:
-    for page in ("README.md", "docs/reproduce.md"):
-        assert "examples/one_cell.py" in Path(ROOT, page).read_text(encoding="utf-8"), page

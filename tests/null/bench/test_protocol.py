@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from flashladder.bench import run as bench_run
-from flashladder.bench.run import bench_group, prepare
-from flashladder.bench.subject import kernel_subject
-from flashladder.bench.timing import RUN_UP, Arm, warm_up
+from flashladder.bench import timing as bench_run
+from flashladder.bench.references import kernel_subject
+from flashladder.bench.timing import RUN_UP, Arm, bench_group, prepare, warm_up
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape

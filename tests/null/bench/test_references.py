@@ -18,33 +18,36 @@ import pytest
 import torch
 
 from flashladder.bench import command as bench
-from flashladder.bench import kernel_names, references
+from flashladder.bench import references
 from flashladder.bench import table as bench_table
-from flashladder.bench.kernel_names import longest_kernel, profiled
-from flashladder.bench.references import Backend, arms, lacking, reference_identity
-from flashladder.bench.run import bench_group, prepare
-from flashladder.bench.subject import Subject, kernel_subject
+from flashladder.bench.references import (
+    Backend,
+    Subject,
+    arms,
+    kernel_subject,
+    lacking,
+    longest_kernel,
+    profiled,
+    reference_identity,
+)
+from flashladder.bench.timing import bench_group, prepare
 from flashladder.cases.inputs import torch_dtype
-from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.gpu.bounded import Reply
+from flashladder.errors import FlashladderError
+from flashladder.gpu.device import Reply
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
 from flashladder.problem import Shape
-from flashladder.report import data as report_data
-from flashladder.report import tables as report_tables
 from flashladder.report.data import TITLES
-from flashladder.report.figures import Data
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
-from flashladder.results.files import load_as, write_result
+from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult, Reference, Series
 from flashladder.sweep.place import PACKAGES
 from tests.null.bench.test_bench_null import simulated
 from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.bench_fixture import FAST, GOOD, group, pairs, result
 from tests.null.check.test_check_null import attention, right
-from tests.null.ladder_fixture import make
 
 __all__ = ["simulated"]  # a fixture
 
@@ -134,23 +137,12 @@ def test_the_tile_is_read_from_the_kernels_name(name: str, kernel: str, tile: st
     assert references.BACKENDS[name].tile(kernel) == tile
 
 
-def test_an_identity_holds_the_tile() -> None:
-    found = reference_identity({"bf16": "unlike", "fp16": TORCH_FA2})
-    assert (found.op, found.version, found.tile) == (references.REFERENCE_OP, None, "128x64")
-
-
 @pytest.mark.parametrize(("number", "told"), [(91900, "9.19.0"), (91002, "9.10.2"), (None, None)])
 def test_cudnns_version_is_written_as_people_do(
     monkeypatch: pytest.MonkeyPatch, number: int | None, told: str | None
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
     assert reference_identity({}, "cudnn").version == told
-
-
-def test_fa4s_version_names_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = {"flash-attn-4": "4.0.0b36", "nvidia-cutlass-dsl": "4.8.1"}
-    monkeypatch.setattr(metadata, "version", versions.__getitem__)
-    assert reference_identity({}, "fa4").version == "4.0.0b36, nvidia-cutlass-dsl 4.8.1"
 
 
 @dataclass
@@ -185,7 +177,7 @@ def test_the_profiler_is_asked_once_per_dtype(monkeypatch: pytest.MonkeyPatch) -
         asked.append(f"{name} {dtype}")
         return CUDNN if dtype == "fp16" else None
 
-    monkeypatch.setattr(kernel_names, "reference_kernel", kernel)
+    monkeypatch.setattr(references, "reference_kernel", kernel)
     bare = Reference(op="op", torch="2", cuda="13", kernels={})
     once = profiled(bare, "cudnn", ["bf16", "fp16"])
     assert (once.kernels, once.tile) == ({"fp16": CUDNN}, "64x128x128")
@@ -202,20 +194,20 @@ def test_the_profiler_lives_in_a_process_of_its_own(
     """What counts is what it wrote: CUPTI may end that process as it likes."""
 
     def run(command: Sequence[str], timeout_s: float) -> Reply:
-        assert command[:3] == [sys.executable, "-m", "flashladder.bench.kernel_names"]
+        assert command[:3] == [sys.executable, "-m", "flashladder.bench.references"]
         assert command[3:6] == ["cudnn", "bf16", "--out"]
         assert timeout_s > 0
         if written is not None:
             Path(command[6]).write_text(written, encoding="utf-8")
         return Reply(134, "free(): invalid pointer")
 
-    monkeypatch.setattr(kernel_names, "run_bounded", run)
-    assert kernel_names.reference_kernel("bf16", "cudnn") == name
+    monkeypatch.setattr(references, "run_bounded", run)
+    assert references.reference_kernel("bf16", "cudnn") == name
 
 
 def test_that_process_ends_without_its_libraries_exit_handlers(tmp_path: Path) -> None:
     program = (
-        "import atexit, sys; from flashladder.bench import kernel_names as k; atexit.register(print, 'handler ran');"
+        "import atexit, sys; from flashladder.bench import references as k; atexit.register(print, 'handler ran');"
         "k.seen_kernel = lambda dtype, name: f'{name} {dtype}'; k.main(['fa2', 'fp16', '--out', sys.argv[1]])"
     )
     out = tmp_path / "kernel.json"
@@ -317,13 +309,6 @@ def test_a_reference_is_checked_and_timed_like_a_kernel() -> None:
     assert len(launched) == 4 + 2  # its pairs, and one checked run on each side
 
 
-def test_a_wrong_reference_is_not_timed() -> None:
-    wrong = Subject("cudnn", "fp16", lambda tensors: torch.zeros_like(tensors.q), returns=True)
-    series = timed(FakeGpu(), [wrong]).series[1]
-    assert series.pairs == ()
-    assert not series.before.ok
-
-
 def test_a_group_without_the_floor_has_only_its_subject() -> None:
     gpu = FakeGpu()
     alone = timed(gpu, [returning(gpu, [])], a_a=False)
@@ -398,55 +383,6 @@ def test_the_command_times_references_and_keeps_them(
     monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: forward, version="9.20.0"))
     with pytest.raises(FlashladderError, match=r"another GPU, protocol or machine code \(cudnn\)"):
         bench.main([*argv, "--references", "cudnn"])
-
-
-@pytest.mark.usefixtures("here", "simulated")
-def test_a_wrong_reference_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: lambda q, k, v: torch.zeros_like(q)))
-    with pytest.raises(CheckFailed, match="cudnn fp16 S=64: not correct before timing"):
-        bench.main(["16", "--configs", "a100", "--seq-lens", "512", "--dtype", "fp16", "--references", "cudnn"])
-
-
-def test_tuning_takes_no_references(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        bench.parse_arguments(["16", "--tune", "--references", "cudnn"])
-    assert caught.value.code == 2
-    assert "--tune ranks kernels" in capsys.readouterr().err
-
-
-def with_cudnn(path: Path, **changes: Any) -> None:
-    """Writes the made-up bench file at `path` anew, with cuDNN timed beside every kernel."""
-    made = load_as(path, BenchResult)
-    groups = tuple(
-        one.model_copy(
-            update={
-                "series": (*one.series, one.series[1].model_copy(update={"kernel": "cudnn"})),
-                "blocks": tuple(b.model_copy(update={"order": (*b.order, "cudnn")}) for b in one.blocks),
-            }
-        )
-        for one in made.groups
-    )
-    known = {"cudnn": Reference(op="op", version="9.19.0", torch="2.11", cuda="13.0", kernels={})}
-    write_result(path, derive(made.model_copy(update={"groups": groups, "references": known, **changes})))
-
-
-def test_a_reference_never_enters_the_ladders_tables(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 50.0 + number)
-    other = fixture.bench.parent / "second_card.json.gz"
-    first = load_as(fixture.bench, BenchResult)
-    write_result(other, first.model_copy(update={"gpu": first.gpu.model_copy(update={"uuid": "GPU-1"})}))
-    ladder = report_data.collect(fixture.folder)
-    document = report_tables.document(ladder)
-    with_cudnn(fixture.bench)
-    with_cudnn(other, gpu=load_as(other, BenchResult).gpu)
-    assert problems(load_as(other, BenchResult)) == []
-    beside_it = report_data.collect(fixture.folder)
-    assert report_tables.document(beside_it) == document
-    assert Data(beside_it, results=fixture.folder).moved(everywhere=True) == 0.0
-
-
-def test_a_result_with_references_survives_its_file(tmp_path: Path) -> None:
-    assert load_as(write_result(tmp_path / "bench.json.gz", beside()), BenchResult) == beside()
 
 
 def test_each_reference_is_known_by_its_kernels_name_and_no_others() -> None:

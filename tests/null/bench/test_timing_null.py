@@ -161,10 +161,6 @@ def test_a_host_that_is_always_late_leaves_its_blocks_where_they_would_all_go() 
     assert settle([hot], visit=1, min_pairs=1)[0].dropped == "throttle reasons changed: hardware thermal"
 
 
-def test_results_of_before_are_judged_by_what_they_know() -> None:
-    assert settle([block(0, 0, 0)], visit=1, min_pairs=1)[0].dropped is None
-
-
 def test_extra_blocks_end() -> None:
     gpu = FakeGpu(bits=[0, THERMAL] * 50)
     blocks, _ = run(gpu, Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))

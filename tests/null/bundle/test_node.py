@@ -11,7 +11,7 @@ import pytest
 
 from flashladder.bundle import node
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.gpu.present import TorchBuild
+from flashladder.gpu.doctor import TorchBuild
 from flashladder.ladder.grid import load_grid
 from flashladder.sweep import command
 from flashladder.sweep import place as devices

@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 import torch
 
-from flashladder.cases.case import LARGE_LOGITS, Run, Subject, check_case, far_stride
-from flashladder.cases.contents import BESIDE, CONSTANT, CONTENTS, EDGES, ENDING, HEAVY, LOGITS, LONE
-from flashladder.cases.inputs import FAR, Case, make_tensors
-from flashladder.cases.reference import References
+from flashladder.cases.inputs import (
+    CONTENTS,
+    ENDING,
+    FAR,
+    LARGE_LOGITS,
+    LOGITS,
+    Case,
+    make_tensors,
+)
+from flashladder.cases.reference import References, Run, Subject, check_case
 from flashladder.check import on_emulator as check_emulator
 from flashladder.check.on_emulator import as_array, cases_for, emulated_run
-from flashladder.ladder.config import EXAMPLE, KernelConfig
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
 import ptxemu
 from ptxemu import EmulationError
@@ -81,38 +86,6 @@ def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse(
     assert {case.view for case in cases_for(config, 2048)} > TAKEN
 
 
-def told(case: Case) -> tuple[object, ...]:
-    """A case as a row: name, view, and what is not as usual."""
-    usual = {"repeats": 1, "scale": 1.0, "contents": ("normal",), "turn": 0, "far_bytes": 0, "expanded": False}
-    other = {name: value for name, default in usual.items() if (value := getattr(case, name)) != default}
-    shape = f"{case.shape.batch}x{case.shape.seq_len}x{case.shape.n_heads}"
-    assert case.name.endswith(f" {shape}")
-    assert case.seed == case.shape.seq_len + case.shape.n_heads
-    assert case.shape.d_head == 128
-    return case.name, case.view, other
-
-
-def rows(view: str) -> list[tuple[object, ...]]:
-    """The cases of tiles of 128 and 64 rows, whose tensors are `view` unless they say otherwise."""
-    return [
-        ("small 2x256x2", view, {"repeats": 2}),
-        ("long 1x1024x1", view, {}),
-        ("one block 1x128x1", view, {}),
-        ("odd 3x384x1", view, {}),
-        ("odd 1x256x3", view, {}),
-        ("many heads 1x128x9", view, {}),
-        ("many samples 9x128x1", view, {}),
-        ("samples of heads 3x128x3", view, {}),
-        ("expanded 3x128x2", view, {"expanded": True}),
-        ("head slice 2x128x3", "head_slice", {}),
-        ("qkv packed 2x256x2", "packed", {}),
-        ("transposed 2x256x2", "transposed", {}),
-        ("sliced 2x256x2", "sliced", {}),
-        ("mixed 0 2x256x2", "mixed", {}),
-        ("mixed 2 2x256x2", "mixed", {"turn": 2}),
-    ]
-
-
 FIXED: list[tuple[object, ...]] = [
     ("mixed rows of 2048 0 2x256x2", "mixed_slots", {}),
     ("mixed rows of 2048 2 2x256x2", "mixed_slots", {"turn": 2}),
@@ -121,37 +94,6 @@ FIXED: list[tuple[object, ...]] = [
     ("other row stride 2 1x128x2", "one_off", {"turn": 2}),
     ("other row stride 3 1x128x2", "one_off", {"turn": 3}),
 ]
-
-
-def ends(view: str) -> list[tuple[object, ...]]:
-    far = {"far_bytes": far_stride(2)}
-    return [
-        ("far rows 1x256x1", "far_rows", {"far_bytes": (1 << 29) + (1 << 20)}),
-        ("far heads 1x128x2", "far_heads", far),
-        ("far samples 2x128x1", "far_samples", far),
-        ("large logits 1x256x1", view, {"scale": LARGE_LOGITS}),
-        (f"extreme logits 2x256x{(len(LOGITS) + 1) // 2}", view, {"contents": LOGITS}),
-        (f"edge logits 1x256x{len(EDGES)}", view, {"contents": EDGES}),
-        ("constant V 1x256x2", view, {"contents": CONSTANT}),
-        (f"heavy rows 1x256x{len(HEAVY)}", view, {"contents": HEAVY}),
-        (f"heavy rows 1x512x{len(HEAVY)}", view, {"contents": HEAVY}),
-        (f"lone weights 1x640x{len(LONE)}", view, {"contents": LONE}),
-        (f"heavy rows beside flat ones 1x512x{len(BESIDE)}", view, {"contents": BESIDE}),
-    ]
-
-
-def test_every_case_is_as_listed() -> None:
-    config = KernelConfig.parse(EXAMPLE.replace("128, 64, 64", "128, 128, 64"))
-    assert (config.B_r, config.B_c) == (128, 64)
-    for fixed, view in ((0, "contiguous"), (1024, "contiguous"), (2048, "head_slice")):
-        every = [*rows(view), *(FIXED if fixed == 2048 else []), *ends(view)]
-        assert [told(case) for case in cases_for(config, fixed)] == every
-        quick = [rows(view)[0], ("transposed 1x128x2", "transposed", {})]
-        assert [told(case) for case in cases_for(config, fixed, quick=True)] == quick
-    small = cases_for(KernelConfig.parse(EXAMPLE))  # of tiles of 64 rows
-    lengths = {case.name.partition(" logits")[0]: case.shape.seq_len for case in small if " logits" in case.name}
-    assert lengths == {"large": 128, "extreme": 192, "edge": 192}
-    assert [told(case) for case in cases_for(config)] == [*rows("contiguous"), *ends("contiguous")]
 
 
 CASES = {case.view: case for case in cases_for(load_iteration(1).configs["a100"]) if case.view not in FAR}
@@ -286,21 +228,3 @@ def test_a_kernel_that_writes_nothing_fails_every_case(monkeypatch: pytest.Monke
     config = load_iteration(1).configs["a100"]
     outcome = check_case(Subject(1, config, run), cases_for(config)[2], References(), "cpu")
     assert "were not written" in str(outcome.reason)
-
-
-def test_every_iteration_is_checked_where_several_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flashladder.check.cases import CheckReport
-
-    asked: list[int] = []
-
-    def run(job: check_emulator._Job) -> CheckReport:
-        asked.append(job.number)
-        assert (job.configs, job.dtypes, job.quick) == (("a100",), ("fp16",), True)
-        return CheckReport((job.number,))  # type: ignore[arg-type]  # stands for its cases
-
-    monkeypatch.setattr(check_emulator, "ptx_many", len)
-    monkeypatch.setattr("flashladder.parallel.over", lambda _, jobs, __: [run(job) for job in jobs])
-    numbers = [iteration.number for iteration in load_all()]
-    report = check_emulator.check_many(numbers, dtypes=["fp16"], quick=True)
-    assert asked == numbers[::-1], "what takes longest begins first"
-    assert report.cases == tuple(numbers)  # type: ignore[comparison-overlap]

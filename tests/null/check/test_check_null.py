@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import math
-from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 
-from flashladder.cases.case import Run, Subject, cases_for, check_case, far_stride
-from flashladder.cases.contents import BESIDE, CONTENTS, ENDING, HEAVY, LONE
-from flashladder.cases.inputs import FAR, Case, View, layouts
-from flashladder.cases.reference import References
-from flashladder.check import command as check
-from flashladder.check.cases import CheckReport, check_iteration
-from flashladder.errors import FlashladderError
+from flashladder.cases.inputs import (
+    BESIDE,
+    CONTENTS,
+    ENDING,
+    FAR,
+    HEAVY,
+    LONE,
+    Case,
+    View,
+    cases_for,
+    far_stride,
+    layouts,
+)
+from flashladder.cases.reference import References, Run, Subject, check_case
 from flashladder.ladder.families.ampere import AmpereConfig
 from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.problem import Shape
@@ -258,59 +264,3 @@ def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
     heavy = [case for case in cases_for(divisible) if case.contents == HEAVY]
     assert [case.shape.seq_len for case in heavy] == [256, 512, 1024]
     assert [*cases_for(config)[5:]] == [case for case in cases_for(divisible) if case not in heavy]
-
-
-def test_quick_cases_are_short() -> None:
-    assert max(case.shape.seq_len for case in cases_for(CONFIG, quick=True)) == 1024
-
-
-def test_check_iteration_reports_every_case_and_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "flashladder.check.cases.cases_for", lambda config, quick: (Case("a", SMALL), Case("b", SMALL, seed=1))
-    )
-    report = check_iteration(7, configs=["a100"], dtypes=["fp16"], device="cpu", run=right)
-    assert report.passed
-    assert [case.case for case in report.cases] == ["a", "b"]
-    assert "2 passed" in report.render()
-    done = frozenset({(report.cases[0].kernel, "a")})
-    assert [
-        c.case for c in check_iteration(7, configs=["a100"], dtypes=["fp16"], device="cpu", run=right, done=done).cases
-    ] == ["b"]
-    wrong = check_iteration(7, configs=["a100"], dtypes=["fp16"], device="cpu", run=zeros)
-    assert not wrong.passed
-    assert wrong.render().count("FAILED") == 2
-
-
-def test_no_case_is_no_pass() -> None:
-    assert not CheckReport(()).passed
-
-
-@pytest.mark.parametrize(
-    ("argv", "code", "message"),
-    [
-        ([], 2, "give iterations, or --all"),
-        (["7", "--all"], 2, "give iterations, or --all"),
-        (["7", "--dtype", "fp8"], 2, "invalid choice"),
-        (["seven"], 2, "expected a whole number from 0 to 999999999, found 'seven'"),
-    ],
-)
-def test_bad_arguments(argv: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        check.main(argv)
-    assert caught.value.code == code
-    assert message in capsys.readouterr().err
-
-
-def test_a_budget_needs_a_gpu() -> None:
-    with pytest.raises(FlashladderError, match="--budget needs a GPU") as caught:
-        check.main(["7", "--backend", "emulator", "--budget", "5"])
-    assert caught.value.exit_code == 2
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match=r"no GPU here: .*; `invoke check N --backend emulator`") as caught:
-        check.main(["7", "--out", str(tmp_path / "check.json")])
-    assert caught.value.exit_code == 2
-    with pytest.raises(FlashladderError, match="iteration"):
-        check.main(["29"])

@@ -16,19 +16,15 @@ import torch
 
 from flashladder.bench.references import REFERENCE_OP
 from flashladder.build.installed import chosen_configs
-from flashladder.cases import case as cases
 from flashladder.cases.inputs import Case
-from flashladder.check.soak import command as soak
-from flashladder.check.soak import far, launches, outcome, watchdog
-from flashladder.check.soak.far import chosen_rows, chosen_slices
-from flashladder.check.soak.launches import Queue, hammer
-from flashladder.check.soak.load import LEAST, Load
-from flashladder.check.soak.watchdog import Watchdog
+from flashladder.cases.reference import Run
+from flashladder.check import soak, soak_runs
+from flashladder.check.soak_runs import LEAST, Load, Queue, Watchdog, chosen_rows, chosen_slices, hammer
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.problem import Shape
 from flashladder.results.files import load_as, this_host, write_result
-from flashladder.results.schema import Accuracy, Beside, CaseResult, FarRows, Hammered, Kernel, Reference, SoakResult
+from flashladder.results.schema import FarRows, Hammered, Kernel, Reference, SoakResult
 from tests.null.bench_fixture import GPU
 from tests.null.check.test_check_null import altered, one_nan, right
 
@@ -41,7 +37,7 @@ QUEUE = Queue(lambda: None, lambda calls: calls)
 DOG = Watchdog(end=pytest.fail)
 
 
-def hammered(run: cases.Run, count: int = 3000) -> Hammered:
+def hammered(run: Run, count: int = 3000) -> Hammered:
     return hammer(KEY, CONFIG, run, TINY, count, QUEUE, DOG, "cpu")
 
 
@@ -49,7 +45,7 @@ def hammered(run: cases.Run, count: int = 3000) -> Hammered:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small numbers of launches."""
     for name, number in (("PLAIN", 30), ("CHUNK", 10), ("GRAPH", 20)):
-        monkeypatch.setattr(launches, name, number)
+        monkeypatch.setattr(soak_runs, name, number)
 
 
 @pytest.mark.usefixtures("few")
@@ -86,16 +82,9 @@ def test_one_launch_with_other_bits_is_seen_if_it_is_the_last_before_a_look() ->
 def test_a_launch_that_writes_nothing_is_seen() -> None:
     found = hammered(lambda *_: None, 25)
     assert not found.finite
-    assert outcome.problems(made(hammered=(found,))) == [
+    assert soak.problems(made(hammered=(found,))) == [
         f"{KEY} at B=1, S=5, H=2: elements of O are NaN or infinite, or were not written"
     ]
-
-
-def test_launches_are_split_over_shapes() -> None:
-    found = launches.split(1_000_000)
-    assert sum(count for _, count in found) >= 1_000_000
-    assert {shape.seq_len for shape, _ in found} == {1, 129, 512, 1000}
-    assert launches.CHUNK < 1024, "a queue's length: the host must not be held by a launch"
 
 
 def test_whoever_does_not_end_is_told_and_ended() -> None:
@@ -117,7 +106,7 @@ def test_whoever_does_not_end_is_told_and_ended() -> None:
 def test_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     codes: list[int] = []
     monkeypatch.setattr("os._exit", codes.append)
-    watchdog.leave("27: no end within 20 s")
+    soak_runs.leave("27: no end within 20 s")
     assert codes == [1]
     assert capsys.readouterr().err == "error: 27: no end within 20 s\n"
 
@@ -172,8 +161,8 @@ def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> 
     assert load.taken(KEY, "grid") is None
 
 
-def long_rows(run: cases.Run, shape: Shape = LONG) -> FarRows:
-    return far.far(KEY, CONFIG, run, shape, lambda: None, DOG, "cpu")
+def long_rows(run: Run, shape: Shape = LONG) -> FarRows:
+    return soak_runs.far(KEY, CONFIG, run, shape, lambda: None, DOG, "cpu")
 
 
 def test_rows_around_powers_of_two_are_compared() -> None:
@@ -181,7 +170,7 @@ def test_rows_around_powers_of_two_are_compared() -> None:
     assert found.rows == (0, 1, 63, 64, 127, 128, 901, 902, 965, 966, 1023, 1024, 1025, 1028, 1029)
     assert found.slices == ((0, 0), (1, 0), (1, 2))
     assert (found.launches, found.differing, found.finite) == (3, 0, True)
-    assert outcome.problems(made(far=(found,))) == []
+    assert soak.problems(made(far=(found,))) == []
     assert {2**15 - 1, 2**15, 2**16, 2**17 + 1, 2**18 - 2} <= set(chosen_rows(2**18 - 1))
     assert max(chosen_rows(2**18 - 1)) == 2**18 - 2
 
@@ -191,7 +180,7 @@ def test_slices_on_both_sides_of_2_to_the_31_are_compared() -> None:
     assert {(0, 0), (3, 15), (2, 0), (1, 15)} <= set(found)
     assert chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))[-1] == (2048, 15)
     assert (2047, 15) in chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))
-    assert max(shape.batch * shape.seq_len * shape.n_heads * 128 for shape in far.SHAPES) > 2**32
+    assert max(shape.batch * shape.seq_len * shape.n_heads * 128 for shape in soak_runs.LONG_SHAPES) > 2**32
 
 
 def off(out: torch.Tensor) -> None:
@@ -213,7 +202,7 @@ def moody() -> Callable[[torch.Tensor], object]:
     ids=["a row that is off", "a NaN", "other bits where nobody compares"],
 )
 def test_wrong_long_rows_are_told(change: Callable[[torch.Tensor], object], told: list[str]) -> None:
-    found = outcome.problems(made(far=(long_rows(altered(change)),)))
+    found = soak.problems(made(far=(long_rows(altered(change)),)))
     assert [line.startswith(f"{KEY} at B=2, S=1030, H=3: {part}") for line, part in zip(found, told, strict=True)]
     assert all(part in line for line, part in zip(found, told, strict=True))
 
@@ -222,7 +211,7 @@ def test_tensors_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -
     def none(*_: object) -> None:
         raise RuntimeError("CUDA out of memory\nmore")
 
-    monkeypatch.setattr(far, "make_tensors", none)
+    monkeypatch.setattr(soak_runs, "make_tensors", none)
     with pytest.raises(FlashladderError, match="cannot make tensors of B=2, S=1030, H=3: found CUDA out of memory"):
         long_rows(right)
 
@@ -245,7 +234,7 @@ class Wheel:
 
     number = 27
 
-    def __init__(self, run: cases.Run) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
 
     def require(self, _: object) -> None:
@@ -256,22 +245,22 @@ class Wheel:
 
 
 @pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[cases.Run], None]:
+def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[Run], None]:
     """The command on a made-up GPU: two small cases, two small shapes, one long one."""
     device = SimpleNamespace(gpu=GPU, host=this_host(), rung="GPU")
     small = [Case(f"small {n}", TINY.model_copy(update={"seq_len": n})) for n in (3, 64)]
     clock = Clock(lag=2.0)
 
-    def plant(run: cases.Run) -> None:
+    def plant(run: Run) -> None:
         monkeypatch.setattr("flashladder.gpu.device.open_device", lambda: device)
         monkeypatch.setattr(soak, "load_installed", lambda _: Wheel(run))
         monkeypatch.setattr(soak, "cases_for", lambda *_, **__: small)
-        monkeypatch.setattr("flashladder.check.soak.load.on_gpu", lambda: WithLaunch(clock).load())
-        monkeypatch.setattr(launches, "cuda_queue", lambda: QUEUE)
-        monkeypatch.setattr(launches, "split", partial(launches.split, shapes=(TINY, SHORT)))
-        monkeypatch.setattr(far, "SHAPES", (LONG,))
-        monkeypatch.setattr(soak, "Place", partial(soak.Place, device="cpu"))
-        monkeypatch.setattr("flashladder.bench.references.reference_identity", lambda _: made().reference)
+        monkeypatch.setattr(soak_runs, "on_gpu", lambda: WithLaunch(clock).load())
+        monkeypatch.setattr(soak_runs, "cuda_queue", lambda: QUEUE)
+        monkeypatch.setattr(soak_runs, "split", partial(soak_runs.split, shapes=(TINY, SHORT)))
+        monkeypatch.setattr(soak_runs, "LONG_SHAPES", (LONG,))
+        monkeypatch.setattr(soak, "Soak", partial(soak.Soak, device="cpu"))
+        monkeypatch.setattr(soak, "reference_identity", lambda _: made().reference)
 
     return plant
 
@@ -294,7 +283,7 @@ LINE = ["27", "--dtype", "fp16", "--launches", "60", "--repeats", "3"]
 
 
 def test_the_whole_command_goes_on_where_it_stopped(
-    planted: Callable[[cases.Run], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    planted: Callable[[Run], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     planted(right)
     path = tmp_path / "soak.json.gz"
@@ -313,15 +302,15 @@ def test_the_whole_command_goes_on_where_it_stopped(
     assert whole.cases == first.cases, "what is there is not run again"
     assert [(one.shape, one.launches) for one in whole.hammered] == [(TINY, 30), (SHORT, 30)]
     assert [one.shape for one in whole.far] == [LONG]
-    said = capsys.readouterr().out
-    assert "0 problems" in said
-    capsys.readouterr()
+    assert "0 problems" in capsys.readouterr().out
     assert soak.main(["--show", str(path)]) == 0
     assert "27 FP16" in capsys.readouterr().out
+    (verified,) = verify.verify(path)
+    assert verified.summary.startswith("soak, 2 cases, 60 launches")
 
 
 def test_a_file_that_holds_less_than_is_asked_for_is_no_answer(
-    planted: Callable[[cases.Run], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planted: Callable[[Run], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted(right)
     line = [*LINE, "--out", str(tmp_path / "soak.json.gz")]
@@ -334,26 +323,26 @@ def test_a_file_that_holds_less_than_is_asked_for_is_no_answer(
         soak.main(LINE)
 
 
-def test_a_wrong_kernel_ends_with_1(planted: Callable[[cases.Run], None], tmp_path: Path) -> None:
+def test_a_wrong_kernel_ends_with_1(planted: Callable[[Run], None], tmp_path: Path) -> None:
     planted(altered(one_nan))
     path = tmp_path / "soak.json.gz"
     with pytest.raises(CheckFailed, match=r"problems, the first: .*small 3"):
         soak.main([*LINE, "--out", str(path)])
-    assert len(outcome.problems(load_as(path, SoakResult))) == 2 + 2 + 3
+    assert len(soak.problems(load_as(path, SoakResult))) == 2 + 2 + 3
 
 
 def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
     ended: list[str] = []
     path = tmp_path / "soak.json.gz"
-    place = soak.Place(made(), path, Clock().load, QUEUE, "cpu", Watchdog(end=ended.append))
+    place = soak.Soak(made(), path, Clock().load, QUEUE, "cpu", Watchdog(end=ended.append))
     with place.dog.within(0.01, "27 at S=129"):
         for _ in range(300):
             if ended:
                 break
             threading.Event().wait(0.1)
     assert ended == ["27 at S=129: no end within 0.01 s"]
-    assert outcome.problems(load_as(path, SoakResult)) == ["hung: 27 at S=129: no end within 0.01 s"]
-    assert "FAILED hung: 27 at S=129" in outcome.render(load_as(path, SoakResult))
+    assert soak.problems(load_as(path, SoakResult)) == ["hung: 27 at S=129: no end within 0.01 s"]
+    assert "FAILED hung: 27 at S=129" in soak.render(load_as(path, SoakResult))
     again = soak.earlier(path, made())
     assert again.hung is None
 
@@ -390,75 +379,3 @@ def test_the_command_wants_something_to_soak(capsys: pytest.CaptureFixture[str])
 def test_without_a_gpu_it_is_one_line() -> None:
     with pytest.raises(FlashladderError, match="no GPU here"):
         soak.main(["27"])
-
-
-def owed() -> SoakResult:
-    """A whole soak, made up."""
-    bound = 2.0**-11
-    good = Accuracy(max_error=1e-4, max_allowed=3e-4, rms_error=1e-4, rms_allowed=bound, finite=True)
-    every = cases.cases_for(CONFIG)
-    return made(
-        cases=tuple(
-            CaseResult(
-                kernel=KEY, case=one.name, dtype="fp16", shape=one.shape, status="pass", accuracy=good, repeats=50
-            )
-            for one in every
-        ),
-        beside=tuple(
-            Beside(kernel=KEY, case=one.name, launches=50, products=600, seconds=1.0, beside_s=0.9) for one in every
-        ),
-        hammered=tuple(
-            Hammered(
-                kernel=KEY, dtype="fp16", shape=shape, plain=10_000, replayed=240_000, looks=260, differing=0,
-                finite=True, seconds=2.0, digest="ab",
-            )
-            for shape in launches.SHAPES
-        ),
-        far=tuple(
-            FarRows(
-                kernel=KEY, dtype="fp16", shape=shape, slices=chosen_slices(shape), rows=chosen_rows(shape.seq_len),
-                launches=3, differing=0, seconds=9.0, finite=True, max_error=1e-4, max_allowed=2e-4, rms_error=1e-4,
-                rms_allowed=bound, digest="ab",
-            )
-            for shape in far.SHAPES
-        ),
-    )  # fmt: skip
-
-
-def but(part: str, **changed: Any) -> Callable[[SoakResult], SoakResult]:
-    """The first entry of a part changed."""
-
-    def edit(one: SoakResult) -> SoakResult:
-        first, *others = getattr(one, part)
-        return one.model_copy(update={part: (first.model_copy(update=changed), *others)})
-
-    return edit
-
-
-@pytest.mark.parametrize(
-    ("edit", "told"),
-    [
-        (lambda one: one, []),
-        (but("hammered", differing=3), [f"{KEY} at B=1, S=1, H=2: 3 of 260 looks found other bits than the first"]),
-        (but("far", seconds=1e-6), [f"{KEY} at B=1, S=65537: 1.0 us is below the "]),
-        (but("far", kernel="28"), ["kernel 28: nothing describes it"]),
-        (lambda one: one.model_copy(update={"hung": "27"}), ["hung: 27"]),
-    ],
-    ids=["whole", "other bits", "too fast", "an unknown kernel", "a hang"],
-)
-def test_a_committed_soak_is_judged_by_the_commands_own_words(
-    edit: Callable[[SoakResult], SoakResult], told: list[str]
-) -> None:
-    h200 = GPU.model_copy(update={"name": "NVIDIA H200"})
-    found = list(verify._soak(edit(owed().model_copy(update={"gpu": h200}))))
-    assert len(found) == len(told), found
-    for line, part in zip(found, told, strict=True):
-        assert line.startswith(part)
-
-
-def test_verify_says_what_a_soak_is(tmp_path: Path) -> None:
-    (found,) = verify.verify(write_result(tmp_path / "soak.json.gz", owed()))
-    assert found.summary.startswith(f"soak, {len(owed().cases)} cases, 1,000,000 launches, schema 2")
-    other = owed().model_copy(update={"hammered": (owed().hammered[0].model_copy(update={"dtype": "bf16"}),)})
-    lines = verify.verify_file(write_result(tmp_path / "other.json.gz", other)).details
-    assert [line for line in lines if line.endswith(f"{KEY}: measured as bf16, a kernel for fp16")]

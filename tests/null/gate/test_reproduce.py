@@ -13,7 +13,7 @@ import pytest
 from flashladder.bench import command as bench
 from flashladder.build import installed
 from flashladder.check import command as check
-from flashladder.check.cases import CheckReport
+from flashladder.check.command import CheckReport
 from flashladder.errors import FlashladderError
 from flashladder.gate import command as gate
 from flashladder.gate import reproduce
@@ -45,13 +45,13 @@ def test_without_a_gpu_every_iteration_is_checked_on_the_emulator(
     )
     asked: list[list[int]] = []
 
-    def check_many(numbers: list[int]) -> CheckReport:
+    def check_many(_: object, numbers: list[int]) -> CheckReport:
         asked.append(numbers)
         return CheckReport((case,))
 
     monkeypatch.setattr(toolchain, "gpu_arch", lambda: None)
     monkeypatch.setattr(check, "main", lambda _: pytest.fail("there is no GPU"))
-    monkeypatch.setattr("flashladder.check.on_emulator.check_many", check_many)
+    monkeypatch.setattr("flashladder.check.command.Emulated.check_many", check_many)
     measured = reproduce.measure()
     assert asked == [list(range(1, 29))]
     assert measured.folder is None

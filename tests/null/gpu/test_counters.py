@@ -1,4 +1,4 @@
-"""ncu's CSV, the comparison with the published kernels, sanitizer summaries and the session's plan, without a GPU."""
+"""ncu's CSV, the comparison with the published kernels, sanitizer summaries and the GPU session, without a GPU."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from flashladder.build.installed import chosen_configs
 from flashladder.errors import FlashladderError
 from flashladder.gpu import ncu as counters
 from flashladder.gpu import sanitize
-from flashladder.gpu.launcher import Launches, parse_arguments
-from flashladder.gpu.ncu import differences, parse_ncu, read_peer
+from flashladder.gpu.ncu import SPEC, Launches, differences, read_launches, read_peer
 from flashladder.names import CONFLICTS, LDSM, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.problem import Shape
 
@@ -28,7 +27,8 @@ def ncu_text(*rows: tuple[int, str, str]) -> str:
 
 def test_launches_come_in_order_with_their_numbers() -> None:
     text = ncu_text((10, "a", "3"), (10, "b", "4"), (9, "a", "1,056,768"), (9, "b", "2.000000"))
-    assert parse_ncu(text, ["a", "b"]) == [{"a": 1056768, "b": 2}, {"a": 3, "b": 4}]
+    found = [counted for _, counted in read_launches(text, ["a", "b"])]
+    assert found == [{"a": 1056768, "b": 2}, {"a": 3, "b": 4}]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_launches_come_in_order_with_their_numbers() -> None:
 )
 def test_what_ncu_cannot_say_is_one_line(text: str, message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        parse_ncu(text, ["a", "b"])
+        read_launches(text, ["a", "b"])
 
 
 def test_the_published_counters_agree_with_themselves() -> None:
@@ -86,11 +86,6 @@ def test_registers_within_sixteen() -> None:
     assert len(differences(3, peer | {REGISTERS: peer[REGISTERS] - 17}, peer)) == 1
 
 
-def test_a_missing_table_of_published_counters_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match=r"none\.csv: cannot read the file"):
-        read_peer(tmp_path / "none.csv")
-
-
 def test_ncu_leaves_clocks_alone_and_sees_our_kernels_only() -> None:
     launches = Launches((7, 8), ("a100",), ("fp16",), counters.SHAPE)
     command = counters.ncu_command(Path("ncu"), ["a", "b"], Path("log.csv"), launches)
@@ -99,18 +94,12 @@ def test_ncu_leaves_clocks_alone_and_sees_our_kernels_only() -> None:
     assert command[command.index("--kernel-name") + 1] == "regex:flash_fwd_kernel"
 
 
-@pytest.mark.parametrize("rare", [False, True])
-def test_the_launcher_command_parses_back(rare: bool) -> None:
-    shape = Shape(batch=1, seq_len=256, n_heads=16, d_head=128)
-    launches = Launches((1, 16), ("a100", "h200"), ("fp16", "bf16"), shape, rare)
-    command = launches.command()
-    assert command[:3] == [sys.executable, "-m", "flashladder.gpu.launcher"]
-    assert parse_arguments(command[3:]) == launches
-
-
-def test_keys_follow_launch_order() -> None:
-    keys = Launches((2, 1), ("a100",), ("fp16", "bf16"), counters.SHAPE).keys()
-    assert [key[:8] for key in keys] == ["02 (FP16", "02 (BF16", "01 (FP16", "01 (BF16"]
+def test_the_program_that_a_profiler_watches_is_told_what_to_launch() -> None:
+    launches = Launches((1, 16), ("a100", "h200"), ("fp16", "bf16"), sanitize.SHAPE, rare=True)
+    *program, spec = launches.command()
+    assert program == [sys.executable, "-m", "flashladder.gpu.ncu", "--launch"]
+    assert SPEC.validate_json(spec) == launches
+    assert sanitize.launches([1, 16], ["a100", "h200"]) == launches
 
 
 def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
@@ -125,13 +114,6 @@ def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
     assert [(shape.batch, shape.seq_len, shape.n_heads) for shape in few] == list(split.few_tiles)
     assert few
     assert dataclasses.replace(launches, rare=False).shapes(split) == (sanitize.SHAPE,)
-
-
-@pytest.mark.parametrize("argv", [["1", "--seq-len", "0"], [], ["1", "--dtype", "fp8"]])
-def test_the_launcher_refuses_bad_arguments(argv: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parse_arguments(argv)
-    assert caught.value.code == 2
 
 
 @pytest.mark.parametrize(
@@ -169,22 +151,6 @@ def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, cle
     launches = Launches((1,), ("a100",), ("fp16",), sanitize.SHAPE)
     found = sanitize.run_tool(tool(tmp_path, script), "memcheck", launches, timeout_s=1.0)
     assert (found.clean, found.errors) == (clean, errors)
-
-
-def test_sanitizers_see_both_dtypes_and_rare_ways() -> None:
-    expected = Launches((27, 28), ("a100",), ("fp16", "bf16"), sanitize.SHAPE, rare=True)
-    assert sanitize.launches([27, 28], ["a100"]) == expected
-
-
-def test_session_plans_phases_in_order_within_budgets(tmp_path: Path) -> None:
-    options = gpu_session.parse_arguments(
-        ["--out", str(tmp_path), "--phases", "bench", "check", "tune", "--budget", "100", "--iterations", "7", "8"]
-    )
-    phases = gpu_session.plan(options)
-    assert [phase.name for phase in phases] == ["check", "tune", "bench"]
-    assert phases[0].command[1:5] == ["-m", "flashladder.check", "7", "8"]
-    assert "--tune" in phases[1].command
-    assert phases[2].command[-2:] == ["--budget", "100.0"]
 
 
 def test_session_commands_are_ones_that_the_modules_accept(tmp_path: Path) -> None:

@@ -10,25 +10,30 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from flashladder.gpu import doctor, doctor_gpu
-from flashladder.gpu.doctor_gpu import Finding
+from flashladder.errors import FlashladderError
+from flashladder.gpu import doctor
+from flashladder.gpu.doctor import Finding, TorchBuild, n_gpus, require_gpu, torch_build
 from flashladder.paths import ROOT
 from flashladder.toolchain import wheels
-from flashladder.toolchain.wheels import load_pins
+
+INSTEAD = "`invoke check N --backend emulator` checks the PTX on this CPU"
+NO_GPU = "no GPU here: expected an NVIDIA GPU with its driver"
+NO_TORCH = "no torch that can use the GPU here: expected a CUDA build, found "
+CUDA = "`pip install torch` brings a CUDA build on Linux"
 
 
-def test_this_machine_gets_a_finding_of_each_kind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine_gets_a_finding_of_each_kind(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = doctor.main(["--json"])
     told = json.loads(capsys.readouterr().out)
     names = {finding["name"] for finding in told["findings"]}
     assert names >= {"python", "compiler", "toolchain", "ninja", "torch", "uv", "disk", "gpu", "driver", "counters"}
-    assert told["rung"] in doctor_gpu.RUNGS
+    assert all(finding["ok"] or finding["remedy"] for finding in told["findings"])
+    assert told["rung"] in doctor.RUNGS
     assert code == (0 if told["can"] else 2)
-
-
-def test_everything_lacking_has_a_remedy() -> None:
-    diagnosis = doctor.diagnose()
-    assert [finding.name for finding in diagnosis.findings if not finding.ok and not finding.remedy] == []
+    monkeypatch.setattr(doctor, "diagnose", lambda: doctor.Diagnosis((), "CPU only", ()))
+    assert doctor.main([]) == 2
 
 
 def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -45,16 +50,6 @@ def test_a_missing_program_of_the_toolchain_is_named(monkeypatch: pytest.MonkeyP
     assert not finding.ok
     assert "nvvm/bin/no_cicc" in finding.found
     assert "install" in finding.remedy
-
-
-def test_a_file_of_pins_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pins = tmp_path / "toolchain.yaml"
-    pins.write_bytes(b"cuda: \xfc\n")
-    monkeypatch.setattr(wheels, "load_pins", lambda: load_pins(pins))
-    finding = doctor.toolchain()
-    assert not finding.ok
-    assert finding.found.startswith(f"{pins}: not UTF-8")
-    assert "UTF-8" in finding.remedy
 
 
 def test_a_file_where_builds_go_is_lacking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,33 +103,16 @@ def test_a_cpu_torch_beside_a_gpu_is_lacking(monkeypatch: pytest.MonkeyPatch, tm
 def test_counter_rights(tmp_path: Path, text: str, admin: bool, ncu: str | None, ok: bool, words: str) -> None:
     params = tmp_path / "params"
     params.write_text(text)
-    finding = doctor_gpu.counters(Path(ncu) if ncu else None, params, admin=admin)
+    finding = doctor.counters(Path(ncu) if ncu else None, params, admin=admin)
     assert finding.ok is ok
     assert words in finding.found + finding.remedy
-
-
-def test_no_driver_means_no_counters(tmp_path: Path) -> None:
-    assert not doctor_gpu.counters(Path("ncu"), tmp_path / "absent", admin=True).ok
 
 
 @pytest.mark.parametrize(("mask", "expected"), [("0000000000200000", True), ("00000000a80425fb", False)])
 def test_privilege_is_read_from_the_effective_capabilities(tmp_path: Path, mask: str, expected: bool) -> None:
     status = tmp_path / "status"
     status.write_text(f"Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t{mask}\n")
-    assert doctor_gpu.privileged(status) is expected
-
-
-@pytest.mark.parametrize(
-    ("gpu", "counted", "clocks", "expected"),
-    [
-        (False, True, True, "CPU only"),
-        (True, False, True, "GPU without counters"),
-        (True, True, False, "GPU"),
-        (True, True, True, "GPU with clock rights"),
-    ],
-)
-def test_rungs(gpu: bool, counted: bool, clocks: bool, expected: str) -> None:
-    assert doctor_gpu.rung(gpu, counted, clocks) == expected
+    assert doctor.privileged(status) is expected
 
 
 @pytest.mark.parametrize(
@@ -145,9 +123,9 @@ def test_a_gpu_counts_when_it_is_whole_free_and_new_enough(changes: dict[str, ob
         "index": 0, "name": "NVIDIA H200", "arch": "sm_90", "memory_gib": 140.0, "power_w": 700.0, "mig": False,
         "processes": 0,
     }  # fmt: skip
-    gpu = doctor_gpu.Gpu(**{**facts, **changes})  # type: ignore[arg-type]  # facts of mixed types
-    assert doctor_gpu.gpu_finding([gpu]).ok is ok
-    assert "NVIDIA H200" in doctor_gpu.gpu_finding([gpu]).found
+    gpu = doctor.GpuFacts(**{**facts, **changes})  # type: ignore[arg-type]  # facts of mixed types
+    assert doctor.gpu_finding([gpu]).ok is ok
+    assert "NVIDIA H200" in doctor.gpu_finding([gpu]).found
 
 
 class FakeNvml(ModuleType):
@@ -197,29 +175,10 @@ class FakeNvml(ModuleType):
         return []
 
 
-def test_a_gpu_is_described_as_nvml_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    found, gpu, driver = doctor_gpu.gpus()
-    assert [(one.name, one.arch, one.memory_gib, one.power_w, one.mig) for one in found] == [
-        ("NVIDIA H200", "sm_90", 140.0, 700.0, False)
-    ]
-    assert gpu.ok
-    assert gpu.found == "0: NVIDIA H200 (sm_90, 140 GiB, 700 W)"
-    assert driver.ok
-    assert driver.found == "580.95.05, up to CUDA 13.0, NVML answers"
-
-
-def test_an_old_driver_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(12040))
-    _, _, driver = doctor_gpu.gpus()
-    assert not driver.ok
-    assert "580 or newer" in driver.remedy
-
-
 @pytest.mark.parametrize("module", [FakeNvml(works=False), None])
 def test_no_nvml_means_no_gpu(monkeypatch: pytest.MonkeyPatch, module: FakeNvml | None) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    found, gpu, driver = doctor_gpu.gpus()
+    found, gpu, driver = doctor.gpus()
     assert found == []
     assert not gpu.ok
     assert not driver.ok
@@ -235,6 +194,69 @@ def test_render_puts_remedies_under_what_is_lacking() -> None:
     assert "nothing until" in text
 
 
-def test_a_useless_machine_exits_with_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "diagnose", lambda: doctor.Diagnosis((), "CPU only", ()))
-    assert doctor.main([]) == 2
+@pytest.mark.parametrize("cuda", [13000, 12040])
+def test_a_gpu_is_described_as_nvml_tells(monkeypatch: pytest.MonkeyPatch, cuda: int) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(cuda))
+    found, gpu, driver = doctor.gpus()
+    assert [(one.name, one.arch, one.memory_gib, one.power_w, one.mig) for one in found] == [
+        ("NVIDIA H200", "sm_90", 140.0, 700.0, False)
+    ]
+    assert gpu.ok
+    assert gpu.found == "0: NVIDIA H200 (sm_90, 140 GiB, 700 W)"
+    assert driver.ok is (cuda >= 13000)
+    assert driver.found.startswith("580.95.05")
+    assert "580 or newer" in driver.remedy
+
+
+@pytest.mark.parametrize(
+    ("gpus", "build", "message"),
+    [
+        (0, TorchBuild("2.11.0+cu130", "13.0"), f"{NO_GPU}; {INSTEAD}; beside a GPU, {CUDA}"),
+        (1, TorchBuild("2.11.0+cpu", None), f"{NO_TORCH}torch 2.11.0+cpu, CPU only; {CUDA}; {INSTEAD}"),
+        (1, None, f"{NO_TORCH}none; {CUDA}; {INSTEAD}"),
+        (2, TorchBuild("2.11.0+cu130", "13.0"), None),
+    ],
+)  # fmt: skip
+def test_what_is_missing_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, build: TorchBuild | None, message: str | None
+) -> None:
+    monkeypatch.setattr(doctor, "n_gpus", lambda: gpus)
+    monkeypatch.setattr(doctor, "torch_build", lambda: build)
+    if message is None:
+        require_gpu()
+        return
+    with pytest.raises(FlashladderError) as caught:
+        require_gpu()
+    assert (str(caught.value), caught.value.exit_code) == (message, 2)
+
+
+def test_torch_is_described_as_it_describes_itself() -> None:
+    import torch
+
+    assert torch_build() == TorchBuild(torch.__version__, torch.version.cuda)
+
+
+def test_a_driver_that_cannot_be_loaded_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    assert n_gpus() == 0
+
+
+@pytest.mark.skipif(n_gpus() > 0, reason="says what happens without a GPU")
+@pytest.mark.parametrize("module", ["check", "bench"])
+def test_without_a_gpu_no_second_is_spent_on_importing_torch(module: str) -> None:
+    program = f"""
+import sys
+from flashladder.{module} import command
+from flashladder.errors import FlashladderError
+try:
+    command.main(["7"])
+except (FlashladderError, SystemExit) as error:
+    print(error)
+sys.exit("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "no GPU here" in done.stdout + done.stderr

@@ -11,10 +11,8 @@ import pytest
 
 from flashladder.build.installed import Installed, chosen_configs, load_installed
 from flashladder.errors import FlashladderError
-from flashladder.gpu.device import exclusive
-from flashladder.gpu.telemetry import Telemetry, form_factor
+from flashladder.gpu.device import Telemetry, exclusive, form_factor
 from flashladder.ladder.config import KernelConfig
-from flashladder.results.blocks import reason_names
 from tests.null.bench_fixture import FAST
 
 
@@ -84,11 +82,6 @@ def test_what_a_gpu_does_not_answer_is_none() -> None:
     assert (found.power_w, found.sm_clock_mhz) == (None, None)
 
 
-def test_energy_is_a_counter_in_millijoules_where_there_is_one() -> None:
-    assert telemetry().energy_mj() == 98_765_432_100
-    assert telemetry(refused=("nvmlDeviceGetTotalEnergyConsumption",)).energy_mj() is None
-
-
 def test_identity() -> None:
     gpu = telemetry(refused=("nvmlDeviceGetMigMode",)).identity(n_sm=132, l2_bytes=62_914_560)
     assert (gpu.name, gpu.arch, gpu.form_factor, gpu.driver) == ("NVIDIA H200", "sm_90", "SXM5", "580.1")
@@ -110,12 +103,6 @@ def test_identity() -> None:
 )
 def test_form_factor(name: str, expected: str | None) -> None:
     assert form_factor(name) == expected
-
-
-def test_reasons_in_words() -> None:
-    assert reason_names(0x44) == ("power cap", "hardware thermal")
-    assert reason_names(0x10004) == ("power cap", "0x10000")
-    assert reason_names(0) == ()
 
 
 @pytest.mark.parametrize(

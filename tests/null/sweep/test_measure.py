@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder.bench import kernel_names
-from flashladder.bench.run import bench_group, prepare
-from flashladder.bench.subject import Subject
+from flashladder.bench import references
+from flashladder.bench.references import Subject
+from flashladder.bench.timing import bench_group, prepare
 from flashladder.build.installed import Installed
 from flashladder.cases.inputs import Tensors, make_tensors
 from flashladder.errors import FlashladderError
@@ -221,7 +221,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     }.items():
         monkeypatch.setattr(measure, name, value)
     monkeypatch.setattr(opened.telemetry, "sample", found.gpu.sample, raising=False)
-    monkeypatch.setattr(kernel_names, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
+    monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"{name} in {dtype}")
     return found
 
 

@@ -13,8 +13,7 @@ import sys
 
 import pytest
 
-from flashladder.bench.run import bench_group
-from flashladder.bench.timing import Arm, time_pairs
+from flashladder.bench.timing import Arm, bench_group, time_pairs
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig

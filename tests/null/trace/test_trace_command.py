@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flashladder.errors import FlashladderError
-from flashladder.gpu import present, sanitize
+from flashladder.gpu import doctor, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
 from flashladder.trace import command
@@ -70,7 +70,7 @@ def test_the_sanitizers_run_after_the_trace(
         print(f"tools of {words}")
         return 0
 
-    monkeypatch.setattr(present, "require_gpu", lambda _: None)
+    monkeypatch.setattr(doctor, "require_gpu", lambda _: None)
     monkeypatch.setattr(sanitize, "main", tools)
     monkeypatch.setattr(command, "run", lambda _: ("traced", right))
     assert command.main(["7", "--sanitize", "--config", "h200"]) == code
@@ -78,7 +78,7 @@ def test_the_sanitizers_run_after_the_trace(
 
 
 def test_without_a_gpu_the_sanitizers_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(present, "n_gpus", lambda: 0)
+    monkeypatch.setattr(doctor, "n_gpus", lambda: 0)
     with pytest.raises(FlashladderError, match=r"no GPU here.*invoke emulate N --hazards"):
         command.main(["7", "--sanitize"])
 

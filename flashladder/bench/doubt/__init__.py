@@ -1,1 +1,0 @@
-"""Timings by other means than the paired timer's, and kernels beside the best of several libraries."""

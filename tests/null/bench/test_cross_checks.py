@@ -1,0 +1,796 @@
+"""Other timers without a GPU: what they are asked, what they write, and how their times are judged beside the pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import benchmark
+
+from flashladder.bench import command as bench
+from flashladder.bench import cross_checks, cross_timers
+from flashladder.bench.cross_checks import (
+    HOST,
+    PAIRED,
+    advantages,
+    beside_libraries,
+    derive,
+    held_up,
+    problems,
+    table,
+)
+from flashladder.bench.cross_timers import (
+    CELLS,
+    METRICS,
+    RUN_UP_S,
+    SAMPLES,
+    WARM_SAMPLES,
+    WARM_UPS,
+    Rounds,
+    Single,
+    ask,
+    by_turn,
+    command,
+    launch_rounds,
+    load,
+    nvbench_rounds,
+    owner,
+    read_nvbench,
+    torch_rounds,
+    turn_rounds,
+    warm_rounds,
+)
+from flashladder.bench.references import Subject
+from flashladder.cases.inputs import Case, Tensors, make_tensors
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.gpu import doctor
+from flashladder.gpu.ncu import read_launches
+from flashladder.names import CYCLES, DURATION
+from flashladder.problem import Shape
+from flashladder.results.derive import derive as derive_paired
+from flashladder.results.files import load_as, load_result, write_result
+from flashladder.results.schema import A_A, BenchResult, Group, Opinion, SecondOpinionResult, Series, Timings
+from tests.null.bench.test_bench_null import simulated
+from tests.null.bench.test_timing_null import FakeEvent, FakeGpu
+from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
+from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
+
+__all__ = ["simulated"]  # a fixture
+
+OURS = "flash_fwd_kernel(flashladder::FlashFwdArgs)"
+TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
+
+
+@pytest.fixture(scope="module")
+def tensors() -> Tensors:
+    return make_tensors(Case("tiny", TINY), "fp16", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "whose"),
+    [
+        (OURS, "flash_fwd_kernel"),
+        ("flash_fwd_kernel", "flash_fwd_kernel"),
+        *((kernel, name) for name, kernel in NAMES.items()),
+        ("void at::native::vectorized_elementwise_kernel<4>(int)", None),
+    ],
+)
+def test_a_kernels_name_says_whose_it_is(kernel: str, whose: str | None) -> None:
+    assert owner(kernel) == whose
+
+
+def launched(*names: str) -> list[tuple[str, dict[str, int]]]:
+    return read_launches(ncu_csv(names), METRICS)
+
+
+def test_launches_go_to_their_turns() -> None:
+    rounds = Rounds(("fa2", KERNELS[0], KERNELS[1], "fa4"), "fp16", TINY, 2)
+    turn = (NAMES["fa2"], OURS, OURS, NAMES["fa4"])
+    (found,) = by_turn(launched(*turn, *turn), [rounds])
+    assert [one.subject for one in found] == list(rounds.subjects)
+    assert all((one.rounds, one.us) == ((0, 1), (1.0, 1.0)) for one in found)
+    assert found[0].counters[CYCLES] == (1500, 1500)
+    assert DURATION not in found[0].counters
+
+
+def test_what_a_reference_launches_besides_is_its_own() -> None:
+    rounds = Rounds(("fa2", KERNELS[0], "fa4"), "fp16", TINY, 2)
+    turn = (NAMES["fa2"], OURS, NAMES["fa4"], "prepare(int)", NAMES["fa4"])
+    (found,) = by_turn(launched(*turn, *turn), [rounds])
+    assert [one.us for one in found] == [(1.0, 1.0), (1.0, 1.0), (3.0, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ((NAMES["fa2"],), "another number of launches: expected 2, found 1"),
+        ((NAMES["fa2"], OURS, OURS), "another kernel than was launched: expected no more, found flash_fwd_kernel"),
+        ((OURS, OURS), "another kernel than was launched: expected fa2, found flash_fwd_kernel"),
+        ((NAMES["fa2"], OURS, "fill(int)"), "expected no more, found fill"),
+        (("fill(int)", NAMES["fa2"], OURS), "expected fa2, found fill"),
+    ],
+)
+def test_other_launches_than_expected_are_refused(names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(FlashladderError, match=message):
+        by_turn(launched(*names), [Rounds(("fa2", KERNELS[0]), "fp16", TINY, 1)])
+
+
+def test_nvbenchs_samples_are_read_round_by_round(tmp_path: Path) -> None:
+    path = tmp_path / "nvbench.json"
+    write_nvbench(path, ROUNDS)
+    (found,) = read_nvbench(path, [ROUNDS])
+    assert [one.subject for one in found] == list(ROUNDS.subjects)
+    assert found[2].rounds == (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
+    assert all(abs(us - 3000.0) < 1e-3 for us in found[2].us)
+
+
+def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "nvbench.json"
+    write_nvbench(path, ROUNDS, skipped="0 2 1")
+    with pytest.raises(FlashladderError, match="cannot read what NVBench wrote: found ValueError: skipped: too short"):
+        read_nvbench(path, [ROUNDS])
+    with pytest.raises(FlashladderError, match="found KeyError: '0 4 0'"):
+        more = Rounds(("fa2",), "fp16", TINY, 5)
+        read_nvbench(path, [more])
+    (tmp_path / "nvbench.json-bin" / "0.bin").write_bytes(b"\0" * 8)
+    with pytest.raises(FlashladderError, match="2 samples, told 3"):
+        read_nvbench(path, [ROUNDS])
+    with pytest.raises(FlashladderError, match="cannot read what NVBench wrote"):
+        read_nvbench(tmp_path / "none.json", [ROUNDS])
+
+
+def test_the_program_is_told_its_cells() -> None:
+    cells = [ROUNDS, replace(ROUNDS, shape=SHAPE.model_copy(update={"batch": 4, "seq_len": 16384}))]
+    *program, told, out = command(cells, "out.json")
+    assert program == [sys.executable, "-m", "flashladder.bench.cross_timers"]
+    assert (CELLS.validate_json(told), out) == (cells, "out.json")
+    assert cross_timers.main([]) == 2
+
+
+def test_several_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
+    """Each cell's own times, whatever the tool; NVBench's file has cell 1 ten times as long."""
+    first, second = ROUNDS, replace(ROUNDS, shape=TINY, rounds=2)
+    path = tmp_path / "nvbench.json"
+    write_nvbench(path, first, second)
+    found = read_nvbench(path, [first, second])
+    assert [round(one.us[0]) for cell in found for one in cell] == [1000, 2000, 3000, 10000, 20000, 30000]
+    assert [len(one.us) for cell in found for one in cell] == [12, 12, 12, 6, 6, 6]
+    names = [NAMES["fa2"], OURS, OURS]
+    slow = {OURS: 2000, NAMES["fa2"]: 1500}
+    rows = read_launches(ncu_csv(names * 4), METRICS)
+    rows += read_launches(ncu_csv(names * 2, slow), METRICS)
+    cells = by_turn(rows, [first, second])
+    assert [[one.us for one in cell] for cell in cells] == [[(1.0,) * 4] * 3, [(1.5,) * 2, (2.0,) * 2, (2.0,) * 2]]
+
+
+def test_cells_of_the_same_subjects_share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[list[int], float]] = []
+
+    def answer(cells: list[Rounds], timeout_s: float) -> list[Opinion]:
+        seen.append(([one.shape.seq_len for one in cells], timeout_s))
+        assert {one.rounds for one in cells} == {3}
+        return []
+
+    monkeypatch.setattr(cross_timers, "ASK", {"nvbench": answer})
+    of = paired()
+    more = [one.model_copy(update={"shape": one.shape.model_copy(update={"seq_len": 512})}) for one in of.summaries]
+    other = more[0].model_copy(update={"dtype": "bf16"})
+    monkeypatch.setattr(cross_timers, "derive", lambda result: result)
+    ask(of.model_copy(update={"summaries": (*of.summaries, *more, other)}), ["nvbench"], 10.0, 3)
+    assert seen == [([4096, 512], 20.0), ([512], 10.0)]
+
+
+@pytest.mark.parametrize(("key", "message"), [("fa5", "no such subject"), ("99 (FP16)", "iteration 99")])
+def test_an_unknown_subject_is_refused(key: str, message: str) -> None:
+    with pytest.raises(FlashladderError, match=message):
+        load(key, "fp16")
+
+
+@dataclass
+class Log:
+    """Notes what happens, in order; also the profiler's window."""
+
+    seen: list[str] = field(default_factory=list)
+
+    def start(self) -> None:
+        self.seen.append("start")
+
+    def stop(self) -> None:
+        self.seen.append("stop")
+
+    def launches(self, *keys: str) -> dict[str, Callable[[], object]]:
+        return {key: partial(self.seen.append, key) for key in keys}
+
+
+def test_only_the_rounds_are_inside_the_profilers_window() -> None:
+    log = Log()
+    rounds = Rounds(("fa2", "cudnn"), "fp16", TINY, 2)
+    launch_rounds(rounds, log.launches(*rounds.subjects), lambda: log.seen.append("wait"), log)
+    warm = ["fa2"] * WARM_UPS + ["cudnn"] * WARM_UPS
+    assert log.seen == [*warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
+
+
+@dataclass
+class FakeBench:
+    """NVBench's Python module: registers, names, then runs every benchmark's launch once."""
+
+    log: Log
+    registered: list[Any] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    argv: list[str] = field(default_factory=list)
+
+    def register(self, function: Any) -> FakeBench:
+        self.registered.append(function)
+        return self
+
+    def set_name(self, name: str) -> FakeBench:
+        self.names.append(name)
+        return self
+
+    def set_cold_warmup_runs(self, count: int) -> FakeBench:
+        assert count == WARM_UPS
+        return self
+
+    def run_all_benchmarks(self, argv: list[str]) -> None:
+        self.argv = argv
+        for function in self.registered:
+            function(self)
+
+    def exec(self, launch: Any, *, batched: bool) -> None:
+        assert not batched
+        launch("its launch")
+
+
+def test_nvbench_times_every_turn_on_its_own_stream() -> None:
+    log, rounds = Log(), Rounds(("fa2", "cudnn"), "fp16", TINY, 2)
+    fake = FakeBench(log)
+
+    @contextmanager
+    def stream(launch: str) -> Iterator[None]:
+        log.seen.append(f"on the stream of {launch}")
+        yield
+
+    nvbench_rounds(fake, stream, [(rounds, log.launches(*rounds.subjects))], "out.json")
+    assert fake.names == ["0 0 0", "0 0 1", "0 1 0", "0 1 1"]
+    assert log.seen == [one for _, key in rounds.turns() for one in ("on the stream of its launch", key)]
+    options = dict(zip(fake.argv[1::2], fake.argv[2::2], strict=True))
+    assert options["--jsonbin"] == "out.json"
+    assert (options["--stopping-criterion"], options["--target-samples"], options["--min-samples"]) == (
+        "sample-count", str(SAMPLES), str(SAMPLES),
+    )  # fmt: skip
+
+
+def fake_ncu(folder: Path, log: str, code: int = 0) -> Path:
+    """A program that writes `log` where ncu was told to, notes its command line and leaves with `code`."""
+    path = folder / "ncu"
+    (folder / "log.txt").write_text(log, encoding="utf-8")
+    path.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, sys\n"
+        "here = pathlib.Path(__file__).parent\n"
+        "if '--version' in sys.argv: print('NVIDIA\\nVersion 2025.3'); sys.exit()\n"
+        "(here / 'argv.txt').write_text('\\n'.join(sys.argv))\n"
+        "log = sys.argv[sys.argv.index('--log-file') + 1]\n"
+        "pathlib.Path(log).write_text((here / 'log.txt').read_text())\n"
+        f"print('what it prints'); sys.exit({code})\n",
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = Rounds(("fa2", KERNELS[0]), "fp16", TINY, 2)
+    ncu = fake_ncu(tmp_path, ncu_csv([NAMES["fa2"], OURS] * 2, {OURS: 2000}))
+    monkeypatch.setattr(cross_timers, "require_ncu", lambda: ncu)
+    (found,) = cross_timers.ask_ncu([rounds], 30.0)
+    assert (found.method, found.mode, found.version) == ("ncu", "ncu-base", "Version 2025.3")
+    assert [one.us for one in found.timings] == [(1.0, 1.0), (2.0, 2.0)]
+    argv = (tmp_path / "argv.txt").read_text(encoding="utf-8").splitlines()
+    assert argv[argv.index("--clock-control") + 1] == "none"
+    assert argv[argv.index("--profile-from-start") + 1] == "off"
+    assert argv[argv.index(sys.executable) :] == command([rounds])
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "message"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - no permission", 1, "refuses hardware counters .*; invoke doctor says"),
+        ("==ERROR== no kernels were profiled", 0, "ncu printed no table"),
+        ("==ERROR== broken", 3, "ncu ended with exit code 3: found ==ERROR== broken"),
+    ],
+)
+def test_a_refused_counter_drops_ncu_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, code: int, message: str
+) -> None:
+    monkeypatch.setattr(cross_timers, "require_ncu", lambda: fake_ncu(tmp_path, log, code))
+    made = ask(paired(), ["ncu"])
+    assert made.opinions == ()
+    assert len(made.left_out) == 1
+    with pytest.raises(FlashladderError, match=message):
+        cross_timers.ask_ncu([ROUNDS], 30.0)
+    assert "left out: ncu: " in table(made)
+    assert problems(made) == []
+
+
+def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(doctor, "find_ncu", lambda: None)
+    assert ask(paired(), ["nvbench", "ncu"]).left_out == (
+        "nvbench: the package cuda-bench is not installed; pip install 'cuda-bench[cu13]'",
+        "ncu: Nsight Compute is not installed; install ncu, or put it on PATH",
+    )
+
+
+def test_nvbench_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "0.3.0")
+    writer = (
+        "import pathlib, sys; from tests.null.opinion_fixture import ROUNDS, write_nvbench; "
+        "write_nvbench(pathlib.Path(sys.argv[1]), ROUNDS)"
+    )
+    monkeypatch.setattr(cross_timers, "command", lambda _, *more: [sys.executable, "-c", writer, *more])
+    (found,) = cross_timers.ask_nvbench([ROUNDS], 60.0)
+    assert (found.method, found.mode, found.version) == ("nvbench", "event-free", "cuda-bench 0.3.0")
+    assert len(found.timings) == 3
+    monkeypatch.setattr(
+        cross_timers, "command", lambda _, *more: [sys.executable, "-c", "print('oh'); raise SystemExit(4)"]
+    )
+    with pytest.raises(FlashladderError, match="NVBench ended with exit code 4: found oh"):
+        cross_timers.ask_nvbench([ROUNDS], 60.0)
+    monkeypatch.setattr(cross_timers, "command", lambda _, *more: [sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(FlashladderError, match="NVBench did not end within 0 s"):
+        cross_timers.ask_nvbench([ROUNDS], 0.2)
+
+
+def test_agreement_is_an_overlap_of_intervals() -> None:
+    made = judged(opinion("nvbench"), opinion("ncu", faster=1.02))
+    found = {(one.method, one.kernel[:2]): one for one in made.agreements}
+    assert len(found) == 4
+    assert found["nvbench", "16"].agrees
+    assert found["nvbench", "01"].agrees
+    assert not found["ncu", "16"].agrees
+    assert abs(found["ncu", "16"].pct - 112.2) < 0.1
+    assert abs(found["ncu", "16"].off_pct - 2.0) < 0.1
+    assert abs(found["ncu", "16"].reference_us - FA2_US) < 1.0
+    assert found["ncu", "16"].n_rounds == 8
+    assert problems(made) == []
+
+
+def test_each_sample_is_compared_with_fa2_in_its_round() -> None:
+    """A card that slows down for half of the rounds slows both: the ratio and its interval do not move."""
+    steady = opinion("ncu")
+    slowed = steady.model_copy(
+        update={
+            "timings": tuple(
+                one.model_copy(update={"us": tuple(us * (1.3 if n < 4 else 1) for n, us in enumerate(one.us))})
+                for one in steady.timings
+            )
+        }
+    )
+    for a, b in zip(judged(steady).agreements, judged(slowed).agreements, strict=True):
+        assert [round(x, 9) for x in (a.pct, a.pct_low, a.pct_high)] == [
+            round(x, 9) for x in (b.pct, b.pct_low, b.pct_high)
+        ]
+
+
+def test_the_table_has_all_timers_of_a_cell_beside_each_other() -> None:
+    lines = table(judged(opinion("nvbench"), opinion("ncu", faster=1.02), left_out=("x: y",))).splitlines()
+    at = lines.index(KERNELS[1])
+    assert [line.split()[0] for line in lines[at + 2 : at + 5]] == ["paired", "nvbench", "ncu"]
+    assert [line.split()[1] for line in lines[at + 2 : at + 5]] == ["event-free", "event-free", "ncu-base"]
+    assert "agree (" in lines[at + 3]
+    assert "differ (+" in lines[at + 4]
+    assert " 1700 " in lines[at + 4]
+    assert lines[-1] == "left out: x: y"
+
+
+def test_what_does_not_follow_from_the_samples_is_found() -> None:
+    made = judged(opinion("nvbench"))
+    edited = made.agreements[0].model_copy(update={"agrees": False})
+    changed = made.model_copy(update={"agreements": (edited, *made.agreements[1:])})
+    assert "agrees: written False, derived True" in problems(changed)[0]
+    assert "1 written, 2 derived" in problems(made.model_copy(update={"agreements": made.agreements[:1]}))[0]
+    (only,) = made.opinions
+    fewer = only.model_copy(update={"timings": only.timings[:-1]})
+    assert problems(made.model_copy(update={"opinions": (fewer,)})) == [
+        f"nvbench fp16 S=4096: {only.timings[-1].subject}: not timed"
+    ]
+    twice = only.model_copy(update={"timings": (*only.timings, only.timings[1])})
+    assert "or twice" in problems(made.model_copy(update={"opinions": (twice,)}))[0]
+    paired_ = made.paired.model_copy(update={"floors_pct": {"fp16": 9.0}})
+    assert problems(made.model_copy(update={"paired": paired_}))[0].startswith("paired: floors_pct does not follow")
+
+
+def test_a_time_below_the_gpus_peak_is_found() -> None:
+    made = judged(opinion("ncu"))
+    gpu = made.gpu.model_copy(update={"name": "NVIDIA H200"})
+    (only,) = made.opinions
+    assert problems(made.model_copy(update={"gpu": gpu})) == ["gpu is not that of the pairs"]
+    quick = only.timings[1].model_copy(update={"us": (1.0,) * 8})
+    changed = only.model_copy(update={"timings": (only.timings[0], quick, only.timings[2])})
+    found = problems(made.model_copy(update={"gpu": gpu, "opinions": (changed,)}))
+    assert found.pop(0) == "gpu is not that of the pairs"
+    assert "1.0 us is below the" in found[0]
+
+
+def test_a_round_without_fa2_is_refused() -> None:
+    only = opinion("ncu")
+    with pytest.raises(FlashladderError, match="ncu has no time of FA2"):
+        judged(only.model_copy(update={"timings": only.timings[1:]}))
+
+
+@pytest.mark.parametrize(
+    "update", [{"rounds": (0,)}, {"us": (1.0, 0.0)}, {"us": ()}, {"counters": {"a": (1,)}}], ids=str
+)
+def test_samples_without_a_round_or_a_length_are_refused(update: dict[str, Any]) -> None:
+    good: dict[str, Any] = {"subject": "fa2", "rounds": (0, 1), "us": (1.0, 2.0), "counters": {"a": (1, 2)}}
+    assert Timings.model_validate(good).subject == "fa2"
+    with pytest.raises(ValueError, match="validation error"):
+        Timings.model_validate(good | update)
+
+
+def test_a_result_survives_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = judged(opinion("nvbench"), opinion("ncu"))
+    path = write_result(tmp_path / "opinions.json.gz", made)
+    assert load_result(path) == made
+    assert derive(made) == made
+    assert cross_checks.main([str(path)]) == 0
+    assert "agree (" in capsys.readouterr().out
+    write_result(path, made.model_copy(update={"agreements": made.agreements[:1]}))
+    with pytest.raises(CheckFailed, match="1 written, 4 derived"):
+        cross_checks.main([str(path)])
+
+
+@pytest.mark.usefixtures("simulated")
+def test_the_command_asks_tools_for_the_same_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Rounds] = []
+
+    def answer(cells: list[Rounds], timeout_s: float) -> Any:
+        (rounds,) = cells
+        asked.append(rounds)
+        given = {"fa2": 2000.0, rounds.subjects[1]: 1600.0}
+        timings = [
+            {"subject": key, "rounds": (0, 1, 2), "us": (us, us * 1.0001, us * 0.9999)} for key, us in given.items()
+        ]
+        return [
+            Opinion.model_validate(
+                {"method": "nvbench", "mode": "event-free", "version": "1", "dtype": rounds.dtype,
+                 "shape": rounds.shape, "timings": timings}
+            )
+        ]  # fmt: skip
+
+    def refuse(cells: list[Rounds], timeout_s: float) -> Any:
+        raise FlashladderError("the driver refuses hardware counters")
+
+    monkeypatch.setattr(cross_timers, "ASK", {"nvbench": answer, "ncu": refuse})
+    out = tmp_path / "opinions.json.gz"
+    argv = ["16", "--configs", "a100", "--seq-lens", "512", "--method", "nvbench", "ncu", "--out", str(out)]
+    assert bench.main(argv) == 0
+    assert [(one.dtype, one.shape.seq_len) for one in asked] == [("fp16", 64), ("bf16", 64)]
+    assert {one.subjects[0] for one in asked} == {"fa2"}
+    made = load_as(out, SecondOpinionResult)
+    assert problems(made) == []
+    assert [round(one.pct) for one in made.agreements] == [125, 125]
+    assert made.left_out == ("ncu: the driver refuses hardware counters",)
+    told = capsys.readouterr().out
+    assert told.count("left out: ncu: ") == 1
+    with pytest.raises(FlashladderError, match="the file exists"):
+        bench.main(argv)
+
+
+def test_the_help_says_how_many_rounds_each_timer_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.parse_arguments(["--help"])
+    rounds = cross_timers.ROUNDS
+    (rest,) = {number for timer, number in rounds.items() if timer not in ("nvbench", "ncu", "turns")}
+    told = f"{rounds['nvbench']} of nvbench, {rounds['ncu']} of ncu, {rounds['turns']} of turns, else {rest})"
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
+TWO = Rounds(("fa2", "cudnn"), "fp16", TINY, 3)
+
+
+@dataclass
+class Card:
+    """A GPU that the host queues for: a launch takes `ms[key]`, queuing it `host_s[key]`."""
+
+    ms: dict[str, float]
+    host_s: dict[str, float]
+    now: float = 0.0
+    queued: int = 0
+    log: list[str] = field(default_factory=list)
+
+    def launch(self, key: str) -> None:
+        self.log.append(key)
+        self.now += self.host_s[key]
+
+    def timer(self, launch: object) -> SimpleNamespace:
+        """Torch's: runs it so often, and tells the mean."""
+
+        def timeit(number: int) -> SimpleNamespace:
+            before = len(self.log)
+            for _ in range(number):
+                launch()  # type: ignore[operator]  # what torch_rounds hands in
+            key = self.log[before]
+            assert self.log[before:] == [key] * number
+            return SimpleNamespace(median=max(self.ms[key] / 1e3, self.host_s[key]))
+
+        return SimpleNamespace(timeit=timeit)
+
+
+def test_torchs_timer_has_each_subject_in_turn_and_tells_what_the_host_took() -> None:
+    card = Card({"fa2": 2.0, "cudnn": 0.1}, {"fa2": 20e-6, "cudnn": 97e-6})
+    launches = {key: partial(card.launch, key) for key in TWO.subjects}
+    found = torch_rounds(card.timer, lambda: None, TWO, launches, lambda: card.now)
+    assert [(one.subject, one.rounds) for one in found] == [("fa2", (0, 1, 2)), ("cudnn", (0, 1, 2))]
+    assert found[0].us == pytest.approx((2000.0,) * 3)
+    assert found[1].counters[HOST] == (97000,) * 3
+    assert [held_up(one) for one in found] == [False, True]
+    turns = [key for before, key in zip(["", *card.log], card.log, strict=False) if key != before]
+    assert turns == ["fa2", "cudnn"] * 4, "how many fit a run, then three rounds"
+
+
+@dataclass
+class Sleeper(FakeGpu):
+    """A GPU that can sleep; a launch takes its subject's milliseconds."""
+
+    def sleep(self, longer: int = 1) -> None:
+        self.log.append("sleep" * longer)
+        self.now += 0.5 * longer
+
+    def launches(self, **ms: float) -> dict[str, Callable[[], object]]:
+        return {key: partial(self.launch(key, one), 0) for key, one in ms.items()}
+
+    def subject(self, key: str, ms: float) -> Subject:
+        launch = self.launch(key, ms)
+        return Subject(key, "fp16", lambda _: launch(0))
+
+    def event(self) -> FakeEvent:
+        return FakeEvent(self)
+
+    def single(self, *, flush: bool = False) -> Single:
+        def prepare(longer: int) -> None:
+            self.sleep(longer)
+            if flush:
+                self.flush()
+
+        return Single(self.event, prepare, lambda: None)
+
+
+def test_without_a_flush_the_gpu_sleeps_and_each_subject_has_its_turn() -> None:
+    gpu = Sleeper()
+    found = warm_rounds(gpu.single(), TWO, gpu.launches(fa2=2.0, cudnn=1.0))
+    assert found[0].us == pytest.approx((2000.0,) * 3 * WARM_SAMPLES)
+    assert found[1].us == pytest.approx((1000.0,) * 3 * WARM_SAMPLES)
+    assert found[1].rounds == tuple(number for number in range(3) for _ in range(WARM_SAMPLES))
+    warm = ["fa20"] * WARM_UPS + ["cudnn0"] * WARM_UPS
+    turn = [one for key in ("fa20", "cudnn0") for one in [key, *["sleep", key] * WARM_SAMPLES]]
+    assert gpu.log == [*warm, *turn * 3]
+    assert "flush" not in gpu.log
+
+
+def test_a_launch_that_the_gpu_waited_for_is_taken_again() -> None:
+    rounds = Rounds(("fa2",), "fp16", TINY, 1)
+    gpu = Sleeper(late=[True, False])
+    (found,) = warm_rounds(gpu.single(), rounds, gpu.launches(fa2=2.0))
+    assert len(found.us) == WARM_SAMPLES
+    assert (gpu.log.count("sleep"), gpu.log.count("sleepsleep")) == (WARM_SAMPLES, 1), "longer at the second try"
+    gpu = Sleeper(late=[True] * cross_timers.TRIES)
+    with pytest.raises(FlashladderError, match="fa2: the host was too slow 5 times"):
+        warm_rounds(gpu.single(), rounds, gpu.launches(fa2=2.0))
+
+
+def test_in_turn_with_each_other_twice_the_l2_is_filled_before_each(
+    tensors: Tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, asked, cycled = Sleeper(), list[int](), list[int]()
+
+    def buffer(size: int, dtype: torch.dtype, device: str) -> SimpleNamespace:
+        assert (dtype, device) == (torch.uint8, "cuda")
+        asked.append(size)
+        return SimpleNamespace(zero_=gpu.flush)
+
+    monkeypatch.setattr(cross_timers, "load", lambda key, dtype: gpu.subject(key, 1.5))
+    monkeypatch.setattr(cross_timers, "first_tensors", lambda _: tensors)
+    monkeypatch.setattr(cross_timers, "RUN_UP_S", 0.0)
+    monkeypatch.setattr(torch, "empty", buffer)
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    def sleep(cycles: int) -> None:
+        cycled.append(cycles)
+        gpu.sleep()
+
+    monkeypatch.setattr(torch.cuda, "_sleep", sleep, raising=False)
+    of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
+    (found,) = cross_timers.ask_turns([TWO], 1.0)
+    assert (found.method, found.mode) == ("turns", "event-free")
+    assert {round(us) for one in found.timings for us in one.us} == {1500}
+    assert asked == [600 << 20]
+    samples = sum(len(one.us) for one in found.timings)
+    assert gpu.log.count("flush") == samples
+    assert cycled == [4_000_000] * samples, "2 ms: longer than any library takes the host"
+    places = [place for place, one in enumerate(gpu.log) if one == "flush"]
+    assert {gpu.log[place - 1] for place in places} == {"sleep"}, "the host queues the flush under the sleep"
+
+
+def test_subjects_in_turn_with_each_other_run_up_and_change_their_order() -> None:
+    """Each round has each subject once, behind a flush; a second's run-up is no sample."""
+    rounds, took = Rounds(("fa2", "cudnn", "fa4"), "fp16", TINY, 12), {"fa2": 2.0, "cudnn": 1.0, "fa4": 1.5}
+
+    def once() -> tuple[Sleeper, tuple[Timings, ...]]:
+        gpu, ticks = Sleeper(), iter([0.0, 0.4, 0.9, RUN_UP_S])
+
+        made = gpu.launches(**took)
+        return gpu, turn_rounds(gpu.single(flush=True), rounds, made, clock=lambda: next(ticks))
+
+    gpu, found = once()
+    assert once()[0].log == gpu.log, "the same orders in every run"
+    assert [one.subject for one in found] == list(took)
+    for one in found:
+        assert one.rounds == tuple(range(12))
+        assert one.us == pytest.approx((took[one.subject] * 1e3,) * 12)
+    launched = [line[:-1] for line in gpu.log if line[:-1] in took]
+    beginning, samples = launched[: WARM_UPS * 3 + 6], launched[WARM_UPS * 3 + 6 :]
+    assert beginning == [*took] * (WARM_UPS + 2)
+    orders = [tuple(samples[place : place + 3]) for place in range(0, len(samples), 3)]
+    assert {tuple(sorted(one)) for one in orders} == {tuple(sorted(took))}
+    assert len(orders) == 12
+    assert len(set(orders)) > 3, "the order is drawn anew"
+    assert gpu.log[WARM_UPS * 3 :: 3] == ["sleep"] * (len(samples) + 6)
+    assert gpu.log[WARM_UPS * 3 + 1 :: 3] == ["flush"] * (len(samples) + 6)
+
+
+def test_torchs_own_timer_and_events_are_asked(tensors: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, asked, real = Sleeper(), list[int](), benchmark.Timer.timeit
+
+    def timeit(self: benchmark.Timer, number: int = 1) -> object:
+        asked.append(number)
+        return real(self, number)
+
+    monkeypatch.setattr(cross_timers, "RUN_S", 0.001)
+    monkeypatch.setattr(cross_timers, "load", lambda key, dtype: Subject(key, dtype, lambda one: one.q + one.k))
+    monkeypatch.setattr(cross_timers, "first_tensors", lambda _: tensors)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(benchmark.Timer, "timeit", timeit)
+    (found,) = cross_timers.ask_torch([TWO], 1.0)
+    assert (found.method, found.mode) == ("torch", "wall-free")
+    assert all(0 < us < 1e5 for one in found.timings for us in one.us)
+    assert len(asked) == 2 + 2 * TWO.rounds
+    monkeypatch.setattr(cross_timers, "load", lambda key, dtype: gpu.subject(key, 1.5))
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.sleep(), raising=False)
+    (found,) = cross_timers.ask_warm([TWO], 1.0)
+    assert (found.method, found.mode) == ("warm", "event-free")
+    assert {round(us) for one in found.timings for us in one.us} == {1500}
+
+
+def beside(speeds: dict[str, float], *, apart: bool = False) -> BenchResult:
+    """The fixture's two kernels and libraries at these speeds of FA2's; each in blocks of its own where `apart`."""
+    whole = group()
+    series = [
+        Series(kernel=name, pairs=pairs(speed, 7 + n), before=GOOD) for n, (name, speed) in enumerate(speeds.items())
+    ]
+    known = result()
+    libraries = dict.fromkeys(speeds, known.reference)
+    if not apart:
+        both = whole.model_copy(update={"series": (*whole.series, *series)})
+        return derive_paired(result(both).model_copy(update={"references": libraries}))
+    groups = [whole.model_copy(update={"series": (one,)}) for one in (*whole.series, *series)]
+    return derive_paired(result(*groups).model_copy(update={"references": libraries}))
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["in one block", "in blocks of their own"])
+def test_a_kernel_is_beside_the_better_library(apart: bool) -> None:
+    found = {one.kernel: one for one in advantages(beside({"cudnn": 0.9, "fa4": 1.0}, apart=apart))}
+    assert set(found) == set(KERNELS)
+    assert A_A not in found
+    fast = found[KERNELS[1]]
+    assert (fast.timer, fast.over, fast.among) == (PAIRED, "fa4", ("cudnn", "fa4"))
+    assert fast.pct == pytest.approx(110.0, abs=0.2)
+    assert fast.low < fast.pct < fast.high
+    assert fast.high - fast.low < 0.5
+    assert fast.over_us == pytest.approx(SHAPE.flops / 350e6, rel=0.001)
+    other = {one.kernel: one.over for one in advantages(beside({"cudnn": 1.0, "fa4": 0.9}, apart=apart))}
+    assert set(other.values()) == {"cudnn"}
+
+
+def test_dropped_blocks_do_not_count() -> None:
+    made = beside({"cudnn": 1.0})
+    (whole,) = made.groups
+
+    def slowed(series: Series) -> Series:
+        changed = tuple(
+            pair._replace(kernel_us=2 * pair.kernel_us) if pair.block == 0 else pair for pair in series.pairs
+        )
+        return series.model_copy(update={"pairs": changed})
+
+    dropped = tuple(
+        block.model_copy(update={"dropped": "power" if block.index == 0 else None}) for block in whole.blocks
+    )
+    changed: Group = whole.model_copy(
+        update={
+            "blocks": dropped,
+            "series": tuple(slowed(one) if one.kernel == "cudnn" else one for one in whole.series),
+        }
+    )
+    found = advantages(made.model_copy(update={"groups": (changed,)}))
+    assert {one.n for one in found} == {9}
+    assert next(one for one in found if one.kernel == KERNELS[1]).pct == pytest.approx(110.0, abs=0.2)
+
+
+@pytest.mark.parametrize("names", [("fa4",), ("cudnn",), (KERNELS[1],), (KERNELS[1], "cudnn")])
+def test_whose_time_is_the_hosts_is_told_also_of_a_library_that_is_not_the_better_one(names: tuple[str, ...]) -> None:
+    """cuDNN is slower than FA4 here: as fast as told, or not known at all."""
+    made = beside({"cudnn": 0.9, "fa4": 1.0}, apart=True)
+
+    def late(one: Group) -> Group:
+        if one.series[-1].kernel not in names:
+            return one
+        return one.model_copy(update={"blocks": tuple(block.model_copy(update={"late": 1}) for block in one.blocks)})
+
+    assert all(not one.host for one in advantages(made))
+    found = {one.kernel: one for one in advantages(made.model_copy(update={"groups": tuple(map(late, made.groups))}))}
+    assert found[KERNELS[1]].over == "fa4"
+    assert found[KERNELS[1]].host == names
+    assert found[KERNELS[0]].host == tuple(name for name in names if name not in KERNELS)
+
+
+def with_cudnn(of: Opinion, speed: float, **counters: tuple[int, ...]) -> Opinion:
+    fa2 = of.timings[0]
+    mine = Timings(subject="cudnn", rounds=fa2.rounds, us=tuple(us / speed for us in fa2.us), counters=counters)
+    return of.model_copy(update={"timings": (*of.timings, mine)})
+
+
+def test_other_timers_have_their_own_row_and_their_own_better_one() -> None:
+    timed = beside({"cudnn": 1.0})
+    nvbench, torchs = with_cudnn(opinion("nvbench"), 1.05), with_cudnn(opinion("torch"), 1.0, **{HOST: (10**9,) * 8})
+    made = judged(nvbench, torchs).model_copy(update={"paired": timed})
+    found = {(one.timer, one.kernel): one for one in advantages(made)}
+    assert {timer for timer, _ in found} == {"paired", "nvbench", "torch"}
+    assert found["nvbench", KERNELS[1]].pct == pytest.approx(100 * 1.1 / 1.05, abs=0.1)
+    assert found["nvbench", KERNELS[1]].n == 8
+    assert found["torch", KERNELS[1]].host == ("cudnn",)
+    slow = with_cudnn(opinion("torch"), 0.5, **{HOST: (10**9,) * 8})
+    fa4 = slow.timings[-1].model_copy(update={"subject": "fa4", "counters": {}, "us": slow.timings[0].us})
+    both = judged(slow.model_copy(update={"timings": (*slow.timings, fa4)}))
+    slower = {one.kernel: one for one in advantages(both) if one.timer == "torch"}[KERNELS[1]]
+    assert (slower.over, slower.host) == ("fa4", ("cudnn",))
+    lines = beside_libraries(advantages(made))
+    assert "fp16, S=4096, B=16, H=16: speed over the best of cudnn" in lines
+    assert [line for line in lines if line.endswith("cudnn: the host's time")]
+    assert "speed over the best of cudnn" in table(made)
+    assert beside_libraries(advantages(judged(opinion("torch")))) == []
+
+
+def test_a_round_without_the_library_is_refused() -> None:
+    less = with_cudnn(opinion("torch"), 1.0)
+    cut = less.timings[-1].model_copy(update={"rounds": (0,) * 8})
+    made = judged(opinion("nvbench"))
+    made = made.model_copy(update={"opinions": (less.model_copy(update={"timings": (*less.timings[:-1], cut)}),)})
+    with pytest.raises(FlashladderError, match="torch has no time of cudnn"):
+        advantages(made)
+
+
+def test_a_file_prints_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cross_checks.main([str(write_result(tmp_path / "bench.json.gz", beside({"fa4": 1.0})))]) == 0
+    assert capsys.readouterr().out.startswith("fp16, S=4096, B=16, H=16: speed over the best of fa4\n")
+    alone = write_result(tmp_path / "alone.json.gz", derive_paired(result()))
+    with pytest.raises(FlashladderError, match="no kernel beside a library: expected cudnn or fa3 or fa4"):
+        cross_checks.main([str(alone)])
+    assert cross_checks.main([]) == 2
