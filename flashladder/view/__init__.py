@@ -1,4 +1,4 @@
 """The ladder for reading: list, show, diff, and what the assembler made of a kernel.
 
-``python -m flashladder.view`` is `command`.
+`command` is ``python -m flashladder.view.command``.
 """

@@ -369,13 +369,13 @@ def test_an_emulated_kernel_is_known_by_ptx_emulator_and_rule(monkeypatch: pytes
     config = iteration.configs["a100"]
     monkeypatch.setattr(check, "ptx_for", lambda *_: SimpleNamespace(ptx=ptx))
     monkeypatch.setattr(check, "tools_of", lambda: SimpleNamespace(ptx_versions={"nvcc": "13.0"}))
-    monkeypatch.setattr("flashladder.emulate.take_reading.version", lambda: "emulator 1 ")
+    monkeypatch.setattr("flashladder.emulate.kernel.version", lambda: "emulator 1 ")
     found = [emulated_identity(iteration, config)]
     ptx.write_text(".version 8.0\n\texit;\n", encoding="utf-8")
     found.append(emulated_identity(iteration, config))
     monkeypatch.setattr(check, "rule", lambda: "another")
     found.append(emulated_identity(iteration, config))
-    monkeypatch.setattr("flashladder.emulate.take_reading.version", lambda: "emulator 2 ")
+    monkeypatch.setattr("flashladder.emulate.kernel.version", lambda: "emulator 2 ")
     found.append(emulated_identity(iteration, config))
     assert len({one.build for one in found}) == 4
     assert (found[0].key, found[0].arch, found[0].toolchain) == (
