@@ -21,10 +21,7 @@ from flashladder.cases.inputs import (
     LOGITS,
     LONE,
     Case,
-    Layout,
-    cases_for,
     far_stride,
-    layouts,
     make_tensors,
 )
 from flashladder.errors import FlashladderError
@@ -140,8 +137,6 @@ def test_a_far_view_passes_32_bits_in_one_stride_and_takes_no_memory(
     assert int(before - torch.isnan(tensors.out_base).sum()) == 2
 
 
-
-
 def test_no_address_space_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
@@ -151,8 +146,6 @@ def test_no_address_space_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FlashladderError, match="address space for a sparse tensor") as caught:
         make_tensors(case, "fp16", "cpu")
     assert caught.value.exit_code == 2
-
-
 
 
 def test_contents_put_the_logits_where_they_say() -> None:
@@ -284,5 +277,3 @@ def test_a_row_has_one_heavy_key_and_then_a_heavier_one(dtype: str) -> None:
         rest = weights.clone()
         rest[:, [first, second]] = 0
         assert float((weights[:, first] / rest.amax(1)).quantile(0.1)) > 4
-
-

@@ -17,10 +17,9 @@ from flashladder.cases.reference import (
     attention_torch16,
     choose_slices,
     compared_slices,
-    gather,
 )
 from flashladder.ladder.families.ampere.config import AmpereConfig
-from flashladder.results.schema import Accuracy, Shape
+from flashladder.results.schema import Shape
 
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
 MANY = Shape(batch=3, seq_len=16, n_heads=16, d_head=128)  # more slices than are compared
@@ -52,8 +51,6 @@ def test_the_chunked_reference_is_torchs() -> None:
     ours = attention_fp64(q, k, v)
     theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     assert torch.allclose(ours, theirs, atol=1e-12)
-
-
 
 
 def test_nan_never_compares_as_correct() -> None:
@@ -286,7 +283,3 @@ def test_rows_that_are_alike_do_not_count_as_many() -> None:
     assert margin(noise[:, :1].expand_as(noise)) > 4 * independent
     assert margin(noise[..., :1].expand_as(noise)) > 4 * independent
     assert 6 * 2.0**-9 / math.sqrt(64 * 128) < independent < 4 * 6 * 2.0**-9 / math.sqrt(64 * 128)
-
-
-
-
