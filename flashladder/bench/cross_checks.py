@@ -294,7 +294,7 @@ def table(result: SecondOpinionResult) -> str:
             if (one.dtype, one.shape) == (dtype, shape):
                 lines += [one.kernel, f"{head}  beside the paired timer", *_rows(result, one)]
     lines += [*beside_libraries(advantages(result)), ""]
-    intervals = "95 %: paired over pairs, others over rounds beside FA2; agree: they meet, give or take the A/A floor"
+    intervals = "95 %: intervals over pairs (paired) or rounds (others); agree: they overlap within the A/A floor"
     return "\n".join([*lines, intervals, *(f"left out: {line}" for line in result.left_out)])
 
 

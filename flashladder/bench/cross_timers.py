@@ -265,7 +265,7 @@ def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], cells: Sequence[R
     """Assigns kernels, in launch order, to the turns that launched them; a reference's several kernels count together.
 
     Raises:
-        FlashladderError: a kernel that is nobody's, or another number of turns than expected.
+        FlashladderError: an unknown kernel, or another number of launches than turns.
     """
     turns = [turn for rounds in cells for turn in rounds.turns()]
     taken: list[dict[str, int]] = []

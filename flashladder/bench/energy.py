@@ -181,10 +181,10 @@ def _row(one: Steady) -> tuple[str, ...]:
 
 
 def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, bool]:
-    """Every subject at every dtype and length, in turns; what does not run here is left out with one line.
+    """Measures every subject at every dtype and length; subjects alternate, and one that does not run is left out.
 
     Returns:
-        All runs, those of an earlier file included; the flag says whether all of it was reached.
+        All runs, those of an earlier file included; the flag says whether the budget sufficed.
 
     Raises:
         FlashladderError: a wheel is missing, the GPU does not tell its energy, or `options.out` is of something else.
@@ -272,7 +272,7 @@ class Cell:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m flashladder.bench.energy",
-        description="Power, clock and energy per FLOP of kernels and references that run for seconds on end.",
+        description="Power, clock and energy per FLOP of kernels and references that run continuously for seconds.",
         epilog="example: python -m flashladder.bench.energy 19 24 --references all --seq-lens 4096",
     )
     add_kernels(parser)

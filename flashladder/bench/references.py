@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+import importlib
 from importlib import metadata
 import json
 import os
@@ -129,27 +130,19 @@ def _cudnn() -> Forward:
     return forward
 
 
-def _fa3() -> Forward:
-    from flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # optional package
+def _package(module: str) -> Callable[[], Forward]:
+    """The function `flash_attn_func` of an optional package, which returns O alone or in front of the log sums."""
 
-    return lambda q, k, v: _first(flash_attn_func(q, k, v))
+    def load() -> Forward:
+        attention = importlib.import_module(module).flash_attn_func
 
+        def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+            found = attention(q, k, v)
+            return found[0] if isinstance(found, tuple | list) else found
 
-def _fa4() -> Forward:
-    from flash_attn.cute import flash_attn_func  # type: ignore[import-not-found]  # optional package
+        return forward
 
-    return lambda q, k, v: _first(flash_attn_func(q, k, v))
-
-
-def _flash_attn() -> Forward:
-    from flash_attn import flash_attn_func  # type: ignore[import-not-found]  # optional package
-
-    return lambda q, k, v: _first(flash_attn_func(q, k, v))
-
-
-def _first(found: Any) -> Any:
-    """O, where a function returns it alone or in front of the log sums."""
-    return found[0] if isinstance(found, tuple | list) else found
+    return load
 
 
 def _cudnn_version() -> str | None:
@@ -187,7 +180,7 @@ def _fa4_tile(kernel: str) -> str | None:
     if "sm90" not in kernel.lower():
         return None
     try:
-        from flash_attn.cute import interface
+        from flash_attn.cute import interface  # type: ignore[import-not-found]  # optional package
 
         chosen = interface._tile_size_fwd_sm90(128, 128, False, False)  # noqa: SLF001 - under no public name
     except (ImportError, AttributeError, TypeError):
@@ -202,15 +195,17 @@ BACKENDS: dict[str, Backend] = {
     ),
     "fa3": Backend(
         "flash_attn_interface.flash_attn_func",
-        _fa3,
+        _package("flash_attn_interface"),
         lambda: metadata.version("flash-attn-3"),
         _fa3_tile,
         r"FlashAttnFwdSm90",
     ),
-    "fa4": Backend("flash_attn.cute.flash_attn_func", _fa4, _fa4_version, _fa4_tile, r"flash_attn.*cute"),
+    "fa4": Backend(
+        "flash_attn.cute.flash_attn_func", _package("flash_attn.cute"), _fa4_version, _fa4_tile, r"flash_attn.*cute"
+    ),
     "flash-attn": Backend(
         "flash_attn.flash_attn_func",
-        _flash_attn,
+        _package("flash_attn"),
         lambda: metadata.version("flash-attn"),
         _traits_tile,
         r"^(?!.*pytorch_flash).*\bflash_fwd",

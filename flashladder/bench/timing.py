@@ -287,11 +287,14 @@ def bench_group(
         about(subject.key)
         return checked_run(subject, first, inputs.expected)
 
+    def arm(subject: Subject) -> Arm:
+        return Arm(subject.key, lambda i: subject.launch(sets[i]))
+
     before = {subject.key: checked(subject) for subject in subjects}
     about("")
     good = [subject for subject in subjects if before[subject.key][0].ok]
     fa2 = Arm("FA2", lambda i: reference(sets[i].q, sets[i].k, sets[i].v))
-    arms = [*([Arm(A_A, fa2.launch)] if a_a else []), *(_arm(subject, sets) for subject in good)]
+    arms = [*([Arm(A_A, fa2.launch)] if a_a else []), *map(arm, good)]
     warmed = warm_up(hardware, fa2, least_s=warm_up_s) if arms else 0.0
     blocks, pairs = time_pairs(hardware, fa2, arms, plan, progress) if arms else ((), {})
     after = {subject.key: checked(subject) for subject in good}
@@ -301,6 +304,11 @@ def bench_group(
             raise FlashladderError(
                 f"{subject.key} wrote other bits after timing than before, at S={inputs.shape.seq_len}", exit_code=1
             )
+
+    def series(key: str) -> Series:
+        later = after[key][0] if key in after else None  # one that was wrong before has no pairs
+        return Series(kernel=key, pairs=pairs.get(key, ()), before=before[key][0], after=later)
+
     floor = (Series(kernel=A_A, pairs=pairs[A_A]),) if a_a else ()
     return Group(
         process=process,
@@ -309,24 +317,8 @@ def bench_group(
         input_seeds=inputs.seeds,
         warm_up_s=round(warmed, 3),
         blocks=blocks,
-        series=(*floor, *(_series(subject.key, pairs, before, after) for subject in subjects)),
+        series=(*floor, *(series(subject.key) for subject in subjects)),
     )
-
-
-def _series(
-    key: str,
-    pairs: Mapping[str, tuple[Pair, ...]],
-    before: Mapping[str, tuple[Accuracy, Fingerprint]],
-    after: Mapping[str, tuple[Accuracy, Fingerprint]],
-) -> Series:
-    """One subject's pairs, with its accuracy before and after them; one that was wrong before has no pairs."""
-    return Series(
-        kernel=key, pairs=pairs.get(key, ()), before=before[key][0], after=after[key][0] if key in after else None
-    )
-
-
-def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
-    return Arm(subject.key, lambda i: subject.launch(sets[i]))
 
 
 def estimate_s(

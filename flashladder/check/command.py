@@ -287,7 +287,8 @@ def resumed(path: Path | None, result: Result) -> Resumed:
 def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Device) -> CheckReport:
     """Checks iterations one by one on a GPU; after each, writes everything so far to `options.out`."""
     start = time.monotonic()
-    numbers = runnable(numbers, device.gpu.arch)
+    if not (numbers := runnable(numbers, device.gpu.arch)):
+        return CheckReport(())
     identities = [
         load_installed(number).identity(config, device.gpu.arch)
         for number in numbers

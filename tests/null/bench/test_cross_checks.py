@@ -492,15 +492,6 @@ def test_the_command_asks_tools_for_the_same_cells(
         bench.main(argv)
 
 
-def test_the_help_says_how_many_rounds_each_timer_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        bench.parse_arguments(["--help"])
-    rounds = cross_timers.ROUNDS
-    (rest,) = {number for timer, number in rounds.items() if timer not in ("nvbench", "ncu", "turns")}
-    told = f"{rounds['nvbench']} of nvbench, {rounds['ncu']} of ncu, {rounds['turns']} of turns, else {rest})"
-    assert told in " ".join(capsys.readouterr().out.split())
-
-
 TWO = Rounds(("fa2", "cudnn"), "fp16", TINY, 3)
 
 

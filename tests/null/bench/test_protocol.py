@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-import shutil
 
 import numpy as np
 import pytest
@@ -326,14 +325,6 @@ def test_lengths_of_a_harmonic_mean_are_drawn_independently() -> None:
     values = np.random.default_rng(5).normal(0, 0.02, 60)
     one, mean = summarize(values), harmonic_summary([(values, None), (values, None)])
     assert (mean.high - mean.low) < 0.85 * (one.high - one.low)
-
-
-def test_a_copy_of_the_fixture_is_whole(tmp_path: Path) -> None:
-    """What the tests above change is what a table shows where nothing is changed."""
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    folder = Path(shutil.copytree(fixture.folder, tmp_path / "copy"))
-    (machine,) = report_data.collect(folder).machines
-    assert len(machine.measured) == 19
 
 
 def test_warm_up_lasts_its_least_time_on_a_clock_that_is_level_at_once() -> None:
