@@ -127,7 +127,11 @@ def test_arguments_lie_as_c_lays_them_out(parameters: str, arguments: tuple[Argu
         (".u32 p", 1.5, "expected an integer, found 1.5"),
         (".u64 p", np.float32(512), "expected an integer, or an array for a pointer, found 512.0"),
         (".u32 p", np.zeros(3), "expected 4 bytes, found 8 bytes"),
-        (".align 8 .b8 p[16]", (np.int64(1),), r"p \(16 bytes\): expected 16 bytes, found 8 bytes"),
+        (
+            ".align 8 .b8 p[16]",
+            (np.int64(1),),
+            r"p \(a structure of 16 bytes\): expected 16 bytes, found 8 bytes; pass a structure from Python, as a tuple",
+        ),
         (".align 8 .b8 p[8]", (1.5,), "arrays, NumPy numbers, 32-bit integers or tuples"),
         (".align 8 .b8 p[8]", (1 << 31, 1), "arrays, NumPy numbers, 32-bit integers or tuples"),
         (".u64 p", b"1234", "expected 8 bytes, found 4 bytes"),
@@ -275,7 +279,7 @@ def test_sizes_and_amounts_in_several_forms() -> None:
         ({"block": (1025,)}, "threads of a block"),
         ({"block": (1, 1, 65)}, "block"),
         *(({"target": wrong}, f"PTX for sm_80: expected one of sm_80, sm_86, .*, found {wrong}")
-          for wrong in ("sm_75", "sm_81", "hopper")),
+          for wrong in ("sm_75", "sm_81", "hopper", 90)),
         ({"target": "sm_86", "shared_bytes": 163 * 1024}, "shared memory of a block on sm_86: .*at most 101376 bytes"),
     ],
 )  # fmt: skip

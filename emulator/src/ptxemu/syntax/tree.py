@@ -1,7 +1,7 @@
 """The parts of a PTX module as frozen data: what the parser makes and everything else reads.
 
-`str()` of each part is PTX again, so that a module can be printed, changed (a mutation test deletes a barrier) and
-parsed once more. Source: PTX ISA 9.0, chapters 4 (syntax) and 5 (state spaces, types, variables).
+`str()` of an operand or an instruction is PTX again, for messages. Source: PTX ISA 9.0, chapters 4 (syntax) and 5
+(state spaces, types, variables).
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+import re
 from typing import TypeAlias, TypeVar
 
 Fact = TypeVar("Fact")
+_TOOLKIT = re.compile(r".*/(?:bin/\.\./+|cu\d+/|cuda[^/]*/|targets/[^/]+/)include/(?:cccl/)?")  # before a header's name
 SHOWN_CALLS = 3  # CUDA lines that a message shows of an inlined call chain, the innermost first
 
 
@@ -109,7 +111,7 @@ class SourceLine:
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{_TOOLKIT.sub('', self.file)}:{self.line}"
 
     @property
     def chain(self) -> str:
