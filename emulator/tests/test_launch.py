@@ -130,7 +130,7 @@ def test_arguments_lie_as_c_lays_them_out(parameters: str, arguments: tuple[Argu
         (
             ".align 8 .b8 p[16]",
             (np.int64(1),),
-            r"p \(a structure of 16 bytes\): expected 16 bytes, found 8 bytes; pass a structure from Python, as a tuple",
+            r"p \(a structure of 16 bytes\): expected 16 bytes, found 8 bytes; pass a structure from Python",
         ),
         (".align 8 .b8 p[8]", (1.5,), "arrays, NumPy numbers, 32-bit integers or tuples"),
         (".align 8 .b8 p[8]", (1 << 31, 1), "arrays, NumPy numbers, 32-bit integers or tuples"),
@@ -390,6 +390,63 @@ def test_result_and_progress_count_what_ran() -> None:
     assert sum(told) == 2 * result.instructions
     whole = kernel.launch(6, 64, (out,))
     assert (whole.slices, whole.instructions) == (1, result.instructions // 6)
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse"])
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("again: bra again;", "endless-loop"),
+        ("again: ld.volatile.global.u32 %r1, [%rd0]; setp.ne.u32 %p1, %r1, 0; @%p1 bra again;", "endless-loop"),
+        ("again: atom.global.cas.b32 %r1, [%rd0], 0, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra again;", "endless-loop"),
+        ("mov.f32 %f1, 0f00000000; again: neg.f32 %f1, %f1; bra again;", "endless-loop"),  # after two rounds
+        ("setp.eq.u32 %p1, %r0, 0; @%p1 ret; again: add.u32 %r1, %r0, 1; @!%p1 bra again;", "endless-loop"),
+        ("mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; bra again;", "budget"),
+        ("again: atom.global.xor.b32 %r1, [%rd0], 1; bra again;", "budget"),
+        ("again: st.global.u32 [%rd0], 1; bra again;", "budget"),
+    ],
+)  # fmt: skip
+def test_a_loop_without_an_end_is_an_error(body: str, kind: str, schedule: str) -> None:
+    with refuses(kind, r"^k\.ptx:17: .*thread \d+ \(.* in `.*bra again"):
+        run(body, 32, 1, schedule=schedule, max_instructions=25_000)
+
+
+def test_loops_that_end_late_end() -> None:
+    body = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 12000; @%p1 bra again;"
+    assert run(body + "st.global.u32 [%rd0], %r1;")[0, 0] == 12000
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("_Z3addIfLi32EEvPT_", "_Z3addIfLi32EEvPT_"),
+        ("add<float, 32>", "_Z3addIfLi32EEvPT_"),
+        ("ns::inner", "_ZN2ns5innerEPi"),
+        ("inner", "_ZN2ns5innerEPi"),
+        ("adder", "adder"),
+        ("dder", "adder"),
+        ("add", None),
+        ("", None),
+        (None, None),
+        (3, None),
+    ],
+)
+def test_a_kernel_is_chosen_by_a_part_of_its_name(name: Any, meant: str | None) -> None:
+    names = ("_Z3addIfLi32EEvPT_", "_Z3addIdLi32EEvPT_", "_ZN2ns5innerEPi", "adder")
+    loaded = ptxemu.load(HEADER + "".join(f".entry {each}() {{ ret; }}\n" for each in names))
+    if meant is None:
+        with refuses("arguments", "which kernel: expected one of .*_Z3addIfLi32EEvPT_.*--kernel NAME"):
+            loaded.kernel(name)
+    else:
+        assert loaded.kernel(name).name == meant
+
+
+def test_messages_name_arrays_as_a_dictionary_does() -> None:
+    kernel = program("ld.param.u64 %rd1, [b]; ld.global.u32 %r1, [%rd1+32];", parameters=".param .u32 a, .param .u64 b")
+    values = np.zeros(12, np.float32)
+    with refuses("out-of-bounds", "reaches 4 bytes past the end of the nearest buffer, `second: float32"):
+        kernel.launch(1, 1, {"first": 1, "second": values[:8].copy()})
+    kernel.launch(1, 1, {"first": 1, "second": values[2:]})
 
 
 def test_the_budget_of_instructions_is_for_each_slice() -> None:

@@ -25,7 +25,7 @@ from ptxemu.table import machine as row
 from ptxemu.values import Array, BoolArray
 
 FIRST_LOOK = 10_000  # instructions after which endless loops are looked for; then after twice as many, and so on
-ROUND = 256  # basic blocks that may run before such a loop is where it was
+ROUND = 64  # basic blocks that may run before such a loop is where it was
 # Beginnings of opcodes that change nothing but registers; what an atomic changes in memory is counted.
 HARMLESS = (*("bra", "ld", "mov", "atom", "vote", "match", "redux", "shfl", "activemask", "bar.warp"),
             *("membar", "fence", "prefetch", "nanosleep"))  # fmt: skip
