@@ -14,8 +14,6 @@ import pytest
 from tests.programs import HEADER, entry, refuses, text_of
 
 from ptxemu.errors import EmulationError
-from ptxemu.syntax.declarations import DIRECTIVES, TYPES
-from ptxemu.syntax.lexer import SPECIALS
 from ptxemu.syntax.parser import parse
 from ptxemu.syntax.tree import (
     Address,
@@ -353,32 +351,7 @@ def test_a_long_line_is_cut() -> None:
         assert (caught.value.line, len(str(caught.value)) < 300) == (6, True)
 
 
-# --- round trips ------------------------------------------------------------------------------------------------------
-
-LINKAGES = [".visible", ".weak", ".extern", ".common"]
-DECLARED = st.tuples(
-    st.sampled_from(["", *LINKAGES]), st.sampled_from(["global", "const", "shared"]),
-    st.sampled_from(["", ".align 1", ".align 16"]), st.sampled_from(["", ".v2", ".v4"]), st.sampled_from(TYPES),
-    st.sampled_from(["", "[]", "[0]", "[3]", "[2][2]"]),
-    st.sampled_from(["", " = 1", " = {1, -2}", " = {0f3F800000}", " = {{1}, {2}}"]),
-)  # fmt: skip
-
-
-@settings(deadline=None, max_examples=200)
-@given(
-    st.lists(DECLARED, max_size=3),
-    st.sampled_from(["entry", "func"]),
-    st.sampled_from(DIRECTIVES),
-    st.sampled_from(sorted(SPECIALS)),
-)
-def test_a_module_is_read_or_refused(declared: list[tuple[str, ...]], kind: str, directive: str, special: str) -> None:
-    lines = [
-        f"{linkage} .{space} {align} {vector} .{of} x{index}{length}{initial};"
-        for index, (linkage, space, align, vector, of, length, initial) in enumerate(declared)
-    ]
-    head = f".weak .{kind} k (.param .align 8 .b8 p[12]) .{directive} 1, 2"
-    lines.append(f"{head} {{ .reg .b64 %r<3>, r; .reg .pred q; @!q mov.b64 r, {special}; }}")
-    read_or_refuse(HEADER + "\n".join(lines))
+# --- damaged files ----------------------------------------------------------------------------------------------------
 
 
 def read_or_refuse(text: str) -> None:

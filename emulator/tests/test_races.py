@@ -353,8 +353,8 @@ def test_a_race_in_global_memory_names_the_element_and_reports_of_the_same_cuda_
     assert re.search(r"WAW .* at 0x[0-9a-f]+, element 1 of `array 0: uint32 \(2, 1\)`, block", hazards.render())
     toolkit = "/usr/lib/cu13/bin/..//include/helpers.h"
     body = "setp.eq.u32 %p1, %r0, 0; setp.eq.u32 %p2, %r0, 32;"
-    for line, form in ((5, "@%p1 st.shared.u32 [{}], %r0;"), (7, "@%p2 ld.shared.u32 %r1, [{}];")):
-        body += f"\n.loc 1 {line} 3\n" + "\n".join(form.format(4 * place) for place in range(16))
+    for number, form in ((5, "@%p1 st.shared.u32 [{}], %r0;"), (7, "@%p2 ld.shared.u32 %r1, [{}];")):
+        body += f"\n.loc 1 {number} 3\n" + "\n".join(form.format(4 * place) for place in range(16))
     run(body, 64, declarations=".shared .b32 tile[16];", module=f'.file 1 "{toolkit}"\n', observers=(many := Hazards()))
     head, line = render_hazards(many).splitlines()
     assert head == "HAZARDS: 16"
