@@ -351,9 +351,6 @@ def test_a_long_line_is_cut() -> None:
         assert (caught.value.line, len(str(caught.value)) < 300) == (6, True)
 
 
-# --- damaged files ----------------------------------------------------------------------------------------------------
-
-
 def read_or_refuse(text: str) -> None:
     """A module, or one `EmulationError` that names a line of the file."""
     kind, line = "syntax", 0
