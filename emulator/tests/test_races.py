@@ -252,7 +252,7 @@ def test_a_report_names_everything_and_reports_are_merged_and_bounded() -> None:
     assert few.render().endswith("1 more races beyond the first 2")
     source = None
     for depth in range(5):
-        source = SourceLine(f"{depth}.cuh", depth, source)
+        source = SourceLine(f"{depth}.cuh", depth, SourceLine("/usr/local/cuda/include/x.h", 1, source))
     inlined = Hazards()
     stream = Stream(inlined)
     ST(stream)

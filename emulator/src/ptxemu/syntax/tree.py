@@ -115,11 +115,15 @@ class SourceLine:
 
     @property
     def chain(self) -> str:
-        """The place, then those of the calls that it was inlined through: ``copy.cuh:12 < kernel.cu:40``."""
+        """The place, then those of the calls that it was inlined through: ``copy.cuh:12 < kernel.cu:40``.
+
+        Calls within the toolkit's headers are left out.
+        """
         places: list[str] = []
         place: SourceLine | None = self
         while place is not None and len(places) < SHOWN_CALLS:
-            places.append(str(place))
+            if not (places and _TOOLKIT.match(place.file)):
+                places.append(str(place))
             place = place.inlined_at
         return " < ".join(places)
 
