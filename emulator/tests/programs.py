@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 
 import ptxemu
 from ptxemu import EmulationError, Hazards, Kernel, Result
-from ptxemu.syntax.tree import SourceLine
 from ptxemu.values import Array
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"  # lines 1 to 3
@@ -83,16 +81,6 @@ def entry(body: str, *, before: str = "", head: str = ".visible .entry k()") -> 
     """
     registers = ".reg .pred p, q; .reg .b32 a, b, c; .reg .b64 %rd<4>;"
     return f"{HEADER}{before}{head}\n{{ {registers}\n{body}\n}}\n"
-
-
-def without_lines(node: Any) -> Any:
-    """The module (or a part of it) with the line number 0 in each declaration and statement, for comparisons."""
-    if isinstance(node, tuple):
-        return tuple(map(without_lines, node))
-    if not is_dataclass(node) or isinstance(node, (type, SourceLine)):
-        return node
-    inner = {each.name: without_lines(getattr(node, each.name)) for each in fields(node) if each.init}
-    return replace(node, **(inner | {"line": 0} if "line" in inner else inner))
 
 
 # --- Hopper -----------------------------------------------------------------------------------------------------------

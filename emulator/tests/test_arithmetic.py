@@ -181,8 +181,10 @@ def test_vectors_addresses_and_special_registers_in_a_program() -> None:
     for items in ("{%h1, %h2, %h3}", "{%r2}"):
         with refuses("syntax", r"items? in a vector of b32.*expected 2 or 4"):
             run(f"mov.b32 %r1, {items};")
-    with refuses("unsupported", "special register %pm3"):
+    with refuses("unsupported", "special register %pm3 is not supported"):
         run("mov.u32 %r1, %pm3;")
+    with refuses("unsupported", "special register %envreg2 is not supported, .*grid sync of cooperative groups"):
+        run("mov.u32 %r1, %envreg2;")
 
 
 def test_special_registers_of_blocks_of_three_dimensions() -> None:

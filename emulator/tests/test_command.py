@@ -79,7 +79,8 @@ def test_a_saved_array_is_an_argument_again(capsys: pytest.CaptureFixture[str]) 
 def test_what_a_program_may_not_do_is_exit_code_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["add.ptx", *WORDS[:-1], "n=65", "--grid", "3", "--save", "out=o.npy"]) == 1
     line = one_line(capsys)
-    assert re.search(r"this program may not do this: add.ptx:\d+: 4-byte access", line)
+    where = r"reaches 4 bytes past the end of the nearest buffer, `arg1: int32 \(64,\)`"  # under its name
+    assert re.search(rf"this program may not do this: add.ptx:\d+: 4-byte access of global memory {where}", line)
     assert not Path("o.npy").exists()
 
 
@@ -185,7 +186,7 @@ def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     Path("two.ptx").write_text(ADD + ADD.partition(".address_size 64\n")[2].replace("add(", "sub("))
     assert main(["two.ptx", *WORDS]) == 2
     assert "which kernel: expected one of add, sub, found no name" in one_line(capsys)
-    assert main(["two.ptx", *WORDS, "--kernel", "sub"]) == 0
+    assert main(["two.ptx", *WORDS, "--kernel", "su"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -202,6 +203,7 @@ def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         ("latin.ptx", "not UTF-8"),
         ("empty.ptx", "empty.ptx"),
         ("head.ptx", "no kernel is in the file"),
+        ("code.txt", "code.txt: CUDA C++, not PTX; the name of a CUDA file ends in .cu"),
         ("closed.ptx", "Permission denied"),
     ],
 )
@@ -212,6 +214,7 @@ def test_a_file_that_cannot_be_read(name: str, says: str, capsys: pytest.Capture
     Path("binary.ptx").write_bytes(b"\x7fELF\xff\xfe\n")
     Path("latin.ptx").write_bytes(b"// \xfc\n")
     Path("empty.ptx").write_text("")
+    Path("code.txt").write_text(CUDA)
     Path("head.ptx").write_text(".version 8.0\n.target sm_80\n.address_size 64\n")
     if name == "closed.ptx":
         Path(name).touch(0)
@@ -265,7 +268,7 @@ def test_help_and_version_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"ptxemu {ptxemu.__version__}\n"
     assert main(["--help"]) == 0
-    assert "example: ptxemu " in capsys.readouterr().out
+    assert re.search(r"example: ptxemu (.|\n)*130\s+interrupted", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["add.ptx", *WORDS], ["add.ptx", *WORDS, "--json"], RACING])
@@ -294,9 +297,22 @@ def test_odd_names_and_a_home_that_cannot_be_written(locale: str, tmp_path: Path
     assert b"out   int32 64: 32 of 64 elements changed" in out
 
 
+LEAVES = ".reg .pred %p; setp.lt.u32 %p, %r0, 32; @%p exit;"
+ENDLESS = ADD.replace("st.global.u32 [%rd2], %r4;", "again: add.u32 %r4, %r4, 1; bra again;")
+
+
+def test_options_of_a_launch_that_goes_on_and_on(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("endless.ptx").write_text(ENDLESS)
+    assert main(["endless.ptx", *WORDS, "--max-instructions", "1000"]) == 1
+    assert "at most 1000 instructions, found 1002; raise --max-instructions" in one_line(capsys)
+    Path("exits.ptx").write_text(REVERSED.replace("bar.sync 0;", LEAVES + "bar.sync 0;", 1))
+    for more, code in ((["--exited-arrive"], 0), ([], 1)):
+        assert main(["exits.ptx", "--block", "64", "--arg", "int32:64:zeros", *more]) == code
+    assert "unless --exited-arrive" in capsys.readouterr().err
+
+
 def test_ctrl_c_is_one_word() -> None:
-    endless = ADD.replace("st.global.u32 [%rd2], %r4;", "again: add.u32 %r4, %r4, 1; bra again;")
-    Path("endless.ptx").write_text(endless)
+    Path("endless.ptx").write_text(ENDLESS)
     with started("endless.ptx", *WORDS, stdout=subprocess.PIPE) as running:
         assert running.stderr is not None
         time.sleep(3)  # numpy is loaded, the loop runs
@@ -316,6 +332,8 @@ def test_a_long_launch_shows_a_line_and_removes_it(monkeypatch: pytest.MonkeyPat
     now = [0.0]
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
+    assert main(["add.ptx", *WORDS]) == 0
+    assert terminal.getvalue() == "", "a short launch"
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     progress = Progress("add", 16)
     for now[0] in (1.0, 2.5, 2.6, 3.5):
@@ -325,13 +343,6 @@ def test_a_long_launch_shows_a_line_and_removes_it(monkeypatch: pytest.MonkeyPat
     assert written.count("million warp instructions") == 2, "not before two seconds, nor twice in half a second"
     assert "\radd: 0 of 16 blocks, 4.0 million warp instructions, 4 s" in written
     assert written.endswith("\r\033[K")
-
-
-def test_a_short_launch_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    assert main(["add.ptx", *WORDS]) == 0
-    assert terminal.getvalue() == ""
 
 
 def test_the_default_budget_is_that_of_a_launch() -> None:
@@ -440,13 +451,32 @@ def test_without_wheels_nvcc_of_path_compiles(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert main(["k.cu", *CUDA_WORDS]) == 2
     assert "there is no nvcc here to compile CUDA C++; run: pip install 'ptxemu[nvcc]'" in one_line(capsys)
-    stand_in(tmp_path / "bin" / "nvcc", 'for word; do out=$word; done; echo "$@" >&2; echo ".version 8.0" > "$out"')
+    stand_in(tmp_path / "bin" / "nvcc", 'for word; do out=$word; done; echo "$@" >&2; echo "$PTX" > "$out"')
+    monkeypatch.setenv("PTX", ".version 8.0\n.target sm_80\n.address_size 64")
     assert main(["k.cu", *CUDA_WORDS]) == 2
     assert "nvcc needs a C++ compiler: expected $CXX, or one of g++, c++, clang++ on PATH" in one_line(capsys)
     stand_in(tmp_path / "bin" / "clang++", "exit 0")
-    assert nvcc.compile_file(Path("k.cu"), "sm_90") == ".version 8.0\n"
+    assert nvcc.compile_file(Path("k.cu"), "sm_90").startswith(".version 8.0\n")
     told = capsys.readouterr().err
     assert f"-ccbin {tmp_path / 'bin' / 'clang++'} -ptx -std=c++17 -lineinfo -arch=compute_90 " in told
+    with monkeypatch.context() as patched:
+        patched.setenv("CXX", "no/g++")
+        assert main(["k.cu", *CUDA_WORDS]) == 2
+        assert "bad $CXX: expected the name or path of a C++ compiler, without options, found 'no/g++'" in one_line(
+            capsys
+        )
+        patched.setenv("CXX", "clang++")
+        patched.setattr(sys, "stderr", terminal := Terminal())
+        nvcc.compile_file(Path("k.cu"), "sm_90")
+        assert re.match(r"compiling k.cu with nvcc\r\x1b\[K-ccbin .*/clang\+\+ ", terminal.getvalue())
+    assert main(["k.cu", *CUDA_WORDS]) == 2
+    assert (
+        "k.cu: no __global__ function was compiled; define one, or instantiate its template" in capsys.readouterr().err
+    )
+    for name in ("a$(b).cu", "`b`.cu", 'a"b".cu'):
+        Path(name).write_text("")
+        assert main([name, *CUDA_WORDS]) == 2
+        assert "would run a part of this path as a shell command: expected a path without $" in one_line(capsys)
     monkeypatch.setenv("NVCC_CCBIN", "/usr/bin/g++")
     nvcc.compile_file(Path("k.cu"), "sm_80")
     assert "-ccbin" not in capsys.readouterr().err

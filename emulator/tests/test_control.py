@@ -201,7 +201,7 @@ def test_a_pointer_chooses_among_functions_whose_address_is_taken(address: str) 
     call = calling("%rd5", call="call").replace("(given);", "(given), prototype_0;")
     body = f"{take} {{ prototype_0 : .callprototype (.param .b32 _) _ (.param .b32 _); {call} }} {STORE}"
     assert (run(body, module=module) == np.where(LANES > 25, 50, twice(LANES))).all()
-    with refuses("unsupported", "call of %rd5, thread 0 "):
+    with refuses("unsupported", "call of %rd5 is not supported, thread 0 "):
         run(body.replace(take, "mov.u64 %rd5, 64;"), module=module)
 
 
@@ -228,7 +228,7 @@ def test_what_cannot_be_copied_is_an_error_once_it_is_executed(function: str) ->
     {calling("forever", argument="1")} st.param.b32 [r], %r2; ret; }}"""
     body = f"mov.u32 %r2, 3; setp.gt.u32 %p1, %r0, LIMIT; @!%p1 bra past; {calling(function)} past: {STORE}"
     assert (run(body.replace("LIMIT", "100"), module=module) == 3).all()
-    with refuses("unsupported", f"call of {function}, thread 4 .*does not call itself"):
+    with refuses("unsupported", f"call of {function} is not supported, thread 4 .*does not call itself"):
         run(body.replace("LIMIT", "3"), module=module)
 
 

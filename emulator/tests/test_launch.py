@@ -127,7 +127,11 @@ def test_arguments_lie_as_c_lays_them_out(parameters: str, arguments: tuple[Argu
         (".u32 p", 1.5, "expected an integer, found 1.5"),
         (".u64 p", np.float32(512), "expected an integer, or an array for a pointer, found 512.0"),
         (".u32 p", np.zeros(3), "expected 4 bytes, found 8 bytes"),
-        (".align 8 .b8 p[16]", (np.int64(1),), r"p \(16 bytes\): expected 16 bytes, found 8 bytes"),
+        (
+            ".align 8 .b8 p[16]",
+            (np.int64(1),),
+            r"p \(a structure of 16 bytes\): expected 16 bytes, found 8 bytes; pass a structure from Python",
+        ),
         (".align 8 .b8 p[8]", (1.5,), "arrays, NumPy numbers, 32-bit integers or tuples"),
         (".align 8 .b8 p[8]", (1 << 31, 1), "arrays, NumPy numbers, 32-bit integers or tuples"),
         (".u64 p", b"1234", "expected 8 bytes, found 4 bytes"),
@@ -275,7 +279,7 @@ def test_sizes_and_amounts_in_several_forms() -> None:
         ({"block": (1025,)}, "threads of a block"),
         ({"block": (1, 1, 65)}, "block"),
         *(({"target": wrong}, f"PTX for sm_80: expected one of sm_80, sm_86, .*, found {wrong}")
-          for wrong in ("sm_75", "sm_81", "hopper")),
+          for wrong in ("sm_75", "sm_81", "hopper", 90)),
         ({"target": "sm_86", "shared_bytes": 163 * 1024}, "shared memory of a block on sm_86: .*at most 101376 bytes"),
     ],
 )  # fmt: skip
@@ -386,6 +390,39 @@ def test_result_and_progress_count_what_ran() -> None:
     assert sum(told) == 2 * result.instructions
     whole = kernel.launch(6, 64, (out,))
     assert (whole.slices, whole.instructions) == (1, result.instructions // 6)
+
+
+@pytest.mark.parametrize("schedule", ["together", "reverse"])
+@pytest.mark.parametrize("round_", ["", "ld.volatile.global.u32 %r1, [%rd0];", "atom.global.cas.b32 %r1, [%rd0], 0, 1;",
+                                    "neg.f32 %f1, %f1;"])  # fmt: skip
+def test_a_loop_that_changes_nothing_ends_early(round_: str, schedule: str) -> None:
+    with refuses("endless-loop", r"^k\.ptx:17: .*thread \d+ \(.* in `@!%p1 bra again"):
+        run(f"setp.eq.u32 %p1, %r0, 0; mov.f32 %f1, 0f00000000; again: {round_} @!%p1 bra again;", schedule=schedule)
+
+
+@pytest.mark.parametrize("round_", ["add.u32 %r1, %r1, 1;", "atom.global.xor.b32 %r2, [%rd0], 1; add.u32 %r1, %r1, 0;"])
+def test_a_loop_that_changes_something_goes_on(round_: str) -> None:
+    with refuses("budget"):
+        run(f"mov.u32 %r1, 0; again: {round_} bra again;", max_instructions=25_000)
+
+
+def test_a_kernel_is_chosen_by_a_part_of_its_name() -> None:
+    names = single, _, inner, adder = ("_Z3addIfLi32EEvPT_", "_Z3addIdLi32EEvPT_", "_ZN2ns5innerEPi", "adder")
+    loaded = ptxemu.load(HEADER + "".join(f".entry {each}() {{ ret; }}\n" for each in names))
+    meant = {single: single, "add<float, 32>": single, "ns::inner": inner, "inner": inner, "dder": adder}
+    assert {name: loaded.kernel(name).name for name in meant} == meant
+    wrong: list[Any] = ["add", "", None, 3]
+    for name in wrong:
+        with refuses("arguments", "which kernel: expected one of .*_Z3addIfLi32EEvPT_.*--kernel NAME"):
+            loaded.kernel(name)
+
+
+def test_messages_name_arrays_as_a_dictionary_does() -> None:
+    kernel = program("ld.param.u64 %rd1, [b]; ld.global.u32 %r1, [%rd1+32];", parameters=".param .u32 a, .param .u64 b")
+    values = np.zeros(12, np.float32)
+    with refuses("out-of-bounds", "reaches 4 bytes past the end of the nearest buffer, `second: float32"):
+        kernel.launch(1, 1, {"first": 1, "second": values[:8].copy()})
+    kernel.launch(1, 1, {"first": 1, "second": values[2:]})
 
 
 def test_the_budget_of_instructions_is_for_each_slice() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import copy
 from dataclasses import dataclass, field
+import re
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from tests.events import LANE, Stream, other, own, u64
 from tests.programs import races_of, run
 
-from ptxemu import Hazards, Instruction
+from ptxemu import Hazards, Instruction, render_hazards
 from ptxemu.observe.races import SharedRaces
 from ptxemu.syntax.tree import SourceLine
 from ptxemu.values import Array, BoolArray
@@ -251,7 +252,7 @@ def test_a_report_names_everything_and_reports_are_merged_and_bounded() -> None:
     assert few.render().endswith("1 more races beyond the first 2")
     source = None
     for depth in range(5):
-        source = SourceLine(f"{depth}.cuh", depth, source)
+        source = SourceLine(f"{depth}.cuh", depth, SourceLine("/usr/local/cuda/include/x.h", 1, source))
     inlined = Hazards()
     stream = Stream(inlined)
     ST(stream)
@@ -344,6 +345,20 @@ def test_blocks_of_other_slices_are_concurrent_too_but_not_other_launches() -> N
         later.access("ld", own(stream), 2, space="global")
         blocks = [(report.first_block, report.block) for report in hazards.reports]
         assert blocks == ([((0, 0, 0), (1, 0, 0))] if again else [])
+
+
+def test_a_race_in_global_memory_names_the_element_and_reports_of_the_same_cuda_lines_are_one_line() -> None:
+    hazards = Hazards()
+    run("ld.param.u64 %rd1, [out]; st.global.u32 [%rd1+4], 1;", 1, 2, observers=hazards)
+    assert re.search(r"WAW .* at 0x[0-9a-f]+, element 1 of `array 0: uint32 \(2, 1\)`, block", hazards.render())
+    toolkit = "/usr/lib/cu13/bin/..//include/helpers.h"
+    body = "setp.eq.u32 %p1, %r0, 0; setp.eq.u32 %p2, %r0, 32;"
+    for number, form in ((5, "@%p1 st.shared.u32 [{}], %r0;"), (7, "@%p2 ld.shared.u32 %r1, [{}];")):
+        body += f"\n.loc 1 {number} 3\n" + "\n".join(form.format(4 * place) for place in range(16))
+    run(body, 64, declarations=".shared .b32 tile[16];", module=f'.file 1 "{toolkit}"\n', observers=(many := Hazards()))
+    head, line = render_hazards(many).splitlines()
+    assert head == "HAZARDS: 16"
+    assert line.endswith("(line 20 from helpers.h:5); once; and 15 more of these CUDA lines")
 
 
 def test_words_pages_and_readers_of_several_blocks() -> None:

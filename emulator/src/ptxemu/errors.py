@@ -27,7 +27,8 @@ KINDS = {
     "deadlock": "threads wait at a barrier that the others never reach",
     "mbarrier": "an mbarrier used against its rules: not initialised, overwritten, counts out of range",
     "registers": "setmaxnreg against its rules: counts, whole warpgroups",
-    "budget": "more instructions than the budget allows: an endless loop",
+    "endless-loop": "threads come back to the values that they had before, while nobody stores anything",
+    "budget": "more instructions than the budget allows",
     "trap": "the program executed trap or brkpt",
 }
 

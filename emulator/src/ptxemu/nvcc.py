@@ -1,7 +1,7 @@
 """CUDA C++ to PTX with nvcc: from the wheels of ``pip install 'ptxemu[nvcc]'``, else from PATH.
 
-The wheels put a CUDA toolkit under ``site-packages/nvidia/cu13``; a host C++ compiler must be on the machine: ``$CXX``,
-else g++, c++ or clang++. Extra options go into nvcc's own variable, ``NVCC_APPEND_FLAGS='-Iinclude -DTILE=64'``.
+The wheels put a CUDA toolkit under ``site-packages/nvidia/cu13``; a host C++ compiler must be on the machine: ``$CXX``
+if that is set, else g++, c++ or clang++. Extra options go into nvcc's own ``NVCC_APPEND_FLAGS='-Iinclude -DTILE=64'``.
 """
 
 from __future__ import annotations
@@ -17,20 +17,33 @@ import tempfile
 from ptxemu.errors import PtxemuError, printable
 
 HOST_COMPILERS = ("g++", "c++", "clang++")
+SHELL = frozenset('$`"')  # nvcc writes paths in double quotes into lines that a shell runs
 FLAGS = ("-ptx", "-std=c++17", "-lineinfo")  # the line table: reports name CUDA lines
 
 
 def compile_file(source: Path, arch: str) -> str:
     """The PTX of a CUDA C++ file for an architecture such as ``sm_80``; what nvcc prints goes to stderr.
 
+    Where stderr is a terminal, a line there says what is being compiled until it is done.
+
     Raises:
-        PtxemuError: there is no nvcc or no host compiler here, or nvcc refuses the file.
+        PtxemuError: there is no nvcc or no host compiler here, nvcc refuses the file, or a path is not safe with nvcc.
     """
     command = [*_nvcc(source), *FLAGS, f"-arch=compute_{arch.removeprefix('sm_')}"]
     with tempfile.TemporaryDirectory(prefix="ptxemu-") as folder:
         made = Path(folder) / "kernel.ptx"
         command += [str(source.resolve()), "-o", str(made)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if unsafe := next((word for word in command if set(word) & SHELL), None):
+            what = "nvcc would run a part of this path as a shell command"
+            raise PtxemuError(what, where=source, expected="a path without $, ` and double quotes", found=unsafe)
+        waiting = sys.stderr is not None and sys.stderr.isatty()
+        if waiting:
+            print(f"compiling {printable(source.name)} with nvcc", end="", file=sys.stderr, flush=True)
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        finally:
+            if waiting:
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
         for line in done.stdout.decode(errors="replace").splitlines():
             print(printable(line.expandtabs()), file=sys.stderr)
         if done.returncode:
@@ -47,9 +60,15 @@ def toolkit() -> Path | None:
 
 
 def host_compiler() -> str | None:
-    """The path of a C++ compiler: ``$CXX``, else the first of `HOST_COMPILERS` on PATH; None where there is none."""
-    names = filter(None, (os.environ.get("CXX"), *HOST_COMPILERS))
-    return next(filter(None, map(shutil.which, names)), None)
+    """The path of a C++ compiler: ``$CXX``, else the first of `HOST_COMPILERS` on PATH; None where there is none.
+
+    Raises:
+        PtxemuError: ``$CXX`` is set to something else than a program.
+    """
+    own = os.environ.get("CXX")
+    if own and not shutil.which(own):
+        raise PtxemuError("bad $CXX", expected="the name or path of a C++ compiler, without options", found=repr(own))
+    return next(filter(None, map(shutil.which, [own] if own else HOST_COMPILERS)), None)
 
 
 def _nvcc(source: Path) -> list[str]:

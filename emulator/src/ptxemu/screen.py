@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from ptxemu.observe.counters import Counters, SourceConflicts
-from ptxemu.observe.hazards import Hazards
+from ptxemu.observe.hazards import Hazard, Hazards
 from ptxemu.run.launch import Kernel, Result
 from ptxemu.values import Array
 
@@ -108,7 +108,7 @@ def _speed(found: Run) -> str:
     lanes = found.counters.lane_instructions
     speed = lanes / max(found.result.seconds, 1e-9) / 1e6
     seconds = f"{found.result.seconds:.2f} s{slices}"
-    return f"speed    {seconds}: {lanes:,} lane-instructions, {speed:.0f} million a second"
+    return f"speed    {seconds}: {lanes:,} lane-instructions, {speed:.{0 if speed > 9 else 2}f} million a second"
 
 
 def render_counters(counters: Counters, *, wrappers: Sequence[str] = (), folder: str = "") -> str:
@@ -152,15 +152,19 @@ def _conflicts(found: Sequence[SourceConflicts], folder: str) -> str:
 
 
 def render_hazards(hazards: Hazards) -> str:
-    """The first hazards, or that there are none."""
-    reports = hazards.reports
-    if not reports:
+    """The first hazards, one of each pair of CUDA lines, or that there are none."""
+    groups: dict[object, list[Hazard]] = {}
+    for each in hazards.reports:
+        lines = each.first.source or each.first.line, each.second.source or each.second.line
+        groups.setdefault((each.kind, each.space, lines), []).append(each)
+    if not groups:
         return "no hazards"
-    lines = [f"HAZARDS: {len(reports) + hazards.dropped}"]
-    lines += [hazard.render() for hazard in reports[:TOP_HAZARDS]]
-    if len(reports) > TOP_HAZARDS:
-        lines.append(f"... {len(reports) - TOP_HAZARDS} more")
-    return "\n".join(lines)
+    shown = [f"HAZARDS: {len(hazards.reports) + hazards.dropped}"]
+    for first, *others in list(groups.values())[:TOP_HAZARDS]:
+        shown.append(first.render() + (f"; and {len(others)} more of these CUDA lines" if others else ""))
+    if rest := sum(map(len, list(groups.values())[TOP_HAZARDS:])):
+        shown.append(f"... {rest} more")
+    return "\n".join(shown)
 
 
 def as_json(found: Run, *, counters: bool) -> str:

@@ -64,7 +64,7 @@ def chosen(own: str, wanted: str | None, path: str) -> str:
     """
     least = number_of(own)
     alone = own.partition(",")[0].strip().endswith("a")  # sm_90a: for that architecture and no other
-    number = least if wanted is None else number_of(wanted)
+    number = least if wanted is None else number_of(str(wanted))
     older = least is not None and number is not None and number < least
     if wanted is not None and (number not in SHARED_KIB or older or (alone and number != least)):
         newer = [each for each in sorted(SHARED_KIB) if each >= (least or 0) and (each == least or not alone)]

@@ -89,14 +89,7 @@ def unescaped(name: str) -> str:
     return os.fsdecode(data)
 
 
-def escaped(name: str) -> str:
-    """A file name as nvcc writes it into PTX, where ptxas takes ASCII alone."""
-    return "".join(
-        f"\\{c:03o}" if not 31 < c < 127 else f"\\{c:c}" if c in b'"\\' else chr(c) for c in os.fsencode(name)
-    )
-
-
-def parse_bytes(text: str, what: str = "a memory budget") -> int:
+def parse_bytes(text: str, what: str = "a memory budget", example: str = "1GiB or 512MiB") -> int:
     """``1GiB``, ``512 MiB``, ``2G`` or a plain number as bytes.
 
     ``GB`` is 1000^3; ``GiB`` and a bare ``G`` are 1024^3.
@@ -110,5 +103,5 @@ def parse_bytes(text: str, what: str = "a memory budget") -> int:
         letter, binary = (match[2] or "").upper(), bool(match[3]) or not match[0].upper().endswith("B")
         size = int(float(match[1]) * (1024 if binary else 1000) ** " KMGT".index(letter or " "))
     if size < 1:
-        raise PtxemuError(f"not {what}", expected="for example 1GiB or 512MiB", found=repr(text))
+        raise PtxemuError(f"not {what}", expected=f"for example {example}", found=repr(text))
     return size

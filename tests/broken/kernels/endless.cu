@@ -1,5 +1,5 @@
 // What it is: kernels that never end.
-// Why: a GPU hangs until a watchdog ends it. Here the budget of instructions ends it, and names a line of the loop.
+// Why: a GPU hangs until a watchdog ends it. Here an error ends it, and names a line of the loop.
 // FIXED = true is the same kernel done right. Run: pytest tests/broken
 
 #include "pair.cuh"

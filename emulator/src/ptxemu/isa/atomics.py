@@ -187,7 +187,7 @@ def _perform(step: FullStep, form: Form, where: tuple[str, Array, BoolArray | No
     """Serves the lanes of one state space; writes what each found into `old`, bits in the full shape."""
     space, address, mask = where
     if space == "local":
-        step.fail("unsupported", "atomic operation on local memory, which PTX leaves undefined", lanes=mask)
+        step.fail("unsupported", "an atomic on local memory, undefined in PTX, is not supported", lanes=mask)
     near = step.machine.shared if space == "shared" else step.machine.memory
     memory = step.machine.cluster if space == SPACE else near
     nbytes = width(form.type)
@@ -203,10 +203,12 @@ def _perform(step: FullStep, form: Form, where: tuple[str, Array, BoolArray | No
     operands = [served_lanes(step.source(i, form.type)) for i in range(last - form.operands, last)]
     flushing = form.type == "f32" and space == "global"
     operation = FLUSHING_ADD if flushing else OPERATIONS[form.operation]
-    each, left = serve(operation, served_lanes(found)[starts], operands, starts)
+    initial = served_lanes(found)[starts]
+    each, left = serve(operation, initial, operands, starts)
     old.reshape(-1)[lanes] = _bits(each, nbytes)
-    final = np.zeros_like(old)
-    final.reshape(-1)[lanes] = np.repeat(_bits(left, nbytes), np.diff(starts, append=len(lanes)))
+    final, words = np.zeros_like(old), _bits(left, nbytes)
+    step.machine.swaps += bool((words != _bits(initial, nbytes)).any())
+    final.reshape(-1)[lanes] = np.repeat(words, np.diff(starts, append=len(lanes)))
     memory.store(step, address, nbytes, final, mask)
     report(step, space, "atom", address, nbytes, mask)
 

@@ -247,7 +247,7 @@ def call(step: FullStep) -> None:
         step.fail("trap", f"assertion failed: {_text(step, operands[-1])}")
     expected = "a function that has a body in this module and does not call itself"
     hint = "printf, malloc and such are the driver's; write recursion as a loop"
-    step.fail("unsupported", f"call of {target}", expected=expected, hint=hint)
+    step.fail("unsupported", f"the call of {target} is not supported", expected=expected, hint=hint)
 
 
 def _text(step: FullStep, arguments: Operand) -> str:

@@ -133,7 +133,7 @@ def reduction(step: Step, name: str, kind: str) -> Reduce:
     dtype = DTYPES[kind]
     allowed = {"f32": ("add",), "f64": ("add",), "f16": ("add", "min", "max"), "bf16": ("add", "min", "max")}
     if name not in allowed.get(kind, (name,)) or (name in {"inc", "dec"} and kind != "u32"):
-        step.fail("unsupported", f"reduction .{name} of elements of type {kind}")
+        step.fail("unsupported", f"reduction .{name} of elements of type {kind} is not supported")
     operation = FLUSHING_ADD if (name, kind) == ("add", "f32") else OPERATIONS[name]
     return (lambda old, new: np.asarray(operation.new(old, new)).astype(dtype, copy=False)), dtype
 

@@ -28,6 +28,7 @@ EncodeMap: TypeAlias = Callable[[TensorMap, int], bytes]  # a map of the tensor 
 
 ADDRESS_BITS = 64  # of a parameter that may be a pointer
 HINT_MAP = "a CUtensorMap takes a ptxemu.TensorMap, from Python"
+HINT_STRUCTURE = "pass a structure from Python, as a tuple of its members or as bytes"
 
 
 def three(sizes: int | Sequence[int], what: str, path: str) -> tuple[int, int, int]:
@@ -131,8 +132,8 @@ def tensor_of(given: TensorMap, arguments: Sequence[Argument], path: str) -> Arr
 
 
 def describe(parameter: Variable) -> str:
-    """A parameter for messages: ``scale (f32)``, ``args (136 bytes)``."""
-    return f"{parameter.name} ({f'{size_of(parameter)} bytes' if parameter.array else parameter.type})"
+    """A parameter for messages: ``scale (f32)``, ``args (a structure of 136 bytes)``."""
+    return f"{parameter.name} ({f'a structure of {size_of(parameter)} bytes' if parameter.array else parameter.type})"
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ class _Packer:
     def _refuse(self, expected: object, found: object) -> NoReturn:
         is_map = size_of(self.parameter) == MAP_BYTES and (self.parameter.align or 1) >= MAP_ALIGNMENT
         what, line = f"the argument does not fit the parameter {describe(self.parameter)}", self.parameter.line
-        hint = HINT_MAP if is_map else None
+        hint = HINT_MAP if is_map else HINT_STRUCTURE if self.parameter.array else None
         raise EmulationError("arguments", what, path=self.path, line=line, expected=expected, found=found, hint=hint)
 
 

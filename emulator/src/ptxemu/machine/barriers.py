@@ -26,7 +26,7 @@ from ptxemu.values import WARP, Array, BoolArray, constant
 
 N_BARRIERS = 16
 Released: TypeAlias = tuple[int | None, BoolArray | None]  # where lanes go on: a basic block (None: the end)
-EXITED = "; one that exited never does, unless launch(exited_arrive=True) asks for what GPUs from sm_70 on do"
+EXITED = "; one that exited never does, unless --exited-arrive (exited_arrive=True) asks for what GPUs from sm_70 on do"
 
 
 @dataclass

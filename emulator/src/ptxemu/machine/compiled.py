@@ -56,8 +56,7 @@ def row_of(instruction: Instruction, path: str) -> Row:
     row = ROWS.get(instruction.opcode)
     if row is None:
         near = difflib.get_close_matches(instruction.opcode, ROWS, n=3, cutoff=0.75)
-        hint = "docs/opcodes.md of ptxemu lists every supported form"
-        hint = f"nearest supported: {', '.join(near)}; {hint}" if near else hint
+        hint = f"nearest supported: {', '.join(near)}" if near else "no supported instruction has a similar name"
         what = f"instruction {instruction.opcode} is not supported"
         raise EmulationError("unsupported", what, path=path, instruction=instruction, hint=hint)
     return row

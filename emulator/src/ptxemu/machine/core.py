@@ -29,6 +29,8 @@ from ptxemu.syntax.tree import (
 )
 from ptxemu.values import WARP, Array, BoolArray, Shape3, as_type, constant, fitted, merged
 
+GRID_SYNC = "only the driver sets it, for example for grid sync of cooperative groups, which is not supported"
+
 
 @dataclass(kw_only=True, eq=False)
 class Machine:
@@ -51,6 +53,7 @@ class Machine:
         exited_arrive: whether exited threads count as arrived at a barrier of the whole block.
         issued: instructions issued in lockstep so far, for the budget.
         arrivals: arrivals at barriers so far, and exits: it grows with whatever may let a waiting thread go on.
+        swaps: atomics so far that left another value in memory.
     """
 
     path: str
@@ -69,6 +72,7 @@ class Machine:
     exited_arrive: bool = False
     issued: int = 0
     arrivals: int = 0
+    swaps: int = 0
 
     def full(self, value: Array) -> Array:
         """The value broadcast to the machine's full shape (a read-only view)."""
@@ -139,18 +143,19 @@ class Step:
             return immediate(operand, ptx_type)
         if isinstance(operand, Special):
             if operand.name not in self.machine.specials:
-                self.fail("unsupported", f"special register {operand}")
+                hint = GRID_SYNC if operand.name.startswith("%envreg") else None
+                self.fail("unsupported", f"special register {operand} is not supported", hint=hint)
             return self.machine.specials[operand.name].astype(constant(0, ptx_type).dtype)
         if isinstance(operand, Symbol):
             return constant(self.symbol(operand), ptx_type)
         if isinstance(operand, Address) and isinstance(operand.base, Symbol):
             return constant(self.symbol(operand.base) + operand.offset, ptx_type)
-        return self.fail("unsupported", f"operand {operand} as a value")
+        return self.fail("unsupported", f"operand {operand} as a value is not supported")
 
     def symbol(self, symbol: Symbol) -> int:
         """The address of a variable in its state space."""
         if symbol.name not in self.machine.symbols:
-            self.fail("unsupported", f"unknown name {symbol}")
+            self.fail("unsupported", f"{symbol} is no name of a variable")
         return self.machine.symbols[symbol.name]
 
     def source(self, index: int, ptx_type: str) -> Array:
@@ -170,7 +175,7 @@ class Step:
         """
         operand = self.instruction.operands[index]
         if not isinstance(operand, Address):
-            self.fail("unsupported", f"operand {operand} where an address belongs")
+            self.fail("unsupported", f"operand {operand} stands where an address belongs")
         base = operand.base
         if isinstance(base, Register):
             value = self.register(base)
@@ -208,7 +213,7 @@ class Step:
         if isinstance(operand, Symbol) and operand.name == "_":
             return
         if not isinstance(operand, Register):
-            self.fail("unsupported", f"destination {operand}")
+            self.fail("unsupported", f"destination {operand} is not supported")
         slot = self.machine.slots[operand.name]
         bytes_wide = self.machine.widths[slot]
         if value.dtype.itemsize > bytes_wide:

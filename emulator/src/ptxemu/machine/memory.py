@@ -71,6 +71,7 @@ class Buffer:
     base: int
     nbytes: int
     storage: Array
+    itemsize: int = 1
 
     def view(self, width: int) -> Array:
         """The storage as words of `width` bytes."""
@@ -84,56 +85,42 @@ class Buffer:
 class GlobalMemory:
     """The global (and constant) state space, shared by all blocks and all slices of a launch.
 
-    Global memory is never uninitialised here: a buffer allocated by size begins as zeros, as PTX says of variables.
+    Global memory is never uninitialised here: variables without an initialiser begin as zeros, as PTX says.
     """
 
     def __init__(self) -> None:
         self._buffers: list[Buffer] = []
         self._bases: list[int] = []
 
-    def allocate(self, contents: Array | int, name: str) -> int:
-        """Copies an array (C order), or as many zero bytes, into a new buffer.
+    def allocate(self, contents: Array, name: str) -> int:
+        """Copies an array (C order) into a new buffer, whose name errors and hazards show.
 
         A writable array of `IN_PLACE` bytes or more becomes the buffer itself: stores change it at once, also those of
         a program that fails later. Copying would touch every page of a sparse one.
 
         Returns:
             The base address, in bytes.
-
-        Raises:
-            ValueError: a buffer has this name already.
         """
-        if any(buffer.name == name for buffer in self._buffers):
-            raise ValueError(f"global memory has a buffer `{name}` already")
-        nbytes = contents if isinstance(contents, int) else contents.nbytes
-        lends = False  # whether an array is large and lies in memory as a buffer does
-        if not isinstance(contents, int) and nbytes >= IN_PLACE and contents.flags.c_contiguous:
-            lends = nbytes % 16 == 0 and contents.ctypes.data % 16 == 0 and contents.flags.writeable
-        if isinstance(contents, int) or not lends:
-            storage = np.zeros(max(16, -(-nbytes // 16) * 16), dtype=np.uint8)
-            if not isinstance(contents, int):
-                storage[:nbytes] = np.ascontiguousarray(contents).reshape(-1).view(np.uint8)
-        else:
+        nbytes = contents.nbytes
+        if (
+            nbytes >= IN_PLACE
+            and contents.flags.c_contiguous
+            and contents.flags.writeable
+            and (nbytes % 16 == 0 and contents.ctypes.data % 16 == 0)
+        ):  # it is large, and lies in memory as a buffer does
             storage = contents.reshape(-1).view(np.uint8)
+        else:
+            storage = np.zeros(max(16, -(-nbytes // 16) * 16), dtype=np.uint8)
+            storage[:nbytes] = np.ascontiguousarray(contents).reshape(-1).view(np.uint8)
         end = self._buffers[-1].base + self._buffers[-1].nbytes if self._buffers else 0
         base = (end + RED_ZONE + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        self._buffers.append(Buffer(name, base, nbytes, storage))
+        self._buffers.append(Buffer(name, base, nbytes, storage, contents.itemsize))
         self._bases.append(base)
         return base
 
-    def read_back(self, buffer: str | int, array: Array) -> None:
-        """Copies a buffer, given by name or base address, into a C-contiguous array of the same size.
-
-        Raises:
-            ValueError: no such buffer, another size, or an array that is not C-contiguous.
-        """
-        found = next((item for item in self._buffers if buffer in {item.name, item.base}), None)
-        if found is None:
-            raise ValueError(f"global memory has no buffer {buffer!r}")
-        if array.nbytes != found.nbytes or not array.flags.c_contiguous:
-            raise ValueError(
-                f"`{found.name}` has {found.nbytes} bytes; the array must be C-contiguous and have as many"
-            )
+    def read_back(self, base: int, array: Array) -> None:
+        """Copies the buffer at a base address into a C-contiguous array of the same size."""
+        found = self._buffers[self._bases.index(base)]
         if array.ctypes.data != found.storage.ctypes.data:
             array.reshape(-1).view(np.uint8)[...] = found.storage[: found.nbytes]
 
@@ -236,11 +223,16 @@ class GlobalMemory:
         if not self._buffers:
             return f"{width}-byte access of global memory, which has no buffer"
         nearest = min(self._buffers, key=lambda buffer: _outside(buffer, address, width))
-        side = "before the start" if address < nearest.base else "past the end"
+        verb, side = ("begins", "before the start") if address < nearest.base else ("reaches", "past the end")
         return (
-            f"{width}-byte access of global memory {_outside(nearest, address, width)} bytes {side} of the nearest "
-            f"buffer, `{nearest.name}` ({nearest.nbytes} bytes at {nearest.base:#x})"
+            f"{width}-byte access of global memory {verb} {_outside(nearest, address, width)} bytes {side} of the "
+            f"nearest buffer, `{nearest.name}` ({nearest.nbytes} bytes at {nearest.base:#x})"
         )
+
+    def element(self, address: int) -> str:
+        """What lies at an address inside a buffer: ``element 15 of `out: float32 (64,)```."""
+        buffer = self._buffers[bisect_right(self._bases, address) - 1]
+        return f"element {(address - buffer.base) // buffer.itemsize} of `{buffer.name}`"
 
 
 def _outside(buffer: Buffer, address: int, width: int) -> int:

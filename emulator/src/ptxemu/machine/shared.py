@@ -293,8 +293,8 @@ class _Window:
     def _distance(self, address: int, width: int) -> str:
         """How far outside an access lies; the upper half of the 32-bit range is taken for negative numbers."""
         if 1 << 31 <= address < 1 << 32:
-            return f"{(1 << 32) - address} bytes before the start of"
-        return f"{address + width - self.nbytes} bytes past the end of"
+            return f"begins {(1 << 32) - address} bytes before the start of"
+        return f"reaches {address + width - self.nbytes} bytes past the end of"
 
 
 def _mask(step: Step, address: Array, mask: BoolArray | None) -> BoolArray | None:
@@ -311,7 +311,7 @@ class SharedMemory(_Window):
     """
 
     space, owner = "shared", "block"
-    hint = "the window is the kernel's shared variables and the launch's dynamic shared memory (`shared_bytes`)"
+    hint = "the window is the kernel's shared variables and the launch's dynamic shared memory (--shared, shared_bytes)"
 
     def __init__(self, blocks: int, nbytes: int) -> None:
         super().__init__((blocks,), nbytes)

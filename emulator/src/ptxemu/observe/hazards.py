@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from ptxemu.machine.core import Machine, Step
 from ptxemu.machine.observer import Access, Copy, RemoteAccess, Targets
+from ptxemu.machine.state import FullMachine
 from ptxemu.observe.clocks import Finding
 from ptxemu.observe.operations import Products
 from ptxemu.observe.races import GlobalRaces
@@ -54,6 +55,7 @@ class Hazard:
         first_thread, second_thread: linear index of the threads in their blocks.
         count: how many times a thread's second access raced with the first instruction, over all blocks.
         path: the PTX file.
+        place: what lies at an address of global memory: the element and the array; empty of shared memory.
     """
 
     kind: str
@@ -67,13 +69,15 @@ class Hazard:
     second_thread: int
     count: int
     path: str = "<ptx>"
+    place: str = ""
 
     def render(self) -> str:
         """One readable line."""
         times = "once" if self.count == 1 else f"{self.count} times"
         elsewhere = "" if self.first_block == self.block else f" of block {self.first_block}"
+        place = f"{self.address:#x}" + (f", {self.place}" if self.place else "")
         return (
-            f"{self.path}:{self.second.line}: {self.space} {self.kind} ({KINDS[self.kind]}) at {self.address:#x}, "
+            f"{self.path}:{self.second.line}: {self.space} {self.kind} ({KINDS[self.kind]}) at {place}, "
             f"block {self.block}: thread {self.second_thread} in {self.second.place}, not ordered after "
             f"thread {self.first_thread}{elsewhere} in {self.first.place}; {times}"
         )
@@ -128,6 +132,7 @@ class Hazards(Products):
             self._launch = machine.symbols
             self._memory, self._blocks = GlobalRaces(), []
         self._shape, self._path = machine.shape, machine.path
+        self._element = machine.memory.element if isinstance(machine, FullMachine) else hex
         self._first_block = len(self._blocks)
         self._blocks += [(int(x), int(y), int(z)) for x, y, z in machine.blocks]
         super().start(machine)
@@ -220,4 +225,5 @@ class Hazards(Products):
             blocks = finding.blocks or (here + ranks[0][0], here + ranks[1][0])
             address = finding.address if group is None else finding.address % self._fold.stride
             where = self._blocks[blocks[1]], self._blocks[blocks[0]], ranks[0][1], ranks[1][1]
-            self._found[key] = Hazard(finding.kind, space, first, second, address, *where, count, self._path)
+            place = self._element(address) if group is None else ""
+            self._found[key] = Hazard(finding.kind, space, first, second, address, *where, count, self._path, place)

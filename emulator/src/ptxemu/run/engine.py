@@ -20,9 +20,15 @@ from ptxemu.machine.state import FullMachine, FullStep
 from ptxemu.machine.waits import Waits, refuse
 from ptxemu.run.undefined import Interruption, Undefined
 from ptxemu.syntax.tree import Instruction
+from ptxemu.table import ROWS
 from ptxemu.table import machine as row
-from ptxemu.values import BoolArray
+from ptxemu.values import Array, BoolArray
 
+FIRST_LOOK = 10_000  # instructions after which endless loops are looked for; then after twice as many, and so on
+ROUND = 64  # basic blocks that may run before such a loop is where it was
+# Beginnings of opcodes that change nothing but registers; what an atomic changes in memory is counted.
+HARMLESS = (*("bra", "ld", "mov", "atom", "vote", "match", "redux", "shfl", "activemask", "bar.warp"),
+            *("membar", "fence", "prefetch", "nanosleep"))  # fmt: skip
 Pending: TypeAlias = dict[int, "BoolArray | None"]
 REVERSE = "reverse"  # the last ones first, of warps as of lanes that may be elected
 EARLY = 0.25  # how often something asynchronous finishes before it has to, where the order is by chance
@@ -49,6 +55,7 @@ class OneByOne(Schedule):
         opcodes = {each.opcode for block in flow.blocks for each in block.instructions}
         self.unit = WARPGROUP if any(opcode.startswith(("wgmma", "setmaxnreg")) for opcode in opcodes) else 1
         self._random = None if seed is None else np.random.default_rng(seed)
+        self.by_chance = seed is not None
 
     def take(self, pending: Pending) -> tuple[int, BoolArray | None]:
         """One unit's lanes of the first block in which it has any."""
@@ -113,6 +120,18 @@ def control(step: FullStep) -> None:
     step.fail("unsupported", "a control instruction inside a basic block")
 
 
+def _harmless(instruction: Instruction) -> bool:
+    """Whether it may be executed again and again without a change of anything but registers."""
+    return instruction.opcode.startswith(HARMLESS) or ROWS[instruction.opcode].kind == "lane"
+
+
+def _same_bits(one: Array | None, two: Array | None) -> bool:
+    """Whether two values (masks, None: everybody) are alike; -0 and 0 are not, and NaN is."""
+    if one is two or one is None or two is None:
+        return one is two
+    return one.shape == two.shape and one.tobytes() == two.tobytes()
+
+
 class Engine:
     """One slice of the grid on its way through the program."""
 
@@ -133,6 +152,9 @@ class Engine:
         self.schedule = schedule_of(schedule, machine, flow)
         machine.elects_last = schedule == REVERSE
         self.max_instructions = max_instructions
+        self._next_look = min(FIRST_LOOK, max_instructions)  # instructions
+        self._seen: tuple[list[object], list[Array | None]] | None = None  # what `_look` saw first, and what is left
+        self._rounds = 0
         self.progress = progress
         self.barriers = Barriers(machine, machine.observers)
         self.waits = Waits(machine)
@@ -241,19 +263,45 @@ class Engine:
         machine.issued += len(block.instructions)
         if self.progress is not None:
             self.progress(len(block.instructions) * machine.shape[0] * machine.shape[1])
-        if machine.issued > self.max_instructions:
-            step = Step(machine, block.instructions[-1])
-            step.mask = mask
-            what = "the instruction budget is spent: an endless loop, or a launch larger than foreseen"
-            hint = "raise max_instructions if the program is known to end; no thread may spin until another one stores"
-            expected = f"at most {self.max_instructions} instructions"
-            step.fail("budget", what, expected=expected, found=machine.issued, hint=hint)
+        if machine.issued > self._next_look:
+            self._look(block, mask)
         if self.undefined is None or not self.undefined.tracking:
             self._leave(block, mask)
             return
         self.undefined.leave(block.terminator, mask)
         self._leave(block, mask)
         self.undefined.settle()
+
+    def _look(self, block: Block, mask: BoolArray | None) -> None:
+        """Compares with what was there some basic blocks ago: from the same state on, the same happens again.
+
+        Fails: (endless-loop) nothing is different; (budget) more instructions than allowed.
+        """
+        if not block.instructions:  # a latch
+            return
+        machine, step = self.machine, Step(self.machine, block.instructions[-1])
+        step.mask = mask
+        if machine.issued > self.max_instructions:
+            what = "the instruction budget is spent: an endless loop, or a launch larger than foreseen"
+            hint = "raise --max-instructions (max_instructions) if the program is known to end"
+            expected = f"at most {self.max_instructions} instructions"
+            step.fail("budget", what, expected=expected, found=machine.issued, hint=hint)
+        places = [(block.index, mask), *sorted(self.pending.items())]
+        numbers: list[object] = [machine.swaps, *(index for index, _ in places)]
+        values = [*(lanes for _, lanes in places), *machine.registers]
+        marked = self.undefined is not None and self.undefined.tracking
+        chance = isinstance(self.schedule, OneByOne) and self.schedule.by_chance
+        if marked or chance or len(machine.deferred) or not all(map(_harmless, block.instructions)):
+            self._rounds = 0
+        elif self._seen is None:
+            self._seen, self._next_look, self._rounds = (numbers, values), 0, ROUND  # look at each block from now on
+        elif numbers == self._seen[0] and all(map(_same_bits, values, self._seen[1])):
+            what = "endless loop: all values are as they were a round before, and nobody has stored anything since"
+            hint = "no thread may spin until another one stores: here, unlike on a GPU, the other one may never run"
+            step.fail("endless-loop", what, hint=hint)
+        self._rounds -= 1
+        if self._rounds < 0:
+            self._seen, self._next_look = None, min(self.max_instructions, 2 * machine.issued)
 
     def _run(self, operations: list[Operation], mask: BoolArray | None) -> None:
         """Runs a block's instructions; those after the first undefined value, if there is one, with its marks."""

@@ -9,9 +9,10 @@ kernel.launch((4,), (256,), (x, y, out, np.int32(1000)), observers=(counters,))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+import re
 import sys
 import time
 from typing import Any, Literal
@@ -45,6 +46,7 @@ from ptxemu.values import DTYPES, Array
 
 MEMORY_BUDGET = 1 << 30  # bytes that registers and shared memory of a slice may take
 SHOWN_ENTRIES = 3  # of a program, in its repr
+MANGLED = {"<": "I", ">": "E", "float": "f", "double": "d", "int": "i", "unsigned": "j", "bool": "b", "char": "c"}
 MAX_INSTRUCTIONS = 5_000_000  # instructions that a slice issues in lockstep before it counts as endless
 
 
@@ -106,7 +108,7 @@ class Kernel:
         self,
         grid: int | Sequence[int],
         block: int | Sequence[int],
-        args: Sequence[Argument | Tensor | tuple[Any, ...]] = (),
+        args: Sequence[Argument | Tensor | tuple[Any, ...]] | Mapping[str, Argument | Tensor | tuple[Any, ...]] = (),
         *,
         shared_bytes: int | str = 0,
         observers: Observer | Sequence[Observer] = (),
@@ -127,7 +129,7 @@ class Kernel:
             block: threads along x, y, z.
             args: one per parameter: NumPy arrays and torch's CPU tensors (pointers; updated in place unless read-only),
                 numbers of the parameter's type, tuples (by-value structures of arrays, NumPy numbers and tuples) or
-                bytes.
+                bytes. Of a dictionary, in the same order, messages show the names.
             shared_bytes: dynamic shared memory per block, bytes or text such as ``48KiB``.
             observers: `Counters()`, `Hazards()`, one or several; they see everything and change nothing.
             memory_budget: for registers and shared memory, bytes or text such as ``512MiB``; a larger grid is run in
@@ -164,13 +166,18 @@ class Kernel:
         clusters = None if cluster is None else three(cluster, "cluster", path)
         sizes = three(grid, "grid", path), three(block, "block", path)
         layout = Layout(self.module, self.function, *sizes, dynamic, target, clusters)
-        memory = GlobalMemory()
+        memory, names = GlobalMemory(), list(args) if isinstance(args, Mapping) else []
+        values = as_arrays(list(args.values()) if isinstance(args, Mapping) else args, path)
 
         def allocate(owner: Array, number: int) -> int:
-            return memory.allocate(owner, f"array {number}: {owner.dtype} {owner.shape}")
+            given = zip(names, values, strict=False)
+            mine = [
+                name for name, value in given if isinstance(value, np.ndarray) and np.may_share_memory(value, owner)
+            ]
+            return memory.allocate(owner, f"{[*mine, f'array {number}'][0]}: {owner.dtype} {owner.shape}")
 
         arrays = Pointers(allocate, path)
-        data = pack(self.function, as_arrays(args, path), arrays.address_of, path)
+        data = pack(self.function, values, arrays.address_of, path)
         symbols = {**layout.symbols, **_allocate_globals(self.module, memory), **offsets(self.function)[0]}
         ids = layout.block_ids()[: count * layout.cluster_size]
         size = layout.slice_size(budget, self.flow.peak)
@@ -208,25 +215,33 @@ class Program:
         return {each.name: parameters_of(each) for each in self.module.functions if each.is_entry}
 
     def kernel(self, name: str | None = None) -> Kernel:
-        """An entry by name; without a name the only one.
+        """An entry by its name or a unique part of it, as in PTX or in C++ (``axpy<float, 32>``); None: the only one.
 
         Raises:
-            EmulationError: (arguments) no such entry, or several and no name.
+            EmulationError: (arguments) no such entry, or several.
         """
         entries = {function.name: function for function in self.module.functions if function.is_entry}
         if not entries:
             raise EmulationError(
                 "arguments", "no kernel is in the file; PTX marks one with .entry", path=self.module.path
             )
-        if name is None and len(entries) == 1:
-            name = next(iter(entries))
-        if name not in entries:
-            expected = f"one of {', '.join(sorted(entries))}"
-            found = name or "no name"
-            raise EmulationError("arguments", "which kernel", path=self.module.path, expected=expected, found=found)
-        function = inlined(self.module, entries[name])
+        meant = _meant(name, sorted(entries))
+        if len(meant) != 1:
+            expected, found = f"one of {', '.join(meant or sorted(entries))}", name or "no name"
+            path, hint = self.module.path, "--kernel NAME (in Python: kernel(NAME)) takes a name or a unique part of it"
+            raise EmulationError("arguments", "which kernel", path=path, expected=expected, found=found, hint=hint)
+        function = inlined(self.module, entries[meant[0]])
         _refuse_newer(self.module, function)
         return Kernel(self.module, function, build_flow(function, self.module.path))
+
+
+def _meant(name: str | None, names: list[str]) -> list[str]:
+    """The names that `name` stands for: itself, else those of that C++ name, else those that it is a part of."""
+    if name is None or name in names:
+        return names if name is None else [name]
+    words = re.findall(r"\w+|[<>]", str(name))
+    codes = [MANGLED.get(word) or (rf"L[a-z]{word}E" if word.isdecimal() else f"{len(word)}{word}") for word in words]
+    return [each for each in names if re.search("".join(codes), each)] or [each for each in names if str(name) in each]
 
 
 def load(source: str | Path, *, path: str | None = None) -> Program:
@@ -253,7 +268,7 @@ def _refuse_newer(module: Module, function: Function) -> None:
 def _amount(amount: object, what: str, least: int, path: str) -> int:
     """Bytes, given as a whole number or as text."""
     if isinstance(amount, str):
-        return parse_bytes(amount, what)
+        return parse_bytes(amount, what, *([] if least else ["48KiB"]))
     if isinstance(amount, bool) or not isinstance(amount, int | np.integer) or amount < least:
         expected = f"a whole number of bytes, {least} or more, or text such as 48KiB"
         raise EmulationError("arguments", f"not {what}", path=path, expected=expected, found=repr(amount))
@@ -305,4 +320,6 @@ def _initial(item: object, variable: Variable, known: dict[str, int], path: str)
     base, offset = (item.base, item.offset) if isinstance(item, Address) else (item, 0)
     if isinstance(base, Symbol) and base.name in known:
         return known[base.name] + offset
-    raise EmulationError("unsupported", f"initialiser {item} of {variable.name}", path=path, line=variable.line)
+    raise EmulationError(
+        "unsupported", f"initialiser {item} of {variable.name} is not supported", path=path, line=variable.line
+    )

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 import re
 
+from ptxemu.errors import EmulationError
 from ptxemu.syntax.declarations import Head, Names, head, registers, variables
 from ptxemu.syntax.lexer import IDENTIFIER, Place, Statement, split, statements, without_comments
 from ptxemu.syntax.tree import Function, Guard, Instruction, Label, Module, SourceLine, Symbol, Variable
@@ -24,6 +25,7 @@ _INSTRUCTION = re.compile(
     r"(?P<opcode>[a-z]\w*(?:\.[\w:]+|\s+\.[A-Za-z][\w:]*)*)(?P<operands>[^;]*);"
 )
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"')
+_CUDA = re.compile(r"\b__(?:global|device|host)__\b|^\s*#\s*include\b", re.MULTILINE)
 _BRACED = re.compile(r"[{(\[]")
 
 
@@ -38,6 +40,9 @@ def parse(text: str, path: str = "<ptx>") -> Module:
         EmulationError: kind ``syntax`` (not PTX, or PTX that is written in a way not understood) or ``unsupported``
             (a directive that the emulator has no meaning for), with the line.
     """
+    if ".version" not in text and _CUDA.search(text):
+        hint = "the name of a CUDA file ends in .cu; in Python, compile it first: nvcc -ptx"
+        raise EmulationError("syntax", "CUDA C++, not PTX", path=path, hint=hint)
     return _Parser(without_comments(text, path), path).module()
 
 

@@ -1,7 +1,7 @@
 """The parts of a PTX module as frozen data: what the parser makes and everything else reads.
 
-`str()` of each part is PTX again, so that a module can be printed, changed (a mutation test deletes a barrier) and
-parsed once more. Source: PTX ISA 9.0, chapters 4 (syntax) and 5 (state spaces, types, variables).
+`str()` of an operand or an instruction is PTX again, for messages. Source: PTX ISA 9.0, chapters 4 (syntax) and 5
+(state spaces, types, variables).
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+import re
 from typing import TypeAlias, TypeVar
 
 Fact = TypeVar("Fact")
+_TOOLKIT = re.compile(r".*/(?:bin/\.\./+|cu\d+/|cuda[^/]*/|targets/[^/]+/)include/(?:cccl/)?")  # before a header's name
 SHOWN_CALLS = 3  # CUDA lines that a message shows of an inlined call chain, the innermost first
 
 
@@ -109,15 +111,19 @@ class SourceLine:
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{_TOOLKIT.sub('', self.file)}:{self.line}"
 
     @property
     def chain(self) -> str:
-        """The place, then those of the calls that it was inlined through: ``copy.cuh:12 < kernel.cu:40``."""
+        """The place, then those of the calls that it was inlined through: ``copy.cuh:12 < kernel.cu:40``.
+
+        Calls within the toolkit's headers are left out.
+        """
         places: list[str] = []
         place: SourceLine | None = self
         while place is not None and len(places) < SHOWN_CALLS:
-            places.append(str(place))
+            if not (places and _TOOLKIT.match(place.file)):
+                places.append(str(place))
             place = place.inlined_at
         return " < ".join(places)
 
