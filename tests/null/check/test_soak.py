@@ -252,7 +252,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[Run], None]
     clock = Clock(lag=2.0)
 
     def plant(run: Run) -> None:
-        monkeypatch.setattr("flashladder.gpu.device.open_device", lambda: device)
+        monkeypatch.setattr("flashladder.bench.command.open_device", lambda: device)
         monkeypatch.setattr(soak, "load_installed", lambda _: Wheel(run))
         monkeypatch.setattr(soak, "cases_for", lambda *_, **__: small)
         monkeypatch.setattr(soak_runs, "on_gpu", lambda: WithLaunch(clock).load())
