@@ -55,7 +55,6 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import tuned_from
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.machine_code.cubin import text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv
 from flashladder.paths import BUILD, ROOT
@@ -263,6 +262,8 @@ def _untimed(table: str) -> str:
 
 def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
     """What the wheel says about itself; the same for the same inputs: no path, no time, no commit."""
+    from flashladder.machine_code.cubin import text_sha256  # its ELF reader takes longer to load than all else
+
     kernels: dict[str, dict[str, dict[str, object]]] = {}
     for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
         usage = entry.usage
@@ -359,7 +360,7 @@ def build_iteration(
     running = f"another build of {request.subject.label} is running"
     with _disk_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
         toolchain, torch = find_toolchain(), library.torch_version()
-        compiler = toolchain_of(request.cuda)
+        compiler = toolchain_of(request.cuda) if request.cuda else toolchain
         entries = compile_many(request.jobs, n_jobs, toolchain=compiler, debug=debug)
         inputs = inputs_of(request, entries, toolchain, torch, compiler)
         digest = sha256(dump_json(inputs))

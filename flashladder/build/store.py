@@ -209,23 +209,15 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
         "schema": SCHEMA,
         "kind": "ptx",
         "text": sha256(text),
-        "includes": dict(sorted(_include_digest(path, include_dir) for path in includes)),
+        "includes": dict(sorted(_include_digest(path, include_dir.resolve()) for path in includes)),
         "flags": ["-ptx", *tools.nvcc_flags],
         "versions": dict(tools.ptx_versions),
     }
     key = sha256(dump_json(inputs))
     folder = store / key
     search = os.path.relpath(include_dir.resolve(), folder.resolve())
-    command = (
-        str(tools.nvcc),
-        "-ptx",
-        *tools.nvcc_flags,
-        "-I",
-        search,
-        "-ccbin",
-        str(tools.host_compiler),
-        "kernel.cu",
-    )
+    host = ("-ccbin", str(tools.host_compiler))
+    command = (str(tools.nvcc), "-ptx", *tools.nvcc_flags, "-I", search, *host, "kernel.cu")
     roots = [(include_dir, "kernels"), (tools.root / "include", "cuda"), (folder, "")]
     return PtxEntry(
         key=key,
@@ -240,7 +232,7 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
 
 def _include_digest(path: Path, include_dir: Path) -> tuple[str, str]:
     try:
-        return path.resolve().relative_to(include_dir.resolve()).as_posix(), sha256(path.read_bytes())
+        return path.resolve().relative_to(include_dir).as_posix(), sha256(path.read_bytes())
     except ValueError as error:
         raise FlashladderError(
             "a kernel includes a file from outside the include folder",

@@ -19,7 +19,7 @@ from flashladder.ladder.iteration import load_iteration
         ("16 - static_swizzle", ", without static swizzle, and so without row major and encoded"),
         ("19 - indexed_gmem", ", without indexed gmem, and so without rings and serpentine and row stride"),
         ("16 + stale_maximum", "GMEM stride, with stale maximum"),
-        ("28 - split", "multiprocessors, without split"),
+        ("28 - split", ", without split"),
     ],
 )
 def test_the_title_says_what_goes_back_too(text: str, said: str) -> None:
