@@ -18,10 +18,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-import csv
 from dataclasses import dataclass
 import errno
-import io
 from pathlib import Path
 import re
 import shutil
@@ -56,13 +54,14 @@ from flashladder.ladder.gpus import tuned_from
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv
+from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, format_table, to_csv
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.errors import disk_full
 from flashladder.toolchain.wheels import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
 from flashladder.version import __version__
 
 SCHEMA = 1
+UNTIMED = [name for name in COLUMNS if name != "compile_ms"]  # of the wheel, whose bytes are the same each time
 # This package's files whose text decides what a build leaves.
 BUILDERS = ("command.py", "library.py", "wheel.py", WHEEL_INIT.name)
 
@@ -242,22 +241,10 @@ def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], r
         "__init__.py": read_text(WHEEL_INIT).encode(),
         LIBRARY_NAME: (scratch / LIBRARY_NAME).read_bytes(),
         "manifest.json": dump_json(manifest).encode(),
-        "kernels.csv": _untimed(to_csv(rows)).encode(),
+        "kernels.csv": to_csv(rows, UNTIMED).encode(),
     }
     summary = f"flashladder {request.subject.label}: {request.iteration.title}"
     wheel.assemble(scratch, request.name, __version__, summary, members)
-
-
-def _untimed(table: str) -> str:
-    """A ptxas table without the column of compile times, which differ from run to run."""
-    records = list(csv.DictReader(io.StringIO(table)))
-    out = io.StringIO()
-    writer = csv.DictWriter(
-        out, [name for name in records[0] if name != "compile_ms"], "", "ignore", lineterminator="\n"
-    )
-    writer.writeheader()
-    writer.writerows(records)
-    return out.getvalue()
 
 
 def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
@@ -434,14 +421,9 @@ def _disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise disk_full(folder) from error
-        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
-            raise FlashladderError(
-                f"the build folder cannot be written ({error.strerror})",
-                where=relative(folder),
-                found=error.filename,
-                hint="fix its permissions, or set FLASHLADDER_ROOT to a checkout that you can write",
-            ) from error
-        raise FlashladderError(f"the build could not use a file ({error})", where=relative(folder)) from error
+        what = f"the build could not use a file ({error.strerror or error})"
+        hint = "fix its permissions, or set FLASHLADDER_BUILD to a folder that you can write"
+        raise FlashladderError(what, where=relative(folder), found=error.filename, hint=hint) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import errno
 import fcntl
-import itertools
 import json
 import os
 from pathlib import Path
@@ -463,17 +462,8 @@ def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
         prepare(entry)
     if not missing:
         return
-    if len(missing) <= 2 and all(_is_chain(missing)):  # one kernel: a scheduler would have nothing to choose
-        for entry in missing:
-            fill(entry.folder)
-        return
     _announce_other_builds(missing)
     _run_ninja(missing, n_jobs or default_jobs())
-
-
-def _is_chain(missing: Sequence[AnyEntry]) -> list[bool]:
-    pairs = itertools.pairwise(missing)
-    return [isinstance(second, CubinEntry) and second.ptx_entry.key == first.key for first, second in pairs]
 
 
 def _announce_other_builds(missing: Iterable[AnyEntry]) -> None:

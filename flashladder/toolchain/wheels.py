@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
@@ -104,10 +104,6 @@ def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
         raise FlashladderError("the toolchain pins are malformed", where=relative(path), found=error) from error
 
 
-if TYPE_CHECKING:
-    ARCHES: tuple[str, ...]  # from configs/toolchain.yaml, see __getattr__
-
-
 HOST_COMPILERS = ("g++", "c++", "clang++")
 INSTALL_HOST_COMPILER = (
     "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or set CXX to its path"
@@ -140,14 +136,6 @@ class Toolchain:
     nvdisasm: Path
     cuxxfilt: Path
     versions: Mapping[str, str]
-
-
-def __getattr__(name: str) -> object:
-    """`ARCHES`, read from ``configs/toolchain.yaml`` when first asked for (PEP 562)."""
-    if name == "ARCHES":
-        return load_pins().arches
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
 
 
 def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:

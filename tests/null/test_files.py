@@ -70,7 +70,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], 
 
 @pytest.mark.parametrize(
     "module",
-    ["view list", "report --check", "gpu.doctor", "gate", "bench 7", "ladder.json_schema", "machine_code.ptx 7"],
+    ["build 7", "report --check", "gpu.doctor", "gate", "bench 7", "ladder.json_schema", "machine_code.ptx 7"],
 )
 def test_a_wrong_root_is_one_line_in_every_command(module: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", *f"flashladder.{module}".split()]

@@ -95,7 +95,6 @@ def test_an_input_follows_from_target_seed_and_number() -> None:
 
 def test_the_page_is_what_the_figures_give() -> None:
     assert figures.PAGE.read_text(encoding="utf-8") == figures.render(figures.load())
-    assert set(figures.load()["runs"]) <= set(TARGETS)
 
 
 def test_every_kept_input_belongs_to_a_target() -> None:
