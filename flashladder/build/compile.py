@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 import textwrap
 
@@ -27,7 +28,7 @@ from flashladder.build.store import (
     ptx_entry,
     read_recorded,
 )
-from flashladder.columns import table, terminal_width
+from flashladder.columns import natural_width, table, terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import output_file, relative, write_atomic
 from flashladder.ladder.ablation import load_description
@@ -260,10 +261,11 @@ def render(rows: Sequence[PtxasRow], warnings: Iterable[str], limit: int) -> str
     cells = [_cells(row) for row in rows]
     equal = [i for i in range(len(HEADERS)) if i not in ALWAYS and len({row[i] for row in cells}) == 1]
     kept = [i for i in range(len(HEADERS)) if i not in equal]
-    right = {place for place, column in enumerate(kept) if column == 0 or column > N_KERNEL}
-    heads = [tuple(HEADERS[i][line] for i in kept) for line in (0, 1)]
-    narrow = [*heads, *(tuple(row[i] for i in kept) for row in cells)]
-    lines = table(narrow, limit, right=right, wrapped={kept.index(2)})  # the configuration is wrapped where it must be
+    narrow = _select(cells, kept)
+    if natural_width(narrow, gap=1) <= limit:
+        lines = table(narrow, limit, right=_numbers(kept))
+    else:
+        lines = _blocks(cells, [i for i in kept if i >= N_KERNEL], limit)
     if equal:
         same = ", ".join(f"{_name(i)} {cells[0][i]}" for i in equal)
         lines += ["", *textwrap.wrap(f"In every row: {same}. Sizes in bytes.", limit)]
@@ -278,9 +280,30 @@ def _cells(row: PtxasRow) -> tuple[str, ...]:
     return (*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}")
 
 
+def _select(cells: Sequence[Sequence[str]], columns: Sequence[int]) -> list[tuple[str, ...]]:
+    """Two rows of headings, then the cells, of some columns."""
+    heads = [tuple(HEADERS[i][line] for i in columns) for line in (0, 1)]
+    return [*heads, *(tuple(row[i] for i in columns) for row in cells)]
+
+
+def _numbers(columns: Sequence[int]) -> set[int]:
+    """Places of the columns that are aligned to the right."""
+    return {place for place, column in enumerate(columns) if column == 0 or column > N_KERNEL}
+
+
 def _name(column: int) -> str:
     """A column's heading on one line."""
     return "iteration" if column == 0 else " ".join(HEADERS[column]).strip().replace("- ", "")
+
+
+def _blocks(cells: Sequence[Sequence[str]], columns: Sequence[int], limit: int) -> list[str]:
+    """A heading per kernel, and a line per architecture under it."""
+    lines = table(_select(cells, columns), limit - 2, right=_numbers(columns))
+    heads, rows = lines[:2], iter(lines[2:])
+    result = [f"  {line}" for line in heads]
+    for kernel, group in groupby(cells, key=lambda row: row[:N_KERNEL]):
+        result += [" ".join(kernel), *(f"  {next(rows)}" for _ in group)]
+    return result
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -143,8 +143,7 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
 
     Args:
         folder: where the compiler of another CUDA version is installed (`flashladder.build.other_toolchains`); what
-        only reads or
-            packs machine code stays the environment's, so that nothing but the compiler differs.
+            only reads or packs machine code stays the environment's, so that nothing but the compiler differs.
         cuda: that version, ``13.1``.
 
     Raises:
@@ -251,20 +250,16 @@ def host_compiler() -> Path:
         FlashladderError: there is none, or $CXX does not name a program.
     """
     wanted = os.environ.get("CXX", "").strip()
-    if wanted:
-        found = shutil.which(wanted)
-        if found is None:
-            raise FlashladderError(
-                "CXX does not name a C++ compiler",
-                expected="one program without arguments",
-                found=wanted,
-                hint="set CXX to the path of a C++ compiler, or unset it to use g++",
-            )
+    found = next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None)
+    if found:
         return Path(found)
-    for name in HOST_COMPILERS:
-        found = shutil.which(name)
-        if found is not None:
-            return Path(found)
+    if wanted:
+        raise FlashladderError(
+            "CXX does not name a C++ compiler",
+            expected="one program without arguments",
+            found=wanted,
+            hint="set CXX to the path of a C++ compiler, or unset it to use g++",
+        )
     raise FlashladderError(
         "no C++ compiler found, and nvcc needs one to preprocess",
         expected="one of " + ", ".join(HOST_COMPILERS) + " on PATH, or CXX",
@@ -293,10 +288,9 @@ def find_ninja() -> Path:
         FlashladderError: there is none.
     """
     try:
-        folder = str(importlib.import_module("ninja").BIN_DIR)
+        found = shutil.which("ninja", path=str(importlib.import_module("ninja").BIN_DIR))
     except ImportError:
-        folder = ""
-    found = shutil.which("ninja", path=folder) if folder else None
+        found = None
     found = found or shutil.which("ninja")
     if found is None:
         raise FlashladderError("ninja, which schedules the compilers, was not found", hint="run: pip install ninja")

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from flashladder.build import store
 from flashladder.build.command import is_fresh
-from flashladder.build.installed import checked_manifest
+from flashladder.build.wheel import checked_manifest
 from flashladder.emulate.mutation import read_equivalent
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
@@ -309,7 +309,7 @@ TARGETS = (
     ),
     Target(
         "manifest",
-        "build.installed.checked_manifest, sweep inventory",
+        "build.wheel.checked_manifest, sweep inventory",
         filed("wheel/manifest.json", _manifest),
         _manifests,
     ),
