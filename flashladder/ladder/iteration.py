@@ -476,7 +476,9 @@ def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
             continue
         if not path.is_file():
             where = relative(source) if source else "the translation unit"
-            raise FlashladderError("an included file is missing", where=where, expected=relative(path))
+            raise FlashladderError(
+                "an included file is missing", where=where, expected=relative(path), found="no such file"
+            )
         found[path] = None
         waiting.extend((inner, path) for inner in _INCLUDE.findall(_source(path)))
     return tuple(sorted(found))
