@@ -9,10 +9,11 @@ Run: ``python -c "from flashladder.located import read_yaml; print(read_yaml('co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 import difflib
 from functools import lru_cache
+import itertools
 import os
 from pathlib import Path
 import re
@@ -29,6 +30,8 @@ Location = tuple["str | int", ...]
 
 MAX_BYTES = 256 * 1024  # the longest file of the project has 4 KiB; PyYAML needs seconds for a megabyte
 MAX_DEPTH = 24  # collections within collections; the deepest file has 4
+LOADERS: tuple[Any, Any] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader)
+"""libyaml's is ten times as fast; what it refuses the other one reads, and says what is wrong in better words."""
 _NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _NUMBER_IN_1_2 = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+")  # 1e3, 08: text in 1.1
 _SPECIAL = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
@@ -43,32 +46,6 @@ _MISREAD: Mapping[str, tuple[Callable[[str], object], str]] = {
     "str": (lambda text: not _NUMBER_IN_1_2.fullmatch(text), "a number such as 2000 or 0.25, or text in quotes"),
 }
 """Type of a plain value to what reads the same in YAML 1.1 and 1.2, and to what is expected instead of the rest."""
-
-
-@dataclass(frozen=True)
-class Document:
-    """The content of one YAML file; `lines` holds the line (from 1) of every key and list item in it."""
-
-    data: object
-    lines: Mapping[Location, int]
-
-
-class _Loader(yaml.SafeLoader):
-    """The safe loader without aliases, so that a file reads top to bottom and cannot contain itself."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Refuses aliases and files that nest too deep, composes everything else."""
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML's stub
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="an alias (*name) is not allowed", problem_mark=mark)
-        if self.depth >= MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"it nests deeper than {MAX_DEPTH} levels", problem_mark=mark)
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
 
 
 def yaml_files(folder: Path) -> list[Path]:
@@ -101,9 +78,10 @@ def read_yaml(path: Path) -> object:
     """The content of one YAML file; None when it is empty.
 
     Raises:
-        FlashladderError: as `read_document`.
+        FlashladderError: as `flashladder.files.read_text`; not YAML, nested too deep, a duplicate key, an alias, a tag,
+            or a value that YAML 1.1 and 1.2 read differently.
     """
-    return read_document(Path(path)).data
+    return _read(Path(path))[0]
 
 
 def plain(text: str) -> object:
@@ -112,22 +90,22 @@ def plain(text: str) -> object:
     Raises:
         yaml.YAMLError, ValueError: it is no YAML, or more than that.
     """
-    return cast("object", _Loader(text).get_single_data())
+    depth = 0
+    for event in yaml.parse(text, Loader=LOADERS[0]):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
+            raise _mistake("an alias, or it nests too deep", event)
+    return cast("object", yaml.load(text, Loader=LOADERS[0]))  # noqa: S506  # both loaders are safe
 
 
-def read_document(path: Path) -> Document:
-    """The content of one YAML file with its lines; ``lines[()]`` is where it begins.
-
-    Raises:
-        FlashladderError: as `flashladder.files.read_text`; not YAML, nested too deep, a duplicate key, an alias, a tag,
-            or a value that YAML 1.1 and 1.2 read differently.
-    """
+def _read(path: Path) -> tuple[object, dict[Location, int]]:
+    """The content of one YAML file, and the line (from 1) of every key and list item; errors as of `read_yaml`."""
     text = read_text(path, MAX_BYTES)
-    lines: dict[Location, int] = {}
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        return Document(None if node is None else _construct(loader, node, (), lines, path), lines)
+        try:
+            return _Reader(LOADERS[0](text), path).document()
+        except yaml.YAMLError:
+            return _Reader(LOADERS[1](text), path).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise FlashladderError(
@@ -139,37 +117,101 @@ def read_document(path: Path) -> Document:
         raise FlashladderError(f"not valid YAML, {error}", where=f"{relative(path)}:1") from error
 
 
-def _construct(loader: _Loader, node: yaml.Node, location: Location, lines: dict[Location, int], path: Path) -> object:
-    """The value of `node`; notes the line of every location below it."""
-    lines.setdefault(location, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+def _mistake(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
+    mark: Any = event.start_mark  # of libyaml or of PyYAML
+    return yaml.MarkedYAMLError(problem=what, problem_mark=mark)
+
+
+class _Reader:
+    """Builds a file's content from the parser's events, and notes the line of every location in it."""
+
+    def __init__(self, loader: Any, path: Path) -> None:
+        self.loader, self.path = loader, path
+        self.lines: dict[Location, int] = {}
+
+    def document(self) -> tuple[object, dict[Location, int]]:
+        """The only document, None without one, and the lines."""
+        self.loader.get_event()  # the stream begins
+        if self.loader.check_event(yaml.StreamEndEvent):
+            return None, self.lines
+        self.loader.get_event()  # the document begins
+        value = self.value(self.loader.get_event(), ())
+        self.loader.get_event()  # the document ends
+        if not self.loader.check_event(yaml.StreamEndEvent):
+            raise _mistake("but found another document", self.loader.get_event())
+        return value, self.lines
+
+    def value(self, event: Any, location: Location) -> object:
+        """The value that begins with `event`."""
+        self.lines.setdefault(location, event.start_mark.line + 1)
+        if isinstance(event, yaml.AliasEvent):
+            raise _mistake("an alias (*name) is not allowed", event)
+        if len(location) >= MAX_DEPTH:
+            raise _mistake(f"it nests deeper than {MAX_DEPTH} levels", event)
+        if isinstance(event, yaml.ScalarEvent):
+            return self.scalar(event)
+        kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
+        if event.tag not in (None, "!", f"tag:yaml.org,2002:{kind}"):
+            raise _mistake(f"could not determine a constructor for the tag {event.tag!r}", event)
+        return self.mapping(location) if kind == "map" else list(self.items(location))
+
+    def items(self, location: Location) -> Iterator[object]:
+        """The items of a list."""
+        for i in itertools.count():
+            if isinstance(event := self.loader.get_event(), yaml.SequenceEndEvent):
+                return
+            yield self.value(event, (*location, i))
+
+    def mapping(self, location: Location) -> dict[str, object]:
+        """A mapping whose keys are text, each once."""
         result: dict[str, object] = {}
-        for key_node, value_node in node.value:
-            key = _key(key_node, path)
-            line = key_node.start_mark.line + 1
+        while not isinstance(event := self.loader.get_event(), yaml.MappingEndEvent):
+            key, line = self.key(event), event.start_mark.line + 1
             if key in result:
-                raise FlashladderError(
-                    f"duplicate key {key!r}",
-                    where=f"{relative(path)}:{line}",
-                    expected="each key once",
-                    found=f"it already on line {lines[(*location, key)]}",
-                )
-            lines[(*location, key)] = line
-            result[key] = _construct(loader, value_node, (*location, key), lines, path)
+                found = f"it already on line {self.lines[(*location, key)]}"
+                raise self.error(event, f"duplicate key {key!r}", "each key once", found)
+            self.lines[(*location, key)] = line
+            result[key] = self.value(self.loader.get_event(), (*location, key))
         return result
-    if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
-        return [_construct(loader, item, (*location, i), lines, path) for i, item in enumerate(node.value)]
-    if isinstance(node, yaml.ScalarNode) and (expected := _misread(node)):
-        raise FlashladderError(
-            "a value that programs read differently",
-            where=f"{relative(path)}:{node.start_mark.line + 1}",
-            expected=expected,
-            found=node.value,
-        )
-    found: object = loader.construct_object(node, deep=True)
-    if isinstance(found, str):
-        _require_printable(found, node, path)
-    return found
+
+    def key(self, event: Any) -> str:
+        """A mapping's key, which must be plain text (``on``, a truth value to YAML 1.1, is a key of claims)."""
+        if isinstance(event, yaml.AliasEvent):
+            raise _mistake("an alias (*name) is not allowed", event)
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self.error(event, "bad key", "text", "a collection")
+        text = str(event.value)
+        if not self.node(event).tag.endswith(":str") and text != "on":
+            raise self.error(event, "bad key", "text", text)
+        self.require_printable(text, event)
+        return text
+
+    def node(self, event: Any) -> yaml.ScalarNode:
+        """A scalar with its tag, which its form decides where it has none."""
+        tag = event.tag
+        if tag in (None, "!"):
+            tag = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        return yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, style=event.style or None)
+
+    def scalar(self, event: Any) -> object:
+        """A scalar's value, if YAML 1.1 and 1.2 agree on it."""
+        node = self.node(event)
+        if expected := _misread(node):
+            raise self.error(event, "a value that programs read differently", expected, node.value)
+        found: object = self.loader.construct_object(node, deep=True)
+        if isinstance(found, str):
+            self.require_printable(found, event)
+        return found
+
+    def require_printable(self, text: str, event: Any) -> None:
+        """Refuses what YAML's escapes can write and a terminal would obey: titles and reasons are printed as is."""
+        if wrong := next((one for one in text if not (one.isprintable() or one in "\n\t")), None):
+            raise self.error(event, "a character that cannot be shown", "text", f"U+{ord(wrong):04X}")
+
+    def error(self, event: Any, what: str, expected: str, found: str) -> FlashladderError:
+        """An error at the line of `event`."""
+        where = f"{relative(self.path)}:{event.start_mark.line + 1}"
+        return FlashladderError(what, where=where, expected=expected, found=found)
 
 
 def _misread(node: yaml.ScalarNode) -> str | None:
@@ -179,28 +221,6 @@ def _misread(node: yaml.ScalarNode) -> str | None:
         return None
     same, expected = _MISREAD[kind]
     return None if same(node.value) else expected
-
-
-def _require_printable(text: str, node: yaml.Node, path: Path) -> None:
-    """Refuses what YAML's escapes can write and a terminal would obey: titles and reasons are printed as they are."""
-    if wrong := next((one for one in text if not (one.isprintable() or one in "\n\t")), None):
-        raise FlashladderError(
-            "a character that cannot be shown",
-            where=f"{relative(path)}:{node.start_mark.line + 1}",
-            expected="text",
-            found=f"U+{ord(wrong):04X}",
-        )
-
-
-def _key(node: yaml.Node, path: Path) -> str:
-    """A mapping's key, which must be plain text (``on``, a truth value to YAML 1.1, is a key of claims)."""
-    if isinstance(node, yaml.ScalarNode) and (node.tag == "tag:yaml.org,2002:str" or node.value == "on"):
-        _require_printable(str(node.value), node, path)
-        return str(node.value)
-    found = node.value if isinstance(node, yaml.ScalarNode) else "a collection"
-    raise FlashladderError(
-        "bad key", where=f"{relative(path)}:{node.start_mark.line + 1}", expected="text", found=found
-    )
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -253,16 +273,14 @@ def read_located(path: Path) -> Located:
     """Reads one YAML file whose content is a mapping.
 
     Raises:
-        FlashladderError: as `flashladder.located.read_document`; or the content is not a mapping.
+        FlashladderError: as `read_yaml`; or the content is not a mapping.
     """
-    document = read_document(path)
-    if not isinstance(document.data, dict):
-        found = "an empty file" if document.data is None else _shown(document.data)
-        line = document.lines.get((), 1)
-        raise FlashladderError(
-            "wrong content", where=f"{relative(path)}:{line}", expected="a mapping of keys to values", found=found
-        )
-    return Located(path, document.data, document.lines)
+    data, lines = _read(path)
+    if not isinstance(data, dict):
+        found = "an empty file" if data is None else _shown(data)
+        where = f"{relative(path)}:{lines.get((), 1)}"
+        raise FlashladderError("wrong content", where=where, expected="a mapping of keys to values", found=found)
+    return Located(path, data, lines)
 
 
 def closest(name: object, candidates: Iterable[str]) -> str | None:

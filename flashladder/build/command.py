@@ -18,10 +18,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-import csv
 from dataclasses import dataclass
 import errno
-import io
 from pathlib import Path
 import re
 import shutil
@@ -55,15 +53,15 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import tuned_from
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.machine_code.cubin import text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv
+from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, format_table, to_csv
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.errors import disk_full
 from flashladder.toolchain.wheels import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
 from flashladder.version import __version__
 
 SCHEMA = 1
+UNTIMED = [name for name in COLUMNS if name != "compile_ms"]  # of the wheel, whose bytes are the same each time
 # This package's files whose text decides what a build leaves.
 BUILDERS = ("command.py", "library.py", "wheel.py", WHEEL_INIT.name)
 
@@ -243,26 +241,16 @@ def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], r
         "__init__.py": read_text(WHEEL_INIT).encode(),
         LIBRARY_NAME: (scratch / LIBRARY_NAME).read_bytes(),
         "manifest.json": dump_json(manifest).encode(),
-        "kernels.csv": _untimed(to_csv(rows)).encode(),
+        "kernels.csv": to_csv(rows, UNTIMED).encode(),
     }
     summary = f"flashladder {request.subject.label}: {request.iteration.title}"
     wheel.assemble(scratch, request.name, __version__, summary, members)
 
 
-def _untimed(table: str) -> str:
-    """A ptxas table without the column of compile times, which differ from run to run."""
-    records = list(csv.DictReader(io.StringIO(table)))
-    out = io.StringIO()
-    writer = csv.DictWriter(
-        out, [name for name in records[0] if name != "compile_ms"], "", "ignore", lineterminator="\n"
-    )
-    writer.writeheader()
-    writer.writerows(records)
-    return out.getvalue()
-
-
 def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
     """What the wheel says about itself; the same for the same inputs: no path, no time, no commit."""
+    from flashladder.machine_code.cubin import text_sha256  # its ELF reader takes longer to load than all else
+
     kernels: dict[str, dict[str, dict[str, object]]] = {}
     for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
         usage = entry.usage
@@ -359,7 +347,7 @@ def build_iteration(
     running = f"another build of {request.subject.label} is running"
     with _disk_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
         toolchain, torch = find_toolchain(), library.torch_version()
-        compiler = toolchain_of(request.cuda)
+        compiler = toolchain_of(request.cuda) if request.cuda else toolchain
         entries = compile_many(request.jobs, n_jobs, toolchain=compiler, debug=debug)
         inputs = inputs_of(request, entries, toolchain, torch, compiler)
         digest = sha256(dump_json(inputs))
@@ -433,14 +421,9 @@ def _disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise disk_full(folder) from error
-        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
-            raise FlashladderError(
-                f"the build folder cannot be written ({error.strerror})",
-                where=relative(folder),
-                found=error.filename,
-                hint="fix its permissions, or set FLASHLADDER_ROOT to a checkout that you can write",
-            ) from error
-        raise FlashladderError(f"the build could not use a file ({error})", where=relative(folder)) from error
+        what = f"the build could not use a file ({error.strerror or error})"
+        hint = "fix its permissions, or set FLASHLADDER_BUILD to a folder that you can write"
+        raise FlashladderError(what, where=relative(folder), found=error.filename, hint=hint) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 import importlib
-from pathlib import Path
 from typing import Any
 
 from flashladder.build import wheel
 from flashladder.errors import FlashladderError
-from flashladder.files import load_json
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.selection import select_configs
@@ -110,7 +108,7 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
             f"{wanted.label} is not installed here (no module {name})",
             hint=f"{wanted.session}, then install the wheel",
         )
-    manifest = checked_manifest(folder, f"build it again: {wanted.session}")
+    manifest = wheel.checked_manifest(folder, f"build it again: {wanted.session}")
     import torch
 
     try:
@@ -120,31 +118,6 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
             "the installed wheel cannot be loaded", where=name, found=error, hint=wanted.session
         ) from error
     return Installed(wanted.number, getattr(torch.ops, name).forward_out, manifest, wanted)
-
-
-def checked_manifest(folder: Path, hint: str) -> dict[str, Any]:
-    """The manifest in the folder of an installed wheel whose library has the digest that it names."""
-    path = folder / "manifest.json"
-    try:
-        manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        raise FlashladderError("cannot read the wheel's manifest", where=path, found=error, hint=hint) from error
-    expected = manifest.get(wheel.LIBRARY_DIGEST)
-    if expected is None:
-        raise FlashladderError("the wheel is older than the digest of its library", where=path, hint=hint)
-    try:
-        found = wheel.library_digest(folder)
-    except OSError as error:
-        raise FlashladderError("cannot read the wheel's library", where=folder, found=error, hint=hint) from error
-    if found != expected:
-        raise FlashladderError(
-            "the installed library is damaged: its digest is not the manifest's",
-            where=folder / wheel.LIBRARY,
-            expected=str(expected)[:12],
-            found=found[:12],
-            hint=hint,
-        )
-    return manifest
 
 
 def chosen_configs(subject: int | str, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-import re
 import tempfile
 
 from flashladder.build.store import STORE, entry_lock
@@ -283,16 +282,11 @@ def table_source(namespace: str, rows: Sequence[TableRow], tuned: Mapping[int, K
     """The C++ source of one library's table, in the order of `rows`.
 
     Args:
-        namespace: of the library's operators.
-        rows: its kernels.
+        namespace: of the library's operators, lower-case letters, digits and underscores.
+        rows: its kernels, at least one, each configuration once.
         tuned: from which compute capability on, 90 for 9.0, which configuration runs where a call names none, in any
             dtype. In place of one that is not among `rows`, and below all capabilities, the first row of a dtype runs.
-
-    Raises:
-        FlashladderError: no rows, a configuration twice, a namespace that C++ or torch would refuse, or a path that
-            the assembler could not read.
     """
-    _check(namespace, rows)
     fatbins = "".join(_FATBIN.format(index=index, path=row.fatbin) for index, row in enumerate(rows))
     defaults = _tuned(rows, tuned or {})
     arches = sorted({arch for row in rows for arch in row.arches}, key=lambda arch: (len(arch), arch))
@@ -338,25 +332,3 @@ def _row(index: int, row: TableRow) -> str:
         own=", ".join(map(str, row.own or (0,))),
         index=index,
     )
-
-
-def _check(namespace: str, rows: Sequence[TableRow]) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", namespace):
-        raise FlashladderError(
-            "bad namespace", expected="lower-case letters, digits and underscores", found=repr(namespace)
-        )
-    if not rows:
-        raise FlashladderError("a library without kernels", where=namespace, expected="at least one configuration")
-    seen: set[KernelConfig] = set()
-    for row in rows:
-        if row.config in seen:
-            raise FlashladderError(
-                "a configuration twice in one library", where=namespace, found=row.config.short_form()
-            )
-        seen.add(row.config)
-        if re.search(r'["\\\n]', str(row.fatbin)):
-            raise FlashladderError(
-                "the assembler cannot read this path",
-                expected="no quote, backslash or newline",
-                found=repr(str(row.fatbin)),
-            )

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import errno
 import fcntl
-import itertools
 import json
 import os
 from pathlib import Path
@@ -209,23 +208,15 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
         "schema": SCHEMA,
         "kind": "ptx",
         "text": sha256(text),
-        "includes": dict(sorted(_include_digest(path, include_dir) for path in includes)),
+        "includes": dict(sorted(_include_digest(path, include_dir.resolve()) for path in includes)),
         "flags": ["-ptx", *tools.nvcc_flags],
         "versions": dict(tools.ptx_versions),
     }
     key = sha256(dump_json(inputs))
     folder = store / key
     search = os.path.relpath(include_dir.resolve(), folder.resolve())
-    command = (
-        str(tools.nvcc),
-        "-ptx",
-        *tools.nvcc_flags,
-        "-I",
-        search,
-        "-ccbin",
-        str(tools.host_compiler),
-        "kernel.cu",
-    )
+    host = ("-ccbin", str(tools.host_compiler))
+    command = (str(tools.nvcc), "-ptx", *tools.nvcc_flags, "-I", search, *host, "kernel.cu")
     roots = [(include_dir, "kernels"), (tools.root / "include", "cuda"), (folder, "")]
     return PtxEntry(
         key=key,
@@ -240,7 +231,7 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
 
 def _include_digest(path: Path, include_dir: Path) -> tuple[str, str]:
     try:
-        return path.resolve().relative_to(include_dir.resolve()).as_posix(), sha256(path.read_bytes())
+        return path.resolve().relative_to(include_dir).as_posix(), sha256(path.read_bytes())
     except ValueError as error:
         raise FlashladderError(
             "a kernel includes a file from outside the include folder",
@@ -471,17 +462,8 @@ def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
         prepare(entry)
     if not missing:
         return
-    if len(missing) <= 2 and all(_is_chain(missing)):  # one kernel: a scheduler would have nothing to choose
-        for entry in missing:
-            fill(entry.folder)
-        return
     _announce_other_builds(missing)
     _run_ninja(missing, n_jobs or default_jobs())
-
-
-def _is_chain(missing: Sequence[AnyEntry]) -> list[bool]:
-    pairs = itertools.pairwise(missing)
-    return [isinstance(second, CubinEntry) and second.ptx_entry.key == first.key for first, second in pairs]
 
 
 def _announce_other_builds(missing: Iterable[AnyEntry]) -> None:

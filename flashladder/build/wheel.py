@@ -23,6 +23,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from typing import Any
 import zipfile
 
 from flashladder.build.compile import default_arch
@@ -119,12 +120,9 @@ def _fixed_epoch() -> Iterator[None]:
 def installed_digest(name: str) -> str | None:
     """Digest of the inputs that the installed package `name` was built from; None where it is missing or damaged."""
     folder = package_folder(name)
-    if folder is None:
-        return None
     try:
-        manifest = load_json((folder / "manifest.json").read_bytes())
-        digest = manifest["inputs_digest"] if manifest[LIBRARY_DIGEST] == library_digest(folder) else None
-    except (OSError, ValueError, KeyError, TypeError):
+        digest = None if folder is None else checked_manifest(folder).get("inputs_digest")
+    except FlashladderError:
         return None
     return digest if isinstance(digest, str) else None
 
@@ -136,9 +134,33 @@ def package_folder(name: str) -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
-def library_digest(folder: Path) -> str:
-    """SHA-256 of the library in the folder of an installed package; `OSError` where it is missing."""
-    return sha256((folder / LIBRARY).read_bytes())
+def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, Any]:
+    """The manifest of the wheel installed in `folder`.
+
+    Raises:
+        FlashladderError: it, or the library, is missing, damaged or older than this check; `hint` says what to do.
+    """
+    path = folder / "manifest.json"
+    try:
+        manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise FlashladderError("cannot read the wheel's manifest", where=path, found=error, hint=hint) from error
+    expected = manifest.get(LIBRARY_DIGEST)
+    if expected is None:
+        raise FlashladderError("the wheel is older than the digest of its library", where=path, hint=hint)
+    try:
+        found = sha256((folder / LIBRARY).read_bytes())
+    except OSError as error:
+        raise FlashladderError("cannot read the wheel's library", where=folder, found=error, hint=hint) from error
+    if found != expected:
+        raise FlashladderError(
+            "the installed library is damaged: its digest is not the manifest's",
+            where=folder / LIBRARY,
+            expected=str(expected)[:12],
+            found=found[:12],
+            hint=hint,
+        )
+    return manifest
 
 
 def install(*wheels: Path) -> None:

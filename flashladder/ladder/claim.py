@@ -13,7 +13,7 @@ import re
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from flashladder import names
@@ -160,68 +160,71 @@ class Expect:
         return (*self.sass, *self.ptx, *self.counters)
 
 
-def _number(value: object, *, largest: float = float("inf")) -> float | None:
-    """`value` as a finite number from 0 to `largest`; None for anything else, truth values too."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if 0 <= value <= largest and value != float("inf") else None
+class _Amount(BaseModel):
+    """A claim with an amount, as YAML writes it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    falls: Annotated[float, Field(ge=0, le=1)] | None = None
+    rises: Annotated[float, Field(ge=0)] | None = None
+    equals: Annotated[float, Field(ge=0)] | None = None
+    within: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    def claim(self) -> Claim:
+        """The claim.
+
+        Raises:
+            ValueError: it says not exactly one of falls, rises and equals, or something with `within` but equals.
+        """
+        said = self.model_fields_set - {"within"}
+        if len(said) != 1 or getattr(self, *said) is None or ("within" in self.model_fields_set and said != {"equals"}):
+            raise ValueError("expected one of falls, rises and equals")
+        if self.equals is not None:
+            return Claim("", "kernel", "equals", value=self.equals, within=self.within)
+        amount = self.rises if self.falls is None else self.falls
+        return Claim("", "kernel", "rises" if self.falls is None else "falls", at_least=amount)
+
+
+_WORDS: Mapping[str, Claim] = {
+    "falls": Claim("", "kernel", "falls"),
+    "rises": Claim("", "kernel", "rises"),
+    "unchanged": Claim("", "kernel", "equals"),
+}
 
 
 def _claim(value: object) -> Claim:
     """The claim that a YAML value states; metric and scope are filled in later."""
-    claim = _claim_in_words(value) if not isinstance(value, dict) else _claim_with_amount(value)
-    if claim is None:
-        raise PydanticCustomError("claim", "not a claim", {"expected": CLAIM_FORMS, "found": str(value)})
-    return claim
+    return _stated(value, value, CLAIM_FORMS)
+
+
+def _stated(value: object, found: object, expected: str) -> Claim:
+    """The claim in `value`, of which a file says `found`."""
+    if isinstance(value, str) and value in _WORDS:
+        return _WORDS[value]
+    try:
+        return _Amount.model_validate(value if isinstance(value, dict) else {"equals": value}).claim()
+    except ValueError as error:
+        raise PydanticCustomError("claim", "not a claim", {"expected": expected, "found": str(found)}) from error
 
 
 def _code_claim(value: object) -> Claim:
     """A claim about machine code, which may say where it holds."""
     if not isinstance(value, dict) or "on" not in value:
         return _claim(value)
-    on = value["on"]
-    known = [arch for arch in SEVERAL if isinstance(on, list) and arch in on]
-    if not isinstance(on, list) or known != on or not 0 < len(on) < len(SEVERAL):
-        wrong = [arch for arch in on if arch not in SEVERAL] if isinstance(on, list) else []
+    on = value["on"] if isinstance(value["on"], list) else []
+    if not on or on == [*SEVERAL] or on != [arch for arch in SEVERAL if arch in on]:
+        wrong = [arch for arch in on if arch not in SEVERAL]
         raise PydanticCustomError(
             "claim",
             "not architectures",
             {
                 "expected": f"some of {', '.join(SEVERAL)} under 'on', in this order (without it: all)",
-                "found": str(on),
+                "found": str(value["on"]),
                 "hint": closest(wrong[0], list(SEVERAL)) if wrong else None,
             },
         )
-    claim = _claim_with_amount({key: item for key, item in value.items() if key != "on"})
-    if claim is None:
-        raise PydanticCustomError("claim", "not a claim", {"expected": WITH_ARCHES, "found": str(value)})
-    return replace(claim, on=tuple(on))
-
-
-def _claim_in_words(value: object) -> Claim | None:
-    """``falls``, ``rises``, ``unchanged`` or a number."""
-    if value == "falls":
-        return Claim("", "kernel", "falls")
-    if value == "rises":
-        return Claim("", "kernel", "rises")
-    if value == "unchanged":
-        return Claim("", "kernel", "equals")
-    number = _number(value)
-    return None if number is None else Claim("", "kernel", "equals", value=number)
-
-
-def _claim_with_amount(value: Mapping[object, object]) -> Claim | None:
-    """``{falls: fraction}``, ``{rises: fraction}`` or ``{equals: number, within: fraction}``."""
-    keys = set(value)
-    falls, rises = _number(value.get("falls"), largest=1.0), _number(value.get("rises"))
-    equals, within = _number(value.get("equals")), _number(value.get("within", 0), largest=1.0)
-    if keys == {"falls"} and falls is not None:
-        return Claim("", "kernel", "falls", at_least=falls)
-    if keys == {"rises"} and rises is not None:
-        return Claim("", "kernel", "rises", at_least=rises)
-    if "equals" in keys and keys <= {"equals", "within"} and equals is not None and within is not None:
-        return Claim("", "kernel", "equals", value=equals, within=within)
-    return None
+    amount = {key: item for key, item in value.items() if key != "on"}
+    return replace(_stated(amount, value, WITH_ARCHES), on=tuple(on))
 
 
 def _wrong_name(name: str, expected: str, hint: str | None = None) -> PydanticCustomError:

@@ -54,6 +54,12 @@ class Contradiction:
     why: str
     concerns: tuple[str, ...]
 
+    @classmethod
+    def of(cls, parts: Any, why: str, *concerns: str) -> Contradiction:
+        """The contradiction between the values that `parts` have for some concerns."""
+        values = " with ".join(f"{concern} {getattr(parts, concern)}" for concern in concerns)
+        return cls(f"{values} ({why})", concerns)
+
 
 @dataclass(frozen=True)
 class Exclusion:

@@ -468,18 +468,19 @@ def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
         FlashladderError: an included file does not exist, or is empty.
     """
     found: dict[Path, None] = {}
-    waiting = [(name, "the translation unit") for name in _INCLUDE.findall(text)]
+    waiting: list[tuple[str, Path | None]] = [(name, None) for name in _INCLUDE.findall(text)]
     while waiting:
         name, source = waiting.pop()
         path = kernels / name
         if path in found:
             continue
         if not path.is_file():
+            where = relative(source) if source else "the translation unit"
             raise FlashladderError(
-                "an included file is missing", where=source, expected=relative(path), found="no such file"
+                "an included file is missing", where=where, expected=relative(path), found="no such file"
             )
         found[path] = None
-        waiting.extend((inner, relative(path)) for inner in _INCLUDE.findall(_source(path)))
+        waiting.extend((inner, path) for inner in _INCLUDE.findall(_source(path)))
     return tuple(sorted(found))
 
 

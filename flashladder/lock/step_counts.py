@@ -34,7 +34,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.located import first_problem
 from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, read_lock
-from flashladder.machine_code import order, sass
+from flashladder.machine_code import flow, order, sass
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.sass import opcode_class
 from flashladder.paths import BUILD, RESULTS
@@ -95,7 +95,7 @@ def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
         FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
     """
     nvdisasm = find_toolchain().nvdisasm
-    files = [Path(str(one.__file__)) for one in (sass, order)]
+    files = [Path(str(one.__file__)) for one in (sass, flow, order)]
     reader = (
         "".join(sha256(path.read_bytes()) for path in (*files, Path(__file__))) + load_pins().packages[DISASSEMBLER]
     )
@@ -133,7 +133,7 @@ def _kept(path: Path) -> Counts | None:
 
 
 def _counts(code: sass.Sass) -> Counts:
-    loop = code.main_loop()
+    loop = flow.main_loop(code)
     path = order.usual_path(loop, code.targets)
     usual = {order.USUAL_PATH: len(path)} if len(path) < len(order.steady(loop)) else {}
     return Counts(kernel=scope_of(code.instructions), loop=scope_of(loop, path, usual))

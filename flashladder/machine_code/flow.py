@@ -315,6 +315,19 @@ def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
     return Flow(sass, blocks, edges)
 
 
+def main_loop(sass: Sass) -> tuple[Instruction, ...]:
+    """The instructions of a kernel's loop over KV blocks, in address order.
+
+    Empty where nothing loops, or an indirect branch does not say where it goes.
+    """
+    try:
+        flow = graph_of(sass)
+    except FlashladderError:
+        return ()
+    blocks = sorted(flow.main_loop.nodes) if flow.main_loop else []
+    return tuple(one for block in blocks for one in flow.code(block))
+
+
 def _require_no_gap(sass: Sass) -> None:
     first = sass.instructions[0].address if sass.instructions else 0
     for place, instruction in enumerate(sass.instructions):

@@ -198,47 +198,13 @@ def warnings_of(log: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line.strip() for line in log.splitlines() if _WARNING.search(line)))
 
 
-def to_csv(rows: Iterable[PtxasRow]) -> str:
-    """The rows as CSV with a header; lines end in a newline."""
+def to_csv(rows: Iterable[PtxasRow], columns: Sequence[str] = COLUMNS) -> str:
+    """Some `columns` of the rows as CSV with a header; lines end in a newline."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     return out.getvalue()
-
-
-def from_csv(text: str) -> list[PtxasRow]:
-    """The inverse of `to_csv`.
-
-    Raises:
-        FlashladderError: the header or a value is not what `to_csv` writes.
-    """
-    from flashladder.columns import csv_records  # in here, as the build's workers start often and read none
-
-    header = text.partition("\n")[0].removesuffix("\r")
-    if header != ",".join(COLUMNS):
-        raise FlashladderError("not a ptxas table", expected=",".join(COLUMNS), found=header or "nothing")
-    number = 1
-    try:
-        rows = []
-        for cells in csv_records(io.StringIO(text)):
-            number += 1
-            rows.append(_row_of(cells))
-    except ValueError as error:
-        raise FlashladderError("malformed ptxas table", where=f"line {number}", found=error) from error
-    return rows
-
-
-def _row_of(cells: Mapping[str, str]) -> PtxasRow:
-    numbers = {name: int(cells[name]) for name in (*INT_FIELDS, "smem_dynamic")}
-    return PtxasRow(
-        kernel=cells["kernel"],
-        config=cells["config"],
-        arch=cells["arch"],
-        **numbers,
-        cmem=int(cells["cmem"]) if cells["cmem"] else None,
-        compile_ms=float(cells["compile_ms"]),
-    )
 
 
 def format_table(rows: Sequence[PtxasRow], warnings: Iterable[str] = ()) -> str:

@@ -1,4 +1,4 @@
-"""Machine code (SASS) as data: instructions, source lines, control codes, the main loop, and counts by opcode class.
+"""Machine code (SASS) as data: instructions, source lines, control codes, and counts by opcode class.
 
 The classes are those of `results/published/published_sass_counts_sm80.csv`: the opcode up to its first dot, except that
 `IMAD.MOV.U32`, which is a register move issued on the FMA pipe, is counted on its own.
@@ -14,8 +14,8 @@ Run: ``invoke sass 8``; ``invoke sass 8 --control``.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 import itertools
@@ -44,7 +44,6 @@ _TARGET = re.compile(r"`\((\.L_\w+)\)")
 _LISTED = re.compile(r"(?:BRANCH_TARGETS |,)(\.L_\w+)")  # of an indirect branch, in a comment
 INDIRECT = frozenset({"BRX", "BRXU", "JMX", "JMXU"})
 _BRANCHES = frozenset({"BRA", "JMP", "CALL", "BREAK"}) | INDIRECT
-WARPGROUP_PRODUCT = "HGMMA"
 TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA")  # classes of matrix products: mma and wgmma
 _ENDS = frozenset({"EXIT", "RET", "KILL"})
 
@@ -117,28 +116,6 @@ class Sass:
     def moves_control(self, instruction: Instruction) -> bool:
         """Whether another instruction than the next one may follow: a branch, a call or an end."""
         return instruction.opcode_class in _ENDS or bool(self.targets(instruction))
-
-    def loops(self) -> list[tuple[Instruction, ...]]:
-        """Every outermost loop, in address order: the instructions that can be reached from themselves."""
-        return [tuple(self.instructions[i] for i in body) for body in outermost(self._successors)]
-
-    def main_loop(self) -> tuple[Instruction, ...]:
-        """The loop with the most tensor-core instructions, the longest among equals: the loop over keys and values.
-
-        Where a loop over tiles holds it, the one within, if both have products of a warpgroup. Empty where nothing
-        loops.
-        """
-
-        def weight(body: tuple[Instruction, ...]) -> tuple[int, int]:
-            counts = count(body)
-            return sum(counts.get(name, 0) for name in TENSOR), len(body)
-
-        products = {i for i, one in enumerate(self.instructions) if one.opcode_class == WARPGROUP_PRODUCT}
-        bodies = (
-            innermost(self._successors, body, products) if products.intersection(body) else body
-            for body in outermost(self._successors)
-        )
-        return max((tuple(self.instructions[i] for i in body) for body in bodies), key=weight, default=())
 
 
 def never_falls_through(instruction: Instruction) -> bool:
@@ -286,11 +263,6 @@ def opcode_counts(cubin: Path) -> dict[str, int]:
     return disassemble(cubin).counts()
 
 
-def main_loop_counts(cubin: Path) -> dict[str, int]:
-    """Instructions per opcode class in the main loop, and ``total`` (0 when there is no such loop)."""
-    return count(disassemble(cubin).main_loop())
-
-
 _BEGIN = 105  # of the control code among the 128 bits
 _NONE = 7  # a barrier's number that means none
 N_BARRIERS = 6
@@ -375,57 +347,3 @@ def decoded(code: bytes, instructions: Sequence[Instruction], arch: str) -> list
             )
         found.append(control)
     return found
-
-
-Graph = Sequence[Sequence[int]]  # where control may go from each place
-
-
-def outermost(graph: Graph) -> list[list[int]]:
-    """Every outermost loop, in address order: the places that can be reached from themselves."""
-    backward: dict[int, list[int]] = defaultdict(list)
-    for source, targets in enumerate(graph):
-        for target in targets:
-            backward[target].append(source)
-    found: set[frozenset[int]] = set()
-    for source, targets in enumerate(graph):
-        for target in targets:
-            if target <= source:  # a backward branch
-                ahead = _reachable(target, graph.__getitem__)
-                if source in ahead and target != source:  # BRA to itself is the trap after the end of a kernel
-                    found.add(frozenset(ahead & _reachable(source, backward.__getitem__)))
-    return [sorted(body) for body in sorted(found, key=min)]
-
-
-def innermost(graph: Graph, body: Iterable[int], products: Collection[int]) -> list[int]:
-    """The loop over blocks in a loop over tiles: the one with a header of its own and the most `products`; else all."""
-    places = set(body)
-
-    def weight(loop: Iterable[int]) -> int:
-        return sum(place in products for place in loop)
-
-    found = [
-        frozenset(_natural(graph, target, source, places))
-        for source in places
-        for target in graph[source]
-        if target <= source and target in places and target != source
-    ]
-    inner = [loop for loop in found if min(loop) != min(places) and weight(loop)]
-    return sorted(max(inner, key=lambda loop: (weight(loop), len(loop)), default=places))
-
-
-def _natural(graph: Graph, header: int, source: int, places: set[int]) -> set[int]:
-    """What reaches a backward branch without its target in between, and the target."""
-    before: dict[int, list[int]] = defaultdict(list)
-    for one in places - {header}:
-        for target in graph[one]:
-            before[target].append(one)
-    return _reachable(source, lambda place: before[place] if place != header else ()) | {header}
-
-
-def _reachable(start: int, neighbours: Callable[[int], Sequence[int]]) -> set[int]:
-    seen, todo = {start}, [start]
-    while todo:
-        fresh = [n for n in neighbours(todo.pop()) if n not in seen]
-        seen.update(fresh)
-        todo.extend(fresh)
-    return seen

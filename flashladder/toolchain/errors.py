@@ -36,18 +36,46 @@ def clean_environment(scratch: Path) -> dict[str, str]:
 FEWER_JOBS = "use fewer jobs (--jobs 1), or a machine with more memory"
 FREE_SPACE = "free space there and run the same command again: finished entries are kept"
 LEAST_FREE_BYTES = 16 * 2**20  # with less, a tool that fails most likely failed to write, whatever it says
-OTHER_COMPILER = "install an older one and name it: CXX=/usr/bin/g++-14"
 
 _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|Internal error: writing file", re.IGNORECASE)
-_KILLED = re.compile(r"died due to signal 9|Killed signal terminated program|\bKilled$", re.MULTILINE)
-_UNSUPPORTED_HOST = re.compile(r"unsupported .*?(?:version|compiler|configuration)![^!\n]*", re.IGNORECASE)
-_NO_HOST = re.compile(
-    r"Failed to preprocess host compiler properties|cannot execute .*cc1plus|cc1plus: No such file"
-    r"|nvcc fatal\s*: (?:Cannot find compiler|Host compiler targets unsupported OS)"
-)
-_NO_ARCH = re.compile(
-    r"Unsupported gpu architecture '(?P<nvcc>[^']+)'|Value '(?P<ptxas>[^']+)' is not defined for option 'gpu-name'"
-    r"|SM version specified by \.target is higher than"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Output of a compiler that means some trouble of the machine: the message, and what to do."""
+
+    pattern: re.Pattern[str]
+    what: str
+    hint: str
+
+
+_RULES = (
+    Rule(
+        re.compile(r"died due to signal 9|Killed signal terminated program|\bKilled$", re.MULTILINE),
+        "{tool} was killed (signal 9): the machine most likely ran out of memory",
+        FEWER_JOBS,
+    ),
+    Rule(
+        re.compile(r"unsupported .*?(?:version|compiler|configuration)![^!\n]*", re.IGNORECASE),
+        "the host C++ compiler is not one that nvcc supports",
+        "install an older one and name it: CXX=/usr/bin/g++-14",
+    ),
+    Rule(
+        re.compile(
+            r".*Failed to preprocess host compiler properties.*|.*cannot execute .*cc1plus.*|.*cc1plus: No such file.*"
+            r"|nvcc fatal\s*: (?:Cannot find compiler|Host compiler targets unsupported OS).*"
+        ),
+        "nvcc could not run the host C++ compiler",
+        "check that it works (g++ --version), reinstall it, or set CXX to another",
+    ),
+    Rule(
+        re.compile(
+            r"Unsupported gpu architecture '[^']+'|Value '[^']+' is not defined for option 'gpu-name'"
+            r"|SM version specified by \.target is higher than.*"
+        ),
+        "{tool} does not know this GPU architecture, or it is older than the PTX",
+        "choose one of `arches` in configs/toolchain.yaml",
+    ),
 )
 _ERROR_LINES = (
     re.compile(
@@ -91,12 +119,15 @@ class Failure:
 def diagnose(failure: Failure) -> FlashladderError:
     """The error to raise for `failure`: the first rule that knows it, from the machine's troubles to the source's."""
     failure = replace(failure, text=failure.text.replace("\0", ""))  # which no path can hold
-    rules = (_disk_full, _killed, _unsupported_host, _no_host, _no_arch, _source_error)
-    for rule in rules:
-        error = rule(failure)
-        if error is not None:
-            return error
-    return _unrecognised(failure)
+    if _DISK_FULL.search(failure.text) or _is_full(failure.folder):
+        return disk_full(failure.folder)
+    killed = failure.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
+    for rule in _RULES:
+        match = rule.pattern.search(failure.text)
+        if match or (killed and rule.hint is FEWER_JOBS):
+            what, found = rule.what.format(tool=failure.tool), match[0].strip() if match else None
+            return FlashladderError(what, where=_shown(failure.log), found=found, hint=rule.hint)
+    return _source_error(failure) or _unrecognised(failure)
 
 
 def _shown(log: Path) -> str:
@@ -120,57 +151,6 @@ def _is_full(folder: Path) -> bool:
     """Whether the disk of a folder, or of the one that it will be made in, has less than a compiler needs."""
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     return shutil.disk_usage(there).free < LEAST_FREE_BYTES
-
-
-def _disk_full(failure: Failure) -> FlashladderError | None:
-    full = _DISK_FULL.search(failure.text) or _is_full(failure.folder)
-    return disk_full(failure.folder) if full else None
-
-
-def _killed(failure: Failure) -> FlashladderError | None:
-    killed = failure.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
-    if not killed and not _KILLED.search(failure.text):
-        return None
-    return FlashladderError(
-        f"{failure.tool} was killed (signal 9): the machine most likely ran out of memory",
-        where=_shown(failure.log),
-        hint=FEWER_JOBS,
-    )
-
-
-def _unsupported_host(failure: Failure) -> FlashladderError | None:
-    match = _UNSUPPORTED_HOST.search(failure.text)
-    if match is None:
-        return None
-    return FlashladderError(
-        "the host C++ compiler is not one that nvcc supports",
-        where=_shown(failure.log),
-        found=match[0].strip(),
-        hint=OTHER_COMPILER,
-    )
-
-
-def _no_host(failure: Failure) -> FlashladderError | None:
-    if not _NO_HOST.search(failure.text):
-        return None
-    return FlashladderError(
-        "nvcc could not run the host C++ compiler",
-        where=_shown(failure.log),
-        found=_first_line(failure.text),
-        hint="check that it works (g++ --version), reinstall it, or set CXX to another",
-    )
-
-
-def _no_arch(failure: Failure) -> FlashladderError | None:
-    match = _NO_ARCH.search(failure.text)
-    if match is None:
-        return None
-    return FlashladderError(
-        f"{failure.tool} does not know this GPU architecture, or it is older than the PTX",
-        where=_shown(failure.log),
-        found=match["nvcc"] or match["ptxas"] or _first_line(failure.text),
-        hint="choose one of `arches` in configs/toolchain.yaml",
-    )
 
 
 def _source_error(failure: Failure) -> FlashladderError | None:

@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import relative
@@ -104,10 +104,6 @@ def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
         raise FlashladderError("the toolchain pins are malformed", where=relative(path), found=error) from error
 
 
-if TYPE_CHECKING:
-    ARCHES: tuple[str, ...]  # from configs/toolchain.yaml, see __getattr__
-
-
 HOST_COMPILERS = ("g++", "c++", "clang++")
 INSTALL_HOST_COMPILER = (
     "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or set CXX to its path"
@@ -142,21 +138,12 @@ class Toolchain:
     versions: Mapping[str, str]
 
 
-def __getattr__(name: str) -> object:
-    """`ARCHES`, read from ``configs/toolchain.yaml`` when first asked for (PEP 562)."""
-    if name == "ARCHES":
-        return load_pins().arches
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
-
-
 def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     """The CUDA tools of the current environment, checked against the pins.
 
     Args:
         folder: where the compiler of another CUDA version is installed (`flashladder.build.other_toolchains`); what
-        only reads or
-            packs machine code stays the environment's, so that nothing but the compiler differs.
+            only reads or packs machine code stays the environment's, so that nothing but the compiler differs.
         cuda: that version, ``13.1``.
 
     Raises:
@@ -263,20 +250,16 @@ def host_compiler() -> Path:
         FlashladderError: there is none, or $CXX does not name a program.
     """
     wanted = os.environ.get("CXX", "").strip()
-    if wanted:
-        found = shutil.which(wanted)
-        if found is None:
-            raise FlashladderError(
-                "CXX does not name a C++ compiler",
-                expected="one program without arguments",
-                found=wanted,
-                hint="set CXX to the path of a C++ compiler, or unset it to use g++",
-            )
+    found = next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None)
+    if found:
         return Path(found)
-    for name in HOST_COMPILERS:
-        found = shutil.which(name)
-        if found is not None:
-            return Path(found)
+    if wanted:
+        raise FlashladderError(
+            "CXX does not name a C++ compiler",
+            expected="one program without arguments",
+            found=wanted,
+            hint="set CXX to the path of a C++ compiler, or unset it to use g++",
+        )
     raise FlashladderError(
         "no C++ compiler found, and nvcc needs one to preprocess",
         expected="one of " + ", ".join(HOST_COMPILERS) + " on PATH, or CXX",
@@ -305,10 +288,9 @@ def find_ninja() -> Path:
         FlashladderError: there is none.
     """
     try:
-        folder = str(importlib.import_module("ninja").BIN_DIR)
+        found = shutil.which("ninja", path=str(importlib.import_module("ninja").BIN_DIR))
     except ImportError:
-        folder = ""
-    found = shutil.which("ninja", path=folder) if folder else None
+        found = None
     found = found or shutil.which("ninja")
     if found is None:
         raise FlashladderError("ninja, which schedules the compilers, was not found", hint="run: pip install ninja")

@@ -24,6 +24,7 @@ from flashladder.binaries.kernels import MOST_FACTS, Kernel, Kind, bytes_of, cho
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, printable
 from flashladder.files import output_file, relative, write_atomic
+from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import LEGEND, Control, Sass, count, decoded, parse, run_nvdisasm
 from flashladder.names import DEFAULT_ARCH
@@ -49,7 +50,7 @@ def count_table(columns: Mapping[str, Mapping[str, int]]) -> str:
 
 def kernel_counts(sass: Sass) -> str:
     """The table of one kernel: all of it, and its main loop."""
-    return count_table(dict(zip(WHOLE_AND_LOOP, (sass.counts(), count(sass.main_loop())), strict=True)))
+    return count_table(dict(zip(WHOLE_AND_LOOP, (sass.counts(), count(main_loop(sass))), strict=True)))
 
 
 def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
@@ -59,7 +60,7 @@ def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
         sass: a kernel's machine code.
         controls: of each instruction, to stand beside its address; none where there are none.
     """
-    inside = {instruction.address for instruction in sass.main_loop()}
+    inside = {instruction.address for instruction in main_loop(sass)}
     names = {address: label for label, address in sass.labels.items()}
     lines: list[str] = []
     last: tuple[str, int] | None = None

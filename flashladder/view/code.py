@@ -33,6 +33,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import one_config, select_configs
+from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
 from flashladder.machine_code.sass import Instruction, Sass, count, disassemble
@@ -130,7 +131,7 @@ def _show(args: argparse.Namespace) -> None:
         if not others:
             print(kernel_counts(sass) if args.counts else f"{listing(sass)}\n{kernel_counts(sass)}")
         name = f"{cubin.parent.name}/{cubin.stem}" if is_file(target) else target
-        columns |= {name: sass.counts(), f"{name} main loop": count(sass.main_loop())}
+        columns |= {name: sass.counts(), f"{name} main loop": count(main_loop(sass))}
     if others:
         print(count_table(columns))
 
@@ -179,7 +180,7 @@ def order(title: str, sass: Sass) -> str:
     Raises:
         FlashladderError: nothing in the kernel loops.
     """
-    whole = sass.main_loop()
+    whole = main_loop(sass)
     code = usual_path(whole, sass.targets)
     if not code:
         raise FlashladderError("the kernel has no loop", where=title, expected="a main loop")

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from flashladder.build import store
 from flashladder.build.command import is_fresh
-from flashladder.build.installed import checked_manifest
+from flashladder.build.wheel import checked_manifest
 from flashladder.emulate.mutation import read_equivalent
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
@@ -25,7 +25,7 @@ from flashladder.files import dump_json, load_json, relative
 from flashladder.ladder.gpus import read_gpu
 from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import load_iteration
-from flashladder.located import read_document
+from flashladder.located import read_yaml
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.machine_code.opcodes import read_opcodes
@@ -223,8 +223,8 @@ READERS = (ValidationError, ValueError)
 TARGETS = (
     Target(
         "yaml",
-        "located.read_document",
-        filed("x.yaml", read_document),
+        "located.read_yaml",
+        filed("x.yaml", read_yaml),
         lambda: [STEP.encode(), b"a: [1, {b: 'c'}]\n\"d\": >\n  text\n  more\ne: [0.25, true, null, 'x']\n"],
         YAML,
     ),
@@ -309,7 +309,7 @@ TARGETS = (
     ),
     Target(
         "manifest",
-        "build.installed.checked_manifest, sweep inventory",
+        "build.wheel.checked_manifest, sweep inventory",
         filed("wheel/manifest.json", _manifest),
         _manifests,
     ),

@@ -29,7 +29,7 @@ from flashladder.files import sha256
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import text_sha256
-from flashladder.machine_code.ptxas import from_csv
+from flashladder.machine_code.ptxas import to_csv
 from flashladder.names import KERNEL
 from flashladder.paths import ROOT
 from flashladder.toolchain.wheels import find_toolchain
@@ -105,7 +105,7 @@ def test_the_manifest_names_every_file_and_every_kernel(built: BuildResult, mani
 
 
 def test_the_ptxas_table_reads_back(built: BuildResult) -> None:
-    assert from_csv((built.folder / "kernels.csv").read_text()) == list(built.rows)
+    assert (built.folder / "kernels.csv").read_text() == to_csv(built.rows)
     assert {row.arch for row in built.rows} == {"sm_80", "sm_90"}
 
 

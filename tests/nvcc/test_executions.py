@@ -33,7 +33,7 @@ from flashladder.emulate.reading import load_reading
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
-from flashladder.machine_code.flow import LOOP, PEELED
+from flashladder.machine_code.flow import LOOP, PEELED, main_loop
 from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
 from flashladder.problem import Shape
@@ -190,7 +190,7 @@ def test_regions_are_as_the_schedule_has_them(arch: str) -> None:
         found = runs(step, arch, SMALL)
         regions, flow = found.regions, found.regions.flow
         assert flow.is_reducible
-        assert count(regions.code(LOOP)) == count(machine_code(arch)[step.number][1].main_loop())
+        assert count(regions.code(LOOP)) == count(main_loop(machine_code(arch)[step.number][1]))
         peeled, loop = (count(regions.code(name)).get("HMMA", 0) for name in (PEELED, LOOP))
         assert loop == sum(map(flow.tensor, flow.indices)) - peeled
         assert peeled == (loop if step.parts.schedule in FIRST else 0)

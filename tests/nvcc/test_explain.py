@@ -24,6 +24,7 @@ from flashladder.explain.validation import as_data, load_predictions
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.executions import path
+from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.sass import disassemble
 from flashladder.paths import RESULTS
 from flashladder.toolchain.wheels import find_toolchain
@@ -126,7 +127,7 @@ def test_the_model_runs_its_own_micro_benchmarks_as_fast_as_the_chip(name: str, 
     chip, toolchain = chip_of(load_gpus()[GPU]), find_toolchain()
     subprocess.run([str(toolchain.ptxas), "-arch=sm_90", "-o", str(cubin), str(ptx)], check=True)
     sass = disassemble(cubin, kernel="rate", lines=False)
-    steps = steps_of(sass.main_loop(), read_cubin(cubin, "rate").text, chip)
+    steps = steps_of(main_loop(sass), read_cubin(cubin, "rate").text, chip)
     found = simulate(steps, chip, ctas=1, warps=16, rounds=4, skipped=1)
     first = next(iter(kernel.instructions))
     assert kernel.instructions[first] * 16 / found.clocks == pytest.approx(measured(name), rel=OFF)

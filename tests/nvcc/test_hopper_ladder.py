@@ -15,6 +15,7 @@ from flashladder.emulate.kernel import arguments_of, attention_fp64, forward, ke
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.ladder.selection import one_config
+from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import stretches
 from flashladder.machine_code.sass import disassemble
 from flashladder.problem import Shape
@@ -75,7 +76,7 @@ def test_a_turn_is_what_issues_the_products_and_ends_before_they_do(number: int)
     """What no result depends on: a turn that is passed on too early or too late is as right, and is none."""
     step = next(one for one in STEPS if one.number == number)
     cubin = cubin_for(step, one_config(step, "h200"), "sm_90a", find_toolchain()).cubin
-    events = [one.event for one in stretches(disassemble(cubin, lines=False).main_loop())]
+    events = [one.event for one in stretches(main_loop(disassemble(cubin, lines=False)))]
     taken, passed = events.index("wait at a barrier"), events.index("arrive at a barrier")
     products = [place for place, event in enumerate(events) if "products" in event and not event.startswith("fence")]
     assert products

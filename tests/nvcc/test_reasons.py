@@ -12,6 +12,7 @@ import pytest
 from flashladder.build.compile import compile_many
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.sass import disassemble
 from flashladder.report.reasons import FOLDER
 
@@ -37,7 +38,7 @@ def test_ptxas_had_moved_the_loads_between_the_products_before_iteration_4(arch:
     assert said(4, "in iteration 3's listing `LDSM` and `HMMA` alternate already")
     step = load_iteration(3)
     (entry,) = compile_many([(step, step.configs["a100"], arch)])
-    kinds = [one.opcode_class for one in disassemble(entry.cubin).main_loop() if one.opcode_class in ("LDSM", "HMMA")]
+    kinds = [one.opcode_class for one in main_loop(disassemble(entry.cubin)) if one.opcode_class in ("LDSM", "HMMA")]
     runs = sum(kind == "LDSM" and before == "HMMA" for before, kind in itertools.pairwise(kinds))
     assert runs > kinds.count("LDSM") / 2  # most loads follow a product, not another load
 
@@ -49,7 +50,7 @@ def test_the_products_of_s_stand_without_moves_from_iteration_9_on() -> None:
         step = load_iteration(number)
         (entry,) = compile_many([(step, step.configs["h200"], "sm_90")])
         run = best = 0
-        for one in disassemble(entry.cubin).main_loop():
+        for one in main_loop(disassemble(entry.cubin)):
             run = 0 if one.opcode_class not in ("LDSM", "HMMA") else run + (one.opcode_class == "HMMA")
             best = max(best, run)
         longest.append(best)

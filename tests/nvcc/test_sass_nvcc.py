@@ -14,8 +14,9 @@ from flashladder.build.store import cubin_entry, fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin, text_sha256
+from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.machine_code.sass import disassemble, disassemble_many, main_loop_counts, opcode_counts, parse
+from flashladder.machine_code.sass import count, disassemble, disassemble_many, opcode_counts, parse
 from flashladder.toolchain.wheels import find_toolchain
 from flashladder.view.code import main
 
@@ -32,9 +33,8 @@ def test_nvdisasm_prints_what_the_reader_was_tested_with() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_counts_of_a_cubin(arch: str) -> None:
     cubin = DATA / f"tiny.{arch}.cubin"
-    assert (opcode_counts(cubin)["HMMA"], main_loop_counts(cubin)["HMMA"]) == (2, 2)
-    assert opcode_counts(cubin)["LDG"] == 2
-    assert main_loop_counts(cubin)["LDG"] == 1
+    whole, loop = opcode_counts(cubin), count(main_loop(disassemble(cubin)))
+    assert (whole["HMMA"], loop["HMMA"], whole["LDG"], loop["LDG"]) == (2, 2, 2, 1)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
@@ -45,10 +45,8 @@ def test_kernels_read_together_are_those_read_one_by_one(arch: str) -> None:
         assert [(i.address, i.predicate, i.opcode) for i in many.instructions] == [
             (i.address, i.predicate, i.opcode) for i in one.instructions
         ]
-        assert [[i.address for i in loop] for loop in many.loops()] == [
-            [i.address for i in loop] for loop in one.loops()
-        ]
-        assert len(many.main_loop()) > 10
+        assert [i.address for i in main_loop(many)] == [i.address for i in main_loop(one)]
+        assert len(main_loop(many)) > 10
         operands = [(i.operands, j.operands) for i, j in zip(many.instructions, one.instructions, strict=True)]
         assert all(a == b or ("`(.L_" in a and "`(.L_" in b) for a, b in operands)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from typing import Annotated, Any
 
@@ -41,13 +41,9 @@ TILE = ("B_r", "B_c", "n_warps")
 
 @dataclass(frozen=True, order=True)
 class AmpereConfig(KernelConfig):
-    """The knobs of one compiled kernel; immutable, hashable and ordered by its fields.
+    """The knobs of one compiled kernel.
 
-    Attributes:
-        dtype: element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each).
-        d_head: head size in elements.
-        B_r: query rows that one CTA owns.
-        B_c: rows of K and V in one KV block.
+    Attributes (besides those of `KernelConfig`):
         n_warps: warps of a CTA; each owns ``B_r / n_warps`` query rows.
         async_copy: global to shared memory through 16-byte ``cp.async``.
         eager_load_blocks: the next K and V blocks are in flight before they are needed.
@@ -60,9 +56,6 @@ class AmpereConfig(KernelConfig):
         optimized_softmax: iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the
             first KV block starts the row statistics instead of correcting -inf and 0.
         kv_rings: K and V lie in rings of two stages each, instead of one tile each.
-
-    Raises:
-        FlashladderError: a field has a wrong type, or a value that no kernel could have.
     """
 
     example = EXAMPLE
@@ -168,11 +161,7 @@ VALUES = values_of(PARTS, Parts)
 
 def contradictions(parts: Parts) -> Iterator[Contradiction]:
     """Every contradiction within `parts`; none when a kernel can be composed of them."""
-
-    def found(why: str, *concerns: str) -> Contradiction:
-        values = " with ".join(f"{concern} {getattr(parts, concern)}" for concern in concerns)
-        return Contradiction(f"{values} ({why})", concerns)
-
+    found = partial(Contradiction.of, parts)
     if (parts.gmem == "static_stride") != (parts.row_stride != 0):
         yield found("static_stride and a row_stride other than 0 come together", "gmem", "row_stride")
     if parts.row_stride % UNIT:

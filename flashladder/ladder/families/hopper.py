@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 import math
 from typing import Annotated, Any
@@ -53,7 +53,6 @@ STALE = "stale"  # a softmax
 WARP_STORE, MERGED_STORE = "warp_store", "merged_store"  # epilogues
 
 CHUNK = 64  # elements of d_head in a row of a box: the 128 bytes within which it is swizzled
-ELEMENT = 2  # bytes
 WARP_ROWS = 16  # query rows of a warp
 MOST_PARTS = 8  # CTAs of a cluster, the most that every GPU with clusters takes
 LEAST_BLOCKS = 2  # KV blocks of a part
@@ -75,13 +74,9 @@ SIZES = (
 
 @dataclass(frozen=True, order=True)
 class HopperConfig(KernelConfig):
-    """The knobs of one compiled kernel; immutable, hashable and ordered by its fields.
+    """The knobs of one compiled kernel.
 
-    Attributes:
-        dtype: element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each).
-        d_head: head size in elements.
-        B_r: query rows that one CTA owns.
-        B_c: rows of K and V in one KV block.
+    Attributes (besides those of `KernelConfig`):
         n_consumers: warpgroups that multiply; each owns ``B_r / n_consumers`` query rows.
         k_stages: tiles in the ring of K.
         v_stages: tiles in the ring of V.
@@ -91,9 +86,6 @@ class HopperConfig(KernelConfig):
         persistent: a CTA computes tile after tile; Q has two stages then, so that the next one's comes early.
         flattened: blocks of all tiles are one loop, with two buffers of P.
         split: where there are few tiles, the CTAs of a cluster share the blocks of one and merge their O.
-
-    Raises:
-        FlashladderError: a field has a wrong type, or a value that no kernel could have.
     """
 
     example = "(FP16, 128, 128, 128, 2): stages_2_2+registers_24_240+overlap"
@@ -212,11 +204,7 @@ VALUES = values_of(PARTS, Parts)
 
 def contradictions(parts: Parts) -> Iterator[Contradiction]:
     """Every contradiction within `parts`; none when a kernel can be composed of them."""
-
-    def found(why: str, *concerns: str) -> Contradiction:
-        values = " with ".join(f"{concern} {getattr(parts, concern)}" for concern in concerns)
-        return Contradiction(f"{values} ({why})", concerns)
-
+    found = partial(Contradiction.of, parts)
     if parts.mainloop in (OVERLAPPED, FLATTENED) and parts.roles == TOGETHER:
         yield found("it leaves fetching to a producer", "mainloop", "roles")
     if (parts.mainloop == FLATTENED) != (parts.softmax == STALE):
@@ -485,14 +473,17 @@ def map_of(tensor: Any, dtype: str, rows: int) -> TensorBox:
     """
     batch, seq_len, heads, d_head = tensor.shape
     sizes = (seq_len, d_head // CHUNK, heads, batch)
-    strides = (tensor.strides[1], CHUNK * ELEMENT, tensor.strides[2], tensor.strides[0])
+    row = CHUNK * ELEMENT_BYTES
+    strides = (tensor.strides[1], row, tensor.strides[2], tensor.strides[0])
     return TensorBox(
         tensor,
         dtype,
         dims=(CHUNK, *sizes),
-        strides=tuple(CHUNK * ELEMENT if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)),
+        strides=tuple(
+            CHUNK * ELEMENT_BYTES if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)
+        ),
         box=(CHUNK, rows, d_head // CHUNK, 1, 1),
-        swizzle=CHUNK * ELEMENT,
+        swizzle=row,
     )
 
 

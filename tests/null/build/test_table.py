@@ -1,4 +1,4 @@
-"""The generated table: rows in order, values that match the configuration, and names that could not compile refused."""
+"""The generated table: rows in order, values that match the configuration."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 import re
 
-import pytest
-
 from flashladder.build.library import TableRow, table_source
-from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.paths import KERNELS
@@ -52,19 +49,3 @@ def test_a_gpus_row_is_the_one_tuned_for_it_in_each_dtype_or_the_first() -> None
     fp16, bf16 = "{0, 1}, {86, 0}, {90, 0}, {100, 1}", "{0, 3}, {86, 2}, {90, 2}, {100, 3}"
     assert f"flashladder_tuned[] = {{{fp16}, {bf16}}};" in source
     assert "flashladder_tuned[] = {{0, 0}};" in table_source("flashladder_16", rows[:2])
-
-
-@pytest.mark.parametrize(
-    ("namespace", "rows", "message"),
-    [
-        ("flashladder_07", [], "flashladder_07: a library without kernels: expected at least one configuration"),
-        ("flashladder_07", [ROW, ROW], "flashladder_07: a configuration twice in one library: found (FP16, 128"),
-        ("07-flashladder", [ROW], "bad namespace: expected lower-case letters, digits and underscores, found '07-"),
-        ("flashladder_07", [replace(ROW, fatbin=Path('a"b'))], "the assembler cannot read this path"),
-        ("flashladder_07", [replace(ROW, fatbin=Path("a\nb"))], "the assembler cannot read this path"),
-    ],
-)
-def test_what_could_not_compile_is_refused(namespace: str, rows: list[TableRow], message: str) -> None:
-    with pytest.raises(FlashladderError) as caught:
-        table_source(namespace, rows)
-    assert str(caught.value).startswith(message)

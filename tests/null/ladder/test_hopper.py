@@ -11,7 +11,6 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.families.hopper import (
-    EXCLUSIONS,
     FAMILY,
     HopperConfig,
     Parts,
@@ -207,13 +206,6 @@ def test_fit_sets_what_the_parts_decide_and_a_brief_is_read_back() -> None:
         "producer_registers": "24", "consumer_registers": "240",
     }  # fmt: skip
     assert "producer_registers" not in FAMILY.to_knobs(older.parts, FAMILY.fit(older.parts, LAST))
-
-
-def test_every_rule_excludes_something_that_no_other_one_does() -> None:
-    space = FAMILY.legal_configs(load_iteration(22).parts)
-    for rule in EXCLUSIONS:
-        only = [config for config in space if [one.name for one in FAMILY.excluded_by(config)] == [rule.name]]
-        assert only, f"{rule.name} is implied by the others"
 
 
 def test_its_code_runs_on_one_architecture() -> None:

@@ -22,7 +22,7 @@ from flashladder.lock import command as lock
 from flashladder.lock import step_counts
 from flashladder.lock import step_counts as recounting
 from flashladder.lock.step_counts import Counts, Scope
-from flashladder.machine_code import order, sass
+from flashladder.machine_code import flow, order, sass
 from flashladder.machine_code.ptx import ptx_sha256
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.paths import KERNELS
@@ -332,7 +332,7 @@ class Disassembler:
 def disassembler(monkeypatch: pytest.MonkeyPatch) -> Disassembler:
     made = Disassembler()
     monkeypatch.setattr(sass, "disassemble_many", made.many)
-    monkeypatch.setattr(Sass, "main_loop", lambda own: own.instructions[1:])
+    monkeypatch.setattr(flow, "main_loop", lambda own: own.instructions[1:])
     monkeypatch.setattr(recounting, "find_toolchain", lambda: SimpleNamespace(nvdisasm=Path("nvdisasm")))
     monkeypatch.setattr(recounting, "TOGETHER", 2)
 

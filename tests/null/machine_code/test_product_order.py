@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flashladder.lock.step_counts import scope_of
+from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import steady, stretches, under_products, usual_path
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.view.code import order
@@ -91,7 +92,7 @@ def rare(*within: str, wait: str = WAIT.format(0), predicate: str = "@!P0") -> S
 
 def test_a_rare_block_that_waits_for_all_products_is_walked_around() -> None:
     sass = rare("FADD R0, R1, R2", "MUFU.EX2 R5, R6")
-    loop = sass.main_loop()
+    loop = main_loop(sass)
     path = usual_path(loop, sass.targets)
     assert (len(loop), len(path)) == (12, 9)
     assert under_products(path) == {"mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0}
@@ -101,7 +102,7 @@ def test_a_rare_block_that_waits_for_all_products_is_walked_around() -> None:
 @pytest.mark.parametrize("asked", ["SHFL.BFLY PT, R9, R12, 0x2, 0x1f", "VOTE.ANY P0, P0"])
 def test_a_block_in_which_lanes_ask_each_other_is_walked_around(asked: str) -> None:
     sass = rare("FADD R0, R1, R2", wait=asked)
-    loop = sass.main_loop()
+    loop = main_loop(sass)
     assert (len(loop), len(usual_path(loop, sass.targets))) == (11, 9)
 
 
@@ -134,4 +135,4 @@ def test_what_the_table_leaves_out_is_counted() -> None:
     every = (first[0], leave, first[2], back, first[4], again[0], retry, enter)
     labels = {".L_0": first[0].address, ".L_1": first[2].address, ".L_w": again[0].address}
     text = order("kernel", Sass(every, labels))
-    assert text.splitlines()[1].startswith("main loop, 4 instructions and 3 apart, such as later tries of a wait")
+    assert text.splitlines()[1].startswith("main loop, 4 instructions, plus 3 out of line")

@@ -9,7 +9,6 @@ from flashladder.machine_code.ptxas import (
     COLUMNS,
     PtxasRow,
     PtxasUsage,
-    from_csv,
     parse_log,
     to_csv,
     warnings_of,
@@ -92,25 +91,11 @@ def _rows() -> list[PtxasRow]:
     return [PtxasRow.of("07", config, 49152, USAGE), PtxasRow.of("07", config, 49152, parse_log(LOG_SM_90))]
 
 
-def test_csv_round_trip() -> None:
+def test_csv_has_a_row_per_kernel() -> None:
     text = to_csv(_rows())
     header = (
         "kernel,config,arch,registers,stack,spill_stores,spill_loads,barriers,smem_static,smem_dynamic,cmem,compile_ms"
     )
     assert text.splitlines()[0] == header == ",".join(COLUMNS)
     assert ",sm_80,255,88,88,92,1,0,49152,396,812.944" in text
-    assert from_csv(text) == _rows()
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "not a ptxas table"),
-        ("kernel,config\n1,2\n", "not a ptxas table"),
-        (",".join(COLUMNS) + "\n07,c,sm_80,many,0,0,0,0,0,0,0,1.0\n", "line 2"),
-        (",".join(COLUMNS) + "\n07,c,sm_80,1\n", "line 2"),
-    ],
-)
-def test_malformed_csv(text: str, said: str) -> None:
-    with pytest.raises(FlashladderError, match=said):
-        from_csv(text)
+    assert to_csv(_rows(), COLUMNS[:2]).splitlines()[0] == "kernel,config"

@@ -99,13 +99,6 @@ def test_a_failed_installation_leaves_what_was_there(lock: Path, tmp_path: Path)
         provide("13.1", folder)
 
 
-def test_a_full_disk_is_said_before_a_download(lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchains, "NEEDED_BYTES", 2**60)
-    with pytest.raises(FlashladderError, match="too little disk space for another toolchain"):
-        provide("13.1", tmp_path / "toolchains")
-    assert not lock.with_name("calls").exists()
-
-
 @pytest.mark.usefixtures("own")
 def test_wheels_of_another_version_in_the_folder_are_an_error(lock: Path, tmp_path: Path) -> None:
     lock.write_text(lock.read_text().replace("nvidia-nvvm==13.1.115", "nvidia-nvvm==13.2.86"))
