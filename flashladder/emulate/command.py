@@ -250,14 +250,13 @@ def _numbers(found: Emulation) -> str:
         f"{verdict}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), relative RMS error "
         f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64"
     )
-    return f"{hanging('numbers  ', told)}\n{_speed(found)}"
-
-
-def _speed(found: Emulation) -> str:
-    """How long it took."""
     slices = f", {found.result.slices} slices" if found.result.slices > 1 else ""
-    lanes, seconds = found.counters.lane_instructions, f"{found.result.seconds:.2f} s{slices}"
-    return f"speed    {seconds}: {lanes:,} lane-instructions, {found.speed / 1e6:.0f} million a second"
+    lanes, millions = found.counters.lane_instructions, found.speed / 1e6
+    speed = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
+    return (
+        f"{hanging('numbers  ', told)}\n"
+        f"speed    {found.result.seconds:.2f} s{slices}: {lanes:,} lane-instructions, {speed} million a second"
+    )
 
 
 def as_json(found: Emulation, wanted: Wanted) -> str:
