@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 import math
 
 import numpy as np
@@ -216,20 +215,15 @@ class _Pair:
 
 def _compared(found: Trace) -> Iterator[Comparison]:
     config, scale = found.config, 1 / math.sqrt(found.config.d_head)
-    q, k, v = (
-        of_ctas(found, found.tensors[0], rows=True),
-        of_ctas(found, found.tensors[1]),
-        of_ctas(found, found.tensors[2]),
-    )
+    q, k, v = (of_ctas(found, tensor, rows=tensor is found.tensors[0]) for tensor in found.tensors[:3])
     blocks = visited(found)
     before = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
     stale = keeps_maximum(found.iteration)
     truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale, stale=stale)
     for number, (step, block, real) in enumerate(zip(found.steps, blocks, truth, strict=True)):
         rows = slice(block * config.B_c, (block + 1) * config.B_c)
-        progress = ref.Progress(number * config.B_c, found.shape.seq_len)
-        pairs = partial(_stale_pairs, progress=progress) if stale else _pairs
-        for pair in pairs(step, before, real, (q, k[:, rows], v[:, rows]), scale, config.dtype):
+        progress = ref.Progress(number * config.B_c, found.shape.seq_len) if stale else None
+        for pair in _pairs(step, before, real, (q, k[:, rows], v[:, rows]), config, progress):
             yield _comparison(found, pair, number, block)
         before = ref.State(exact(step.m.array), exact(step.l.array), exact(step.o.array))
     stored = Held(of_ctas(found, found.tensors[3], rows=True).numpy(), {})
@@ -244,46 +238,25 @@ def _pairs(
     before: ref.State,
     real: ref.Exact,
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    scale: float,
-    dtype: str,
+    config: KernelConfig,
+    progress: ref.Progress | None,
 ) -> Iterator[_Pair]:
-    q, k, v = inputs
-    s, m = exact(step.scores.array), exact(step.m.array)
+    """The intermediates of a KV block; with `progress` a row may keep its maximum, and m is in powers of two."""
+    (q, k, v), scale = inputs, 1 / math.sqrt(config.d_head)
+    s, m, p, p16 = (exact(one.array) for one in (step.scores, step.m, step.p, step.p16))
     yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
-    unit = 1.0  # of m
-    if step.scaled is not None:
-        yield _Pair(SCALED, step.scaled, ref.scaled_scores(s, scale), real.scores * scale)
-        s, unit = exact(step.scaled.array), scale
-    rest = scale / unit
-    yield _Pair(M, step.m, ref.maximum(before.m, s), real.after.m * unit)
-    yield _Pair(P, step.p, ref.weights(s, m, rest, folded=step.scaled is None), real.p)
-    yield from _summed_pairs(step, before, real, v, rest, dtype)
-
-
-def _stale_pairs(
-    step: KvStep,
-    before: ref.State,
-    real: ref.Exact,
-    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    scale: float,
-    dtype: str,
-    progress: ref.Progress,
-) -> Iterator[_Pair]:
-    """As `_pairs`, where a row may keep its maximum: m is in powers of two, P, l and O are relative to the m in use."""
-    q, k, v = inputs
-    s, m = exact(step.scores.array), exact(step.m.array)
-    yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
-    yield _Pair(M, step.m, ref.stale_maximum(before, s, scale, progress, m), real.after.m)
-    yield _Pair(P, step.p, ref.stale_weights(s, m, scale), real.p)
-    yield from _summed_pairs(step, before, real, v, math.log(2), dtype)
-
-
-def _summed_pairs(
-    step: KvStep, before: ref.State, real: ref.Exact, v: torch.Tensor, rest: float, dtype: str
-) -> Iterator[_Pair]:
-    """What P goes into; `rest` is what differences of m are multiplied by in the exponent of e."""
-    m, p, p16 = (exact(one.array) for one in (step.m, step.p, step.p16))
-    yield _Pair(P16, step.p16, ref.rounded(p, dtype), real.p)
+    unit, rest = 1.0, scale  # of m; what differences of m are multiplied by in the exponent of e
+    if progress is not None:
+        rest = math.log(2)
+        maximum, weights = ref.stale_maximum(before, s, scale, progress, m), ref.stale_weights(s, m, scale)
+    else:
+        if step.scaled is not None:
+            yield _Pair(SCALED, step.scaled, ref.scaled_scores(s, scale), real.scores * scale)
+            s, unit, rest = exact(step.scaled.array), scale, 1.0
+        maximum, weights = ref.maximum(before.m, s), ref.weights(s, m, rest, folded=step.scaled is None)
+    yield _Pair(M, step.m, maximum, real.after.m * unit)
+    yield _Pair(P, step.p, weights, real.p)
+    yield _Pair(P16, step.p16, ref.rounded(p, config.dtype), real.p)
     yield _Pair(L, step.l, ref.total(before, m, p, rest), real.after.l)
     yield _Pair(RESCALED, step.rescaled, ref.rescaled(before, m, rest), real.rescaled)
     yield _Pair(OUTPUT, step.o, ref.output(exact(step.rescaled.array), p16, v), real.after.o)
@@ -295,12 +268,6 @@ def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comp
     error = _distance(value, expected)
     beyond = ~(error <= allowed)
     ratio = torch.nan_to_num(error / allowed, nan=math.inf)
-    worst = int(ratio.argmax())
-    first = int(beyond.flatten().int().argmax()) if bool(beyond.any()) else None
-
-    def where(flat: int) -> Where:
-        return _where(found, pair, value, flat)
-
     return Comparison(
         step,
         block,
@@ -312,8 +279,8 @@ def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comp
         share=float(ratio.max()),
         drift=float(_distance(value, pair.throughout).max()),
         beyond=beyond,
-        worst=where(worst),
-        first=None if first is None else where(first),
+        worst=_where(found, pair, value, int(ratio.argmax())),
+        first=_where(found, pair, value, int(beyond.flatten().int().argmax())) if bool(beyond.any()) else None,
     )
 
 
