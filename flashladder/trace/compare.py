@@ -30,60 +30,38 @@ from ptxemu import MEMORY_BUDGET, Array, Instruction
 
 @dataclass(frozen=True)
 class Where:
-    """One element, who holds it, and what it is.
+    """One element, who holds it, and what it is."""
 
-    Attributes:
-        cta: ``blockIdx`` (x, y, z).
-        warp, lane: of the CTA, of the warp; None in what is stored.
-        row: of the CTA's tile; `query` the same over the sequence.
-        column: of the matrix (a key of the block, or of d_head); None of row statistics.
-        found, expected, allowed: the kernel's value, the reference's, and how far they may be apart.
-        maker: the instruction that made it.
-    """
-
-    cta: tuple[int, int, int]
+    cta: tuple[int, int, int]  # ``blockIdx`` (x, y, z)
+    # of the CTA, of the warp; None in what is stored
     warp: int | None
     lane: int | None
-    row: int
+    row: int  # of the CTA's tile; `query` the same over the sequence
     query: int
-    column: int | None
+    column: int | None  # of the matrix (a key of the block, or of d_head); None of row statistics
+    # the kernel's value, the reference's, and how far they may be apart
     found: float
     expected: float
     allowed: float
-    maker: Instruction | None
+    maker: Instruction | None  # the instruction that made it
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One intermediate of one KV block.
+    """One intermediate of one KV block."""
 
-    Attributes:
-        step: how many KV blocks were visited before.
-        block: which it is, from key 0 on; None for what is stored.
-        name: of `INTERMEDIATES`.
-        held: the kernel's values, (CTAs, rows, columns).
-        expected: what they should be by the values before them, fp64.
-        max_error: largest absolute error; NaN where the kernel holds one.
-        rms: root mean square of the error, over all CTAs.
-        share: the largest error in units of what is allowed there: more than 1 is a difference.
-        drift: largest distance from the fp64 reference that starts from Q, K and V.
-        beyond: for each element whether it is further off than allowed, (CTAs, rows, columns).
-        worst: where that is.
-        first: the first element beyond, by CTA, row and column; None: all are within.
-    """
-
-    step: int
-    block: int | None
-    name: str
-    held: Array
-    expected: torch.Tensor
-    max_error: float
-    rms: float
-    share: float
-    drift: float
-    beyond: torch.Tensor
-    worst: Where
-    first: Where | None
+    step: int  # how many KV blocks were visited before
+    block: int | None  # which it is, from key 0 on; None for what is stored
+    name: str  # of `INTERMEDIATES`
+    held: Array  # the kernel's values, (CTAs, rows, columns)
+    expected: torch.Tensor  # what they should be by the values before them, fp64
+    max_error: float  # largest absolute error; NaN where the kernel holds one
+    rms: float  # root mean square of the error, over all CTAs
+    share: float  # the largest error in units of what is allowed there: more than 1 is a difference
+    drift: float  # largest distance from the fp64 reference that starts from Q, K and V
+    beyond: torch.Tensor  # for each element whether it is further off than allowed, (CTAs, rows, columns)
+    worst: Where  # where that is
+    first: Where | None  # the first element beyond, by CTA, row and column; None: all are within
 
     @property
     def n_beyond(self) -> int:
@@ -93,24 +71,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Trace:
-    """All comparisons of a launch, in the order in which a kernel computes.
-
-    Attributes:
-        tensors: Q, K, V and O, (batch, seq_len, n_heads, d_head).
-        ctas: ``blockIdx`` in the order of the arrays.
-        steps: what the kernel held, a step a KV block, all CTAs.
-        n_expected: KV blocks that the shape has.
-        backward: from the last KV block to the first.
-    """
+    """All comparisons of a launch, in the order in which a kernel computes."""
 
     iteration: Iteration
     config: KernelConfig
     shape: Shape
-    tensors: tuple[Array, Array, Array, Array]
-    ctas: tuple[tuple[int, int, int], ...]
-    steps: tuple[KvStep, ...]
-    n_expected: int
-    backward: bool
+    tensors: tuple[Array, Array, Array, Array]  # Q, K, V and O, (batch, seq_len, n_heads, d_head)
+    ctas: tuple[tuple[int, int, int], ...]  # ``blockIdx`` in the order of the arrays
+    steps: tuple[KvStep, ...]  # what the kernel held, a step a KV block, all CTAs
+    n_expected: int  # KV blocks that the shape has
+    backward: bool  # from the last KV block to the first
     comparisons: tuple[Comparison, ...]
 
     @property

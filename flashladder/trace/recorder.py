@@ -43,21 +43,13 @@ WARP = 32  # lanes
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a CTA's tile is shared out.
+    """How a CTA's tile is shared out."""
 
-    Attributes:
-        ctas: of the slice.
-        warps: of a CTA.
-        rows: of Q and O in a CTA, B_r.
-        keys: rows of K and V in a block, B_c.
-        d_head: columns of Q, K, V and O.
-    """
-
-    ctas: int
-    warps: int
-    rows: int
-    keys: int
-    d_head: int
+    ctas: int  # of the slice
+    warps: int  # of a CTA
+    rows: int  # of Q and O in a CTA, B_r
+    keys: int  # rows of K and V in a block, B_c
+    d_head: int  # columns of Q, K, V and O
 
     @classmethod
     def of(cls, config: KernelConfig, ctas: int = 1) -> Geometry:
@@ -403,14 +395,10 @@ K_BUFFER = 1  # Q, K, V and O are allocated in this order
 
 @dataclass(frozen=True)
 class Held:
-    """One intermediate of one KV block.
+    """One intermediate of one KV block."""
 
-    Attributes:
-        array: (CTAs, B_r, columns) float32; of m and l the columns are the quad's four lanes.
-        makers: the instruction that made the values of an accumulator's element, by (m-tile, n-tile, element).
-    """
-
-    array: Array
+    array: Array  # (CTAs, B_r, columns) float32; of m and l the columns are the quad's four lanes
+    # the instruction that made the values of an accumulator's element, by (m-tile, n-tile, element)
     makers: Mapping[tuple[int, int, int], Instruction]
 
     def maker(self, place: Place) -> Instruction | None:
@@ -434,23 +422,16 @@ class KvStep:
 
 @dataclass
 class Recorder(Dataflow):
-    """Listens to a launch; read `steps`, `ctas` and `backward` after it.
+    """Listens to a launch; read `steps`, `ctas` and `backward` after it."""
 
-    Attributes:
-        geometry: of one CTA.
-        dtype: of P as an operand, ``f16`` or ``bf16``.
-        stale: whether a row may keep its maximum from one KV block to the next.
-        steps: for each slice of the grid the KV blocks in the order in which they ran.
-        ctas: ``%ctaid`` (x, y, z) of each CTA, in the order of the arrays.
-        k_addresses: what the first thread copied of K, in order.
-    """
-
-    geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))
-    dtype: str = "f16"
-    stale: bool = False
+    geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))  # of one CTA
+    dtype: str = "f16"  # of P as an operand, ``f16`` or ``bf16``
+    stale: bool = False  # whether a row may keep its maximum from one KV block to the next
+    # for each slice of the grid the KV blocks in the order in which they ran
     steps: list[list[KvStep]] = field(default_factory=list)
+    # ``%ctaid`` (x, y, z) of each CTA, in the order of the arrays
     ctas: list[tuple[int, int, int]] = field(default_factory=list)
-    k_addresses: list[int] = field(default_factory=list)
+    k_addresses: list[int] = field(default_factory=list)  # what the first thread copied of K, in order
     _slice: Geometry | None = None
     _after_output: bool = False
 
