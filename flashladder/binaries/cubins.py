@@ -29,23 +29,14 @@ RESERVED = 1024  # bytes that code for sm_90 and later counts as static shared m
 
 @dataclass(frozen=True)
 class CodeKernel:
-    """A kernel of a cubin.
+    """A kernel of a cubin."""
 
-    Attributes:
-        symbol: its name, mangled.
-        index: of its symbol, as ``nvdisasm -fun`` takes it.
-        code_bytes: of its machine code.
-        registers: per thread; None where the cubin does not say.
-        shared_bytes: static shared memory of a CTA.
-        frame_bytes: stack frame of a thread; None where the cubin does not say.
-    """
-
-    symbol: str
-    index: int
-    code_bytes: int
-    registers: int | None
-    shared_bytes: int
-    frame_bytes: int | None
+    symbol: str  # its name, mangled
+    index: int  # of its symbol, as ``nvdisasm -fun`` takes it
+    code_bytes: int  # of its machine code
+    registers: int | None  # per thread; None where the cubin does not say
+    shared_bytes: int  # static shared memory of a CTA
+    frame_bytes: int | None  # stack frame of a thread; None where the cubin does not say
 
 
 @dataclass(frozen=True)

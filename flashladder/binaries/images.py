@@ -64,29 +64,18 @@ Data = mmap.mmap | bytes
 
 @dataclass(frozen=True)
 class Entry:
-    """One PTX or one cubin of a fatbin.
+    """One PTX or one cubin of a fatbin."""
 
-    Attributes:
-        kind: what it is.
-        number: of its architecture, 80.
-        header: where its header begins in the file.
-        begin: where its bytes begin.
-        stored: how many bytes there are.
-        form: whether and how they are compressed; ``damaged`` where their size cannot be true.
-        size: bytes unpacked.
-        container: where the fatbin begins that holds it.
-        alone: whether it is for that architecture and no later one, as fatbinary's ``sm=90a`` says.
-    """
-
-    kind: Literal["ptx", "cubin"]
-    number: int
-    header: int
-    begin: int
-    stored: int
+    kind: Literal["ptx", "cubin"]  # what it is
+    number: int  # of its architecture, 80
+    header: int  # where its header begins in the file
+    begin: int  # where its bytes begin
+    stored: int  # how many bytes there are
+    # whether and how they are compressed; ``damaged`` where their size cannot be true
     form: Literal["plain", "lz4", "zstd", "damaged"]
-    size: int
-    container: int
-    alone: bool = False
+    size: int  # bytes unpacked
+    container: int  # where the fatbin begins that holds it
+    alone: bool = False  # whether it is for that architecture and no later one, as fatbinary's ``sm=90a`` says
 
     @property
     def arch(self) -> str:
@@ -96,23 +85,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Image:
-    """One cubin or one PTX.
+    """One cubin or one PTX."""
 
-    Attributes:
-        kind: which of them.
-        arch: ``sm_80``, or ``compute_80`` of PTX; by the fatbin's header where it lies in one.
-        place: where it lies, for people: the file's name, or the member of the wheel.
-        config: short form of its configuration, by the table of a library of this project; else empty.
-        data: of the file.
-        entry: of the fatbin; None where the file itself is the image.
-    """
-
-    kind: Literal["ptx", "cubin"]
-    arch: str
-    place: str
-    config: str
-    data: Data
-    entry: Entry | None = None
+    kind: Literal["ptx", "cubin"]  # which of them
+    arch: str  # ``sm_80``, or ``compute_80`` of PTX; by the fatbin's header where it lies in one
+    place: str  # where it lies, for people: the file's name, or the member of the wheel
+    config: str  # short form of its configuration, by the table of a library of this project; else empty
+    data: Data  # of the file
+    entry: Entry | None = None  # of the fatbin; None where the file itself is the image
 
     @property
     def size(self) -> int:

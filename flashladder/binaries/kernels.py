@@ -70,24 +70,15 @@ _VALUES = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a kernel is an instance of.
+    """What a kernel is an instance of."""
 
-    Attributes:
-        kernel: the template's name, or the symbol.
-        dtype: ``fp16`` or ``bf16``.
-        d_head: head size in elements.
-        B_r: query rows of a CTA.
-        B_c: rows of K and V in one step.
-        n_warps: of a CTA.
-        words: switches that are on, and numbers as ``name=value``, in the order of the template's parameters.
-    """
-
-    kernel: str
-    dtype: str
-    d_head: int
-    B_r: int
-    B_c: int
-    n_warps: int
+    kernel: str  # the template's name, or the symbol
+    dtype: str  # ``fp16`` or ``bf16``
+    d_head: int  # head size in elements
+    B_r: int  # query rows of a CTA
+    B_c: int  # rows of K and V in one step
+    n_warps: int  # of a CTA
+    # switches that are on, and numbers as ``name=value``, in the order of the template's parameters
     words: tuple[str, ...] = ()
 
     def short_form(self) -> str:
@@ -189,25 +180,15 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel for one architecture.
+    """One kernel for one architecture."""
 
-    Attributes:
-        symbol: its name in the file, mangled.
-        name: demangled; the symbol where no demangler is here.
-        config: the short form of what it is an instance of; empty where the name holds none.
-        arch: ``sm_80``, or ``compute_80`` of PTX.
-        kind: machine code or PTX.
-        image: where it lies.
-        facts: what its cubin says; None of PTX, and until `with_facts` has read it.
-    """
-
-    symbol: str
-    name: str
-    config: str
-    arch: str
-    kind: Kind
-    image: Image
-    facts: cubins.CodeKernel | None = None
+    symbol: str  # its name in the file, mangled
+    name: str  # demangled; the symbol where no demangler is here
+    config: str  # the short form of what it is an instance of; empty where the name holds none
+    arch: str  # ``sm_80``, or ``compute_80`` of PTX
+    kind: Kind  # machine code or PTX
+    image: Image  # where it lies
+    facts: cubins.CodeKernel | None = None  # what its cubin says; None of PTX, and until `with_facts` has read it
 
     @property
     def title(self) -> str:

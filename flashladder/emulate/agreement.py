@@ -99,18 +99,12 @@ def hardware_claims(path: Path, locks: Path = LOCKS) -> list[Verdict]:
     ladder = begun(load_runnable(result.gpu.arch), (kernel.iteration for kernel in result.kernels.values()))
     for iteration in ladder:
         short_form = iteration.configs[PUBLISHED_GPU].short_form()
-        found = [
-            key for key, one in result.kernels.items() if (one.iteration, one.config) == (iteration.number, short_form)
-        ]
-        if len(found) != 1:
-            raise FlashladderError(
-                f"no reading of iteration {iteration.number}",
-                where=relative(path),
-                expected=short_form,
-                found=len(found),
-            )
-        _require_lock(path, result.kernels[found[0]], locks)
-        counts[iteration.number] = result.counters[found[0]]
+        key = kernel_key(iteration.number, short_form)
+        if key not in result.kernels:
+            what = f"no reading of iteration {iteration.number}"
+            raise FlashladderError(what, where=relative(path), expected=short_form)
+        _require_lock(path, result.kernels[key], locks)
+        counts[iteration.number] = result.counters[key]
     place = path.parent.name
     return [
         verdict

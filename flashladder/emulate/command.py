@@ -60,19 +60,13 @@ OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` 
 
 @dataclass(frozen=True)
 class Errors:
-    """Distance of O from an fp64 reference, and what a right kernel may have.
+    """Distance of O from an fp64 reference, and what a right kernel may have."""
 
-    Attributes:
-        max_error: largest absolute difference; NaN when O is not finite.
-        max_allowed: 2 u max|V| for unit roundoff u: P and O are each rounded once to 16 bits, and rows of P sum to 1.
-        rms_error: root mean square of the difference, relative to that of the reference.
-        rms_allowed: u.
-    """
-
-    max_error: float
+    max_error: float  # largest absolute difference; NaN when O is not finite
+    # 2 u max|V| for unit roundoff u: P and O are each rounded once to 16 bits, and rows of P sum to 1
     max_allowed: float
-    rms_error: float
-    rms_allowed: float
+    rms_error: float  # root mean square of the difference, relative to that of the reference
+    rms_allowed: float  # u
 
     @property
     def right(self) -> bool:
@@ -150,15 +144,9 @@ def emulate(
 
         with ticking(what, "instructions", total, shown=progress) as tick:
             return forward(
-                iteration,
-                config,
-                (q, k, v, out),
-                kernel=kernel,
-                observers=(observer,),
-                memory_budget=memory_budget,
-                progress=tick,
-                multiprocessors=multiprocessors or MULTIPROCESSORS,
-            )
+                iteration, config, (q, k, v, out), kernel=kernel, observers=(observer,), memory_budget=memory_budget,
+                progress=tick, multiprocessors=multiprocessors or MULTIPROCESSORS,
+            )  # fmt: skip
 
     result = run(counters, f"emulate {iteration.description}")
     errors = distance(q, k, v, out, UNIT_ROUNDOFF[config.dtype], progress=progress)
@@ -250,14 +238,13 @@ def _numbers(found: Emulation) -> str:
         f"{verdict}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), relative RMS error "
         f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64"
     )
-    return f"{hanging('numbers  ', told)}\n{_speed(found)}"
-
-
-def _speed(found: Emulation) -> str:
-    """How long it took."""
     slices = f", {found.result.slices} slices" if found.result.slices > 1 else ""
-    lanes, seconds = found.counters.lane_instructions, f"{found.result.seconds:.2f} s{slices}"
-    return f"speed    {seconds}: {lanes:,} lane-instructions, {found.speed / 1e6:.0f} million a second"
+    lanes, millions = found.counters.lane_instructions, found.speed / 1e6
+    speed = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
+    return (
+        f"{hanging('numbers  ', told)}\n"
+        f"speed    {found.result.seconds:.2f} s{slices}: {lanes:,} lane-instructions, {speed} million a second"
+    )
 
 
 def as_json(found: Emulation, wanted: Wanted) -> str:
@@ -300,15 +287,10 @@ def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Sha
 
 
 def _per_warp(iteration: Iteration, config: KernelConfig, seq_len: int) -> float:
-    counted = 0
-
-    def tick(count: int) -> None:
-        nonlocal counted
-        counted += count
-
+    counts: list[int] = []
     shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
-    forward(iteration, config, make_tensors(iteration, config, shape), progress=tick)
-    return counted / _warps(iteration, config, shape)
+    forward(iteration, config, make_tensors(iteration, config, shape), progress=counts.append)
+    return sum(counts) / _warps(iteration, config, shape)
 
 
 def _warps(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
@@ -322,12 +304,12 @@ def ticking(what: str, unit: str, total: Callable[[], int], *, shown: bool) -> I
     """A bar on a terminal, and the function that moves it; `total` is asked for only where there is a bar."""
     settings: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "leave": False, "delay": DELAY}
     with tqdm(desc=what, disable=None if shown else True, **settings) as bar:
+        if not bar.disable:
+            bar.reset(total())  # its clock begins now
 
         def tick(count: int) -> None:
             bar.update(count)
 
-        if not bar.disable:
-            bar.reset(total())  # its clock begins now
         yield tick
 
 

@@ -185,17 +185,11 @@ def version(*more: Path) -> str:
 
 @dataclass(frozen=True)
 class Executed:
-    """Machine code and what one launch runs of it.
+    """Machine code and what one launch runs of it."""
 
-    Attributes:
-        regions: the control flow, and what each block is for.
-        warp: what one warp runs; all warps of the kernel run alike.
-        warps: of the launch.
-    """
-
-    regions: Regions
-    warp: Executions
-    warps: int
+    regions: Regions  # the control flow, and what each block is for
+    warp: Executions  # what one warp runs; all warps of the kernel run alike
+    warps: int  # of the launch
 
     @property
     def kv_blocks(self) -> int:

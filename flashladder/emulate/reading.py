@@ -27,27 +27,17 @@ HOW_TO_WRITE = "run: python -m flashladder.emulate.take_reading --write"
 
 
 class EmulatedKernel(Strict):
-    """One kernel's reading.
+    """One kernel's reading."""
 
-    Attributes:
-        iteration: number; `config` its short form.
-        ptx_sha256: of the normalised PTX, for both dtypes.
-        counters: at the reading's shape, by Nsight Compute's names.
-        ideal_wavefronts: of the accesses to shared memory without conflicts, for ``ld`` and ``st``.
-        copied_bytes: written to shared memory by ``cp.async``.
-        warp_instructions: PTX instructions executed by warps; `lane_instructions` by lanes.
-        races: found at the reading's shape for races, for both dtypes.
-    """
-
-    iteration: int
+    iteration: int  # number; `config` its short form
     config: str
-    ptx_sha256: dict[str, str]
-    counters: dict[str, int]
-    ideal_wavefronts: dict[str, int]
-    copied_bytes: int
-    warp_instructions: int
+    ptx_sha256: dict[str, str]  # of the normalised PTX, for both dtypes
+    counters: dict[str, int]  # at the reading's shape, by Nsight Compute's names
+    ideal_wavefronts: dict[str, int]  # of the accesses to shared memory without conflicts, for ``ld`` and ``st``
+    copied_bytes: int  # written to shared memory by ``cp.async``
+    warp_instructions: int  # PTX instructions executed by warps; `lane_instructions` by lanes
     lane_instructions: int
-    races: dict[str, int]
+    races: dict[str, int]  # found at the reading's shape for races, for both dtypes
 
 
 class EmulatedCounters(Strict):

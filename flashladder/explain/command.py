@@ -14,6 +14,7 @@ import textwrap
 from flashladder.arguments import parser_of
 from flashladder.columns import table, terminal_width
 from flashladder.commands import COMMANDS
+from flashladder.emulate.command import number_of
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.explain.predict import BATCH, HEADS, Prediction, kernel_of, predict
 from flashladder.explain.simulate import SCHEDULERS
@@ -26,28 +27,15 @@ from flashladder.located import closest
 from flashladder.paths import RESULTS
 
 SHOWN_FROM = 0.005  # share of a scheduler's clocks: shorter waits are not listed
-LONGEST = 9  # digits of a number
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the prediction of one kernel on one GPU; returns the exit code."""
     options = parser_of(COMMANDS["explain"], "explain", "16 --gpu a100").parse_args(argv)
     with one_line_errors():
-        prediction = explain(options.iteration, options.gpu, options.config, length_of(options.seq_len))
+        prediction = explain(options.iteration, options.gpu, options.config, number_of(options, "seq_len"))
         print(json.dumps(document(prediction), indent=2) if options.json else text(prediction, terminal_width()))
     return 0
-
-
-def length_of(words: str) -> int:
-    """A sequence length.
-
-    Raises:
-        FlashladderError: it is no positive whole number.
-    """
-    if not (words.isascii() and words.isdigit() and len(words) <= LONGEST and int(words)):
-        expected = f"1 or more, of at most {LONGEST} digits, such as 4096"
-        raise FlashladderError("sequence length", expected=expected, found=repr(words))
-    return int(words)
 
 
 def explain(description: str, key: str, config: str | None, seq_len: int) -> Prediction:

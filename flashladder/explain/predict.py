@@ -49,17 +49,11 @@ TERA, MEGA = 1e12, 1e6
 
 @dataclass(frozen=True)
 class Anchor:
-    """FA2 on one GPU at one length.
+    """FA2 on one GPU at one length."""
 
-    Attributes:
-        flop_per_clock: of one SM.
-        tflops: what it reached; on a measured GPU the median over all cells, throttled as they were.
-        source: where both come from.
-    """
-
-    flop_per_clock: float
-    tflops: float
-    source: str
+    flop_per_clock: float  # of one SM
+    tflops: float  # what it reached; on a measured GPU the median over all cells, throttled as they were
+    source: str  # where both come from
 
 
 def anchor_of(gpu: Gpu, seq_len: int, folder: Path = RESULTS) -> Anchor | None:
@@ -136,28 +130,17 @@ HEADS, D_HEAD = 16, 128
 
 @dataclass(frozen=True)
 class Kernel:
-    """One iteration's machine code in one configuration, and what runs of it.
+    """One iteration's machine code in one configuration, and what runs of it."""
 
-    Attributes:
-        iteration: of the ladder, or an ablation.
-        config: of it.
-        cubin: its machine code.
-        whole: instructions of a warp from a CTA's begin to its end, with `kv_blocks` KV blocks.
-        block: those of one round of the main loop: a KV block.
-        kv_blocks: of `whole`.
-        conflicts: wavefronts of loads from shared memory over those without bank conflicts, as the emulator counts
-            them in the PTX.
-        votes: votes of the warp in `block`; none is taken to find a lane that asks for what stands behind it.
-    """
-
-    iteration: Iteration
-    config: KernelConfig
-    cubin: Cubin
-    whole: tuple[Instruction, ...]
-    block: tuple[Instruction, ...]
-    kv_blocks: int
+    iteration: Iteration  # of the ladder, or an ablation
+    config: KernelConfig  # of it
+    cubin: Cubin  # its machine code
+    whole: tuple[Instruction, ...]  # instructions of a warp from a CTA's begin to its end, with `kv_blocks` KV blocks
+    block: tuple[Instruction, ...]  # those of one round of the main loop: a KV block
+    kv_blocks: int  # of `whole`
+    # wavefronts of loads from shared memory over those without bank conflicts, as the emulator counts them in the PTX
     conflicts: float
-    votes: int = 0
+    votes: int = 0  # votes of the warp in `block`; none is taken to find a lane that asks for what stands behind it
 
     @property
     def warps(self) -> int:
@@ -241,19 +224,12 @@ TENSORS = 4  # Q, K, V and O
 
 @dataclass(frozen=True)
 class Resource:
-    """One resource.
+    """One resource."""
 
-    Attributes:
-        name: of it.
-        count: what a KV block of a CTA asks for, in `unit`.
-        unit: of the count.
-        clocks: for which one SM is taken by it.
-    """
-
-    name: str
-    count: float
-    unit: str
-    clocks: float
+    name: str  # of it
+    count: float  # what a KV block of a CTA asks for, in `unit`
+    unit: str  # of the count
+    clocks: float  # for which one SM is taken by it
 
 
 def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -> tuple[Resource, ...]:
@@ -309,39 +285,22 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Prediction:
-    """The model's answer.
+    """The model's answer."""
 
-    Attributes:
-        kernel: what runs.
-        gpu: where.
-        seq_len: of the launch, with 16 heads and a batch of 16.
-        occupancy: of an SM.
-        clocks: of one SM for one KV block of one CTA, in the steady loop.
-        alone: clocks of a KV block in one CTA that has the SM to itself.
-        chain: of dependences through a KV block.
-        overhead: clocks that a CTA takes beside its KV blocks, while others run.
-        waves: rounds of CTAs that an SM makes over those that the launch is worth.
-        resources: what a KV block asks each for.
-        idle: why schedulers issue nothing, as shares of their clocks, the largest first.
-        binding: what binds.
-        flop_per_clock: of one SM over the whole launch.
-        anchor: FA2 on that GPU; None where it is not known.
-    """
-
-    kernel: Kernel
-    gpu: Gpu
-    seq_len: int
-    occupancy: Occupancy
-    clocks: float
-    alone: float
-    chain: float
-    overhead: float
-    waves: float
-    resources: tuple[Resource, ...]
-    idle: dict[str, float]
-    binding: str
-    flop_per_clock: float
-    anchor: Anchor | None
+    kernel: Kernel  # what runs
+    gpu: Gpu  # where
+    seq_len: int  # of the launch, with 16 heads and a batch of 16
+    occupancy: Occupancy  # of an SM
+    clocks: float  # of one SM for one KV block of one CTA, in the steady loop
+    alone: float  # clocks of a KV block in one CTA that has the SM to itself
+    chain: float  # of dependences through a KV block
+    overhead: float  # clocks that a CTA takes beside its KV blocks, while others run
+    waves: float  # rounds of CTAs that an SM makes over those that the launch is worth
+    resources: tuple[Resource, ...]  # what a KV block asks each for
+    idle: dict[str, float]  # why schedulers issue nothing, as shares of their clocks, the largest first
+    binding: str  # what binds
+    flop_per_clock: float  # of one SM over the whole launch
+    anchor: Anchor | None  # FA2 on that GPU; None where it is not known
 
     @property
     def percent_of_fa2(self) -> float | None:

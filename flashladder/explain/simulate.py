@@ -34,27 +34,16 @@ DRAM_UNIT = 1e9  # GB/s
 
 @dataclass(frozen=True)
 class Assumed:
-    """Clocks and sizes that nobody documents, the same for every GPU.
+    """Clocks and sizes that nobody documents, the same for every GPU."""
 
-    Attributes:
-        queue: instructions of one scheduler that may wait for shared memory before the next one cannot be issued.
-        to_shared: clocks from issue to the pipe of shared memory.
-        operands_read: clocks until the address of a memory instruction may be overwritten.
-        branch: clocks from a branch that is taken to the next instruction.
-        launch: clocks from a CTA's end to the first instruction of the next one in its place.
-        copy_wavefronts: wavefronts that a cp.async of 16 bytes per lane takes when its data are written.
-        variable: clocks of an instruction that sets a scoreboard and has no latency of its own here.
-        store: clocks until a store's data may be overwritten.
-    """
-
-    queue: int = 8
-    to_shared: int = 2
-    operands_read: int = 6
-    branch: int = 8
-    launch: int = 500
-    copy_wavefronts: int = 4
-    variable: int = 14
-    store: int = 20
+    queue: int = 8  # instructions of one scheduler that may wait for shared memory before the next one cannot be issued
+    to_shared: int = 2  # clocks from issue to the pipe of shared memory
+    operands_read: int = 6  # clocks until the address of a memory instruction may be overwritten
+    branch: int = 8  # clocks from a branch that is taken to the next instruction
+    launch: int = 500  # clocks from a CTA's end to the first instruction of the next one in its place
+    copy_wavefronts: int = 4  # wavefronts that a cp.async of 16 bytes per lane takes when its data are written
+    variable: int = 14  # clocks of an instruction that sets a scoreboard and has no latency of its own here
+    store: int = 20  # clocks until a store's data may be overwritten
 
 
 ASSUMED = Assumed()
@@ -62,34 +51,27 @@ ASSUMED = Assumed()
 
 @dataclass(frozen=True)
 class Chip:
-    """One SM in clocks; of a pipe, those for which an instruction of a warp holds it on one of four schedulers.
+    """One SM in clocks; of a pipe, those for which an instruction of a warp holds it on one of four schedulers."""
 
-    Attributes:
-        mma: tensor pipe; `mma_issue` of those clocks the scheduler can issue nothing else.
-        fma, imad, alu, mufu: the other pipes; an imad, and a conversion to 16
-            bit, hold the FMA pipe for longer than an fma: mixed rounds on the chip take the sum of both.
-        l2: bytes per clock and SM from L2; `dram` from memory, at the boost clock.
-        mma_latency, shared_latency, shuffle_latency, mufu_latency, barrier_latency, l2_latency: from issue to result.
-        shared_return: clocks for which each wavefront of a load holds the way back into a scheduler's registers.
-        sms: of the GPU.
-    """
-
-    mma: float
+    mma: float  # tensor pipe; `mma_issue` of those clocks the scheduler can issue nothing else
     mma_issue: float
+    # the other pipes; an imad, and a conversion to 16 bit, hold the FMA pipe for longer than an fma: mixed rounds on
+    # the chip take the sum of both
     fma: float
     imad: float
     alu: float
     mufu: float
-    l2: float
+    l2: float  # bytes per clock and SM from L2; `dram` from memory, at the boost clock
     dram: float
+    # from issue to result
     mma_latency: float
     shared_latency: float
-    shared_return: float
+    shared_return: float  # clocks for which each wavefront of a load holds the way back into a scheduler's registers
     shuffle_latency: float
     mufu_latency: float
     barrier_latency: float
     l2_latency: float
-    sms: int
+    sms: int  # of the GPU
 
 
 def chip_of(gpu: Gpu) -> Chip:
@@ -142,40 +124,25 @@ HALF = 2.0  # the uniform datapath is taken for two clocks
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction.
+    """One instruction."""
 
-    Attributes:
-        text: the instruction.
-        kind: what it does beside taking a pipe.
-        pipe: place in `PIPES`; None for what takes no pipe of a scheduler's own.
-        holds: clocks for which it takes the pipe; `issues` those for which nothing else is issued.
-        stall: clocks to the warp's next instruction, at least.
-        waits: scoreboards that must be clear.
-        written, read: scoreboards that it sets until its result is there, and until its operands were read.
-        latency: clocks to its result; of a memory instruction, without its wavefronts.
-        wavefronts: for which it takes the pipe of shared memory; `returns` clocks of the way back.
-        copied: bytes that it brings from L2.
-        left: groups of copies that a wait leaves in flight.
-        after: registers that it reads, as far as an mma may still be writing them.
-        makes: registers that an mma writes.
-    """
-
-    text: str
-    kind: Kind
-    pipe: int | None
-    holds: float
+    text: str  # the instruction
+    kind: Kind  # what it does beside taking a pipe
+    pipe: int | None  # place in `PIPES`; None for what takes no pipe of a scheduler's own
+    holds: float  # clocks for which it takes the pipe; `issues` those for which nothing else is issued
     issues: float
-    stall: int
-    waits: tuple[int, ...]
+    stall: int  # clocks to the warp's next instruction, at least
+    waits: tuple[int, ...]  # scoreboards that must be clear
+    # scoreboards that it sets until its result is there, and until its operands were read
     written: int | None
     read: int | None
-    latency: float = 0.0
-    wavefronts: float = 0.0
+    latency: float = 0.0  # clocks to its result; of a memory instruction, without its wavefronts
+    wavefronts: float = 0.0  # for which it takes the pipe of shared memory; `returns` clocks of the way back
     returns: float = 0.0
-    copied: int = 0
-    left: int = 0
-    after: tuple[int, ...] = ()
-    makes: tuple[int, ...] = ()
+    copied: int = 0  # bytes that it brings from L2
+    left: int = 0  # groups of copies that a wait leaves in flight
+    after: tuple[int, ...] = ()  # registers that it reads, as far as an mma may still be writing them
+    makes: tuple[int, ...] = ()  # registers that an mma writes
 
     @property
     def opcode_class(self) -> str:
@@ -339,14 +306,10 @@ GROUPS = 8  # of copies that are remembered; no kernel has more in flight
 
 @dataclass(frozen=True)
 class Rounds:
-    """What came out.
+    """What came out."""
 
-    Attributes:
-        clocks: for one round of every warp.
-        idle: why a scheduler issued nothing, as shares of its clocks, by what its first warp to go on waited for.
-    """
-
-    clocks: float
+    clocks: float  # for one round of every warp
+    # why a scheduler issued nothing, as shares of its clocks, by what its first warp to go on waited for
     idle: dict[str, float]
 
 

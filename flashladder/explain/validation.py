@@ -70,23 +70,14 @@ class Predictions(Strict):
 
 @dataclass(frozen=True)
 class Compared:
-    """Predicted against measured or published percentages of FA2 on one GPU.
+    """Predicted against measured or published percentages of FA2 on one GPU."""
 
-    Attributes:
-        gpu: its key.
-        what: ``measured`` or ``published``.
-        pairs: iteration, or a kernel's key, to (predicted, measured).
-        spearman: rank correlation over the iterations.
-        median_error: of the absolute differences, in percentage points.
-        largest: the same, and the difference (predicted less measured) of the largest one.
-    """
-
-    gpu: str
-    what: str
-    pairs: Mapping[int | str, tuple[float, float]]
-    spearman: float
-    median_error: float
-    largest: tuple[int | str, float]
+    gpu: str  # its key
+    what: str  # ``measured`` or ``published``
+    pairs: Mapping[int | str, tuple[float, float]]  # iteration, or a kernel's key, to (predicted, measured)
+    spearman: float  # rank correlation over the iterations
+    median_error: float  # of the absolute differences, in percentage points
+    largest: tuple[int | str, float]  # the same, and the difference (predicted less measured) of the largest one
 
 
 def as_data(prediction: Prediction) -> Predicted:

@@ -12,9 +12,12 @@ Exit code: 0 all within rounding, 1 a difference, 2 it could not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 import math
 import re
+import sys
+from threading import Timer
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import parser_of
@@ -375,13 +378,30 @@ def _require_gpu(options: argparse.Namespace) -> None:
     require_gpu("`invoke emulate N --hazards` looks for races on this CPU")
 
 
+@contextmanager
+def told_on_terminal(text: str) -> Iterator[None]:
+    """Says what is being done on a terminal's stderr, from the first second on; the line goes when it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    timer = Timer(1, lambda: print(text, end="", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs and prints; exit code 1 when a kernel's intermediate is wrong, or a tool of `--sanitize` finds something."""
     options = parser_of(TRACE, "trace", "7").parse_args(argv)
     if options.sanitize:
         _require_gpu(options)
     try:
-        text, passed = run(options)
+        with told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
+            text, passed = run(options)
     except ptxemu.EmulationError as error:
         if error.kind in OUR_FAULT:
             raise

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 import math
 
 import numpy as np
@@ -31,60 +30,38 @@ from ptxemu import MEMORY_BUDGET, Array, Instruction
 
 @dataclass(frozen=True)
 class Where:
-    """One element, who holds it, and what it is.
+    """One element, who holds it, and what it is."""
 
-    Attributes:
-        cta: ``blockIdx`` (x, y, z).
-        warp, lane: of the CTA, of the warp; None in what is stored.
-        row: of the CTA's tile; `query` the same over the sequence.
-        column: of the matrix (a key of the block, or of d_head); None of row statistics.
-        found, expected, allowed: the kernel's value, the reference's, and how far they may be apart.
-        maker: the instruction that made it.
-    """
-
-    cta: tuple[int, int, int]
+    cta: tuple[int, int, int]  # ``blockIdx`` (x, y, z)
+    # of the CTA, of the warp; None in what is stored
     warp: int | None
     lane: int | None
-    row: int
+    row: int  # of the CTA's tile; `query` the same over the sequence
     query: int
-    column: int | None
+    column: int | None  # of the matrix (a key of the block, or of d_head); None of row statistics
+    # the kernel's value, the reference's, and how far they may be apart
     found: float
     expected: float
     allowed: float
-    maker: Instruction | None
+    maker: Instruction | None  # the instruction that made it
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One intermediate of one KV block.
+    """One intermediate of one KV block."""
 
-    Attributes:
-        step: how many KV blocks were visited before.
-        block: which it is, from key 0 on; None for what is stored.
-        name: of `INTERMEDIATES`.
-        held: the kernel's values, (CTAs, rows, columns).
-        expected: what they should be by the values before them, fp64.
-        max_error: largest absolute error; NaN where the kernel holds one.
-        rms: root mean square of the error, over all CTAs.
-        share: the largest error in units of what is allowed there: more than 1 is a difference.
-        drift: largest distance from the fp64 reference that starts from Q, K and V.
-        beyond: for each element whether it is further off than allowed, (CTAs, rows, columns).
-        worst: where that is.
-        first: the first element beyond, by CTA, row and column; None: all are within.
-    """
-
-    step: int
-    block: int | None
-    name: str
-    held: Array
-    expected: torch.Tensor
-    max_error: float
-    rms: float
-    share: float
-    drift: float
-    beyond: torch.Tensor
-    worst: Where
-    first: Where | None
+    step: int  # how many KV blocks were visited before
+    block: int | None  # which it is, from key 0 on; None for what is stored
+    name: str  # of `INTERMEDIATES`
+    held: Array  # the kernel's values, (CTAs, rows, columns)
+    expected: torch.Tensor  # what they should be by the values before them, fp64
+    max_error: float  # largest absolute error; NaN where the kernel holds one
+    rms: float  # root mean square of the error, over all CTAs
+    share: float  # the largest error in units of what is allowed there: more than 1 is a difference
+    drift: float  # largest distance from the fp64 reference that starts from Q, K and V
+    beyond: torch.Tensor  # for each element whether it is further off than allowed, (CTAs, rows, columns)
+    worst: Where  # where that is
+    first: Where | None  # the first element beyond, by CTA, row and column; None: all are within
 
     @property
     def n_beyond(self) -> int:
@@ -94,24 +71,16 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Trace:
-    """All comparisons of a launch, in the order in which a kernel computes.
-
-    Attributes:
-        tensors: Q, K, V and O, (batch, seq_len, n_heads, d_head).
-        ctas: ``blockIdx`` in the order of the arrays.
-        steps: what the kernel held, a step a KV block, all CTAs.
-        n_expected: KV blocks that the shape has.
-        backward: from the last KV block to the first.
-    """
+    """All comparisons of a launch, in the order in which a kernel computes."""
 
     iteration: Iteration
     config: KernelConfig
     shape: Shape
-    tensors: tuple[Array, Array, Array, Array]
-    ctas: tuple[tuple[int, int, int], ...]
-    steps: tuple[KvStep, ...]
-    n_expected: int
-    backward: bool
+    tensors: tuple[Array, Array, Array, Array]  # Q, K, V and O, (batch, seq_len, n_heads, d_head)
+    ctas: tuple[tuple[int, int, int], ...]  # ``blockIdx`` in the order of the arrays
+    steps: tuple[KvStep, ...]  # what the kernel held, a step a KV block, all CTAs
+    n_expected: int  # KV blocks that the shape has
+    backward: bool  # from the last KV block to the first
     comparisons: tuple[Comparison, ...]
 
     @property
@@ -216,20 +185,15 @@ class _Pair:
 
 def _compared(found: Trace) -> Iterator[Comparison]:
     config, scale = found.config, 1 / math.sqrt(found.config.d_head)
-    q, k, v = (
-        of_ctas(found, found.tensors[0], rows=True),
-        of_ctas(found, found.tensors[1]),
-        of_ctas(found, found.tensors[2]),
-    )
+    q, k, v = (of_ctas(found, tensor, rows=tensor is found.tensors[0]) for tensor in found.tensors[:3])
     blocks = visited(found)
     before = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
     stale = keeps_maximum(found.iteration)
     truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale, stale=stale)
     for number, (step, block, real) in enumerate(zip(found.steps, blocks, truth, strict=True)):
         rows = slice(block * config.B_c, (block + 1) * config.B_c)
-        progress = ref.Progress(number * config.B_c, found.shape.seq_len)
-        pairs = partial(_stale_pairs, progress=progress) if stale else _pairs
-        for pair in pairs(step, before, real, (q, k[:, rows], v[:, rows]), scale, config.dtype):
+        progress = ref.Progress(number * config.B_c, found.shape.seq_len) if stale else None
+        for pair in _pairs(step, before, real, (q, k[:, rows], v[:, rows]), config, progress):
             yield _comparison(found, pair, number, block)
         before = ref.State(exact(step.m.array), exact(step.l.array), exact(step.o.array))
     stored = Held(of_ctas(found, found.tensors[3], rows=True).numpy(), {})
@@ -244,46 +208,25 @@ def _pairs(
     before: ref.State,
     real: ref.Exact,
     inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    scale: float,
-    dtype: str,
+    config: KernelConfig,
+    progress: ref.Progress | None,
 ) -> Iterator[_Pair]:
-    q, k, v = inputs
-    s, m = exact(step.scores.array), exact(step.m.array)
+    """The intermediates of a KV block; with `progress` a row may keep its maximum, and m is in powers of two."""
+    (q, k, v), scale = inputs, 1 / math.sqrt(config.d_head)
+    s, m, p, p16 = (exact(one.array) for one in (step.scores, step.m, step.p, step.p16))
     yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
-    unit = 1.0  # of m
-    if step.scaled is not None:
-        yield _Pair(SCALED, step.scaled, ref.scaled_scores(s, scale), real.scores * scale)
-        s, unit = exact(step.scaled.array), scale
-    rest = scale / unit
-    yield _Pair(M, step.m, ref.maximum(before.m, s), real.after.m * unit)
-    yield _Pair(P, step.p, ref.weights(s, m, rest, folded=step.scaled is None), real.p)
-    yield from _summed_pairs(step, before, real, v, rest, dtype)
-
-
-def _stale_pairs(
-    step: KvStep,
-    before: ref.State,
-    real: ref.Exact,
-    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    scale: float,
-    dtype: str,
-    progress: ref.Progress,
-) -> Iterator[_Pair]:
-    """As `_pairs`, where a row may keep its maximum: m is in powers of two, P, l and O are relative to the m in use."""
-    q, k, v = inputs
-    s, m = exact(step.scores.array), exact(step.m.array)
-    yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
-    yield _Pair(M, step.m, ref.stale_maximum(before, s, scale, progress, m), real.after.m)
-    yield _Pair(P, step.p, ref.stale_weights(s, m, scale), real.p)
-    yield from _summed_pairs(step, before, real, v, math.log(2), dtype)
-
-
-def _summed_pairs(
-    step: KvStep, before: ref.State, real: ref.Exact, v: torch.Tensor, rest: float, dtype: str
-) -> Iterator[_Pair]:
-    """What P goes into; `rest` is what differences of m are multiplied by in the exponent of e."""
-    m, p, p16 = (exact(one.array) for one in (step.m, step.p, step.p16))
-    yield _Pair(P16, step.p16, ref.rounded(p, dtype), real.p)
+    unit, rest = 1.0, scale  # of m; what differences of m are multiplied by in the exponent of e
+    if progress is not None:
+        rest = math.log(2)
+        maximum, weights = ref.stale_maximum(before, s, scale, progress, m), ref.stale_weights(s, m, scale)
+    else:
+        if step.scaled is not None:
+            yield _Pair(SCALED, step.scaled, ref.scaled_scores(s, scale), real.scores * scale)
+            s, unit, rest = exact(step.scaled.array), scale, 1.0
+        maximum, weights = ref.maximum(before.m, s), ref.weights(s, m, rest, folded=step.scaled is None)
+    yield _Pair(M, step.m, maximum, real.after.m * unit)
+    yield _Pair(P, step.p, weights, real.p)
+    yield _Pair(P16, step.p16, ref.rounded(p, config.dtype), real.p)
     yield _Pair(L, step.l, ref.total(before, m, p, rest), real.after.l)
     yield _Pair(RESCALED, step.rescaled, ref.rescaled(before, m, rest), real.rescaled)
     yield _Pair(OUTPUT, step.o, ref.output(exact(step.rescaled.array), p16, v), real.after.o)
@@ -295,12 +238,6 @@ def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comp
     error = _distance(value, expected)
     beyond = ~(error <= allowed)
     ratio = torch.nan_to_num(error / allowed, nan=math.inf)
-    worst = int(ratio.argmax())
-    first = int(beyond.flatten().int().argmax()) if bool(beyond.any()) else None
-
-    def where(flat: int) -> Where:
-        return _where(found, pair, value, flat)
-
     return Comparison(
         step,
         block,
@@ -312,8 +249,8 @@ def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comp
         share=float(ratio.max()),
         drift=float(_distance(value, pair.throughout).max()),
         beyond=beyond,
-        worst=where(worst),
-        first=None if first is None else where(first),
+        worst=_where(found, pair, value, int(ratio.argmax())),
+        first=_where(found, pair, value, int(beyond.flatten().int().argmax())) if bool(beyond.any()) else None,
     )
 
 

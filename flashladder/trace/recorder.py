@@ -43,21 +43,13 @@ WARP = 32  # lanes
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a CTA's tile is shared out.
+    """How a CTA's tile is shared out."""
 
-    Attributes:
-        ctas: of the slice.
-        warps: of a CTA.
-        rows: of Q and O in a CTA, B_r.
-        keys: rows of K and V in a block, B_c.
-        d_head: columns of Q, K, V and O.
-    """
-
-    ctas: int
-    warps: int
-    rows: int
-    keys: int
-    d_head: int
+    ctas: int  # of the slice
+    warps: int  # of a CTA
+    rows: int  # of Q and O in a CTA, B_r
+    keys: int  # rows of K and V in a block, B_c
+    d_head: int  # columns of Q, K, V and O
 
     @classmethod
     def of(cls, config: KernelConfig, ctas: int = 1) -> Geometry:
@@ -144,14 +136,6 @@ def makes_scores(product: Event) -> bool:
     return source is not None and source.word == "ldmatrix"
 
 
-@dataclass(frozen=True)
-class Products:
-    """The mma of one KV block: S's and O's chains by tile."""
-
-    scores: Grid
-    output: Grid
-
-
 class Window:
     """What ran for one KV block: from the first mma of its S to before that of the next.
 
@@ -190,8 +174,8 @@ class Window:
                 work.extend(event.sources)
         return hits
 
-    def products(self) -> Products:
-        """S's and O's accumulators.
+    def products(self) -> tuple[Grid, Grid]:
+        """The mma of S and those of O, by accumulator.
 
         Raises:
             UnknownForm: another instruction, warps that part, or other numbers of tiles than the configuration has.
@@ -213,13 +197,9 @@ class Window:
             grids.append(_grid(chains, g.m_tiles, n_tiles, name))
             lengths = {len(chain) for chain in chains}
             if lengths != {k_tiles}:
-                raise UnknownForm(
-                    f"{name} is not summed over its k-tiles",
-                    chains[0][0],
-                    expected=f"{k_tiles} mma",
-                    found=sorted(lengths),
-                )
-        return Products(*grids)
+                what, expected = f"{name} is not summed over its k-tiles", f"{k_tiles} mma"
+                raise UnknownForm(what, chains[0][0], expected=expected, found=sorted(lengths))
+        return grids[0], grids[1]
 
     def _chains(self, products: Iterable[Event]) -> list[Chain]:
         """Products that add to one accumulator, in order; rounding in between does not part them."""
@@ -306,9 +286,9 @@ class Window:
                 best = event
         if best is None:
             raise UnknownForm("nothing adds the exponentials of a row", elements[0].event)
-        return self._grown(best.results[0])
+        return self._with_later_terms(best.results[0])
 
-    def _grown(self, total: Value) -> Value:
+    def _with_later_terms(self, total: Value) -> Value:
         """A sum to which more is added before the lanes of a row exchange it."""
         while True:
             users = self._users(total)
@@ -415,14 +395,10 @@ K_BUFFER = 1  # Q, K, V and O are allocated in this order
 
 @dataclass(frozen=True)
 class Held:
-    """One intermediate of one KV block.
+    """One intermediate of one KV block."""
 
-    Attributes:
-        array: (CTAs, B_r, columns) float32; of m and l the columns are the quad's four lanes.
-        makers: the instruction that made the values of an accumulator's element, by (m-tile, n-tile, element).
-    """
-
-    array: Array
+    array: Array  # (CTAs, B_r, columns) float32; of m and l the columns are the quad's four lanes
+    # the instruction that made the values of an accumulator's element, by (m-tile, n-tile, element)
     makers: Mapping[tuple[int, int, int], Instruction]
 
     def maker(self, place: Place) -> Instruction | None:
@@ -446,23 +422,16 @@ class KvStep:
 
 @dataclass
 class Recorder(Dataflow):
-    """Listens to a launch; read `steps`, `ctas` and `backward` after it.
+    """Listens to a launch; read `steps`, `ctas` and `backward` after it."""
 
-    Attributes:
-        geometry: of one CTA.
-        dtype: of P as an operand, ``f16`` or ``bf16``.
-        stale: whether a row may keep its maximum from one KV block to the next.
-        steps: for each slice of the grid the KV blocks in the order in which they ran.
-        ctas: ``%ctaid`` (x, y, z) of each CTA, in the order of the arrays.
-        k_addresses: what the first thread copied of K, in order.
-    """
-
-    geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))
-    dtype: str = "f16"
-    stale: bool = False
+    geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))  # of one CTA
+    dtype: str = "f16"  # of P as an operand, ``f16`` or ``bf16``
+    stale: bool = False  # whether a row may keep its maximum from one KV block to the next
+    # for each slice of the grid the KV blocks in the order in which they ran
     steps: list[list[KvStep]] = field(default_factory=list)
+    # ``%ctaid`` (x, y, z) of each CTA, in the order of the arrays
     ctas: list[tuple[int, int, int]] = field(default_factory=list)
-    k_addresses: list[int] = field(default_factory=list)
+    k_addresses: list[int] = field(default_factory=list)  # what the first thread copied of K, in order
     _slice: Geometry | None = None
     _after_output: bool = False
 
@@ -511,36 +480,35 @@ def read_step(window: Window, dtype: str, *, stale: bool = False) -> KvStep:
     Raises:
         UnknownForm: see `roles`.
     """
-    products, geometry = window.products(), window.geometry
-    scores = [[list(chain[-1].results) for chain in row] for row in products.scores]
-    flat = [value for row in scores for four in row for value in four]
-    scaled = window.scaled(flat)
-    packed = _packed(products)
+    (of_scores, of_output), geometry = window.products(), window.geometry
+    scores = [[chain[-1].results for chain in row] for row in of_scores]
+    scaled = window.scaled([value for row in scores for four in row for value in four])
+    packed = _packed(of_output)
     p = [[_opened(window, four) for four in row] for row in packed]
-    m, total = _statistics(window, p, stale=stale)
-    before = [[list(chain[0].sources[6:]) for chain in row] for row in products.output]
-    after = [[list(chain[-1].results) for chain in row] for row in products.output]
+    rows = [[four[2 * half + odd] for four in row for odd in (0, 1)] for row in p for half in (0, 1)]
+    m = subtracted(rows) if stale else [window.maximum(one) for one in rows]
     p16 = [[_halves(four, dtype) for four in row] for row in packed]
+    p16_makers = [[[value for value in both for _ in (0, 1)] for both in row] for row in packed]  # two share a register
     return KvStep(
         scores=_matrix(scores, geometry),
         scaled=None if scaled is None else _matrix(_like(scores, scaled), geometry),
         m=_rows(m, geometry),
         p=_matrix(p, geometry),
-        p16=Held(matrix(p16, geometry), _p16_makers(packed)),
-        l=_rows(total, geometry),
-        rescaled=_matrix(before, geometry),
-        o=_matrix(after, geometry),
+        p16=Held(matrix(p16, geometry), _makers(p16_makers)),
+        l=_rows([window.total(one) for one in rows], geometry),
+        rescaled=_matrix([[chain[0].sources[6:] for chain in row] for row in of_output], geometry),
+        o=_matrix([[chain[-1].results for chain in row] for row in of_output], geometry),
     )
 
 
-def _packed(products: Products) -> list[list[list[Value]]]:
+def _packed(output: Grid) -> list[list[list[Value]]]:
     """P's registers by [m-tile][8 columns][half of the rows]: the A operands of O's products.
 
     Raises:
         UnknownForm: the column tiles of O multiply different P.
     """
     found = []
-    for row in products.output:
+    for row in output:
         for chain in row[1:]:
             for event, first in zip(chain, row[0], strict=True):
                 if event.sources[:4] != first.sources[:4]:
@@ -566,35 +534,10 @@ def _are_swapped(low: Value, high: Value, packed: Value) -> bool:
     return bool(np.abs(half - high.array).sum() < np.abs(half - low.array).sum())
 
 
-def _statistics(
-    window: Window, p: Sequence[Sequence[Sequence[Value]]], *, stale: bool
-) -> tuple[list[list[Value]], list[list[Value]]]:
-    """Of each row m and l, by [m-tile][half]."""
-    rows = [[four[2 * half + odd] for four in row for odd in (0, 1)] for row in p for half in (0, 1)]
-    m = subtracted(rows) if stale else [window.maximum(one) for one in rows]
-    return _by_half(m), _by_half([window.total(one) for one in rows])
-
-
-def _by_half(values: Sequence[Value]) -> list[list[Value]]:
-    return [list(values[place : place + 2]) for place in range(0, len(values), 2)]
-
-
 def _halves(registers: Sequence[Value], dtype: str) -> list[Array]:
     """The four elements of an accumulator of P as the tensor cores take them, float32."""
     opened = [value.halves(f"{dtype}x2").astype(np.float32) for value in registers]
     return [pair[..., odd] for pair in opened for odd in (0, 1)]
-
-
-def _p16_makers(packed: Sequence[Sequence[Sequence[Value]]]) -> Mapping[tuple[int, int, int], Instruction]:
-    """The instruction behind each element of P in 16 bits: two share a register."""
-    return {
-        (m, n, 2 * half + odd): value.event.instruction
-        for m, row in enumerate(packed)
-        for n, both in enumerate(row)
-        for half, value in enumerate(both)
-        if value.event is not None
-        for odd in (0, 1)
-    }
 
 
 def _like(shape: Sequence[Sequence[Sequence[Value]]], values: Sequence[Value]) -> list[list[list[Value]]]:
@@ -603,22 +546,23 @@ def _like(shape: Sequence[Sequence[Sequence[Value]]], values: Sequence[Value]) -
 
 
 def _matrix(values: Sequence[Sequence[Sequence[Value]]], geometry: Geometry) -> Held:
-    registers: Fragments = [[[one.as_type("f32") for one in four] for four in row] for row in values]
-    makers = {
+    registers = [[[one.as_type("f32") for one in four] for four in row] for row in values]
+    return Held(matrix(registers, geometry), _makers(values))
+
+
+def _rows(values: Sequence[Value], geometry: Geometry) -> Held:
+    """A row statistic, of which `values` has two for each m-tile."""
+    halves = [values[place : place + 2] for place in range(0, len(values), 2)]
+    makers = _makers([[[both[0], both[0], both[1], both[1]]] for both in halves])
+    return Held(statistics([[one.as_type("f32") for one in both] for both in halves], geometry), makers)
+
+
+def _makers(values: Sequence[Sequence[Sequence[Value]]]) -> Mapping[tuple[int, int, int], Instruction]:
+    """The instruction behind each element of each accumulator."""
+    return {
         (m, n, element): one.event.instruction
         for m, row in enumerate(values)
         for n, four in enumerate(row)
         for element, one in enumerate(four)
         if one.event is not None
     }
-    return Held(matrix(registers, geometry), makers)
-
-
-def _rows(values: Sequence[Sequence[Value]], geometry: Geometry) -> Held:
-    makers = {
-        (m, 0, 2 * half): one.event.instruction
-        for m, both in enumerate(values)
-        for half, one in enumerate(both)
-        if one.event is not None
-    }
-    return Held(statistics([[one.as_type("f32") for one in both] for both in values], geometry), makers)

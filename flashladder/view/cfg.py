@@ -65,32 +65,19 @@ class Way:
 
 @dataclass(frozen=True)
 class Node:
-    """One block.
+    """One block."""
 
-    Attributes:
-        name: ``B7``.
-        index: of the block in its graph.
-        label: of the listing; empty where nothing branches to it.
-        region: prologue, peeled block, main loop, ...
-        address: of its first instruction; `end` behind its last.
-        instructions: how many.
-        runs: how often a warp runs it; None where that is not known.
-        dominator: name of the last block that must have run before it; empty for the first.
-        kinds: its instructions by kind.
-        ways: where it leads; none at an end.
-    """
-
-    name: str
-    index: int
-    label: str
-    region: str
-    address: int
+    name: str  # ``B7``
+    index: int  # of the block in its graph
+    label: str  # of the listing; empty where nothing branches to it
+    region: str  # prologue, peeled block, main loop,
+    address: int  # of its first instruction; `end` behind its last
     end: int
-    instructions: int
-    runs: int | None
-    dominator: str
-    kinds: Counts
-    ways: tuple[Way, ...]
+    instructions: int  # how many
+    runs: int | None  # how often a warp runs it; None where that is not known
+    dominator: str  # name of the last block that must have run before it; empty for the first
+    kinds: Counts  # its instructions by kind
+    ways: tuple[Way, ...]  # where it leads; none at an end
 
     @property
     def most(self) -> str:

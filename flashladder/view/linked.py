@@ -61,47 +61,31 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class PtxRow:
-    """A line of PTX that holds an instruction, or several.
+    """A line of PTX that holds an instruction, or several."""
 
-    Attributes:
-        line: in the PTX file, from 1.
-        opcodes: of its instructions, whole.
-        text: the line without comment.
-        chain: its CUDA line, then those of the calls that it was inlined through; empty where the compiler names none.
-        label: the branch target that it is; empty for most.
-    """
-
-    line: int
-    opcodes: tuple[str, ...]
-    text: str
+    line: int  # in the PTX file, from 1
+    opcodes: tuple[str, ...]  # of its instructions, whole
+    text: str  # the line without comment
+    # its CUDA line, then those of the calls that it was inlined through; empty where the compiler names none
     chain: tuple[Place, ...]
-    label: str = ""
+    label: str = ""  # the branch target that it is; empty for most
 
 
 @dataclass(frozen=True)
 class Linked:
-    """A kernel, its three texts, and what is made from what.
+    """A kernel, its three texts, and what is made from what."""
 
-    Attributes:
-        key: by which it is chosen among others, such as ``8``.
-        config: short form.
-        arch: such as ``sm_80``.
-        sources: text of the CUDA files by name, lines without line breaks; nothing of headers that are not ours.
-        ptx: every line with an instruction, ascending.
-        sass: the machine code.
-        made_from: for each machine instruction the index in `ptx` of what it was made from; None for what the assembler
-            adds by itself.
-        digests: of PTX and machine code, as the lock holds them.
-    """
-
-    key: str
-    config: str
-    arch: str
+    key: str  # by which it is chosen among others, such as ``8``
+    config: str  # short form
+    arch: str  # such as ``sm_80``
+    # text of the CUDA files by name, lines without line breaks; nothing of headers that are not ours
     sources: Mapping[str, tuple[str, ...]]
-    ptx: tuple[PtxRow, ...]
-    sass: Sass
+    ptx: tuple[PtxRow, ...]  # every line with an instruction, ascending
+    sass: Sass  # the machine code
+    # for each machine instruction the index in `ptx` of what it was made from; None for what the assembler adds by
+    # itself
     made_from: tuple[int | None, ...]
-    digests: Mapping[str, str]
+    digests: Mapping[str, str]  # of PTX and machine code, as the lock holds them
 
     @property
     def title(self) -> str:

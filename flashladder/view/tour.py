@@ -29,25 +29,15 @@ QUIT = ("q", "quit", "exit")
 
 @dataclass(frozen=True)
 class Station:
-    """One stop.
+    """One stop."""
 
-    Attributes:
-        title: of it.
-        text: what it shows and why that matters.
-        typed: the command as a person types it.
-        shown: the lines that are printed; the rest is counted.
-        past: where printing begins, a part of the first line that counts; empty: at the beginning.
-        found: a part of the output without which the station shows nothing.
-        wraps: whether long lines are wrapped instead of cut.
-    """
-
-    title: str
-    text: str
-    typed: str
-    shown: int
-    past: str
-    found: str
-    wraps: bool = False
+    title: str  # of it
+    text: str  # what it shows and why that matters
+    typed: str  # the command as a person types it
+    shown: int  # the lines that are printed; the rest is counted
+    past: str  # where printing begins, a part of the first line that counts; empty: at the beginning
+    found: str  # a part of the output without which the station shows nothing
+    wraps: bool = False  # whether long lines are wrapped instead of cut
 
     @property
     def command(self) -> list[str]:

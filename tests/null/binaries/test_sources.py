@@ -80,12 +80,6 @@ def test_a_file_without_kernels_is_one_line(tmp_path: Path, data: bytes, says: s
     assert caught.value.exit_code == 2
 
 
-def test_ptx_after_a_byte_order_mark_is_ptx(tmp_path: Path) -> None:
-    (tmp_path / "a.ptx").write_bytes(b"\xef\xbb\xbf" + PTX)
-    with images(tmp_path / "a.ptx") as found:
-        assert [(one.kind, one.arch, one.read()) for one in found] == [("ptx", "compute_80", PTX)]
-
-
 def test_a_pipe_is_no_missing_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FlashladderError, match=r"pipe: not a regular file.*; write it to a file first"):
@@ -158,14 +152,6 @@ def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:
         assert len(chosen(kernels, "fwd_ker")) == 2
         with pytest.raises(FlashladderError, match="no such kernel in the file: expected a part of one of 1 names"):
             chosen(kernels, "bwd")
-
-
-def test_names_come_from_the_beginning_of_a_cubin() -> None:
-    for data in (CUBIN, SM_90):
-        names = [one.symbol for one in cubins.kernels_of(data)]
-        assert cubins.names_in_front(data) == names == [KERNEL]
-        assert cubins.names_in_front(data[:64]) is None
-        assert cubins.names_in_front(data[:100]) is None
 
 
 @settings(max_examples=300, deadline=None)

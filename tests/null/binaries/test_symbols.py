@@ -95,11 +95,6 @@ def test_names_are_demangled_in_one_run_and_others_stay() -> None:
     assert names == {FORWARD[0]: FORWARD[1], KERNEL: KERNEL, "_Zno": "_Zno", "_Z1a\nb": "_Z1a\nb"}
 
 
-def test_without_a_demangler_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert demangled([FORWARD[0]]) == {FORWARD[0]: FORWARD[0]}
-
-
 @pytest.mark.parametrize(
     ("name", "short"),
     [

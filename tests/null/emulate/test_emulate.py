@@ -18,7 +18,6 @@ from flashladder.emulate.command import Emulation, Errors
 from flashladder.emulate.kernel import attention_fp64, forward, make_inputs, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.claim import COUNTERS
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
 import ptxemu
@@ -119,19 +118,6 @@ def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: st
     assert not emulate.distance(q, k, v, shifted, roundoff).right
 
 
-def test_claims_and_the_emulator_use_the_same_short_names(found: Emulation) -> None:
-    short = {name: nsight for name, (_, nsight) in found.counters.short().items()}
-    assert {
-        name: nsight for name, nsight in COUNTERS.items() if nsight in found.counters.as_dict()
-    }.items() <= short.items()
-    assert set(COUNTERS) - set(short) == {"registers", "instructions"}, "of machine code"
-
-
-def test_the_screen_says_how_many_ctas_share_a_tile(found: Emulation) -> None:
-    assert "2 CTAs of 4 warps, 48 KiB" in emulate_view.render(found, wanted())
-    assert "2 CTAs of 4 warps, 2 to a tile, 48 KiB" in emulate_view.render(replace(found, sharing=2), wanted())
-
-
 def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
     page = emulate_view.render(found, wanted(counters=True, hazards=True))
     for text in (
@@ -194,15 +180,6 @@ def test_a_forbidden_access_fails_and_an_unknown_opcode_could_not_run(
     assert isinstance(caught.value, FlashladderError | ptxemu.PtxemuError)
     assert caught.value.exit_code == kinder
     assert isinstance(caught.value, CheckFailed) == (kinder == 1)
-
-
-def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def huge(*_: object, **__: object) -> Emulation:
-        raise MemoryError
-
-    monkeypatch.setattr(emulate, "emulate", huge)
-    with pytest.raises(FlashladderError, match="a smaller shape"):
-        emulate.main(["1"])
 
 
 def test_a_tile_for_a_larger_gpu_than_the_ptx_names_can_be_emulated() -> None:

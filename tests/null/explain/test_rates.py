@@ -67,12 +67,6 @@ def test_the_guide_and_the_chip_agree(gpu: str, name: str, rate: str) -> None:
     assert fullest(gpu, rate) == pytest.approx(load_gpus()[gpu].rate(name), rel=0.06)
 
 
-def test_an_mma_has_the_peak_of_the_whitepaper_where_nothing_was_measured() -> None:
-    for key, gpu in load_gpus().items():
-        if key not in MEASURED:
-            assert gpu.rate("mma") * 4096 == gpu.peaks["fp16_tensor_rate"].value, key
-
-
 def test_documented_rates_are_those_of_the_guide_by_compute_capability() -> None:
     """CUDA C++ Programming Guide, throughput of native arithmetic instructions: results per clock and SM, over 32."""
     for key, gpu in load_gpus().items():

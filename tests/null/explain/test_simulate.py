@@ -70,11 +70,6 @@ def test_a_barrier_holds_a_cta_until_its_slowest_warp() -> None:
     assert simulate([BARRIER], CHIP, ctas=1, warps=4).clocks == pytest.approx(CHIP.barrier_latency, abs=2)
 
 
-def test_the_same_steps_take_the_same_clocks_every_time() -> None:
-    steps = [MMA, FMA, LDSM, MUFU, BARRIER] * 3
-    assert simulate(steps, CHIP, ctas=2, warps=4, apart=37.0) == simulate(steps, CHIP, ctas=2, warps=4, apart=37.0)
-
-
 def test_warps_that_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flashladder.explain.simulate._Sm._arrive", lambda self, warp, now, latency: _hold(warp))
     with pytest.raises(FlashladderError, match="the warps wait for each other"):

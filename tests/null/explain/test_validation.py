@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 import re
 
@@ -11,7 +10,6 @@ import pytest
 from analysis import explain_validation
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.explain.validation import NAME, compare, compare_tuned, known, load_predictions, worth
-from flashladder.ladder.gpus import load_gpus
 from flashladder.paths import RESULTS
 
 PREDICTIONS = load_predictions()
@@ -49,14 +47,6 @@ def test_what_binds_is_named() -> None:
         assert names[gpu][7] == "shared memory"
         assert names[gpu][16] == "issue slots"  # mma and what stands between them
     assert [names["rtx3090"][number] for number in (1, 2, 7, 16)] == ["shared memory", "tensor", "tensor", "tensor"]
-
-
-def test_predictions_are_of_the_locked_machine_code() -> None:
-    for gpu, kernels in PREDICTIONS.gpus.items():
-        lock = json.loads((RESULTS / "locks" / f"{load_gpus()[gpu].arch}.json").read_text(encoding="utf-8"))
-        locked = json.dumps(lock)
-        assert set(NUMBERS) <= {one.iteration for one in kernels}
-        assert [one.iteration for one in kernels if one.text_sha256 not in locked] == [], gpu
 
 
 def test_a_4090_has_no_percentage_of_an_fa2_that_nobody_timed() -> None:

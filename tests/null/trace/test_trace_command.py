@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
-import torch
 
 from flashladder.errors import FlashladderError
 from flashladder.gpu import doctor, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
 from flashladder.trace import command
-from flashladder.trace.command import ranges
 from flashladder.trace.compare import trace
 from flashladder.trace.recorder import UnknownForm
 import ptxemu
@@ -44,14 +39,6 @@ def test_a_bad_command_line_is_one_line(words: list[str], says: str) -> None:
         command.main(words)
     assert says in str(refused.value)
     assert refused.value.exit_code == 2
-
-
-@pytest.mark.parametrize("place", [(64, 0), (0, 32), (9999, 9999)])
-def test_a_place_outside_of_the_intermediate_is_refused(place: tuple[int, int]) -> None:
-    chosen: Any = SimpleNamespace(name="S", held=torch.zeros(4, 64, 32))
-    command.require_within(chosen, 63, 31)
-    with pytest.raises(FlashladderError, match=rf"bad --at for S: expected at most 63,31, found {place[0]},{place[1]}"):
-        command.require_within(chosen, *place)
 
 
 @pytest.mark.parametrize("words", [["1", "--show", "T"], ["1", "--input", "zeros"]])
@@ -112,10 +99,3 @@ def test_what_a_kernel_may_not_do_stays_the_emulators_error() -> None:
     step = load_iteration(1)
     with pytest.raises(EmulationError, match="trap"):
         trace(step, step.configs["a100"], SMALL, kernel=kernel("trap;"))
-
-
-def test_ranges_of_numbers() -> None:
-    assert ranges([]) == ""
-    assert ranges([3]) == "3"
-    assert ranges([0, 1, 2, 8, 10, 11]) == "0-2, 8, 10-11"
-    assert ranges(range(0, 14, 2)) == "0, 2, 4, 6 and 3 more"

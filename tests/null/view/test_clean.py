@@ -52,11 +52,6 @@ def test_ptx_with_other_labels_and_another_name_too() -> None:
     assert clean_ptx(text) == text
 
 
-def test_labels_that_begin_alike_stay_apart() -> None:
-    text = ".version 9.0\n$L__BB0_1:\nbra $L__BB0_10;\n$L__BB0_10:\nbra $L__BB0_1;\n"
-    assert clean_ptx(text) == ".version 9.0\n$L1:\nbra $L2;\n$L2:\nbra $L1;\n"
-
-
 def test_one_entry_of_several_with_the_functions_it_may_call() -> None:
     text = (
         ".version 9.0\n.func f() { ret; }\n.visible .entry a(.param .u64 p)\n{ // }\n { ret; } }\n"

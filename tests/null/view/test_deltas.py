@@ -43,11 +43,6 @@ def test_registers_and_spills_are_those_of_the_locks() -> None:
     assert by["sm_90", "spilled"].after == kernel.spill_stores + kernel.spill_loads > 0
 
 
-def test_registers_of_a_claims_configuration_come_from_the_counts_of_steps() -> None:
-    by = {(row.source, row.name): (row.before, row.after) for row in found("7", "8")["registers"]}
-    assert by["sm_90", "registers"] == (246, 193)
-
-
 def test_counters_are_the_committed_ones_by_who_counted() -> None:
     emulated = {row["iteration"]: row for row in rows("emulator/counters.csv")}
     on_gpu = {row["iteration"]: row for row in rows("h200/counters.csv")}
@@ -73,19 +68,6 @@ def test_speeds_are_the_committed_ones_by_gpu() -> None:
         assert (row.before, row.after) == tuple(cells.cell(number, gpu, "seq4096").value for number in (8, 9))
     assert by["A100", "published"].alone
     assert not by["RTX 3090", "published"].alone  # its loads change, too
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "whose"),
-    [
-        ("8", "9", "A100's configurations"),
-        ("19", "20", "A100's configuration of 19"),
-        ("25", "26", "own configurations"),
-    ],
-)
-def test_the_counters_heading_says_whose_configurations_they_are(before: str, after: str, whose: str) -> None:
-    text = deltas.text_of({"counters": [Delta("emulator", "ldsm", 1, 2)]}, steps(before, after))
-    assert text.startswith(f"counters of a launch, {whose};")
 
 
 def test_nothing_is_known_of_an_ablation_and_nothing_differs_from_itself() -> None:

@@ -102,11 +102,6 @@ def test_dot_has_every_block_and_edge(rounds: Picture) -> None:
     assert text.count("{") == text.count("}") == 5
 
 
-def test_quotes_and_breaks_in_a_title_stay_in_their_place() -> None:
-    text = dot(picture_of('a "b"\\\n', regions_of(code("EXIT"))))
-    assert text.startswith('digraph "a \\"b\\"\\\\\\n" {')
-
-
 def test_svg_is_a_drawing_that_shows_all(rounds: Picture) -> None:
     text = svg(rounds)
     assert text == svg(rounds)

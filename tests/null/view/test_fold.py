@@ -135,10 +135,3 @@ def test_what_all_kernels_share_is_folded_to_signatures() -> None:
 )  # fmt: skip
 def test_what_fits_on_a_line_stands_on_one(text: str, line: str) -> None:
     assert compact(text) == line
-
-
-def test_a_loop_that_is_unrolled_by_a_number_says_so() -> None:
-    text = "void f() {\n#pragma unroll\n    for (;;)\n        a();\n#pragma unroll 4\n    for (;;)\n        b();\n}\n"
-    kept = compact(text)
-    assert "#pragma unroll 4\n" in kept
-    assert kept.count("#pragma") == 1

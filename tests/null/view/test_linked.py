@@ -19,7 +19,6 @@ from flashladder.view.linked import (
     made_from,
     of_line,
     of_opcode,
-    ptx_rows,
     require_same,
     select,
 )
@@ -58,11 +57,6 @@ def test_a_cubin_of_other_ptx_is_refused() -> None:
         require_same(KERNEL.ptx, PtxLines((), 0, text[:12]), "a.cubin")
 
 
-def test_ptx_of_another_kernel_is_refused() -> None:
-    with pytest.raises(FlashladderError, match="no such kernel in the PTX: expected other, found flash_fwd_kernel"):
-        ptx_rows(PTX, "toy.ptx", "other")
-
-
 @pytest.mark.parametrize(
     ("line", "ptx", "sass"),
     [
@@ -97,13 +91,6 @@ def test_a_line_names_what_was_made_from_it_also_through_calls(line: str, ptx: s
 def test_an_opcode_names_both_sides(opcode: str, ptx: set[int], sass: set[int]) -> None:
     found = of_opcode(KERNEL, opcode)
     assert (set(found.ptx), set(found.sass)) == (ptx, sass)
-
-
-def test_line_and_opcode_together_are_what_is_in_both() -> None:
-    found = select(KERNEL, "kernel.cu:5", "FMUL")
-    assert (set(found.ptx), set(found.sass)) == ({3}, {3})
-    everything = select(KERNEL, None, None)
-    assert (len(everything.ptx), len(everything.sass)) == (7, 8)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +203,3 @@ def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
         show_linked(["7", "8"], {"line": "a", "config": None, "arch": None})
     with pytest.raises(FlashladderError, match="a file alone has no CUDA lines to ask for"):
         linked_by_name("a.cubin", None, None)
-
-
-@pytest.mark.parametrize("path", ["page", "page.htm", ".."])
-def test_a_page_ends_in_html(path: str) -> None:
-    with pytest.raises(FlashladderError, match="bad --page"):
-        show_linked(["8"], {"config": None, "arch": None, "page": path})

@@ -9,8 +9,6 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from flashladder.machine_code.sass import BYTES
 from flashladder.view.linked_page import document, page, read_document
 from tests.null.view.linked_fixture import MADE_FROM, TWICE, UNIT, toy
@@ -39,10 +37,6 @@ def test_the_policy_names_the_digest_of_the_only_script_and_nothing_is_asked_for
     assert f"script-src 'sha256-{digest}'" in html.unescape(policy)
     assert policy.startswith("default-src 'none'; ")
     assert not re.search(r"""https?:|\bsrc=|@import|url\(|innerHTML|insertAdjacentHTML""", ONE)
-
-
-def test_the_same_kernel_gives_the_same_bytes() -> None:
-    assert page([toy()]).decode() == ONE
 
 
 def test_the_data_joins_the_three_texts() -> None:
@@ -90,8 +84,3 @@ def test_more_kernels_are_packed_and_read_again() -> None:
     assert [one["data"] for one in found["kernels"]] == [document([toy()])["kernels"][0]["data"]] * 3
     assert text.decode().count("<option") == 7
     assert read_document(page([toy()]))["kernels"] == document([toy()])["kernels"]
-
-
-def test_another_page_is_refused() -> None:
-    with pytest.raises(ValueError, match="no data of a linked view"):
-        read_document(b"<html></html>")

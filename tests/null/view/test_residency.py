@@ -10,7 +10,6 @@ import pytest
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, PtxasUsage
-from flashladder.view import code
 from flashladder.view.code import occupancy_of, occupancy_table, ptxas_csv
 
 SMEM = KernelConfig.parse(EXAMPLE).smem_bytes
@@ -64,13 +63,3 @@ def test_the_table_fits_and_names_what_it_lacks(limit: int) -> None:
     whole = occupancy_table([row(arch) for arch in ("sm_80", "sm_86", "sm_89", "sm_90")], limit)
     assert "No code" not in whole
     assert max(map(len, whole.splitlines())) <= limit
-
-
-def test_a_gpu_that_does_not_describe_its_sms_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = dict(load_gpus())
-    peaks = {name: one for name, one in gpus["a100"].peaks.items() if name != "warps_per_sm"}
-    gpus["a100"] = gpus["a100"].model_copy(update={"peaks": peaks})
-    monkeypatch.setattr(code, "load_gpus", lambda: gpus)
-    assert set(occupancy_of(row("sm_80"), [row("sm_80")])) == {"rtx3090", "rtx4090"}
-    assert "a100_ctas" not in ptxas_csv([row("sm_80")])
-    assert "A100" not in occupancy_table([row("sm_80")], 80)

@@ -86,23 +86,6 @@ def test_show_tells_why_then_what_then_the_kernel(
     assert "  schedule      eager\n" in page
 
 
-def test_show_as_json_has_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    text = load_iteration(7).configs["rtx3090"].with_dtype("bf16").short_form()
-    view.main(["show", "7", "--json", f"--config={text}"])
-    data = json.loads(capsys.readouterr().out)
-    assert data["config"] == text
-    assert "flash_fwd_kernel" in data["kernel"]
-    assert data["why"] == load_iteration(7).why
-
-
-def test_show_an_ablation(capsys: pytest.CaptureFixture[str]) -> None:
-    view.main(["show", "16 - store_policy"])
-    page = capsys.readouterr().out
-    title = "Iteration 16 - store_policy: Static GMEM stride, without store policy (from iteration 16)"
-    assert " ".join(page.split()).startswith(title)
-    assert "expected:" not in page
-
-
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_head_of_the_page_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -218,11 +201,6 @@ def test_the_diff_of_the_store_policy_shows_the_store() -> None:
     assert any(line[0] == "-" and "ptx::store_global_16(pointer, value);" in line for line in lines)
     assert any(line[0] == "+" and line.endswith("// st.global.L1::no_allocate.v4.b32") for line in lines)
     assert len(lines) <= 14
-
-
-def test_diff_of_equal_kernels_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    view.main(["diff", "9", "9"])
-    assert capsys.readouterr().out.startswith("the kernels are the same\n")
 
 
 def test_what_is_not_the_effect_of_the_step_alone_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
