@@ -29,7 +29,7 @@ from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_o
 from flashladder.sweep.plan import CPU, wanted_of
 from flashladder.sweep.records import Records, held, out_folder
 from flashladder.sweep.screen import Screen, dry_run
-from flashladder.sweep.workers import Device, Outcome, Task, Work, run
+from flashladder.sweep.workers import Device, Outcome, Task, run
 
 MOST_SHARDS = 10_000
 
@@ -107,10 +107,10 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
     missing = records.missing(mine, retry=options.retry)
     screen = Screen(made, mine, missing, place.devices, as_json=options.json)
     screen.begin(lines, records.folder)
-    work = Work(tasks_of(made, missing, place.arch, options.timeout), made.grid.budget_s)
+    tasks = tasks_of(made, missing, place.arch, options.timeout)
     try:
         with screen:
-            outcome = run(work, place.devices, records, tell=screen.tell)
+            outcome = run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=screen.tell)
     except KeyboardInterrupt:
         kept, where = len(mine) - len(records.missing(mine)), relative(records.folder)
         print(f"{kept} of {len(mine)} cells are kept in {where}; the same command goes on", file=sys.stderr)

@@ -47,7 +47,7 @@ from flashladder.sweep.plan import RUNGS, Settings, Wanted, title, wanted_of
 from flashladder.sweep.records import CellRecord, Records
 from flashladder.sweep.screen import WIDTH, Screen, dry_run_json, duration, to_build
 from flashladder.sweep.winner import FINALS, finalists, judged, render
-from flashladder.sweep.workers import Outcome, Task, Work, run
+from flashladder.sweep.workers import Outcome, Task, run
 
 HANDFUL = 4  # go through every rung: the winner needs somebody to be compared with
 HALF = 0.5
@@ -338,10 +338,10 @@ def climb(
         ladder.follow(record)
         return tasks(ladder)
 
-    work = Work(list(chain.from_iterable(map(tasks, left))), made.grid.budget_s, follow)
+    first = list(chain.from_iterable(map(tasks, left)))
     try:
         with screen:
-            outcome = run(work, place.devices, records, tell=screen.tell)
+            outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
     except KeyboardInterrupt:
         print(f"rungs are kept in {relative(records.folder)}; the same command goes on", file=sys.stderr)
         raise
