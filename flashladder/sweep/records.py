@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 import errno
 import fcntl
 import gzip
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -181,12 +180,6 @@ class Records:
 def packed(document: object) -> bytes:
     """A JSON document, compressed; equal documents give equal bytes."""
     return gzip.compress(dump_json(document).encode(), compresslevel=6, mtime=0)
-
-
-def canonical(record: CellRecord) -> str:
-    """What two runs of an emulated cell must have in common: all but times, lane and attempts."""
-    data = record.model_dump(mode="json", exclude={"lane", "attempts", "seconds", "overhead_s"})
-    return json.dumps(data, sort_keys=True)
 
 
 def out_folder(text: str) -> Path:

@@ -78,11 +78,6 @@ AFTER = [
     "fi",
     "exit $code",
 ]
-_TIMES = (  # Slurm's six forms, as names of their fields
-    ("m",), ("m", "s"), ("h", "m", "s"), ("d", "h"), ("d", "h", "m"), ("d", "h", "m", "s"),
-)  # fmt: skip
-_MINUTES = {"d": 1440.0, "h": 60.0, "m": 1.0, "s": 1 / 60}
-
 Command = Callable[[Sequence[str]], int]
 Tell = Callable[[Mapping[str, Any]], object]
 
@@ -114,44 +109,44 @@ def parse_options(text: str) -> Options:
     """
     found: dict[str, str] = {}
     for item in text.split(",") if text.strip() else []:
-        key, equals, value = (part.strip() for part in item.partition("="))
+        key, _, value = (part.strip() for part in item.partition("="))
         if key not in KEYS:
             raise FlashladderError(
                 "unknown key", where="--slurm", expected=f"one of {', '.join(KEYS)}", found=repr(key),
                 hint=closest(key, list(KEYS)),
             )  # fmt: skip
-        if not equals or not re.fullmatch(r"[^\s\"'`$\\;]+", value):
+        if not re.fullmatch(r"[^\s\"'`$\\;]+", value):
             raise FlashladderError(f"{key} needs a value", where="--slurm", expected=KEYS[key], found=repr(item))
         if key in found:
             raise FlashladderError(f"{key} twice", where="--slurm", found=repr(text))
         found[key] = value
-    minutes = _minutes(found.pop("time")) if "time" in found else DEFAULT_MINUTES
-    cpus, array = (_count(key, found.pop(key)) if key in found else None for key in ("cpus", "array"))
+    minutes = _minutes(found.pop("time", str(DEFAULT_MINUTES)))
+    cpus, array = (_count(key, found.pop(key, None)) for key in ("cpus", "array"))
     gpu = found.pop("gpu", "")
     if gpu and gpu not in (known := load_gpus()):
         raise FlashladderError("unknown GPU", where="--slurm", expected=f"one of {', '.join(known)}", found=repr(gpu))
     return Options(found, gpu, minutes, cpus, array)
 
 
-def _count(key: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_ARRAY):
+def _count(key: str, value: str | None) -> int | None:
+    if value is not None and not (re.fullmatch(r"[0-9]{1,4}", value) and 1 <= int(value) <= MOST_ARRAY):
         expected = f"1 to {MOST_ARRAY}"
         raise FlashladderError(f"{key} is no number of that size", where="--slurm", expected=expected, found=value)
-    return int(value)
+    return None if value is None else int(value)
 
 
 def _minutes(value: str) -> int:
     """One of Slurm's forms of a time, in whole minutes, rounded up."""
-    days, dash, rest = value.rpartition("-")
-    numbers = [*([days] if dash else []), *rest.split(":")]
-    names = next((form for form in _TIMES if len(form) == len(numbers) and (form[0] == "d") == bool(dash)), None)
-    if names is None or not all(re.fullmatch(r"\d{1,6}", number, re.ASCII) for number in numbers):
+    match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?", value)
+    if match is None:
         expected = "minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S"
         raise FlashladderError("time is none of Slurm's", where="--slurm", expected=expected, found=value)
-    total = sum(int(number) * _MINUTES[name] for number, name in zip(numbers, names, strict=True))
-    if total <= 0:
+    days, *parts = match.groups()
+    units = (3600, 60, 1) if days or parts[2] else (60, 1)
+    seconds = 86400 * int(days or 0) + sum(int(part or 0) * unit for part, unit in zip(parts, units, strict=False))
+    if not seconds:
         raise FlashladderError("no time at all", where="--slurm", expected="at least a minute", found=value)
-    return -int(-total // 1)
+    return -(-seconds // 60)
 
 
 @dataclass
@@ -206,21 +201,19 @@ class Task:
 
 
 def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
-    """The sweep's command, on a node with a GPU of this key; see `require_machine`."""
-    require_machine(machine)
-    return sweep(words)
+    """The sweep's command, on a node with a GPU of the key for which the cells were planned.
 
-
-def require_machine(machine: str) -> None:
-    """Raises `FlashladderError` when the task's GPU is not the one for which the cells were planned."""
-    if machine == CPU:
-        return
-    cards = place.cards()
-    if not cards or (found := place.machine_of(cards)) != machine:
+    Raises:
+        FlashladderError: the task's GPU is another one.
+    """
+    cards = [] if machine == CPU else place.cards()
+    found = place.machine_of(cards) if cards else "none"
+    if machine not in (CPU, found):
         raise FlashladderError(
-            "Slurm gave the task another GPU", expected=machine, found=found if cards else "none",
+            "Slurm gave the task another GPU", expected=machine, found=found,
             hint="--slurm gres=gpu:TYPE:1 or constraint=... asks for a model",
         )  # fmt: skip
+    return sweep(words)
 
 
 @dataclass(frozen=True)
@@ -302,40 +295,29 @@ def default_tasks(request: Request, cells: int) -> int:
     site = request.options.site
     rows = ask("sinfo", "--noheader", "-N", *(["-p", site["partition"]] if "partition" in site else []), "-O", SINFO)
     kind = re.match(r"gpu:([a-z]\w*)", site.get("gres", ""), re.IGNORECASE)
-    cpus = free_cpus(rows) // (request.options.cpus or 1)
-    free = cpus if request.machine == CPU else free_gpus(rows, kind[1] if kind else "")
-    return max(1, min(free, cells, MOST_TASKS))
+    gpus, cpus = free(rows, kind[1] if kind else "")
+    return max(1, min(cpus // (request.options.cpus or 1) if request.machine == CPU else gpus, cells, MOST_TASKS))
 
 
-def free_gpus(sinfo: str, kind: str = "") -> int:
-    """GPUs that no job holds.
+def free(sinfo: str, kind: str = "") -> tuple[int, int]:
+    """GPUs and CPUs that no job holds on nodes that take jobs; one that is starting or does not answer takes none.
 
     Args:
         sinfo: rows ``node|state|GRES|GRES in use|CPUs A/I/O/T``; a node of several partitions comes once for each.
-        kind: of this type only; empty: of any.
+        kind: of GPUs; empty: any.
     """
 
-    def gpus(gres: str) -> int:  # gpu:h100:8(S:0-1),nic:2 or gpu:2
+    def count(gres: str) -> int:  # gpu:h100:8(S:0-1),nic:2 or gpu:2
         found = re.findall(r"(?:^|,)gpu(?::([A-Za-z]\w*))?:(\d{1,6})\b", gres, re.ASCII)
-        return sum(int(count) for name, count in found if kind in ("", name))
+        return sum(int(number) for name, number in found if kind in ("", name))
 
-    return sum(max(0, gpus(gres) - gpus(used)) for gres, used, _ in _free_nodes(sinfo))
-
-
-def free_cpus(sinfo: str) -> int:
-    """CPUs that no job holds; rows as for `free_gpus`."""
-    found = (re.fullmatch(r"\d{1,6}/(\d{1,6})/\d{1,6}/\d{1,6}", cpus, re.ASCII) for _, _, cpus in _free_nodes(sinfo))
-    return sum(int(one[1]) for one in found if one)
-
-
-def _free_nodes(sinfo: str) -> list[tuple[str, str, str]]:
-    """GRES, GRES in use and CPUs of every node that takes jobs; one that is starting or not answering does not."""
-    nodes = {}
-    for line in sinfo.splitlines():
-        fields = [field.strip() for field in line.split("|")]
-        if len(fields) == 5 and re.fullmatch(r"(?:idle|mix)[~%^@+-]*", fields[1]):
-            nodes[fields[0]] = (fields[2], fields[3], fields[4])
-    return list(nodes.values())
+    number = r"\d{1,6}"
+    row = re.compile(
+        rf"([^|]*)\|(?:idle|mix)[~%^@+-]*\s*\|([^|]*)\|([^|]*)\|{number}/({number})/{number}/{number}", re.ASCII
+    )
+    nodes = {match[1]: match for line in sinfo.splitlines() if (match := row.fullmatch(line.strip()))}
+    gpus = sum(max(0, count(match[2]) - count(match[3])) for match in nodes.values())
+    return gpus, sum(int(match[4]) for match in nodes.values())
 
 
 def parameters(request: Request) -> dict[str, Any]:
