@@ -109,7 +109,7 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
     screen.begin(lines, records.folder)
     tasks = tasks_of(made, missing, place.arch, options.timeout)
     try:
-        with screen:
+        with screen.bars():
             outcome = run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=screen.tell)
     except KeyboardInterrupt:
         kept, where = len(mine) - len(records.missing(mine)), relative(records.folder)

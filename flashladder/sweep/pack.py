@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 import sys
 
+from flashladder.bench.table import table as bench_table
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.grid import Grid
@@ -28,7 +29,7 @@ from flashladder.results.schema import (
 )
 from flashladder.sweep.plan import CPU, Plan, title
 from flashladder.sweep.records import SUFFIX, Records
-from flashladder.sweep.screen import Screen, summary
+from flashladder.sweep.screen import Screen, emulated_table
 from flashladder.sweep.workers import Outcome
 
 Document = BenchResult | EmulatedSweepResult
@@ -153,7 +154,8 @@ def finish(made: Plan, records: Records, screen: Screen, *, made_for: str | None
     document = pack(made, records, out, made_for=made_for)
     screen.event({"event": "packed", "path": str(out)})
     if not screen.as_json:
-        print(summary(document, relative(out)))
+        table = bench_table(document) if isinstance(document, BenchResult) else emulated_table(document)
+        print(f"{table}\n{relative(out)}")
     failures = document.sweep.failures if document.sweep else ()
     return exit_code(made.cells, failures, f"{len(failures)} of {len(made.cells)} cells failed")
 

@@ -83,7 +83,7 @@ def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
         return
     fit, other = fitting(chosen(cards(), options.gpus), grid.gpu, anyway=options.anyway)
     with locked(fit) as devices:
-        yield Place(tuple(devices), machine_of(fit), fit[0].arch, other)
+        yield Place(tuple(devices), machine_name(fit[0].name), fit[0].arch, other)
 
 
 def cpus() -> list[Device]:
@@ -183,11 +183,6 @@ def locked(found: Sequence[Card]) -> Iterator[list[Device]]:
             Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"})
             for card in found
         ]
-
-
-def machine_of(found: Sequence[Card]) -> str:
-    """The key of cards of one model; for an unknown one, its name as a path component."""
-    return machine_name(found[0].name)
 
 
 @dataclass(frozen=True)

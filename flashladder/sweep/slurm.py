@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.located import closest
 from flashladder.paths import BUILD
+from flashladder.results.files import machine_name
 from flashladder.sweep import pack, place, plan
 from flashladder.sweep.place import FOLDER, Place, available, make_plan, require_built
 from flashladder.sweep.plan import CPU
@@ -79,7 +80,6 @@ AFTER = [
     "exit $code",
 ]
 Command = Callable[[Sequence[str]], int]
-Tell = Callable[[Mapping[str, Any]], object]
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
         FlashladderError: the task's GPU is another one.
     """
     cards = [] if machine == CPU else place.cards()
-    found = place.machine_of(cards) if cards else "none"
+    found = machine_name(cards[0].name) if cards else "none"
     if machine not in (CPU, found):
         raise FlashladderError(
             "Slurm gave the task another GPU", expected=machine, found=found,
@@ -360,21 +360,20 @@ def submit_array(request: Request, tasks: int) -> str:
     return jobs[0].job_id.partition("_")[0]
 
 
-def watch(request: Request, job: str, done: Callable[[], int], tell: Tell) -> Counter[str]:
-    """Waits until no task of the array waits or runs any more, and tells every change.
+def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mapping[str, Any]]:
+    """Waits until no task of the array waits or runs any more.
 
     Args:
         request: whose array it is.
         job: its id.
         done: counts the cells that have a record.
-        tell: called with ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}`` or
-            ``{"event": "slurm-silent", "message": ...}``.
 
-    Returns:
-        the last states that Slurm told, with how many tasks had each; empty where it has forgotten them.
+    Yields:
+        every change, ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}`` with the last
+        states that Slurm told, or ``{"event": "slurm-silent", "message": ...}``.
     """
     told: Mapping[str, Any] | None = None
-    poll, quiet, last = SHORTEST_POLL_S, 0, Counter[str]()
+    poll, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
     while quiet < 2:  # a task that goes back into the queue may look as if it had ended, for a moment
         try:
             tasks = [(state, reason) for found, state, reason in tasks_of(request) if found == job]
@@ -383,16 +382,15 @@ def watch(request: Request, job: str, done: Callable[[], int], tell: Tell) -> Co
             quiet = 0
         else:
             quiet = 0 if any(state not in ENDED for state, _ in tasks) else quiet + 1
-            last = Counter(state for state, _ in tasks) or last
+            states = Counter(state for state, _ in tasks) or states
             waiting = sorted({reason for state, reason in tasks if state == "PENDING"} - {"None"})
-            event = {"event": "slurm", "done": done(), "states": dict(sorted(last.items())), "waiting": waiting}
+            event = {"event": "slurm", "done": done(), "states": dict(sorted(states.items())), "waiting": waiting}
         if event != told:
+            yield event
             told = event
-            tell(event)
         if quiet < 2:
             time.sleep(poll if not quiet else SHORTEST_POLL_S)
             poll = min(LONGEST_POLL_S, poll * 1.1)
-    return last
 
 
 def submit(options: argparse.Namespace, sweep: Command) -> int:
@@ -465,7 +463,7 @@ def _arguments(options: argparse.Namespace, folder: Path) -> tuple[str, ...]:
 
 def _through_slurm(
     request: Request, made: plan.Plan, records: Records, screen: Screen, *, retry: bool
-) -> tuple[str, Counter[str]]:
+) -> tuple[str, Mapping[str, int]]:
     """The array's job id and its tasks' last states; no id when nothing was left to measure."""
 
     def say(event: Mapping[str, Any], line: str) -> None:
@@ -473,39 +471,43 @@ def _through_slurm(
         if not screen.as_json:
             print(line, flush=True)
 
-    def tell(event: Mapping[str, Any]) -> None:
-        if "message" in event:
-            say(event, f"Slurm does not answer, asking again: {event['message']}")
-            return
-        states = ", ".join(f"{count} {name.lower()}" for name, count in event["states"].items()) or "no task left"
-        waiting = f" (waiting: {', '.join(event['waiting'])})" if event["waiting"] else ""
-        done = f"{event['done']} of {len(made.cells)} cells"
-        say(event, f"{time.strftime('%H:%M:%S')}  {done}; tasks: {states}{waiting}")
-
     with locked(make_folder(request.logs) / "lock"):  # one at a time looks for an array and submits one
         job, found = running_job(request), True
         missing = records.missing(made.cells, retry=retry and job is None)
         if job is None and not missing:
-            return "", Counter()
+            return "", {}
         if job is None:
             for cell in missing:  # a failure that is to be measured again: a task that is started again would keep it
                 records.path(cell.address).unlink(missing_ok=True)
             tasks = min(request.options.array or default_tasks(request, len(missing)), len(missing))
             job, found = submit_array(request, tasks), False
     how = "runs already; options of --slurm are those of its submission" if found else "submitted"
-    event = {"event": "slurm-found" if found else "slurm-submitted", "logs": str(request.logs)}
-    say(event, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
+    begun = {"event": "slurm-found" if found else "slurm-submitted", "logs": str(request.logs)}
+    say(begun, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
+    last: Mapping[str, int] = {}
     try:
-        return job, watch(request, job, lambda: len(made.cells) - len(records.missing(made.cells)), tell)
+        for event in watch(request, job, lambda: len(made.cells) - len(records.missing(made.cells))):
+            if "message" in event:
+                say(event, f"Slurm does not answer, asking again: {event['message']}")
+                continue
+            last = event["states"]
+            waiting = f" (waiting: {', '.join(event['waiting'])})" if event["waiting"] else ""
+            cells = f"{event['done']} of {len(made.cells)} cells"
+            say(event, f"{time.strftime('%H:%M:%S')}  {cells}; tasks: {in_words(last) or 'no task left'}{waiting}")
     except KeyboardInterrupt:
         if not screen.as_json:
             print(f"job {job} goes on without this; the same command watches it again, `scancel {job}` ends it")
         raise
+    return job, last
+
+
+def in_words(states: Mapping[str, int]) -> str:
+    """``1 completed, 2 running``."""
+    return ", ".join(f"{count} {name.lower()}" for name, count in sorted(states.items()))
 
 
 def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str) -> FlashladderError:
     """The error for `cells` that the tasks left, with the last error in their logs."""
-    told = ", ".join(f"{count} {name.lower()}" for name, count in sorted(states.items())) or "forgotten by Slurm"
     error = None
     for path in sorted(request.logs.glob(f"{job}_*_log.err")):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -513,6 +515,6 @@ def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str
     return FlashladderError(
         f"job {job} has ended, and {cells} cells are not measured",
         where=relative(request.folder),
-        found=f"tasks: {told}" + (f" ({error})" if error else ""),
+        found=f"tasks: {in_words(states) or 'forgotten by Slurm'}" + (f" ({error})" if error else ""),
         hint=f"logs: {relative(request.logs)}; the same command submits the rest",
     )

@@ -45,7 +45,7 @@ from flashladder.sweep.pack import exit_code, out_of, sweep_of, timed, unfinishe
 from flashladder.sweep.place import Place, python_of
 from flashladder.sweep.plan import RUNGS, Settings, Wanted, wanted_of
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Screen, dry_run_json, duration, to_build
+from flashladder.sweep.screen import WIDTH, Screen, dry_run_json, dry_run_text, to_build
 from flashladder.sweep.winner import FINALS, finalists, judged, render
 from flashladder.sweep.workers import Task, run
 
@@ -340,7 +340,7 @@ def climb(
 
     first = list(chain.from_iterable(map(tasks, left)))
     try:
-        with screen:
+        with screen.bars():
             outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
     except KeyboardInterrupt:
         print(f"rungs are kept in {relative(records.folder)}; the same command goes on", file=sys.stderr)
@@ -473,9 +473,6 @@ def dry_run(
     usual, most = (sum(pairs_for(n, share) for n in sizes) for share in (HALF, MOST))
     numbers = dict.fromkeys(int(cell.subject) for cell in made.cells if cell.config)
     lines = [
-        *notes,
-        *textwrap.wrap(f"{made.grid.name}: {made.grid.why}", WIDTH),
-        "",
         *explained([load_iteration(number) for number in numbers]),
         "",
         f"{sum(sizes)} candidates in {len(ladders)} ladders, one per iteration and dtype",
@@ -483,6 +480,6 @@ def dry_run(
         f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
         to_build(made, made.cells, build=build),
-        f"about {duration(seconds)} on {devices} GPU{'s' if devices > 1 else ''}",
     ]
-    return "\n".join(part for line in lines for part in (textwrap.wrap(line, WIDTH) if len(line) > WIDTH else [line]))
+    text = dry_run_text(made, notes, lines, seconds, devices)
+    return "\n".join("\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in text.splitlines())

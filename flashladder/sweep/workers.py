@@ -184,11 +184,11 @@ class Worker:
             found = yield from self._ask(task, json.dumps(task.request).encode() + b"\n", task.timeout_s)
             if not (isinstance(found, Failure) and _killed(found)):
                 break
-            if again:
-                self._event({"event": "worker-killed", "address": task.cell.address})
-            else:
+            if not again:
                 told = f"{found.message} {attempt} times, as when memory runs out"
                 found = found.model_copy(update={"kind": "out-of-memory", "message": told})
+                break
+            self._event({"event": "worker-killed", "address": task.cell.address})
         return self._record(task, found, attempt, time.monotonic() - begin)
 
     def _start(self, python: str) -> None:

@@ -27,7 +27,6 @@ from flashladder.sweep.place import (
     cpus,
     fitting,
     locked,
-    machine_of,
     visible,
 )
 from flashladder.sweep.plan import Wanted
@@ -72,7 +71,6 @@ def test_a_grid_for_another_gpu_is_refused_and_says_how_to_override() -> None:
 def test_a_grid_takes_the_gpus_of_its_model() -> None:
     assert fitting([*H200, A100], "a100", anyway=False) == ([A100], None)
     assert fitting([*H200, A100], "h200", anyway=True) == (H200, None)
-    assert machine_of(H200) == "h200"
 
 
 def test_one_table_mixes_no_models() -> None:
