@@ -27,7 +27,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import textwrap
 from typing import Any
 import uuid
 import zipfile
@@ -82,7 +81,6 @@ SOURCES = (
     "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py", "tasks.py",
     "emulator/LICENSE", "emulator/README.md", "emulator/pyproject.toml", "emulator/src",
 )  # fmt: skip
-_ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+?)(?: ; (?P<marker>[^\\]+?))?(?= \\| *$)")
 Kernel = tuple[str, str, str]
 """A subject as it describes itself, the CUDA version of its compiler (empty: the pinned one), a short form."""
 
@@ -175,9 +173,8 @@ def platforms(given: Sequence[str] = ()) -> tuple[str, ...]:
     Raises:
         FlashladderError: a tag is none of Linux on x86-64, for which the iterations' wheels are.
     """
-    if wrong := [
-        tag for tag in given if not re.fullmatch(rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}", tag)
-    ]:
+    known = re.compile(rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}")
+    if wrong := [tag for tag in given if not known.fullmatch(tag)]:
         expected = f"manylinux_X_Y_{MACHINE} or linux_{MACHINE}"
         raise FlashladderError("no platform of Linux on x86-64", where="--platform", expected=expected, found=wrong[0])
     return tuple(given) or PLATFORMS
@@ -266,20 +263,16 @@ def grids_that_run(kernels: Kernels, arches: Sequence[str]) -> list[str]:
 
 def lacking(grids: Sequence[str]) -> str:
     """The line that says which of the grids that a node sweeps unasked cannot be swept; empty where both can."""
-    if not (missing := [name for name in UNASKED if name not in grids]):
-        return ""
-    return (
+    missing = [name for name in UNASKED if name not in grids]
+    told = (
         f"warning: it lacks kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
     )
+    return told if missing else ""
 
 
 def pinned(lock: str, python: str) -> list[str]:
-    """The entries of a lock's text, with their hashes, that a Python (``3.12``) on Linux installs; without markers.
-
-    Raises:
-        FlashladderError: an entry is none that `nox -s relock` writes.
-    """
-    from packaging.markers import Marker
+    """The entries of a lock's text, with their hashes, that a Python (``3.12``) on Linux installs; without markers."""
+    from packaging.requirements import Requirement
 
     target = {
         "python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux",
@@ -287,16 +280,12 @@ def pinned(lock: str, python: str) -> list[str]:
         "implementation_name": "cpython", "platform_python_implementation": "CPython",
     }  # fmt: skip
     found = []
-    for entry in re.split(r"\n(?=\S)", lock):
-        lines = [line for line in entry.splitlines() if not line.startswith("#")]
-        if not lines:
-            continue
-        match = _ENTRY.match(lines[0])
-        if match is None:
-            raise FlashladderError("cannot read the lock", where=relative(LOCK), found=repr(lines[0]))
-        if not match["marker"] or Marker(match["marker"].strip()).evaluate(target):
-            hashes = " ".join(line.strip(" \\") for line in lines[1:])
-            found.append(f"{match['name']}=={match['version']} {hashes}")
+    text = "\n".join(line.rstrip(" \\") for line in lock.splitlines() if not line.startswith("#"))
+    for entry in re.split(r"\n(?=\S)", text):
+        first, *hashes = entry.splitlines()
+        wanted = Requirement(first)
+        if wanted.marker is None or wanted.marker.evaluate(target):
+            found.append(" ".join([f"{wanted.name}{wanted.specifier}", *(line.strip() for line in hashes)]))
     return found
 
 
@@ -325,16 +314,22 @@ def _fetch(lines: Sequence[str], python: str, tags: Sequence[str], folder: Path)
         options += [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:", "--no-deps"]
         options += ["--require-hashes", "--quiet", "--disable-pip-version-check", f"--dest={made}", "-r", str(wanted)]
         command = [sys.executable, "-m", "pip", "download", *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            told = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-            raise FlashladderError(
-                f"the Python packages of a bundle for Python {python} cannot be fetched",
-                where=relative(LOCK),
-                found=told[-1].removeprefix("ERROR: ") if told else "no message",
-                hint="a network, or wheels that PIP_FIND_LINKS names, are needed once; --platform names others",
-            )
+        failure = FlashladderError(
+            f"the Python packages of a bundle for Python {python} cannot be fetched",
+            where=relative(LOCK),
+            hint="a network, or wheels that PIP_FIND_LINKS names, are needed once; --platform names others",
+        )
+        _run(command, failure)
         made.replace(folder)
+
+
+def _run(command: Sequence[str], failure: FlashladderError, **options: Any) -> None:
+    """Runs a program; raises `failure` with the last line on its stderr where it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        told = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        failure.found = told[-1].removeprefix("ERROR: ") if told else "no message"
+        raise failure
 
 
 def own_wheels(out: Path) -> list[Path]:
@@ -359,26 +354,17 @@ def own_wheels(out: Path) -> list[Path]:
         for path in copy.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         made = Path(scratch) / "made"
-        for package in (copy, copy / "emulator"):
-            _build_wheel(package, made)
-        make_folder(out)
-        return [Path(shutil.copyfile(wheel, out / wheel.name)) for wheel in sorted(made.glob("*.whl"))]
-
-
-def _build_wheel(folder: Path, out: Path) -> None:
-    """Runs the build front end; its backend is this environment's, so that nothing is fetched."""
-    command = [sys.executable, "-m", "uv", "build", "--no-build-isolation", "--python", sys.executable]
-    command += ["--wheel", "--out-dir", str(out), str(folder)]
-    variables = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH_SECONDS}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, cwd=folder)
-    if done.returncode:
-        told = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise FlashladderError(
+        command = [sys.executable, "-m", "uv", "build", "--no-build-isolation", "--python", sys.executable, "--wheel"]
+        failure = FlashladderError(
             "the pipeline's wheel could not be built",
             where=relative(ROOT / "pyproject.toml"),
-            found=told[-1] if told else "no message",
             hint="run: nox -s dev, whose environment has uv and setuptools",
         )
+        for package in (copy, copy / "emulator"):  # by this environment's backend, so that nothing is fetched
+            variables = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH_SECONDS}
+            _run([*command, "--out-dir", str(made), str(package)], failure, cwd=package, env=variables)
+        make_folder(out)
+        return [Path(shutil.copyfile(wheel, out / wheel.name)) for wheel in sorted(made.glob("*.whl"))]
 
 
 def make(
@@ -401,15 +387,11 @@ def make(
 def readme(
     name: str, arches: Sequence[str], pythons: Sequence[str], grids: Sequence[str], numbers: Sequence[int]
 ) -> str:
-    """The text, of lines of at most 120 columns."""
-    facts = {
-        "name": name, "arches": ", ".join(arches), "pythons": " or ".join(pythons),
-        "grids": ", ".join(grids) or "none of the committed ones", "numbers": ", ".join(map(str, numbers)),
-    }  # fmt: skip
-    lines = TEXT.format(**facts).splitlines()
-    return (
-        "\n".join(part for line in lines for part in textwrap.wrap(line, 120, subsequent_indent="    ") or [""]) + "\n"
-    )
+    """The text for the node."""
+    return TEXT.format(
+        name=name, arches=", ".join(arches), pythons=" or ".join(pythons), numbers=", ".join(map(str, numbers)),
+        grids=", ".join(grids) or "none of the committed ones",
+    )  # fmt: skip
 
 
 def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], files: Mapping[str, bytes]) -> Path:
@@ -440,17 +422,11 @@ def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], file
     return write_atomic(out, stream.getvalue())
 
 
-def metadata_of(wheel: bytes, name: str) -> Message:
-    """The METADATA of a wheel.
-
-    Raises:
-        FlashladderError: it has none.
-    """
+def metadata_of(wheel: bytes) -> Message:
+    """The METADATA of a wheel."""
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-        found = [member for member in archive.namelist() if member.endswith(".dist-info/METADATA")]
-        if len(found) != 1:
-            raise FlashladderError("a wheel without metadata", where=name, expected="one METADATA", found=len(found))
-        return BytesParser().parsebytes(archive.read(found[0]), headersonly=True)
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return BytesParser().parsebytes(archive.read(name), headersonly=True)
 
 
 def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
@@ -462,7 +438,7 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
         pins: the toolchain that compiled the kernels.
 
     Raises:
-        FlashladderError: CycloneDX's library is missing, or a wheel has no metadata.
+        FlashladderError: CycloneDX's library is missing.
     """
     try:
         from cyclonedx.model import Property
@@ -474,18 +450,11 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
             "cyclonedx-python-lib, which writes the SBOM, is missing", hint="run: nox -s dev"
         ) from error
     whole = Component(type=ComponentType.APPLICATION, name=name, version=__version__, bom_ref=name)
-    compiled = [
-        Property(name=f"flashladder:toolchain:{tool}", value=version) for tool, version in pins.packages.items()
-    ]
-    bom = Bom(
-        serial_number=uuid.uuid5(uuid.NAMESPACE_OID, sha256("".join(sha256(wheels[path]) for path in sorted(wheels)))),
-        metadata=BomMetaData(
-            component=whole,
-            timestamp=datetime.fromtimestamp(int(EPOCH_SECONDS), timezone.utc),
-            properties=compiled,
-        ),
-    )
-    told = {path: metadata_of(data, path) for path, data in wheels.items()}
+    tools = [Property(name=f"flashladder:toolchain:{tool}", value=version) for tool, version in pins.packages.items()]
+    day = datetime.fromtimestamp(int(EPOCH_SECONDS), timezone.utc)
+    serial = uuid.uuid5(uuid.NAMESPACE_OID, sha256("".join(sha256(wheels[path]) for path in sorted(wheels))))
+    bom = Bom(serial_number=serial, metadata=BomMetaData(component=whole, timestamp=day, properties=tools))
+    told = {path: metadata_of(data) for path, data in wheels.items()}
     components = {path: _component(path, wheels[path], told[path]) for path in wheels}
     static = Component(name=LINKED, version=pins.packages[LINKED], bom_ref=LINKED, description="linked statically")
     torch = Component(name="torch", bom_ref="torch", scope=ComponentScope.EXCLUDED, description="the node's own")
@@ -510,7 +479,8 @@ def _component(path: str, data: bytes, told: Message) -> Any:
     from packaging.utils import canonicalize_name
 
     name, version = str(canonicalize_name(told["Name"])), str(told["Version"])
-    licence = told["License-Expression"] or told["License"] or _classified(told)
+    classified = [str(line) for line in told.get_all("Classifier", []) if str(line).startswith("License :: ")]
+    licence = told["License-Expression"] or told["License"] or "".join(classified[:1]).rpartition(" :: ")[2]
     return Component(
         name=name,
         version=version,
@@ -520,12 +490,6 @@ def _component(path: str, data: bytes, told: Message) -> Any:
         licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
         purl=PackageURL("pypi", name=name, version=version),
     )
-
-
-def _classified(told: Message) -> str:
-    """A licence that only a classifier tells."""
-    found = [str(line) for line in told.get_all("Classifier", []) if str(line).startswith("License :: ")]
-    return found[0].rpartition(" :: ")[2] if found else ""
 
 
 def _needs(told: Message) -> set[str]:

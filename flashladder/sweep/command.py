@@ -29,7 +29,7 @@ from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_o
 from flashladder.sweep.plan import CPU, wanted_of
 from flashladder.sweep.records import Records, held, out_folder
 from flashladder.sweep.screen import Screen, dry_run
-from flashladder.sweep.workers import Device, Outcome, Task, Work, run
+from flashladder.sweep.workers import Device, Task, run
 
 MOST_SHARDS = 10_000
 
@@ -107,15 +107,16 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
     missing = records.missing(mine, retry=options.retry)
     screen = Screen(made, mine, missing, place.devices, as_json=options.json)
     screen.begin(lines, records.folder)
-    work = Work(tasks_of(made, missing, place.arch, options.timeout), made.grid.budget_s)
+    tasks = tasks_of(made, missing, place.arch, options.timeout)
     try:
-        with screen:
-            outcome = run(work, place.devices, records, tell=screen.tell)
+        with screen.bars():
+            outcome = run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=screen.tell)
     except KeyboardInterrupt:
         kept, where = len(mine) - len(records.missing(mine)), relative(records.folder)
         print(f"{kept} of {len(mine)} cells are kept in {where}; the same command goes on", file=sys.stderr)
         raise
-    _require_whole(outcome, len(mine), records.folder)
+    if outcome.left:
+        raise pack.unfinished(outcome, f"{outcome.left} of {len(mine)} cells are not measured", records.folder)
     if options.shard:
         return pack.finish_shard(records, mine, options.shard)
     return pack.finish(made, records, screen, made_for=place.made_for)
@@ -138,18 +139,6 @@ def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: 
         )
         for cell in cells
     ]
-
-
-def _require_whole(outcome: Outcome, planned: int, folder: Path) -> None:
-    """Raises `FlashladderError` when cells are left."""
-    if outcome.left:
-        why = "the grid's budget is spent" if outcome.out_of_time else "no worker comes up for them"
-        raise FlashladderError(
-            f"{why}: {outcome.left} of {planned} cells are not measured",
-            where=relative(folder),
-            found="; ".join(f"{name}: {message}" for name, message in outcome.lost.items()) or None,
-            hint="the same command goes on with them",
-        )
 
 
 def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> str:

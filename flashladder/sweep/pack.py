@@ -2,16 +2,16 @@
 
 A sweep writes a file per cell so that nothing is lost; a result that is committed and compared is one file. Timings
 become one `BenchResult` whose tables follow from all samples; emulated cells one `EmulatedSweepResult`. Failures come
-along. A finished sweep that is called again is not packed again: its document is read and shown.
+along. The same records give the same document.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 import sys
 
+from flashladder.bench.table import table as bench_table
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.grid import Grid
@@ -29,7 +29,8 @@ from flashladder.results.schema import (
 )
 from flashladder.sweep.plan import CPU, Plan, title
 from flashladder.sweep.records import SUFFIX, Records
-from flashladder.sweep.screen import Screen, summary
+from flashladder.sweep.screen import Screen, emulated_table
+from flashladder.sweep.workers import Outcome
 
 Document = BenchResult | EmulatedSweepResult
 
@@ -125,11 +126,15 @@ def _joined(references: Sequence[Reference]) -> Reference:
 def require_own_name(grid: Grid, folder: Path) -> None:
     """Raises `FlashladderError` where the document that this sweep would replace is another grid's."""
     out = out_of(folder)
-    document = _packed(out)
-    if document and document.sweep and document.sweep.grid != grid.name:
+    try:
+        document = load_result(out) if out.is_file() else None
+    except FlashladderError:  # a damaged one, or an older release's, is replaced
+        return
+    sweep = document.sweep if isinstance(document, BenchResult | EmulatedSweepResult) else None
+    if sweep and sweep.grid != grid.name:
         raise FlashladderError(
             "another grid's document has this place", where=relative(out), expected=grid.name,
-            found=document.sweep.grid, hint="another folder as --out",
+            found=sweep.grid, hint="another folder as --out",
         )  # fmt: skip
 
 
@@ -139,20 +144,20 @@ def out_of(folder: Path) -> Path:
 
 
 def finish(made: Plan, records: Records, screen: Screen, *, made_for: str | None = None) -> int:
-    """Packs a complete sweep, unless that is done, and prints its table; 0.
+    """Packs a complete sweep and prints its table; 0.
 
     Raises:
         CheckFailed: cells failed.
         FlashladderError: a record is damaged, or the records do not belong into one table.
     """
     out = out_of(records.folder)
-    document = packed_before(made, records, out, made_for)
-    if document is None:
-        document = pack(made, records, out, made_for=made_for)
-        screen.event({"event": "packed", "path": str(out)})
+    document = pack(made, records, out, made_for=made_for)
+    screen.event({"event": "packed", "path": str(out)})
     if not screen.as_json:
-        print(summary(document, relative(out)))
-    return _code(made.cells, document.sweep.failures if document.sweep else ())
+        table = bench_table(document) if isinstance(document, BenchResult) else emulated_table(document)
+        print(f"{table}\n{relative(out)}")
+    failures = document.sweep.failures if document.sweep else ()
+    return exit_code(made.cells, failures, f"{len(failures)} of {len(made.cells)} cells failed")
 
 
 def finish_shard(records: Records, cells: Sequence[PlannedCell], part: tuple[int, int]) -> int:
@@ -162,42 +167,29 @@ def finish_shard(records: Records, cells: Sequence[PlannedCell], part: tuple[int
         CheckFailed: cells of it failed.
     """
     print(f"shard {part[0]} of {part[1]}: {len(cells)} cells are done", file=sys.stderr)
-    failures = [records.read(cell.address).failure for cell in cells]
-    return _code(cells, [failure for failure in failures if failure])
+    failures = [failure for cell in cells if (failure := records.read(cell.address).failure)]
+    return exit_code(cells, failures, f"{len(failures)} of {len(cells)} cells failed")
 
 
-def _code(cells: Sequence[PlannedCell], failures: Sequence[Failure]) -> int:
-    """0; `CheckFailed` where cells failed."""
+def exit_code(cells: Sequence[PlannedCell], failures: Sequence[Failure], told: str) -> int:
+    """0; `CheckFailed`, with what is `told` and the first failure, where some of the cells failed."""
     if not failures:
         return 0
     first = failures[0]
-    cell = next(cell for cell in cells if cell.address == first.address)
-    raise CheckFailed(
-        f"{len(failures)} of {len(cells)} cells failed, the first: {title(cell)}: {first.kind}: {first.message}",
-        hint="--retry measures them again",
+    name = next(title(cell) for cell in cells if cell.address == first.address)
+    line = f"{told}, the first: {name}: {first.kind}: {first.message}"
+    raise CheckFailed(line, hint="--retry measures them again")
+
+
+def unfinished(outcome: Outcome, left: str, folder: Path, *, held: str = "") -> FlashladderError:
+    """The error for what a run has `left`, such as ``3 of 8 cells are not measured``."""
+    if outcome.out_of_time:
+        why = "the grid's budget is spent"
+    else:
+        why = "the GPU could not be measured on" if held else "no worker comes up for them"
+    return FlashladderError(
+        f"{why}: {left}",
+        where=relative(folder),
+        found=held or "; ".join(f"{name}: {message}" for name, message in outcome.lost.items()) or None,
+        hint="the same command goes on with them",
     )
-
-
-def packed_before(made: Plan, records: Records, out: Path, made_for: str | None) -> Document | None:
-    """The document at `out`, where it is that of this plan and no record is younger; None: it is to be made."""
-    newest = max((records.path(cell.address).stat().st_mtime_ns for cell in made.cells), default=0)
-    document = _packed(out, newest)
-    found = document.sweep if document else None
-    wanted = (made.cells, made.grid.sha256, made_for)
-    return document if found and (found.planned, found.grid_sha256, found.made_for) == wanted else None
-
-
-def _packed(out: Path, since_ns: int = 0) -> Document | None:
-    """A sweep's document at `out`, if it was written at or after a time; None for a damaged or an older release's."""
-    try:
-        stat = out.stat()
-        return _read(out, stat.st_mtime_ns, stat.st_size) if stat.st_mtime_ns >= since_ns else None
-    except (FileNotFoundError, FlashladderError):
-        return None
-
-
-@lru_cache(maxsize=1)
-def _read(out: Path, *_: int) -> Document | None:
-    """The document of one state of a file: asked for before a sweep, and after."""
-    document = load_result(out)
-    return document if isinstance(document, BenchResult | EmulatedSweepResult) else None

@@ -19,6 +19,7 @@ from pathlib import Path
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 from tqdm import tqdm
 
@@ -82,7 +83,7 @@ def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
         return
     fit, other = fitting(chosen(cards(), options.gpus), grid.gpu, anyway=options.anyway)
     with locked(fit) as devices:
-        yield Place(tuple(devices), machine_of(fit), fit[0].arch, other)
+        yield Place(tuple(devices), machine_name(fit[0].name), fit[0].arch, other)
 
 
 def cpus() -> list[Device]:
@@ -179,89 +180,25 @@ def locked(found: Sequence[Card]) -> Iterator[list[Device]]:
         for card in found:
             stack.enter_context(exclusive(card.uuid))
         yield [
-            Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"}, card.uuid)
+            Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"})
             for card in found
         ]
 
 
-def machine_of(found: Sequence[Card]) -> str:
-    """The key of cards of one model; for an unknown one, its name as a path component."""
-    return machine_name(found[0].name)
-
-
-@dataclass(frozen=True)
-class Environment:
-    """An interpreter, and the folders in which it looks for packages."""
-
-    python: Path
-    folders: tuple[Path, ...]
-
-
 @dataclass(frozen=True)
 class Code:
-    """One installed kernel.
+    """One installed kernel: the interpreter of its environment, and the SHA-256 of its machine code.
 
-    Attributes:
-        environment: which has it.
-        digest: SHA-256 of its machine code for the architecture; where the wheel has none, so that a driver compiles
-            its PTX, of all inputs of the wheel.
-        compiled: whether the wheel has machine code for the architecture.
+    `compiled` is false where the wheel has no machine code for the architecture, so that the driver compiles its PTX;
+    the digest is then that of all inputs of the wheel.
     """
 
-    environment: Environment
+    python: str
     digest: str
     compiled: bool
 
 
-class Inventory:
-    """What is installed, as it was when it was first asked for: make a new one after a build.
-
-    Args:
-        root: the checkout, whose ``.nox/build-iteration-N`` are the iterations' own environments.
-        here: the current environment; this interpreter's by default.
-    """
-
-    def __init__(self, root: Path = ROOT, here: Environment | None = None) -> None:
-        self._root = root
-        self._here = here or Environment(Path(sys.executable), tuple(Path(entry) for entry in sys.path if entry))
-        self._wheels: dict[tuple[str, str], tuple[Environment, Mapping[str, object]] | None] = {}
-
-    def find(self, subject: str, cuda: str, config: str, arch: str) -> Code | None:
-        """The kernel, in the first environment that has its wheel; None where none has it, or the wheel lacks it.
-
-        Args:
-            subject: an iteration, or an ablation such as ``16 - swizzle``.
-            cuda: CUDA version of its compiler; empty for the pinned one.
-            config: short form of its configuration.
-            arch: the GPU's, ``sm_90`` ...
-
-        Raises:
-            FlashladderError: `subject` is no description, or no toolchain of version `cuda` is pinned.
-        """
-        if (subject, cuda) not in self._wheels:
-            self._wheels[subject, cuda] = self._wheel(subject, cuda)
-        found = self._wheels[subject, cuda]
-        kernels = found[1].get("kernels") if found else None
-        if found is None or not isinstance(kernels, dict) or config not in kernels:
-            return None
-        own = kernels[config]
-        kernel = own.get(arch) or own.get(f"{arch}a")  # machine code for one architecture alone
-        digest = kernel["text_sha256"] if kernel else found[1]["inputs_digest"]
-        return Code(found[0], str(digest), compiled=bool(kernel))
-
-    def _wheel(self, subject: str, cuda: str) -> tuple[Environment, Mapping[str, object]] | None:
-        """Where a wheel is installed: the iteration's own environment, or the current one; and its manifest."""
-        wanted = parse_subject(subject, cuda)
-        own = self._root / ".nox" / f"build-iteration-{wanted.number}"
-        folders = tuple(sorted(own.glob("lib/python3*/site-packages")))
-        for environment in (Environment(own / "bin" / "python", folders), self._here):
-            for folder in environment.folders:
-                if manifest := read_manifest(folder / wanted.package / "manifest.json"):
-                    return environment, manifest
-        return None
-
-
-def read_manifest(path: Path) -> Mapping[str, object] | None:
+def read_manifest(path: Path) -> Mapping[str, Any] | None:
     """The manifest of a wheel; None where there is none, or a broken one."""
     try:
         data = load_json(path.read_bytes())
@@ -270,39 +207,59 @@ def read_manifest(path: Path) -> Mapping[str, object] | None:
     return data if isinstance(data, dict) and isinstance(data.get("inputs_digest"), str) else None
 
 
-@lru_cache(maxsize=1)
-def _inventory() -> Inventory:
-    return Inventory()
+@lru_cache(maxsize=256)
+def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any]] | None:
+    """The interpreter that has a wheel, and its manifest: the iteration's own environment below `root`, or this one.
+
+    What was found once is kept until `wheel_of.cache_clear`.
+
+    Args:
+        subject: an iteration, or an ablation such as ``16 - swizzle``.
+        cuda: CUDA version of its compiler; empty for the pinned one.
+        root: the checkout, whose ``.nox/build-iteration-N`` are the iterations' own environments.
+
+    Raises:
+        FlashladderError: `subject` is no description, or no toolchain of version `cuda` is pinned.
+    """
+    wanted = parse_subject(subject, cuda)
+    own = root / ".nox" / f"build-iteration-{wanted.number}"
+    places = [(str(own / "bin" / "python"), folder) for folder in sorted(own.glob("lib/python3*/site-packages"))]
+    for python, folder in [*places, *((sys.executable, Path(entry)) for entry in sys.path if entry)]:
+        if manifest := read_manifest(folder / wanted.package / "manifest.json"):
+            return python, manifest
+    return None
 
 
-def forget() -> None:
-    """Looks again: something was built."""
-    _inventory.cache_clear()
-
-
-def _code(cell: Wanted, arch: str) -> Code | None:
-    """The installed kernel of a cell; one without machine code for `arch` counts only where none is ever made."""
-    if cell.is_reference:
+def code_of(cell: Wanted, arch: str) -> Code | None:
+    """The installed kernel of a cell; None for a reference, and where no wheel holds the kernel."""
+    found = None if cell.is_reference else wheel_of(cell.subject, cell.toolchain, ROOT)
+    kernels = found[1].get("kernels") if found else None
+    if found is None or not isinstance(kernels, dict) or cell.config not in kernels:
         return None
-    found = _inventory().find(cell.subject, cell.toolchain, cell.config, arch)
-    return found if found is None or found.compiled or arch not in load_pins().arches else None
+    own = kernels[cell.config]
+    kernel = own.get(arch) or own.get(f"{arch}a")  # machine code for one architecture alone
+    return Code(found[0], str(kernel["text_sha256"] if kernel else found[1]["inputs_digest"]), compiled=bool(kernel))
 
 
 def digests(cells: Sequence[Wanted], arch: str) -> list[str]:
-    """The digest of each cell's machine code for `arch`, of a reference its version; empty: it is not built."""
-    known: dict[tuple[str, str, str], str] = {}
-    for cell in cells:
-        key = (cell.subject, cell.config, cell.toolchain)
-        if key not in known:
-            found = _code(cell, arch)
-            known[key] = (reference_version(cell.subject) if cell.is_reference else found and found.digest) or ""
-    return [known[cell.subject, cell.config, cell.toolchain] for cell in cells]
+    """The digest of each cell's machine code for `arch`, of a reference its version; empty: it is not built.
+
+    A kernel without machine code for `arch` counts only where none is ever made for it.
+    """
+
+    def digest(cell: Wanted) -> str:
+        if cell.is_reference:
+            return reference_version(cell.subject) or ""
+        found = code_of(cell, arch)
+        return found.digest if found and (found.compiled or arch not in load_pins().arches) else ""
+
+    return list(map(digest, cells))
 
 
 def python_of(cell: Wanted, arch: str) -> str:
     """The interpreter of the environment that has the cell's kernel; this one for a reference."""
-    found = _code(cell, arch)
-    return str(found.environment.python) if found else sys.executable
+    found = code_of(cell, arch)
+    return found.python if found else sys.executable
 
 
 @lru_cache(maxsize=8)
@@ -345,7 +302,7 @@ def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> p
     if not quiet:
         print(to_build(made, made.cells), flush=True)
     build_all(plan.kernels_of(made.unbuilt), place)
-    forget()
+    wheel_of.cache_clear()
     return plan.make(grid, place.machine, digests_here)
 
 

@@ -7,13 +7,13 @@ any number may read. Locks go with their process, however it ends.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 import errno
 import fcntl
 import gzip
-import json
 from pathlib import Path
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -24,6 +24,7 @@ from flashladder.files import (
     dump_json,
     relative,
     require_file_or_nothing,
+    require_folder_or_nothing,
     unpacked,
     write_atomic,
 )
@@ -42,24 +43,13 @@ SUFFIX = ".json.gz"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from file systems that have no locks
 Document = Annotated[BenchResult | EmulatedSweepResult, Field(discriminator="kind")]
 
-# Words in CUDA's, NVML's and torch's messages, lower case; the first that fits decides.
-WORDS: tuple[tuple[str, FailureKind], ...] = (
-    ("illegal memory access", "illegal-address"),
-    ("illegal address", "illegal-address"),
-    ("misaligned address", "illegal-address"),
-    ("device-side assert", "crash"),
-    ("illegal instruction", "crash"),
-    ("unspecified launch failure", "crash"),
-    ("gpu is lost", "gpu-lost"),
-    ("fallen off the bus", "gpu-lost"),
-    ("no cuda-capable device", "gpu-lost"),
-    ("uncorrectable ecc", "gpu-lost"),
-    ("unknown error", "gpu-lost"),
-    ("out of memory", "out-of-memory"),
-    ("outofmemory", "out-of-memory"),
-    ("cannot allocate memory", "out-of-memory"),
-    ("can't allocate memory", "out-of-memory"),
-)
+# Words in CUDA's, NVML's and torch's messages, lower case; the first kind that fits decides.
+WORDS: Mapping[FailureKind, str] = {
+    "illegal-address": "illegal memory access|illegal address|misaligned address",
+    "crash": "device-side assert|illegal instruction|unspecified launch failure",
+    "gpu-lost": "gpu is lost|fallen off the bus|no cuda-capable device|uncorrectable ecc|unknown error",
+    "out-of-memory": "out of memory|outofmemory|can(not|'t) allocate memory",
+}
 
 
 class CellFailed(Exception):
@@ -79,7 +69,7 @@ def kind_of(error: BaseException) -> FailureKind:
     if isinstance(error, MemoryError):
         return "out-of-memory"
     text = f"{type(error).__name__} {error}".lower()
-    known = next((kind for words, kind in WORDS if words in text), None)
+    known = next((kind for kind, words in WORDS.items() if re.search(words, text)), None)
     return known or ("refused" if isinstance(error, (ValueError, *failures())) else "crash")
 
 
@@ -140,15 +130,16 @@ class Records:
             FlashladderError: it is missing, damaged, of another schema, or of another cell than its name says.
         """
         path = self.path(address)
-        hint = "delete it to measure the cell again"
         try:
             record = CellRecord.model_validate_json(checked_json(unpacked(path.read_bytes())))
         except (OSError, ValueError) as error:
             found = first_problem(error)
-            raise FlashladderError("not a record of a cell", where=relative(path), found=found, hint=hint) from error
-        if (found := record.cell.address) != address:
-            raise FlashladderError("the record of another cell", where=relative(path), found=found, hint=hint)
-        return record
+        else:
+            if record.cell.address == address:
+                return record
+            found = f"that of another cell, {record.cell.address}"
+        hint = "delete it to measure the cell again"
+        raise FlashladderError("not a record of the cell", where=relative(path), found=found, hint=hint)
 
     def write(self, record: CellRecord) -> Path:
         """Writes a record, whole.
@@ -183,25 +174,18 @@ def packed(document: object) -> bytes:
     return gzip.compress(dump_json(document).encode(), compresslevel=6, mtime=0)
 
 
-def canonical(record: CellRecord) -> str:
-    """What two runs of an emulated cell must have in common: all but times, lane and attempts."""
-    data = record.model_dump(mode="json", exclude={"lane", "attempts", "seconds", "overhead_s"})
-    return json.dumps(data, sort_keys=True)
-
-
 def out_folder(text: str) -> Path:
     """`text` as the path of a folder that is there or can be made, for argparse's ``type``."""
-    path = Path(text).absolute() if text.strip() else None
-    if path is None or not path.resolve().name:
+    path = Path(text).absolute()
+    if not text.strip() or not path.resolve().name:
         raise argparse.ArgumentTypeError(f"expected a folder, found {text!r}")
-    for place in (path, *path.parents):
-        try:
-            is_file = place.exists() and not place.is_dir()
-        except OSError as error:  # a name that is too long
-            raise argparse.ArgumentTypeError(f"expected a folder, found {text[:60]!r} ({error.strerror})") from error
-        if is_file:
-            raise argparse.ArgumentTypeError(f"expected a folder, found the file {relative(place)}")
-    return path.resolve() if path.name in ("", "..") else path
+    try:
+        require_folder_or_nothing(path)
+    except FlashladderError as error:
+        raise argparse.ArgumentTypeError(f"expected a folder, found the file {error.where}") from error
+    except OSError as error:  # a name that is too long
+        raise argparse.ArgumentTypeError(f"expected a folder, found {text[:60]!r} ({error.strerror})") from error
+    return path.resolve() if path.name == ".." else path
 
 
 @contextmanager

@@ -5,23 +5,22 @@ The sweep itself prints nothing, so that its events can as well be JSON, a line 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 import json
 from pathlib import Path
 import sys
 import textwrap
 import time
-from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
 
-from flashladder.bench.table import table
 from flashladder.build.store import default_jobs
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.names import CONFLICTS
-from flashladder.results.schema import BenchResult, EmulatedSweepResult, PlannedCell
+from flashladder.results.schema import EmulatedSweepResult, PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU, Plan, title
 from flashladder.sweep.records import CellRecord, Records
@@ -77,23 +76,18 @@ class Screen:
             about = duration(self._left_s / max(1, len(self._names)))
             print("\n".join([*lines, f"{grid} on {machine}: {len(self._mine)} cells{more}; about {about}"]))
 
-    def __enter__(self) -> Screen:  # noqa: PYI034 - Self is in typing from Python 3.11 on
-        """Opens the bars, on a terminal: one of all cells, and one per device."""
-        off = True if self.as_json else None
-        if self._missing:
-            self._bars[""] = tqdm(total=len(self._missing), desc="sweep", unit="cell", disable=off, leave=False)
-            for position, name in enumerate(self._names, start=1):
-                self._bars[name] = tqdm(
-                    desc=name, position=position, bar_format="{desc}: {n_fmt} cells {postfix}", disable=off, leave=False
-                )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes the bars."""
-        for bar in self._bars.values():
-            bar.close()
+    @contextmanager
+    def bars(self) -> Iterator[None]:
+        """Shows bars while this lasts, on a terminal: one of all cells, and one per device."""
+        off, form = True if self.as_json else None, "{desc}: {n_fmt} cells {postfix}"
+        with ExitStack() as stack:
+            if self._missing:
+                total = tqdm(total=len(self._missing), desc="sweep", unit="cell", disable=off, leave=False)
+                self._bars[""] = stack.enter_context(total)
+                for at, name in enumerate(self._names, start=1):
+                    bar = tqdm(desc=name, position=at, bar_format=form, disable=off, leave=False)
+                    self._bars[name] = stack.enter_context(bar)
+            yield
 
     def tell(self, event: Event) -> None:
         """Shows one event of `flashladder.sweep.workers.run`."""
@@ -167,34 +161,30 @@ def dry_run(
     build: bool = True,
 ) -> str:
     """The plan of a grid as text, or as JSON: cells by subject, what is left out and why, builds, time."""
-    grid = made.grid
     without = [cell for cell in cells if not cell.code]
     timed = records.missing([cell for cell in cells if cell.code])
     missing = len(without) + len(timed)
     seconds = made.estimate_s([*without, *timed] if build else timed) / max(1, devices)
     seconds += plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
     if as_json:
-        unbuilt = len(plan.kernels_of(without))
-        counts = {"cells": len(cells), "missing": missing, "to_build": unbuilt}
+        counts = {"cells": len(cells), "missing": missing, "to_build": len(plan.kernels_of(without))}
         return dry_run_json(made, records, {"notes": notes, "seconds": seconds, **counts})
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
         toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
         by_subject.setdefault(cell.subject + toolchain, []).append(cell)
-    lines = [*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), ""]
+    lines = []
     for name, own in by_subject.items():
         configs = len({cell.config for cell in own if cell.config})
-        kernels = f"{configs:5d} kernel{'s' if configs > 1 else ''}" if configs else ""
-        lines.append(f"{name:32s} {len(own):5d} {'cells' if len(own) > 1 or not kernels else 'cell '}{kernels}")
-    for left_out, why in grid.excluded:
+        kernels = count(configs, "kernel") if configs else ""
+        lines.append(f"{name:32s} {count(len(own), 'cell'):>11s} {kernels:>11s}".rstrip())
+    for left_out, why in made.grid.excluded:
         lines += textwrap.wrap(f"left out: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
-    unit = "CPU" if made.settings.machine == CPU else "GPU"
-    budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
-    return "\n".join([
-        *lines, "",
-        f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}",
-        to_build(made, cells, build=build), f"about {duration(seconds)} on {count(devices, unit)}{budget}",
-    ])  # fmt: skip
+    where = relative(records.folder)
+    return dry_run_text(made, notes, [
+        *lines, "", f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {where}",
+        to_build(made, cells, build=build),
+    ], seconds, devices)  # fmt: skip
 
 
 def dry_run_json(made: Plan, records: Records, more: Mapping[str, object]) -> str:
@@ -206,9 +196,12 @@ def dry_run_json(made: Plan, records: Records, more: Mapping[str, object]) -> st
     return json.dumps(told, sort_keys=True)
 
 
-def summary(document: BenchResult | EmulatedSweepResult, where: str) -> str:
-    """What a packed sweep holds: the table of percentages, or what the emulator counted."""
-    return f"{table(document) if isinstance(document, BenchResult) else emulated_table(document)}\n{where}"
+def dry_run_text(made: Plan, notes: Sequence[str], lines: Sequence[str], seconds: float, devices: int) -> str:
+    """A dry run as text: notes, the grid's reason, `lines`, and how long it takes."""
+    grid, unit = made.grid, "CPU" if made.settings.machine == CPU else "GPU"
+    budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
+    about = f"about {duration(seconds)} on {count(devices, unit)}{budget}"
+    return "\n".join([*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), "", *lines, about])
 
 
 def emulated_table(document: EmulatedSweepResult) -> str:

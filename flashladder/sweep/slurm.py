@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +34,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.located import closest
 from flashladder.paths import BUILD
+from flashladder.results.files import machine_name
 from flashladder.sweep import pack, place, plan
 from flashladder.sweep.place import FOLDER, Place, available, make_plan, require_built
 from flashladder.sweep.plan import CPU
@@ -78,13 +79,7 @@ AFTER = [
     "fi",
     "exit $code",
 ]
-_TIMES = (  # Slurm's six forms, as names of their fields
-    ("m",), ("m", "s"), ("h", "m", "s"), ("d", "h"), ("d", "h", "m"), ("d", "h", "m", "s"),
-)  # fmt: skip
-_MINUTES = {"d": 1440.0, "h": 60.0, "m": 1.0, "s": 1 / 60}
-
 Command = Callable[[Sequence[str]], int]
-Tell = Callable[[Mapping[str, Any]], object]
 
 
 @dataclass(frozen=True)
@@ -114,44 +109,44 @@ def parse_options(text: str) -> Options:
     """
     found: dict[str, str] = {}
     for item in text.split(",") if text.strip() else []:
-        key, equals, value = (part.strip() for part in item.partition("="))
+        key, _, value = (part.strip() for part in item.partition("="))
         if key not in KEYS:
             raise FlashladderError(
                 "unknown key", where="--slurm", expected=f"one of {', '.join(KEYS)}", found=repr(key),
                 hint=closest(key, list(KEYS)),
             )  # fmt: skip
-        if not equals or not re.fullmatch(r"[^\s\"'`$\\;]+", value):
+        if not re.fullmatch(r"[^\s\"'`$\\;]+", value):
             raise FlashladderError(f"{key} needs a value", where="--slurm", expected=KEYS[key], found=repr(item))
         if key in found:
             raise FlashladderError(f"{key} twice", where="--slurm", found=repr(text))
         found[key] = value
-    minutes = _minutes(found.pop("time")) if "time" in found else DEFAULT_MINUTES
-    cpus, array = (_count(key, found.pop(key)) if key in found else None for key in ("cpus", "array"))
+    minutes = _minutes(found.pop("time", str(DEFAULT_MINUTES)))
+    cpus, array = (_count(key, found.pop(key, None)) for key in ("cpus", "array"))
     gpu = found.pop("gpu", "")
     if gpu and gpu not in (known := load_gpus()):
         raise FlashladderError("unknown GPU", where="--slurm", expected=f"one of {', '.join(known)}", found=repr(gpu))
     return Options(found, gpu, minutes, cpus, array)
 
 
-def _count(key: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_ARRAY):
+def _count(key: str, value: str | None) -> int | None:
+    if value is not None and not (re.fullmatch(r"[0-9]{1,4}", value) and 1 <= int(value) <= MOST_ARRAY):
         expected = f"1 to {MOST_ARRAY}"
         raise FlashladderError(f"{key} is no number of that size", where="--slurm", expected=expected, found=value)
-    return int(value)
+    return None if value is None else int(value)
 
 
 def _minutes(value: str) -> int:
     """One of Slurm's forms of a time, in whole minutes, rounded up."""
-    days, dash, rest = value.rpartition("-")
-    numbers = [*([days] if dash else []), *rest.split(":")]
-    names = next((form for form in _TIMES if len(form) == len(numbers) and (form[0] == "d") == bool(dash)), None)
-    if names is None or not all(re.fullmatch(r"\d{1,6}", number, re.ASCII) for number in numbers):
+    match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?", value)
+    if match is None:
         expected = "minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S"
         raise FlashladderError("time is none of Slurm's", where="--slurm", expected=expected, found=value)
-    total = sum(int(number) * _MINUTES[name] for number, name in zip(numbers, names, strict=True))
-    if total <= 0:
+    days, *parts = match.groups()
+    units = (3600, 60, 1) if days or parts[2] else (60, 1)
+    seconds = 86400 * int(days or 0) + sum(int(part or 0) * unit for part, unit in zip(parts, units, strict=False))
+    if not seconds:
         raise FlashladderError("no time at all", where="--slurm", expected="at least a minute", found=value)
-    return -int(-total // 1)
+    return -(-seconds // 60)
 
 
 @dataclass
@@ -206,21 +201,19 @@ class Task:
 
 
 def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
-    """The sweep's command, on a node with a GPU of this key; see `require_machine`."""
-    require_machine(machine)
-    return sweep(words)
+    """The sweep's command, on a node with a GPU of the key for which the cells were planned.
 
-
-def require_machine(machine: str) -> None:
-    """Raises `FlashladderError` when the task's GPU is not the one for which the cells were planned."""
-    if machine == CPU:
-        return
-    cards = place.cards()
-    if not cards or (found := place.machine_of(cards)) != machine:
+    Raises:
+        FlashladderError: the task's GPU is another one.
+    """
+    cards = [] if machine == CPU else place.cards()
+    found = machine_name(cards[0].name) if cards else "none"
+    if machine not in (CPU, found):
         raise FlashladderError(
-            "Slurm gave the task another GPU", expected=machine, found=found if cards else "none",
+            "Slurm gave the task another GPU", expected=machine, found=found,
             hint="--slurm gres=gpu:TYPE:1 or constraint=... asks for a model",
         )  # fmt: skip
+    return sweep(words)
 
 
 @dataclass(frozen=True)
@@ -302,40 +295,29 @@ def default_tasks(request: Request, cells: int) -> int:
     site = request.options.site
     rows = ask("sinfo", "--noheader", "-N", *(["-p", site["partition"]] if "partition" in site else []), "-O", SINFO)
     kind = re.match(r"gpu:([a-z]\w*)", site.get("gres", ""), re.IGNORECASE)
-    cpus = free_cpus(rows) // (request.options.cpus or 1)
-    free = cpus if request.machine == CPU else free_gpus(rows, kind[1] if kind else "")
-    return max(1, min(free, cells, MOST_TASKS))
+    gpus, cpus = free(rows, kind[1] if kind else "")
+    return max(1, min(cpus // (request.options.cpus or 1) if request.machine == CPU else gpus, cells, MOST_TASKS))
 
 
-def free_gpus(sinfo: str, kind: str = "") -> int:
-    """GPUs that no job holds.
+def free(sinfo: str, kind: str = "") -> tuple[int, int]:
+    """GPUs and CPUs that no job holds on nodes that take jobs; one that is starting or does not answer takes none.
 
     Args:
         sinfo: rows ``node|state|GRES|GRES in use|CPUs A/I/O/T``; a node of several partitions comes once for each.
-        kind: of this type only; empty: of any.
+        kind: of GPUs; empty: any.
     """
 
-    def gpus(gres: str) -> int:  # gpu:h100:8(S:0-1),nic:2 or gpu:2
+    def count(gres: str) -> int:  # gpu:h100:8(S:0-1),nic:2 or gpu:2
         found = re.findall(r"(?:^|,)gpu(?::([A-Za-z]\w*))?:(\d{1,6})\b", gres, re.ASCII)
-        return sum(int(count) for name, count in found if kind in ("", name))
+        return sum(int(number) for name, number in found if kind in ("", name))
 
-    return sum(max(0, gpus(gres) - gpus(used)) for gres, used, _ in _free_nodes(sinfo))
-
-
-def free_cpus(sinfo: str) -> int:
-    """CPUs that no job holds; rows as for `free_gpus`."""
-    found = (re.fullmatch(r"\d{1,6}/(\d{1,6})/\d{1,6}/\d{1,6}", cpus, re.ASCII) for _, _, cpus in _free_nodes(sinfo))
-    return sum(int(one[1]) for one in found if one)
-
-
-def _free_nodes(sinfo: str) -> list[tuple[str, str, str]]:
-    """GRES, GRES in use and CPUs of every node that takes jobs; one that is starting or not answering does not."""
-    nodes = {}
-    for line in sinfo.splitlines():
-        fields = [field.strip() for field in line.split("|")]
-        if len(fields) == 5 and re.fullmatch(r"(?:idle|mix)[~%^@+-]*", fields[1]):
-            nodes[fields[0]] = (fields[2], fields[3], fields[4])
-    return list(nodes.values())
+    number = r"\d{1,6}"
+    row = re.compile(
+        rf"([^|]*)\|(?:idle|mix)[~%^@+-]*\s*\|([^|]*)\|([^|]*)\|{number}/({number})/{number}/{number}", re.ASCII
+    )
+    nodes = {match[1]: match for line in sinfo.splitlines() if (match := row.fullmatch(line.strip()))}
+    gpus = sum(max(0, count(match[2]) - count(match[3])) for match in nodes.values())
+    return gpus, sum(int(match[4]) for match in nodes.values())
 
 
 def parameters(request: Request) -> dict[str, Any]:
@@ -378,21 +360,20 @@ def submit_array(request: Request, tasks: int) -> str:
     return jobs[0].job_id.partition("_")[0]
 
 
-def watch(request: Request, job: str, done: Callable[[], int], tell: Tell) -> Counter[str]:
-    """Waits until no task of the array waits or runs any more, and tells every change.
+def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mapping[str, Any]]:
+    """Waits until no task of the array waits or runs any more.
 
     Args:
         request: whose array it is.
         job: its id.
         done: counts the cells that have a record.
-        tell: called with ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}`` or
-            ``{"event": "slurm-silent", "message": ...}``.
 
-    Returns:
-        the last states that Slurm told, with how many tasks had each; empty where it has forgotten them.
+    Yields:
+        every change, ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}`` with the last
+        states that Slurm told, or ``{"event": "slurm-silent", "message": ...}``.
     """
     told: Mapping[str, Any] | None = None
-    poll, quiet, last = SHORTEST_POLL_S, 0, Counter[str]()
+    poll, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
     while quiet < 2:  # a task that goes back into the queue may look as if it had ended, for a moment
         try:
             tasks = [(state, reason) for found, state, reason in tasks_of(request) if found == job]
@@ -401,16 +382,15 @@ def watch(request: Request, job: str, done: Callable[[], int], tell: Tell) -> Co
             quiet = 0
         else:
             quiet = 0 if any(state not in ENDED for state, _ in tasks) else quiet + 1
-            last = Counter(state for state, _ in tasks) or last
+            states = Counter(state for state, _ in tasks) or states
             waiting = sorted({reason for state, reason in tasks if state == "PENDING"} - {"None"})
-            event = {"event": "slurm", "done": done(), "states": dict(sorted(last.items())), "waiting": waiting}
+            event = {"event": "slurm", "done": done(), "states": dict(sorted(states.items())), "waiting": waiting}
         if event != told:
+            yield event
             told = event
-            tell(event)
         if quiet < 2:
             time.sleep(poll if not quiet else SHORTEST_POLL_S)
             poll = min(LONGEST_POLL_S, poll * 1.1)
-    return last
 
 
 def submit(options: argparse.Namespace, sweep: Command) -> int:
@@ -483,7 +463,7 @@ def _arguments(options: argparse.Namespace, folder: Path) -> tuple[str, ...]:
 
 def _through_slurm(
     request: Request, made: plan.Plan, records: Records, screen: Screen, *, retry: bool
-) -> tuple[str, Counter[str]]:
+) -> tuple[str, Mapping[str, int]]:
     """The array's job id and its tasks' last states; no id when nothing was left to measure."""
 
     def say(event: Mapping[str, Any], line: str) -> None:
@@ -491,39 +471,43 @@ def _through_slurm(
         if not screen.as_json:
             print(line, flush=True)
 
-    def tell(event: Mapping[str, Any]) -> None:
-        if "message" in event:
-            say(event, f"Slurm does not answer, asking again: {event['message']}")
-            return
-        states = ", ".join(f"{count} {name.lower()}" for name, count in event["states"].items()) or "no task left"
-        waiting = f" (waiting: {', '.join(event['waiting'])})" if event["waiting"] else ""
-        done = f"{event['done']} of {len(made.cells)} cells"
-        say(event, f"{time.strftime('%H:%M:%S')}  {done}; tasks: {states}{waiting}")
-
     with locked(make_folder(request.logs) / "lock"):  # one at a time looks for an array and submits one
         job, found = running_job(request), True
         missing = records.missing(made.cells, retry=retry and job is None)
         if job is None and not missing:
-            return "", Counter()
+            return "", {}
         if job is None:
             for cell in missing:  # a failure that is to be measured again: a task that is started again would keep it
                 records.path(cell.address).unlink(missing_ok=True)
             tasks = min(request.options.array or default_tasks(request, len(missing)), len(missing))
             job, found = submit_array(request, tasks), False
     how = "runs already; options of --slurm are those of its submission" if found else "submitted"
-    event = {"event": "slurm-found" if found else "slurm-submitted", "logs": str(request.logs)}
-    say(event, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
+    begun = {"event": "slurm-found" if found else "slurm-submitted", "logs": str(request.logs)}
+    say(begun, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
+    last: Mapping[str, int] = {}
     try:
-        return job, watch(request, job, lambda: len(made.cells) - len(records.missing(made.cells)), tell)
+        for event in watch(request, job, lambda: len(made.cells) - len(records.missing(made.cells))):
+            if "message" in event:
+                say(event, f"Slurm does not answer, asking again: {event['message']}")
+                continue
+            last = event["states"]
+            waiting = f" (waiting: {', '.join(event['waiting'])})" if event["waiting"] else ""
+            cells = f"{event['done']} of {len(made.cells)} cells"
+            say(event, f"{time.strftime('%H:%M:%S')}  {cells}; tasks: {in_words(last) or 'no task left'}{waiting}")
     except KeyboardInterrupt:
         if not screen.as_json:
             print(f"job {job} goes on without this; the same command watches it again, `scancel {job}` ends it")
         raise
+    return job, last
+
+
+def in_words(states: Mapping[str, int]) -> str:
+    """``1 completed, 2 running``."""
+    return ", ".join(f"{count} {name.lower()}" for name, count in sorted(states.items()))
 
 
 def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str) -> FlashladderError:
     """The error for `cells` that the tasks left, with the last error in their logs."""
-    told = ", ".join(f"{count} {name.lower()}" for name, count in sorted(states.items())) or "forgotten by Slurm"
     error = None
     for path in sorted(request.logs.glob(f"{job}_*_log.err")):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -531,6 +515,6 @@ def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str
     return FlashladderError(
         f"job {job} has ended, and {cells} cells are not measured",
         where=relative(request.folder),
-        found=f"tasks: {told}" + (f" ({error})" if error else ""),
+        found=f"tasks: {in_words(states) or 'forgotten by Slurm'}" + (f" ({error})" if error else ""),
         hint=f"logs: {relative(request.logs)}; the same command submits the rest",
     )

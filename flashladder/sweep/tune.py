@@ -29,7 +29,7 @@ from flashladder.bench.table import ranking as ranking_table
 from flashladder.bench.timing import FIRST_SEED
 from flashladder.build.store import default_jobs
 from flashladder.columns import table
-from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.errors import FlashladderError
 from flashladder.files import relative, sha256
 from flashladder.ladder.grid import FEWEST_PAIRS
 from flashladder.ladder.iteration import Iteration, load_iteration
@@ -41,13 +41,13 @@ from flashladder.results.schema import A_A, BenchResult, Failure, Group, Planned
 from flashladder.results.statistics import log_ratios
 from flashladder.sweep import plan
 from flashladder.sweep.measure import candidate_in
-from flashladder.sweep.pack import out_of, sweep_of, timed
+from flashladder.sweep.pack import exit_code, out_of, sweep_of, timed, unfinished
 from flashladder.sweep.place import Place, python_of
-from flashladder.sweep.plan import RUNGS, Settings, Wanted, title, wanted_of
+from flashladder.sweep.plan import RUNGS, Settings, Wanted, wanted_of
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Screen, dry_run_json, duration, to_build
+from flashladder.sweep.screen import WIDTH, Screen, dry_run_json, dry_run_text, to_build
 from flashladder.sweep.winner import FINALS, finalists, judged, render
-from flashladder.sweep.workers import Outcome, Task, Work, run
+from flashladder.sweep.workers import Task, run
 
 HANDFUL = 4  # go through every rung: the winner needs somebody to be compared with
 HALF = 0.5
@@ -338,14 +338,17 @@ def climb(
         ladder.follow(record)
         return tasks(ladder)
 
-    work = Work(list(chain.from_iterable(map(tasks, left))), made.grid.budget_s, follow)
+    first = list(chain.from_iterable(map(tasks, left)))
     try:
-        with screen:
-            outcome = run(work, place.devices, records, tell=screen.tell)
+        with screen.bars():
+            outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
     except KeyboardInterrupt:
         print(f"rungs are kept in {relative(records.folder)}; the same command goes on", file=sys.stderr)
         raise
-    _require_whole(ladders, outcome, records)
+    if left := [ladder for ladder in ladders if not ladder.done]:
+        told = f"{len(left)} of {len(ladders)} ladders are not at their end"
+        held = next((ladder.held for ladder in left if ladder.held), "")
+        raise unfinished(outcome, told, records.folder, held=held)
 
 
 def task_of(made: plan.Plan, ladder: Ladder, part: Part, arch: str, timeout: float | None) -> Task:
@@ -376,29 +379,11 @@ def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:
     return total
 
 
-def _require_whole(ladders: Sequence[Ladder], outcome: Outcome, records: Records) -> None:
-    """Raises `FlashladderError` when a ladder is not climbed to its end."""
-    left = [ladder for ladder in ladders if not ladder.done]
-    if left:
-        why = "the grid's budget is spent" if outcome.out_of_time else "the GPU could not be measured on"
-        held = next((ladder.held for ladder in left if ladder.held), None)
-        raise FlashladderError(
-            f"{why}: {len(left)} of {len(ladders)} ladders are not at their end",
-            where=relative(records.folder),
-            found=held or "; ".join(f"{name}: {message}" for name, message in outcome.lost.items()) or None,
-            hint="the same command goes on with them",
-        )
-
-
 def _code(ladders: Sequence[Ladder]) -> int:
     """0; `CheckFailed` where candidates failed."""
     failures = [failure for ladder in ladders for failure in ladder.failures]
-    if not failures:
-        return 0
-    names = {cell.address: title(cell) for ladder in ladders for cell in ladder.entered}
-    first = failures[0]
-    told = f"{names[first.address]}: {first.kind}: {first.message}"
-    raise CheckFailed(f"{len(failures)} candidates failed and were left out, the first: {told}")
+    entered = [cell for ladder in ladders for cell in ladder.entered]
+    return exit_code(entered, failures, f"{len(failures)} candidates failed and were left out")
 
 
 def pack(
@@ -488,9 +473,6 @@ def dry_run(
     usual, most = (sum(pairs_for(n, share) for n in sizes) for share in (HALF, MOST))
     numbers = dict.fromkeys(int(cell.subject) for cell in made.cells if cell.config)
     lines = [
-        *notes,
-        *textwrap.wrap(f"{made.grid.name}: {made.grid.why}", WIDTH),
-        "",
         *explained([load_iteration(number) for number in numbers]),
         "",
         f"{sum(sizes)} candidates in {len(ladders)} ladders, one per iteration and dtype",
@@ -498,6 +480,6 @@ def dry_run(
         f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
         to_build(made, made.cells, build=build),
-        f"about {duration(seconds)} on {devices} GPU{'s' if devices > 1 else ''}",
     ]
-    return "\n".join(part for line in lines for part in (textwrap.wrap(line, WIDTH) if len(line) > WIDTH else [line]))
+    text = dry_run_text(made, notes, lines, seconds, devices)
+    return "\n".join("\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in text.splitlines())

@@ -21,6 +21,7 @@ from pathlib import Path
 import re
 import shutil
 import tempfile
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,6 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Family
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
-from flashladder.located import read_located
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
 from flashladder.results.files import load_as
@@ -76,20 +76,6 @@ class Standing:
 def present_of(document: BenchResult, number: int, folder: Path = ITERATIONS) -> KernelConfig | None:
     """The fp16 configuration that an iteration has now for the document's GPU; None: iterations know no such GPU."""
     return load_iteration(number, folder).configs.get(gpu_key(document.gpu.name) or "")
-
-
-def gpu_of(document: BenchResult) -> str:
-    """The key under which iterations hold configurations for the document's GPU.
-
-    Raises:
-        FlashladderError: there is none.
-    """
-    key = gpu_key(document.gpu.name)
-    if key not in GPUS:
-        raise FlashladderError(
-            "iterations hold no configuration for this GPU", expected=", ".join(GPUS), found=document.gpu.name
-        )
-    return key
 
 
 def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
@@ -214,33 +200,25 @@ def _told(summary: LogSummary | None) -> str:
 
 
 def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult, BenchResult]:
-    """The rungs' document at `path`, and that of the finals beside it.
-
-    Args:
-        path: the document of the rungs.
-        rungs: what is in it, where it was read already.
+    """The rungs' document at `path` (`rungs`, where it was read already), and that of the finals beside it.
 
     Raises:
         FlashladderError: one is missing, or is not of a tuning run.
     """
-    found, again = [], path.with_name(FINALS)
-    if path.name == FINALS:
-        raise FlashladderError(
-            "these are the finals", where=relative(path), expected="the rungs' document, such as tune.json.gz beside it"
-        )
+    again, hint = path.with_name(FINALS), "a tuning run leaves both; copy both"
+    if path == again:
+        expected = "the rungs' document, such as tune.json.gz beside it"
+        raise FlashladderError("these are the finals", where=relative(path), expected=expected)
     if path.is_file() and not again.is_file():
-        raise FlashladderError(
-            "the finals of this run are missing", where=relative(again), hint="a tuning run leaves both; copy both"
-        )
-    for one, known, hint in (
-        (path, rungs, "what a grid of mode tune leaves"),
-        (again, None, "a tuning run leaves both; copy both"),
-    ):
-        document = known or load_as(one, BenchResult, hint=hint)
+        raise FlashladderError("the finals of this run are missing", where=relative(again), hint=hint)
+    found = (
+        rungs or load_as(path, BenchResult, hint="what a grid of mode tune leaves"),
+        load_as(again, BenchResult, hint),
+    )
+    for one, document in zip((path, again), found, strict=True):
         if document.purpose != "tune":
             raise FlashladderError("not a tuning run", where=relative(one), found="timings for a report", hint=hint)
-        found.append(document)
-    return found[0], found[1]
+    return found
 
 
 def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str, folder: Path = ITERATIONS) -> list[Path]:
@@ -255,26 +233,21 @@ def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str, folder: 
     Raises:
         FlashladderError: a file is not laid out as expected, or an edit would change more than was asked for.
     """
-    before = {iteration.number: iteration for iteration in load_all(folder)}
-    texts = {
-        number: edited(load_iteration(number, folder), config, gpu, evidence) for number, config in configs.items()
-    }
+    before = load_all(folder)
+    texts = {one.path: edited(one, configs[one.number], gpu, evidence) for one in before if one.number in configs}
     with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(scratch) / folder.name
-        shutil.copytree(folder, copy)
-        for number, text in texts.items():
-            write_atomic(copy / before[number].path.name, text)
-        for after in load_all(copy):
-            wanted = dict(before[after.number].configs)
-            if after.number in configs:
-                wanted[gpu] = configs[after.number]
-            if dict(after.configs) != wanted:
-                raise FlashladderError(
-                    "the edit would change another configuration than was asked for",
-                    where=relative(before[after.number].path),
-                    hint="an iteration may inherit it: give that one a line of its own first",
-                )
-    return [write_atomic(before[number].path, text) for number, text in texts.items()]
+        copy = Path(shutil.copytree(folder, Path(scratch) / folder.name))
+        for path, text in texts.items():
+            write_atomic(copy / path.name, text)
+        after = load_all(copy)
+    for old, new in zip(before, after, strict=True):
+        if dict(new.configs) != {**old.configs, **({gpu: configs[old.number]} if old.number in configs else {})}:
+            raise FlashladderError(
+                "the edit would change another configuration than was asked for",
+                where=relative(old.path),
+                hint="an iteration may inherit it: give that one a line of its own first",
+            )
+    return [write_atomic(path, text) for path, text in texts.items()]
 
 
 def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) -> str:
@@ -283,30 +256,20 @@ def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) 
     Raises:
         FlashladderError: the file has no one-line mapping for that GPU.
     """
-    located = read_located(iteration.path)
-    lines = read_text(iteration.path).splitlines(keepends=True)
-    place = located.lines.get(("configs", gpu))
-    match = re.fullmatch(rf"(\s+){gpu}:\s*\{{[^{{}}#]*\}}(\s*#.*)?\n?", lines[place - 1]) if place else None
-    if place is None or match is None:
+    found = iteration.family.to_knobs(iteration.parts, config)  # without what the iteration's parts decide
+    knobs = "{" + ", ".join(f"{key}: {value}" for key, value in found.items()) + "}"
+    text = read_text(iteration.path)
+    line = re.compile(rf"^(?:[ \t]+# {EVIDENCE}.*\n)?([ \t]+){gpu}:[ \t]*\{{[^{{}}#\n]*\}}([ \t]*#.*)?$", re.MULTILINE)
+    new, count = line.subn(lambda own: f"{own[1]}# {EVIDENCE}{evidence}\n{own[1]}{gpu}: {knobs}{own[2] or ''}", text)
+    if count != 1:
         raise FlashladderError(
             f"no configuration of {gpu} on a line of its own",
-            where=located.where(("configs", gpu)),
+            where=relative(iteration.path),
             expected=f"  {gpu}: {{B_r: ..., ...}}",
-            found=lines[place - 1].strip() if place else "none",
-            hint="enter it by hand: " + knobs(iteration, config),
+            found=f"{count} such lines",
+            hint=f"enter it by hand: {knobs}",
         )
-    new = f"{match[1]}{gpu}: {knobs(iteration, config)}{match[2] or ''}\n"
-    comment = f"{match[1]}# {EVIDENCE}{evidence}\n"
-    start = place - 1
-    if start and lines[start - 1].strip().startswith(f"# {EVIDENCE}"):
-        start -= 1
-    return "".join([*lines[:start], comment, new, *lines[place:]])
-
-
-def knobs(iteration: Iteration, config: KernelConfig) -> str:
-    """A configuration as iterations write it: ``{B_r: 128, ...}``, without what the iteration's parts decide."""
-    found = iteration.family.to_knobs(iteration.parts, config)
-    return "{" + ", ".join(f"{key}: {value}" for key, value in found.items()) + "}"
+    return new
 
 
 @dataclass(frozen=True)
@@ -326,14 +289,14 @@ class Candidate:
     dtype: str
     tile: str
     config: str
-    pct: float | None
-    low: float | None
-    high: float | None
-    pairs: int
-    live: int
-    registers: int | None
-    spilled: int | None
-    warps: int | None
+    pct: float | None = None
+    low: float | None = None
+    high: float | None = None
+    pairs: int = 0
+    live: int = 0
+    registers: int | None = None
+    spilled: int | None = None
+    warps: int | None = None
     failure: str = ""
 
 
@@ -349,39 +312,30 @@ def rows_of(document: BenchResult) -> list[Candidate]:
     if others := [one.kernel for one in document.summaries if one.kernel not in document.kernels]:
         raise FlashladderError("not a tuning run", expected="candidates alone", found=f"{others[0]} beside them")
     gpu, enough = load_gpus()[key], document.settings.min_pairs
+
+    def row(number: int, form: str, dtype: str, **more: Any) -> Candidate:
+        config = KernelConfig.parse(form)
+        live = load_family(number).live_registers(config)
+        return Candidate(number, dtype, config.tile, config.brief(), live=live, **more)
+
     found = []
     for one in stated(document).summaries:
-        kernel, config = document.kernels[one.kernel], KernelConfig.parse(document.kernels[one.kernel].config)
-        honest, used = one.n_pairs >= enough, kernel.registers
-        found.append(
-            Candidate(
-                iteration=kernel.iteration,
-                dtype=one.dtype,
-                tile=config.tile,
-                config=config.brief(),
-                pct=one.pct,
-                low=one.pct_low if honest else None,
-                high=one.pct_high if honest else None,
-                pairs=one.n_pairs,
-                live=_family(kernel.iteration).live_registers(config),
-                registers=used,
-                spilled=None if kernel.spill_stores is None else kernel.spill_stores + (kernel.spill_loads or 0),
-                warps=None
-                if used is None
-                else gpu.occupancy(registers=used, threads=config.n_threads, shared_bytes=config.smem_bytes).warps,
-            )
-        )
+        kernel, honest = document.kernels[one.kernel], one.n_pairs >= enough
+        more: dict[str, Any] = {}
+        if kernel.registers is not None:
+            config = KernelConfig.parse(kernel.config)
+            threads, shared = config.n_threads, config.smem_bytes
+            warps = gpu.occupancy(registers=kernel.registers, threads=threads, shared_bytes=shared).warps
+            more = {"registers": kernel.registers, "warps": warps}
+        if kernel.spill_stores is not None:
+            more["spilled"] = kernel.spill_stores + (kernel.spill_loads or 0)
+        times = {"pct": one.pct, "low": one.pct_low if honest else None, "high": one.pct_high if honest else None}
+        found.append(row(kernel.iteration, kernel.config, one.dtype, pairs=one.n_pairs, **times, **more))
     found.sort(key=lambda row: (row.iteration, row.dtype, -min(row.pairs, enough), -(row.pct or 0)))
     cells = {cell.address: cell for cell in document.sweep.planned}
     for failure in document.sweep.failures:
-        cell, config = cells[failure.address], KernelConfig.parse(cells[failure.address].config)
-        told = f"{failure.kind}: {failure.message}"
-        found.append(
-            Candidate(
-                int(cell.subject), cell.dtype, config.tile, config.brief(), None, None, None, 0,
-                _family(int(cell.subject)).live_registers(config), None, None, None, told,
-            )
-        )  # fmt: skip
+        cell, told = cells[failure.address], f"{failure.kind}: {failure.message}"
+        found.append(row(int(cell.subject), cell.config, cell.dtype, failure=told))
     return found
 
 
@@ -394,7 +348,7 @@ def to_csv(rows: Sequence[Candidate]) -> str:
 
 
 @lru_cache
-def _family(number: int) -> Family:
+def load_family(number: int) -> Family:
     """That of an iteration: asked for every candidate."""
     return load_iteration(number).family
 
@@ -425,7 +379,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     faster = {one.number: one.config for one in standings if one.dtype == BOTH and one.verdict == "faster"}
     again = options.path.with_name(FINALS)
     evidence = f"{again.name}, sha256 {sha256(again.read_bytes())[:16]}"
-    for changed in enter(faster, gpu_of(rungs), evidence, options.iterations):
+    key = gpu_key(rungs.gpu.name) or ""
+    if key not in GPUS:
+        expected = ", ".join(GPUS)
+        raise FlashladderError("iterations hold no configuration for this GPU", expected=expected, found=rungs.gpu.name)
+    for changed in enter(faster, key, evidence, options.iterations):
         print(f"entered: {relative(changed)}")
     if not faster:
         print("nothing to enter: no winner of both dtypes is faster than the present configuration beyond the floor")

@@ -1,41 +1,40 @@
-"""Worker processes, one per GPU or CPU: each is asked for one cell after the other, watched, and replaced when it dies.
+"""Worker processes, one per GPU or CPU: each measures one cell after the other, is watched, and is replaced if it dies.
 
-A worker that dies, hangs, answers nonsense or says that its CUDA context is broken is replaced; the cell that it had
-becomes a failure, of that cell alone. A worker that was killed from outside (out of memory, an operator) says nothing
-about the cell, which is tried again. Threads wait for the workers; the main thread alone writes records and hears
-Ctrl-C, so that the folder is valid at any moment. What a worker runs is `flashladder.sweep.worker`.
+A worker that dies, hangs, answers nonsense or breaks its CUDA context is replaced, and its cell becomes a failure: of
+that cell alone. A worker that was killed from outside (out of memory, an operator) says nothing about its cell, which
+is tried again. One thread watches all workers and writes the records. A worker runs `flashladder.sweep.worker`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+import fcntl
 import json
 import os
-import queue
+import select
 import signal
 import subprocess
 import tempfile
-import threading
 import time
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from pydantic import ValidationError
 
-from flashladder.errors import FlashladderError
 from flashladder.paths import PACKAGE
-from flashladder.results.schema import Failure, FailureKind, PlannedCell
-from flashladder.sweep.records import CellRecord, Records, first_line
+from flashladder.results.schema import Failure, PlannedCell
+from flashladder.sweep.records import CellRecord, Records
 
 MODULE = "flashladder.sweep.worker"
 ATTEMPTS = 3  # workers that one cell may cost when they are killed from outside
 READY_S = 180.0  # a worker imports torch and opens the GPU in this time, or never
-LET_GO_S = 5.0  # an idle worker leaves in this time once its stdin is closed
+LET_GO_S = 5.0  # a worker that closed its stdout ends in this time
 UNKILLABLE_S = 30.0  # a process that outlives SIGKILL so long hangs in a driver
 KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGUSR2)  # the last announces the end of a Slurm task's time
 TAIL = 2000  # bytes of a dead worker's stderr that its record keeps
+PIPE_BYTES = 1 << 20  # a request fits into its pipe, so that writing it never waits for the worker
 
 Event = Mapping[str, Any]
 Tell = Callable[[Event], object]
@@ -48,7 +47,6 @@ class Device:
     name: str
     backend: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    key: str = ""  # UUID of a GPU
 
 
 @dataclass(frozen=True)
@@ -65,143 +63,6 @@ class DeviceLost(Exception):
     """No worker of an interpreter comes up: its environment is broken, or the GPU is gone."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A worker that gave no answer and is gone.
-
-    Attributes:
-        why: its process ended, it did not answer in time, or it answered nonsense.
-        code: of its process; None where it outlives SIGKILL.
-        tail: the end of what it wrote to stderr since it was asked.
-        said: the beginning of the nonsense.
-    """
-
-    why: Literal["ended", "timeout", "nonsense"]
-    code: int | None
-    tail: str = ""
-    said: str = ""
-
-    @property
-    def killed(self) -> bool:
-        """Whether somebody else ended it: the kernel for want of memory, an operator."""
-        return self.why == "ended" and self.code in KILLED
-
-    @property
-    def exit(self) -> str:
-        """How its process ended, for people: ``signal SIGSEGV`` or ``exit code 3``."""
-        if self.code is None:
-            return "nothing, not even SIGKILL"
-        if self.code >= 0:
-            return f"exit code {self.code}"
-        names = {one.value: one.name for one in signal.Signals}
-        return f"signal {names.get(-self.code, -self.code)}"
-
-
-class Process:
-    """A worker's process, in a process group of its own: asked over pipes, its stderr in a file.
-
-    Its working folder is that of this package, so that a checkout in the caller's is not taken for it.
-
-    Raises:
-        OSError: it cannot be started.
-    """
-
-    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
-        self._lock = threading.Lock()  # no signal goes to a process id that was given back to the system
-        self._asked_at = 0
-        self.timed_out = False
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
-                env={**os.environ, **environment, "PYTHONPATH": path}, cwd=PACKAGE.parent, start_new_session=True,
-            )  # fmt: skip
-        except OSError:
-            self._stderr.close()
-            raise
-        self.pid = self._process.pid
-
-    def ask(
-        self, request: Mapping[str, Any] | None, timeout_s: float, held_back: Callable[[int], object] = lambda _: None
-    ) -> dict[str, Any] | Ended:
-        """The answer to a request (None: the first word of a new worker); a worker without an answer is ended.
-
-        While others use the GPU a worker says so repeatedly: `held_back` is told how many, and its time starts anew.
-        """
-        self._asked_at = os.fstat(self._stderr.fileno()).st_size
-        line = self._line(b"" if request is None else json.dumps(request).encode() + b"\n", timeout_s)
-        while (found := answer_of(line)) and found["event"] == "held-back":
-            held_back(int(found.get("others", 0)))
-            line = self._line(b"", timeout_s)
-        if found is not None:
-            return found
-        exited = not line.endswith(b"\n") and self._exited(LET_GO_S)
-        why: Literal["ended", "timeout", "nonsense"] = "ended" if exited else "nonsense"
-        code = self.end(0.0)
-        size = os.fstat(self._stderr.fileno()).st_size
-        start = max(self._asked_at, size - TAIL)
-        tail = os.pread(self._stderr.fileno(), size - start, start).decode(errors="replace")
-        return Ended("timeout" if self.timed_out else why, code, tail, line[:80].decode(errors="replace").strip())
-
-    def _line(self, text: bytes, timeout_s: float) -> bytes:
-        """What it answers to `text` within a time; no whole line where it ended, or was ended."""
-        self.timed_out = False
-        timer = threading.Timer(timeout_s, self._time_out)
-        timer.daemon = True
-        timer.start()
-        try:
-            if text and self._process.stdin:
-                self._process.stdin.write(text)
-                self._process.stdin.flush()
-            return self._process.stdout.readline() if self._process.stdout else b""
-        except (OSError, ValueError):  # it no longer reads
-            return b""
-        finally:
-            timer.cancel()
-            timer.join()  # from here on it does not fire
-
-    def _time_out(self) -> None:
-        self.timed_out = True
-        self.kill()
-
-    def kill(self) -> None:
-        """Ends the process and all that it started; from any thread."""
-        with self._lock:
-            if self._process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(self.pid, signal.SIGKILL)
-
-    def end(self, let_go_s: float = LET_GO_S) -> int | None:
-        """Lets an idle worker go, or ends it, with all that it started; its exit code, None if it outlives SIGKILL."""
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                with suppress(OSError):  # what was still to be written to one that died
-                    stream.close()
-        self._exited(let_go_s)
-        self.kill()  # also what it started: its group keeps its number until it is waited for
-        with self._lock:
-            try:
-                return self._process.wait(timeout=UNKILLABLE_S)
-            except subprocess.TimeoutExpired:
-                return None
-
-    def _exited(self, within_s: float) -> bool:
-        """Whether it ends within a time; does not give its process id back."""
-        end = time.monotonic() + within_s
-        while self._process.returncode is None:
-            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
-                return True
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.005)
-        return True
-
-    def drop(self) -> None:
-        """Closes the file behind its stderr."""
-        self._stderr.close()
-
-
 def answer_of(line: bytes) -> dict[str, Any] | None:
     """A line as an answer: a JSON mapping with an ``event``; None for anything else."""
     try:
@@ -211,237 +72,226 @@ def answer_of(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
 
 
-class Worker:
-    """Measures tasks on one device, in a process that stays warm between them.
+def exit_text(code: int | None) -> str:
+    """How a process ended: ``signal SIGSEGV`` or ``exit code 3``; None: it outlives SIGKILL."""
+    if code is None:
+        return "nothing, not even SIGKILL"
+    names = {one.value: one.name for one in signal.Signals}
+    return f"exit code {code}" if code >= 0 else f"signal {names.get(-code, -code)}"
 
-    Args:
-        device: where.
-        tell: called from this worker's thread with each event, a mapping with ``event`` and ``lane``.
-        module: what the process runs; tests plant others.
+
+class Worker:
+    """Measures on one device, in a process of its own group that stays warm between tasks.
+
+    Its working folder is that of this package, so that a checkout in the caller's is not taken for it.
+
+    Attributes:
+        task: what it measures; None while it is idle.
+        python: the interpreter of its process; None without a process.
+        deadline: until when it may be silent, by `time.monotonic`.
+        broken: interpreters whose process does not come up.
+        is_sound: whether its last process came up.
+        is_lost: whether it gets no more tasks.
     """
 
     def __init__(self, device: Device, tell: Tell = lambda _: None, module: str = MODULE) -> None:
         self.device = device
+        self.task: Task | None = None
+        self.python: str | None = None
+        self.deadline = 0.0
+        self.broken: list[str] = []
+        self.is_sound, self.is_lost = True, False
         self._tell = tell
         self._module = module
-        self._process: Process | None = None
-        self._python: str | None = None
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
+        self._asked_at = 0  # size of its stderr
+        self._unfinished = b""  # beginning of a line
+        self._steps: Generator[float, bytes | None, CellRecord] | None = None
 
-    @property
-    def python(self) -> str | None:
-        """The interpreter of the process that is warm."""
-        return self._python if self._process else None
+    def fileno(self) -> int:
+        """The end of the pipe on which it answers."""
+        assert self._process
+        assert self._process.stdout
+        return self._process.stdout.fileno()
 
-    def stop(self) -> None:
-        """Ends the process at once, from another thread; the cell that it measured has no record."""
-        with self._lock:
-            self._stopped.set()
-            if self._process:
-                self._process.kill()
+    def lines(self) -> Iterator[bytes]:
+        """What it has said: whole lines, and where it closed its stdout what is left of one."""
+        new = os.read(self.fileno(), PIPE_BYTES)
+        *whole, self._unfinished = (self._unfinished + new).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+        if not new:
+            yield self._unfinished
 
-    def close(self) -> None:
-        """Lets the process go."""
-        process, self._process = self._process, None
-        if process:
-            process.end()
-            process.drop()
+    def begin(self, task: Task) -> None:
+        """Takes a task.
 
-    def measure(self, task: Task) -> CellRecord | None:
-        """The record of a task; None when the worker was stopped meanwhile.
+        Raises:
+            DeviceLost: its interpreter does not start.
+        """
+        self.task, self._steps = task, self._measure(task)
+        self.deadline = next(self._steps)
+
+    def go_on(self, line: bytes | None) -> CellRecord | None:
+        """Goes on after a line, or (None) because it is late; the task's record when that is done.
 
         Raises:
             DeviceLost: no process comes up.
         """
-        start, told = time.monotonic(), set[int]()
-
-        def held_back(others: int) -> None:
-            if others not in told:
-                told.add(others)
-                self._event("held-back", address=task.cell.address, others=others)
-
-        for attempt in range(1, ATTEMPTS + 1):
-            process = self._warm(task.python)
-            if process is None:
-                return None
-            found = process.ask(task.request, task.timeout_s, held_back)
-            if not isinstance(found, Ended):
-                return self._answered(task, found, attempt, time.monotonic() - start)
-            self.close()
-            if self._stopped.is_set():
-                return None
-            if not found.killed or attempt == ATTEMPTS:
-                return self._unanswered(task, found, attempt, time.monotonic() - start)
-            self._event("worker-killed", address=task.cell.address)
+        assert self._steps
+        try:
+            self.deadline = self._steps.send(line)
+        except StopIteration as done:
+            self.task = None
+            record: CellRecord = done.value
+            return record
         return None
 
-    def _event(self, event: str, **more: object) -> None:
-        self._tell({**more, "event": event, "lane": self.device.name})
+    def close(self) -> tuple[int | None, str]:
+        """Ends its process and all that this started; its exit code, and the end of its stderr since it was asked."""
+        process, self._process, self.python = self._process, None, None
+        if process is None or self._stderr is None:
+            return None, ""
+        for stream in filter(None, (process.stdin, process.stdout)):
+            with suppress(OSError):  # what was still to be written to one that died
+                stream.close()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its group keeps its number until it is waited for
+        code: int | None = None
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(timeout=UNKILLABLE_S)
+        with self._stderr as stderr:
+            size = os.fstat(stderr.fileno()).st_size
+            start = max(self._asked_at, size - TAIL)
+            return code, os.pread(stderr.fileno(), size - start, start).decode(errors="replace")
 
-    def _warm(self, python: str) -> Process | None:
-        """The process of this interpreter, started if there is none; None when the worker was stopped."""
-        if self._process and self._python == python:
-            return self._process
+    def _measure(self, task: Task) -> Generator[float, bytes | None, CellRecord]:
+        """The record of a task; yields how long it waits for a line, and is sent that line, None when time is over."""
+        begin, attempt = time.monotonic(), 0
+        while True:
+            attempt += 1
+            again = attempt < ATTEMPTS
+            if self.python != task.python:
+                self._start(task.python)
+                found = yield from self._ask(task, b"", READY_S)
+                if isinstance(found, Failure) and _killed(found) and again:
+                    continue
+                if isinstance(found, Failure) or found["event"] != "ready":
+                    self.close()
+                    raise DeviceLost(_why_lost(found))
+                self.is_sound = True
+                self._event({**found, "event": "worker"})
+            found = yield from self._ask(task, json.dumps(task.request).encode() + b"\n", task.timeout_s)
+            if not (isinstance(found, Failure) and _killed(found)):
+                break
+            if not again:
+                told = f"{found.message} {attempt} times, as when memory runs out"
+                found = found.model_copy(update={"kind": "out-of-memory", "message": told})
+                break
+            self._event({"event": "worker-killed", "address": task.cell.address})
+        return self._record(task, found, attempt, time.monotonic() - begin)
+
+    def _start(self, python: str) -> None:
         self.close()
-        for attempt in range(1, ATTEMPTS + 1):
-            process = self._started(python)
-            if process is None:
-                return None
-            found = process.ask(None, READY_S)
-            if not isinstance(found, Ended) and found["event"] == "ready":
-                self._tell({**found, "event": "worker", "lane": self.device.name, "pid": process.pid})
-                return process
-            self.close()
-            if self._stopped.is_set():
-                return None
-            if not (isinstance(found, Ended) and found.killed) or attempt == ATTEMPTS:
-                raise DeviceLost(_why_lost(found))
-        return None
-
-    def _started(self, python: str) -> Process | None:
-        """A new process; None when the worker was stopped."""
+        path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
         command = [python, "-m", self._module, self.device.backend, str(os.getpid())]
-        with self._lock:
-            if self._stopped.is_set():
-                return None
-            try:
-                self._process = Process(command, self.device.environment)
-            except OSError as error:
-                raise DeviceLost(f"{error.filename or python}: {error.strerror or error}") from error
-            self._python = python
-            return self._process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, start_new_session=True,
+                env={**os.environ, **self.device.environment, "PYTHONPATH": path}, cwd=PACKAGE.parent,
+            )  # fmt: skip
+        except OSError as error:
+            self._stderr.close()
+            raise DeviceLost(f"{error.filename or python}: {error.strerror or error}") from error
+        assert self._process.stdin
+        with suppress(OSError):  # a user who has many pipes keeps short ones
+            fcntl.fcntl(self._process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self.python, self._unfinished = python, b""
 
-    def _answered(self, task: Task, found: Mapping[str, Any], attempt: int, seconds: float) -> CellRecord:
-        """The record of a cell whose worker answered; a process that is fit for no more is let go."""
+    def _ask(
+        self, task: Task, request: bytes, timeout_s: float
+    ) -> Generator[float, bytes | None, dict[str, Any] | Failure]:
+        """The answer to a request (empty: the first word of a new process); a process without an answer is ended.
+
+        While others use the GPU a worker says so repeatedly, and its time starts anew.
+        """
+        assert self._process
+        assert self._process.stdin
+        assert self._stderr
+        self._asked_at = os.fstat(self._stderr.fileno()).st_size
+        with suppress(OSError):  # it no longer reads, and its stdout ends as well
+            self._process.stdin.write(request)
+            self._process.stdin.flush()
+        told = set[int]()
+        while True:
+            line = yield time.monotonic() + timeout_s
+            found = answer_of(line or b"")
+            if found is None:
+                return self._ended(task, line, timeout_s)
+            if found["event"] != "held-back":
+                return found
+            if (others := int(found.get("others", 0))) not in told:
+                told.add(others)
+                self._event({"event": "held-back", "address": task.cell.address, "others": others})
+
+    def _ended(self, task: Task, line: bytes | None, timeout_s: float) -> Failure:
+        """Ends a process that gave no answer but `line`, or None in time."""
+        is_gone = line is not None and not line.endswith(b"\n") and self._has_ended()
+        code, tail = self.close()
+        about: dict[str, Any] = {"address": task.cell.address, "tail": tail}
+        if line is None:
+            told = f"no answer within {round(timeout_s, 1):g} s: its worker was ended"
+            return Failure(**about, kind="timeout", message=told, exit_code=code)
+        if is_gone:
+            return Failure(**about, kind="crash", message=f"its worker ended with {exit_text(code)}", exit_code=code)
+        said = line[:80].decode(errors="replace").strip()
+        return Failure(**about, kind="crash", message=f"its worker answered {said!r}, which is no answer")
+
+    def _has_ended(self) -> bool:
+        """Whether the process ends within `LET_GO_S`; its exit code is still to be had."""
+        assert self._process
+        end = time.monotonic() + LET_GO_S
+        while not os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def _record(self, task: Task, found: Mapping[str, Any] | Failure, attempt: int, seconds: float) -> CellRecord:
+        """The record of an answer, or of a failure; a process that is fit for no more is ended."""
+        about = {"cell": task.cell, "lane": self.device.name, "attempts": attempt, "seconds": round(seconds, 3)}
+        if isinstance(found, Failure):
+            return CellRecord.model_validate({**about, "failure": found})
+        if found.get("last"):
+            self.close()
         try:
             if found["event"] == "measured":
-                measured = {"document": found["document"], "overhead_s": round(found["overhead_s"], 3)}
-            else:
-                failure = Failure(address=task.cell.address, kind=found["kind"], message=found["message"])
-                measured = {"failure": failure}
-            record = self._record(task, attempt, seconds, **measured)
-        except (ValidationError, KeyError, TypeError, ValueError) as error:
+                overhead_s = round(found["overhead_s"], 3)
+                return CellRecord.model_validate({**about, "document": found["document"], "overhead_s": overhead_s})
+            failure = Failure(address=task.cell.address, kind=found["kind"], message=found["message"])
+        except (ValidationError, KeyError, TypeError) as error:
             self.close()
             told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
             message = f"its worker's answer is not that of a cell: {told}"
             failure = Failure(address=task.cell.address, kind="crash", message=message)
-            return self._record(task, attempt, seconds, failure=failure)
-        if found.get("last") or (self._process and self._process.timed_out):
-            self.close()
-        return record
+        return CellRecord.model_validate({**about, "failure": failure})
 
-    def _unanswered(self, task: Task, ended: Ended, attempt: int, seconds: float) -> CellRecord:
-        """The failure of a cell whose worker gave no answer."""
-        kind: FailureKind = "crash"
-        message = f"its worker ended with {ended.exit}"
-        if ended.why == "timeout":
-            kind, message = "timeout", f"no answer within {round(task.timeout_s, 1):g} s: its worker was ended"
-        elif ended.why == "nonsense":
-            message = f"its worker answered {ended.said!r}, which is no answer"
-        elif ended.killed:
-            kind, message = "out-of-memory", f"{message} {attempt} times, as when memory runs out"
-        failure = Failure(address=task.cell.address, kind=kind, message=message, exit_code=ended.code, tail=ended.tail)
-        return self._record(task, attempt, seconds, failure=failure)
-
-    def _record(self, task: Task, attempt: int, seconds: float, **measured: object) -> CellRecord:
-        about = {"cell": task.cell, "lane": self.device.name, "attempts": attempt, "seconds": round(seconds, 3)}
-        return CellRecord.model_validate({**about, **measured})
+    def _event(self, event: Event) -> None:
+        self._tell({**event, "lane": self.device.name})
 
 
-def _why_lost(found: Mapping[str, Any] | Ended) -> str:
-    """Why a worker did not come up, in one line."""
-    if not isinstance(found, Ended):
-        return str(found.get("message") or f"its worker said {found['event']!r} instead of 'ready'")
-    if found.why == "timeout":
-        return f"its worker was not ready within {READY_S:g} s"
-    if found.why == "nonsense":
-        return f"its worker said {found.said!r} instead of 'ready'"
-    return next((line.strip() for line in reversed(found.tail.splitlines()) if line.strip()), found.exit)
+def _killed(failure: Failure) -> bool:
+    """Whether somebody else ended the worker: the kernel for want of memory, an operator."""
+    return failure.kind == "crash" and failure.exit_code in KILLED
 
 
-class Work:
-    """The tasks that are left; a record may add more.
-
-    A worker keeps to its interpreter for as long as there is work for it, and is given its next task when the record of
-    its last one is written.
-
-    Args:
-        tasks: that can be started now.
-        budget_s: seconds after which no task is started.
-        follow: from a record to the tasks that it brings.
-    """
-
-    def __init__(
-        self,
-        tasks: Iterable[Task] = (),
-        budget_s: float | None = None,
-        follow: Callable[[CellRecord], Iterable[Task]] = lambda _: (),
-    ) -> None:
-        self._changed = threading.Condition()
-        self._ready = list(tasks)
-        self._open = {task.cell.address for task in self._ready}  # without a record
-        self._last: dict[int, str] = {}  # by worker's thread the address of its last task
-        self._end = None if budget_s is None else time.monotonic() + budget_s
-        self._follow = follow
-        self._stopped = False
-        self.out_of_time = False
-
-    def take(self, warm: str | None, broken: Collection[str] = ()) -> Task | None:
-        """The next task for a worker whose interpreter is `warm`; None when there is none left for it, or no time.
-
-        Waits while records of others may still bring some. Without tasks for its own interpreter a worker gets one of
-        the interpreter with the most left, and never of `broken` ones.
-        """
-        me = threading.get_ident()
-        with self._changed:
-            while not self._stopped and self._open:
-                if self._ready and self._last.get(me) not in self._open:
-                    counts = Counter(task.python for task in self._ready if task.python not in broken)
-                    if not counts or self._late():
-                        return None
-                    python = warm if warm in counts else counts.most_common(1)[0][0]
-                    task = next(task for task in self._ready if task.python == python)
-                    self._ready.remove(task)
-                    self._last[me] = task.cell.address
-                    return task
-                self._changed.wait()
-        return None
-
-    def _late(self) -> bool:
-        self.out_of_time = self.out_of_time or (self._end is not None and time.monotonic() > self._end)
-        return self.out_of_time
-
-    def written(self, record: CellRecord) -> None:
-        """Takes in a record that is on disk."""
-        with self._changed:
-            self._open.discard(record.cell.address)
-            self._ready[:0] = more = list(self._follow(record))
-            self._open |= {task.cell.address for task in more}
-            self._changed.notify_all()
-
-    def give_back(self, task: Task) -> None:
-        """Returns a task that was not measured."""
-        with self._changed:
-            self._last.pop(threading.get_ident(), None)
-            self._ready.insert(0, task)
-            self._changed.notify_all()
-
-    def others(self, broken: Collection[str]) -> bool:
-        """Whether tasks of other interpreters than these can be started."""
-        with self._changed:
-            return any(task.python not in broken for task in self._ready)
-
-    def stop(self) -> None:
-        """Wakes workers that wait; nobody gets a task any more."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-
-    def __len__(self) -> int:
-        """Tasks without a record."""
-        with self._changed:
-            return len(self._open)
+def _why_lost(found: Mapping[str, Any] | Failure) -> str:
+    """Why a worker did not come up: its own words, or the last line on its stderr."""
+    if isinstance(found, Failure):
+        lines = [line.strip() for line in found.tail.splitlines() if line.strip()]
+        return lines[-1] if lines else found.message
+    return str(found.get("message") or f"its worker said {found['event']!r} instead of 'ready'")
 
 
 @dataclass
@@ -456,98 +306,116 @@ class Outcome:
 
 
 def run(
-    work: Work, devices: Sequence[Device], records: Records, *, tell: Tell = lambda _: None, module: str = MODULE
+    tasks: Iterable[Task],
+    devices: Sequence[Device],
+    records: Records,
+    *,
+    budget_s: float | None = None,
+    follow: Callable[[CellRecord], Iterable[Task]] = lambda _: (),
+    tell: Tell = lambda _: None,
+    module: str = MODULE,
 ) -> Outcome:
-    """Measures all work on all devices at once; each record is on disk before its cell is told as done.
+    """Measures all tasks on all devices at once; each record is on disk before its cell is told as done.
 
     Args:
-        work: what is missing.
+        tasks: what is missing.
         devices: a worker each.
         records: where records go.
-        tell: called in this thread with each event: ``started``, ``measured``, ``failed``, ``worker``,
-            ``worker-killed``, ``worker-broken``, ``held-back``, ``lane-lost``.
+        budget_s: seconds after which no task is started.
+        follow: from a record to the tasks that it brings.
+        tell: called with each event: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
+            ``worker-broken``, ``held-back``, ``lane-lost``.
         module: what the workers run.
 
     Raises:
         FlashladderError: a record could not be written; the workers are ended, what was written stays.
         KeyboardInterrupt: the workers are ended, what was written stays.
     """
-    outcome = Outcome()
-    events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-    workers = [Worker(device, events.put, module) for device in devices]
-    threads = [threading.Thread(target=_serve, args=(worker, work, events), daemon=True) for worker in workers]
+    end = None if budget_s is None else time.monotonic() + budget_s
+    sweep = _Sweep([Worker(device, tell, module) for device in devices], list(tasks), records, end, follow, tell)
     try:
-        for thread in threads:
-            thread.start()
-        running = len(threads)
-        while running:
-            event = events.get()
-            if event is None:
-                running -= 1
-                continue
-            _note(event, outcome, work, records)
-            tell(event)
+        while busy := sweep.hand_out():
+            for worker, line in _heard(busy):
+                sweep.take(worker, line)
     finally:
-        work.stop()
-        for worker in workers:
-            worker.stop()
-        for thread in threads:
-            thread.join()
-        while not events.empty():  # cells that were done while the sweep was being interrupted
-            record = (events.get() or {}).get("record")
-            if record is not None:
-                with suppress(FlashladderError):  # what ended the sweep is told already
-                    records.write(record)
-    outcome.left, outcome.out_of_time = len(work), work.out_of_time
-    return outcome
-
-
-def _note(event: Event, outcome: Outcome, work: Work, records: Records) -> None:
-    """Writes the record of an event, and counts it."""
-    record: CellRecord | None = event.get("record")
-    if record is not None:
-        records.write(record)
-        work.written(record)
-        if record.failure:
-            outcome.failed.append(record)
-        else:
-            outcome.measured += 1
-    elif event["event"] in ("lane-lost", "worker-broken"):
-        outcome.lost[event["lane"]] = event["message"]
-
-
-def _serve(worker: Worker, work: Work, events: queue.SimpleQueue[Event | None]) -> None:
-    """A worker's thread: takes tasks until none is left, or the device is lost or stopped.
-
-    An interpreter whose process does not come up is left alone; a second one right after it means a lost device.
-    """
-    name, broken, works = worker.device.name, set[str](), True
-    task: Task | None = None
-    try:
-        while task := work.take(worker.python, broken):
-            events.put({"event": "started", "lane": name, "cell": task.cell})
-            try:
-                record = worker.measure(task)
-            except DeviceLost as error:
-                work.give_back(task)
-                broken.add(task.python)
-                lost = not (works and work.others(broken))
-                events.put({"event": "lane-lost" if lost else "worker-broken", "lane": name, "message": str(error)})
-                if lost:
-                    return
-                works = False
-                continue
-            if record is None:
-                work.give_back(task)
-                return
-            works = True
-            events.put({"event": "failed" if record.failure else "measured", "lane": name, "record": record})
-    except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the other workers waiting
-        if task:
-            work.give_back(task)
-        events.put({"event": "lane-lost", "lane": name, "message": f"{type(error).__name__}: {first_line(error)}"})
-    finally:
-        try:
+        for worker in sweep.workers:
             worker.close()
-        finally:
-            events.put(None)
+    sweep.outcome.left = len(sweep.ready)
+    return sweep.outcome
+
+
+@dataclass
+class _Sweep:
+    """A run under way: the workers that are not lost, and the tasks that no worker has; the rest as of `run`."""
+
+    workers: Sequence[Worker]
+    ready: list[Task]
+    records: Records
+    end: float | None
+    follow: Callable[[CellRecord], Iterable[Task]]
+    tell: Tell
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def hand_out(self) -> list[Worker]:
+        """Gives idle workers their next task; the workers that have one."""
+        for worker in self.workers:
+            self.outcome.out_of_time = bool(self.ready) and self.end is not None and time.monotonic() > self.end
+            while not (worker.task or worker.is_lost or self.outcome.out_of_time):
+                task = next_task(self.ready, worker.python, worker.broken)
+                if task is None:
+                    break
+                self.ready.remove(task)
+                self.tell({"event": "started", "lane": worker.device.name, "cell": task.cell})
+                try:
+                    worker.begin(task)
+                except DeviceLost as error:
+                    self._give_back(worker, error)
+        return [worker for worker in self.workers if worker.task]
+
+    def take(self, worker: Worker, line: bytes | None) -> None:
+        """Takes in what a worker said, or (None) that it is late."""
+        try:
+            record = worker.go_on(line) if worker.task else None
+        except DeviceLost as error:
+            self._give_back(worker, error)
+            return
+        if record is None:
+            return
+        self.records.write(record)
+        self.ready[:0] = self.follow(record)
+        if record.failure:
+            self.outcome.failed.append(record)
+        else:
+            self.outcome.measured += 1
+        self.tell({"event": "failed" if record.failure else "measured", "lane": worker.device.name, "record": record})
+
+    def _give_back(self, worker: Worker, error: DeviceLost) -> None:
+        """Leaves an interpreter alone whose process does not come up; a second one in a row means a lost device."""
+        assert worker.task
+        self.ready.insert(0, worker.task)
+        others = [task for task in self.ready if task.python not in (*worker.broken, worker.task.python)]
+        worker.is_lost = not worker.is_sound or not others
+        worker.is_sound = False
+        worker.broken.append(worker.task.python)
+        worker.task = None
+        name, event = worker.device.name, "lane-lost" if worker.is_lost else "worker-broken"
+        self.outcome.lost[name] = str(error)
+        self.tell({"event": event, "lane": name, "message": str(error)})
+
+
+def next_task(ready: Sequence[Task], warm: str | None, broken: Sequence[str]) -> Task | None:
+    """The next task for a worker: of its own interpreter, else of the one with the most tasks, none of `broken`."""
+    counts = Counter(task.python for task in ready if task.python not in broken)
+    python = warm if warm in counts else max(counts, key=counts.__getitem__, default=None)
+    return next((task for task in ready if task.python == python), None)
+
+
+def _heard(busy: Sequence[Worker]) -> Iterator[tuple[Worker, bytes | None]]:
+    """Waits for lines; yields each with its worker, and None with one that is late."""
+    wait_s = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
+    speaking, now = select.select(busy, [], [], wait_s)[0], time.monotonic()
+    late = [worker for worker in busy if worker not in speaking and now > worker.deadline]
+    for worker in speaking:
+        for line in worker.lines():
+            yield worker, line
+    yield from ((worker, None) for worker in late)

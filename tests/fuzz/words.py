@@ -25,7 +25,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.sweep import command as sweep
 from flashladder.sweep.place import Card, chosen, visible
-from flashladder.sweep.slurm import free_cpus, free_gpus, parse_options
+from flashladder.sweep.slurm import free, parse_options
 from ptxemu.command import parse_all
 from ptxemu.text import parse_bytes
 from tests.fuzz.target import Target, spoken
@@ -72,8 +72,7 @@ def _cards(text: str) -> None:
 
 def _sinfo(text: str) -> None:
     """Slurm's answer is a program's: lines of another form are skipped, never a failure."""
-    assert free_gpus(text) >= 0
-    assert free_cpus(text) >= 0
+    assert min(free(text)) >= 0
 
 
 def _numbers(text: str) -> None:
@@ -172,7 +171,7 @@ TARGETS = (
     ),
     Target(
         "sinfo",
-        "sweep.slurm.free_gpus",
+        "sweep.slurm.free",
         spoken(_sinfo),
         lambda: [SINFO.encode()],
         ("gpu:", "idle", "|", "(S:0-1)", "8/56/0/64"),

@@ -117,3 +117,8 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def canonical(record: CellRecord) -> str:
+    """What two runs of an emulated cell must have in common: all but times, worker and attempts."""
+    return record.model_dump_json(exclude={"lane", "attempts", "seconds", "overhead_s"})

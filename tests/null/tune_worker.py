@@ -1,4 +1,4 @@
-"""A worker, and a lane in this process, whose GPU is a number: speeds are known, noise is added, some misbehave.
+"""A worker, and one in this process, whose GPU is a number: speeds are known, noise is added, some misbehave.
 
 Everything but the GPU is real: the session, its checks on CPU tensors, the paired timer. `FAULTS` in the environment
 names candidates and what they do: ``crash:7 64,64,4 0_0_2+opt;hang:...``.
@@ -6,13 +6,12 @@ names candidates and what they do: ``crash:7 64,64,4 0_0_2+opt;hang:...``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import itertools
 import os
 import random
 import signal
 import sys
-import threading
 import time
 from typing import Any
 
@@ -35,7 +34,8 @@ from tests.null.bench_fixture import GPU
 from tests.null.check.test_check_null import attention
 
 _NUMBERS = itertools.count(1)  # of the sessions of this process: the seeds of their noise
-_OWN = threading.local()
+_OWN: list[Session] = []  # the last one measures now
+READABLE = os.open(os.devnull, os.O_RDONLY)
 BASE_MS = 20.0
 NOISE = 0.007
 H200 = GPU.model_copy(update={"name": "NVIDIA H200", "l2_bytes": 1000})
@@ -131,34 +131,40 @@ def misbehave(fault: str, tensors: Tensors, launches: int) -> None:
 
 
 class InProcess(Worker):
-    """A lane whose worker is an object of this process."""
+    """A worker that is an object of this process: its answer is there at once."""
 
     _session: Session | None = None
 
-    @property
-    def python(self) -> str | None:
-        return sys.executable
+    def fileno(self) -> int:
+        return READABLE
 
-    def measure(self, task: Task) -> CellRecord | None:
-        if self._session is None:
-            self._session = fresh()
+    def begin(self, task: Task) -> None:
+        self.task = task
+
+    def lines(self) -> Iterator[bytes]:
+        yield b""
+
+    def go_on(self, _: bytes | None) -> CellRecord | None:
+        self._session = self._session or fresh()
+        _OWN.append(self._session)
+        task, self.task = self.task, None
+        assert task
         found = worker.answer(self._session.measure, {**task.request, "tell": lambda _: None})
-        cell = PlannedCell.model_validate(task.request["cell"])
-        about: dict[str, Any] = {"cell": cell, "lane": self.device.name, "attempts": 1, "seconds": 1.0}
+        about: dict[str, Any] = {"cell": task.cell, "lane": self.device.name, "attempts": 1, "seconds": 1.0}
         if found["event"] == "measured":
             return CellRecord.model_validate({**about, "document": found["document"], "overhead_s": 0.1})
-        failure = Failure(address=cell.address, kind=found["kind"], message=found["message"])
+        failure = Failure(address=task.cell.address, kind=found["kind"], message=found["message"])
         return CellRecord(**about, failure=failure)
 
 
 def _timed(*arguments: Any, **named: Any) -> Group:
-    return bench_group(*arguments, **named, reference=_OWN.session.reference)
+    return bench_group(*arguments, **named, reference=_OWN[-1].reference)
 
 
 def fresh() -> Session:
     """A session on a GPU of its own."""
     session = Session()
-    _OWN.session = session  # one per thread, as one per process
+    _OWN.append(session)
     measure_gpu.bench_group = _timed  # type: ignore[attr-defined]  # an import there
     measure_gpu.FIRST_WARM_UP_S = measure_gpu.WARM_UP_S = 0.01
     return session

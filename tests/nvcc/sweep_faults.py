@@ -28,7 +28,8 @@ import time
 
 from flashladder.files import digest_files, sha256
 from flashladder.paths import ROOT
-from flashladder.sweep.records import SUFFIX, Records, canonical
+from flashladder.sweep.records import SUFFIX, Records
+from tests.null.sweep_fixture import canonical
 from tests.nvcc.sweep_forked import ByCommand, Forked, seconds_until_gone
 
 GRID = Path(__file__).parent / "faults.yaml"

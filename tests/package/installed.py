@@ -21,7 +21,6 @@ import time
 import zipfile
 
 from flashladder.bundle.make import own_wheels
-from flashladder.bundle.runner import members
 from flashladder.paths import ROOT
 from tests.interpreters import PTX, PYTHONS, interpreters
 
@@ -125,7 +124,7 @@ def _files(wheels: Sequence[Path]) -> dict[str, bytes]:
     found = dict[str, bytes]()
     for path in wheels:
         with zipfile.ZipFile(path) as wheel:
-            found |= {name: wheel.read(name) for name in members(wheel)}
+            found |= {name: wheel.read(name) for name in wheel.namelist() if not name.endswith("/")}
     return found
 
 

@@ -6,12 +6,10 @@ the daemons and adopts whatever a job leaves behind; when its stdin closes, beca
 kills all of them.
 
     apt-get install --no-install-recommends slurmctld slurmd slurm-client munge
-    python -m tests.slurm.cluster --nodes 2       # until Ctrl-C; prints what to export for sbatch and squeue
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 import ctypes
@@ -114,7 +112,7 @@ def cluster(nodes: int = 2, cpus: int = 1) -> Iterator[Cluster]:
         RuntimeError: a daemon did not start; the message holds the ends of the logs.
     """
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as name:
-        command = [sys.executable, str(Path(__file__)), "--keep", name, "--nodes", str(nodes), "--cpus", str(cpus)]
+        command = [sys.executable, str(Path(__file__)), name, str(nodes), str(cpus)]
         keeper = subprocess.Popen(  # of a session of its own: Ctrl-C is for the process that holds its stdin
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -250,27 +248,5 @@ def keep(folder: Path, nodes: int, cpus: int) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="start a Slurm cluster on this machine, until Ctrl-C")
-    parser.add_argument("--nodes", type=int, default=2, help="with two pretended GPUs each")
-    parser.add_argument("--cpus", type=int, default=1, help="of each node")
-    parser.add_argument("--keep", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.keep:
-        return keep(options.keep, options.nodes, options.cpus)
-    reason = missing()
-    if reason:
-        print(f"error: {reason}", file=sys.stderr)
-        return 2
-    try:
-        with cluster(options.nodes, options.cpus) as started:
-            print(f"export SLURM_CONF={started.folder / 'slurm.conf'}\nCtrl-C ends it", flush=True)
-            signal.pause()
-    except KeyboardInterrupt:
-        pass
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(keep(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -33,8 +33,8 @@ def request(folder: Path, options: str, seconds: float, machine: str = "h100") -
 
 
 def watched(one: Request, job: str) -> tuple[dict[str, int], list[Mapping[str, Any]]]:
-    events: list[Mapping[str, Any]] = []
-    return dict(watch(one, job, lambda: len(list(one.folder.glob("*.json.gz"))), events.append)), events
+    events = list(watch(one, job, lambda: len(list(one.folder.glob("*.json.gz")))))
+    return events[-1]["states"], events
 
 
 def test_every_task_has_a_gpu_of_its_own(slurm: Cluster, tmp_path: Path) -> None:

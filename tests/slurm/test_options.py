@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.sweep.slurm import free_cpus, free_gpus, parse_options
+from flashladder.sweep.slurm import free, parse_options
 
 # As sinfo pads its fields; node2 answers not, node3 is taken, node4 is in two partitions.
 SINFO = """\
@@ -73,7 +73,7 @@ def test_a_mistake_is_one_line(text: str, said: str) -> None:
 
 
 def test_free_is_what_no_job_holds_on_nodes_that_take_jobs() -> None:
-    assert free_gpus(SINFO) == 8 + 1 + 2 + 2
-    assert free_gpus(SINFO, "h100") == 8 + 1
-    assert free_gpus(SINFO, "v100") == 0
-    assert free_cpus(SINFO) == 64 + 16 + 8 + 4
+    cpus = 64 + 16 + 8 + 4
+    assert free(SINFO) == (8 + 1 + 2 + 2, cpus)
+    assert free(SINFO, "h100") == (8 + 1, cpus)
+    assert free(SINFO, "v100") == (0, cpus)

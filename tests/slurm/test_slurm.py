@@ -25,7 +25,8 @@ from flashladder.results.files import load_as
 from flashladder.results.schema import EmulatedSweepResult, PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU
-from flashladder.sweep.records import Records, canonical
+from flashladder.sweep.records import Records
+from tests.null.sweep_fixture import canonical
 from tests.slurm.cluster import Cluster
 from tests.slurm.conftest import processes_of, within
 

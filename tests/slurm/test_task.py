@@ -11,7 +11,7 @@ import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.sweep import command, place
-from flashladder.sweep.slurm import Task, on_machine, require_machine
+from flashladder.sweep.slurm import Task, on_machine
 
 
 def raises(error: BaseException) -> Callable[[Sequence[str]], int]:
@@ -64,13 +64,12 @@ def test_a_task_that_finished_a_cell_goes_on_later_and_another_does_not(
 def test_another_gpu_than_planned_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [place.Card(0, "NVIDIA A100-SXM4-80GB", "GPU-0", "sm_80")]
     monkeypatch.setattr(place, "cards", lambda: cards)
-    require_machine("a100")
-    require_machine("cpu")
+    assert [on_machine(machine, len, ["--shard", "0/2"]) for machine in ("a100", "cpu")] == [2, 2]
     with pytest.raises(FlashladderError, match="another GPU: expected h100, found a100; --slurm gres"):
-        require_machine("h100")
+        on_machine("h100", len, [])
     cards.clear()
     with pytest.raises(FlashladderError, match="expected h100, found none"):
-        require_machine("h100")
+        on_machine("h100", len, [])
 
 
 def test_a_task_can_be_pickled(tmp_path: Path) -> None:

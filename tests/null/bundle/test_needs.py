@@ -51,11 +51,6 @@ def test_the_lock_holds_all_that_a_node_needs_each_with_hashes() -> None:
         assert all("--hash=sha256:" in line for line in found.values())
 
 
-def test_a_lock_of_another_form_is_refused() -> None:
-    with pytest.raises(FlashladderError, match="cannot read the lock"):
-        bundle.pinned("numpy>=2 \\\n    --hash=sha256:aa\n", "3.12")
-
-
 def pip(monkeypatch: pytest.MonkeyPatch, code: int, stderr: str = "") -> list[list[str]]:
     """pip that leaves a wheel, or with `code`; what it was asked."""
     asked: list[list[str]] = []

@@ -66,32 +66,9 @@ def test_it_carries_the_ladders_files_as_they_are(site: Path) -> None:
 
 def test_it_says_what_it_needs(told: Message) -> None:
     needs = [Requirement(line) for line in told.get_all("Requires-Dist", [])]
-    plain = {one.name for one in needs if one.marker is None}
-    assert plain == {
-        "invoke",
-        "ml-dtypes",
-        "numpy",
-        "nvidia-ml-py",
-        "ptxemu",
-        "pydantic",
-        "pyelftools",
-        "pyyaml",
-        "tqdm",
-    }
     build = {one.name: str(one.specifier) for one in needs if one.marker and one.marker.evaluate({"extra": "build"})}
     pins = {name: f"=={version}" for name, version in load_pins().packages.items()}
     assert {name: version for name, version in build.items() if name.startswith("nvidia-")} == pins
-    report = {one.name for one in needs if one.marker and one.marker.evaluate({"extra": "report"})}
-    assert {"matplotlib", "pandas"} <= report
-    assert not report & plain
-
-
-def test_its_metadata_is_whole(told: Message) -> None:
-    assert told["Requires-Python"] == ">=3.10"
-    assert told["License-Expression"] == "Apache-2.0"
-    assert told["License-File"] == "LICENSE"
-    assert told["Description-Content-Type"] == "text/markdown"
-    assert "URL" not in str(told.get_all("Project-URL", []))
 
 
 def installed(site: Path, folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -121,12 +98,8 @@ def test_without_a_checkout_it_reads_its_own_files_and_builds_in_the_working_fol
     ]  # fmt: skip
     elsewhere = installed(site, tmp_path, "-c", program, FLASHLADDER_BUILD="/somewhere/builds")
     assert elsewhere.stdout.splitlines()[1:3] == ["/somewhere/builds", "/somewhere/builds/store"]
-
-
-def test_a_checkout_can_be_named(site: Path, tmp_path: Path) -> None:
-    program = "from flashladder import paths\nprint(paths.ROOT, paths.BUILD)"
-    ran = installed(site, tmp_path, "-c", program, FLASHLADDER_ROOT=str(ROOT))
-    assert ran.stdout.split() == [str(ROOT), str(ROOT / "build")]
+    checkout = installed(site, tmp_path, "-c", program, FLASHLADDER_ROOT=str(ROOT))
+    assert checkout.stdout.splitlines()[:2] == [str(ROOT), str(ROOT / "build")]
 
 
 @pytest.mark.parametrize(
@@ -135,8 +108,6 @@ def test_a_checkout_can_be_named(site: Path, tmp_path: Path) -> None:
         (("flashladder", "list"), 0, "Static GMEM stride"),
         (("flashladder", "gate"), 2, "error: gate needs a checkout, and this package is installed without one"),
         (("flashladder", "verify"), 2, "error: verify without a path needs a checkout"),
-        (("flashladder.lock", "verify"), 2, "error: lock needs a checkout"),
-        (("flashladder.report",), 2, "error: report needs a checkout"),
         (("flashladder.bundle",), 2, "error: bundle needs a checkout"),
     ],
 )

@@ -50,11 +50,11 @@ def bundle(folder: Path, wheel: bytes = WHEEL, more: Mapping[str, bytes] | None 
     return write_bundle(folder / "b.pyz", MACHINE, {PYTHON: ["wheels/x.whl"]}, files)
 
 
-def rewritten(path: Path, change: Mapping[str, bytes | None], modes: Mapping[str, int] | None = None) -> Path:
+def rewritten(path: Path, change: Mapping[str, bytes | None]) -> Path:
     """The bundle with members replaced, added, or (None) removed; its manifest as it was, unless that is changed."""
     with zipfile.ZipFile(path) as archive:
         files: dict[str, bytes | None] = {name: archive.read(name) for name in archive.namelist()}
-    path.write_bytes(zipped({name: data for name, data in {**files, **change}.items() if data is not None}, modes))
+    path.write_bytes(zipped({name: data for name, data in {**files, **change}.items() if data is not None}))
     return path
 
 
@@ -113,23 +113,16 @@ def test_the_environment_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ("change", "told"),
     [
         ({"wheels/x.whl": WHEEL + b"\0"}, "wheels/x.whl was changed: expected sha256"),
-        ({"wheels/x.whl": None}, "wheels/x.whl is missing"),
-        ({"build/more": b""}, "build/more is not a file of this bundle"),
+        ({"wheels/x.whl": None}, "'wheels/x.whl' is missing"),
+        ({"build/more": b""}, "'build/more' is not a file of this bundle"),
+        ({"../climbs": b""}, "'../climbs' is not a file of this bundle"),
+        ({"a\x1b[2J": b""}, r"'a\x1b[2J' is not a file of this bundle"),
         ({"__main__.py": b"print('other')"}, "__main__.py was changed"),
-        ({"MANIFEST.json": None}, "no MANIFEST.json in it: not a bundle"),
+        ({"MANIFEST.json": None}, "no MANIFEST.json of a bundle in it"),
         ({"MANIFEST.json": b"{"}, "MANIFEST.json is damaged (JSONDecodeError)"),
         ({"MANIFEST.json": b"[" * 100_000}, "MANIFEST.json is damaged (RecursionError)"),
         ({"MANIFEST.json": b"\xff"}, "MANIFEST.json is damaged (UnicodeDecodeError)"),
-        ({"MANIFEST.json": b'{"schema": 2}'}, "MANIFEST.json is not one of a bundle of schema 1"),
-        ({"../climbs": b""}, "unsafe name in an archive: '../climbs'"),
-        ({"/absolute": b""}, "unsafe name in an archive: '/absolute'"),
-        ({"a/../b": b""}, "unsafe name in an archive: 'a/../b'"),
-        ({"a//b": b""}, "unsafe name in an archive: 'a//b'"),
-        ({"./a": b""}, "unsafe name in an archive: './a'"),
-        ({"a\\b": b""}, "unsafe name in an archive: 'a\\\\b'"),
-        ({"c:a": b""}, "unsafe name in an archive: 'c:a'"),
-        ({"a\x1b[2J": b""}, "unsafe name in an archive: 'a\\x1b[2J'"),
-        ({"../": b""}, "unsafe name in an archive: '..'"),
+        ({"MANIFEST.json": b'{"schema": 2, "files": {}, "install": {}}'}, "is not one of a bundle of schema 1"),
     ],
 )
 def test_a_changed_bundle_is_refused_before_anything_is_written(
@@ -139,37 +132,14 @@ def test_a_changed_bundle_is_refused_before_anything_is_written(
     assert told in refusal(path, tmp_path / "into")
 
 
-@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFBLK])
-def test_links_and_devices_are_refused(kind: int, tmp_path: Path) -> None:
-    path = rewritten(bundle(tmp_path), {"build/x": b"/etc/passwd"}, {"build/x": kind | 0o777})
-    assert refusal(path, tmp_path / "into") == "build/x in an archive is a link or a device"
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_is_twice_is_refused(tmp_path: Path) -> None:
-    path = bundle(tmp_path)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("wheels/x.whl", WHEEL)
-    assert refusal(path, tmp_path / "into") == "wheels/x.whl is twice in an archive"
-
-
-def test_a_bomb_is_refused_by_its_size_before_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "bomb.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for i in range(3):
-            archive.writestr(f"{i}", bytes(2**20))
-    with zipfile.ZipFile(path) as archive, pytest.raises(Refused, match="3145728 bytes unpacked: expected at most 9"):
-        runner.members(archive, most=9)
-
-
-@pytest.mark.parametrize(
-    "names", [{"../x": b""}, {"y.data/purelib/../../x": b""}, {"y.data/purelib/": b"", "y.data/platlib//x": b""}]
-)
-def test_a_wheel_inside_stays_in_its_folder(names: dict[str, bytes], tmp_path: Path) -> None:
-    """Its digest is the manifest's: the maker of the bundle took it from elsewhere."""
-    path = bundle(tmp_path, wheel=zipped(names))
-    assert "unsafe name in an archive" in refusal(path, tmp_path / "into")
-    assert [one.name for one in tmp_path.iterdir() if one.name != "into"] == ["b.pyz"]
+def test_what_is_unpacked_stays_in_its_folder(tmp_path: Path) -> None:
+    """Also where the maker of the bundle took a wheel from elsewhere, whose digest is the manifest's."""
+    link = {"link": stat.S_IFLNK | 0o777}
+    path = bundle(tmp_path, wheel=zipped({"../x": b"x", "/y": b"y", "link": b"/etc/passwd"}, link))
+    site = runner.unpacked(path, tmp_path / "into", HERE, MACHINE) / "packages"
+    assert sorted(one.name for one in site.iterdir()) == ["link", "x", "y"]
+    assert not (site / "link").is_symlink()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["b.pyz", "into"]
 
 
 @pytest.mark.parametrize("length", [0, 20, 400])
@@ -179,19 +149,23 @@ def test_half_a_bundle_is_one_line(length: int, tmp_path: Path) -> None:
     assert "not a whole archive" in refusal(path, tmp_path / "into")
 
 
+def contents(archive: zipfile.ZipFile) -> dict[str, bytes]:
+    return {name: archive.read(name) for name in runner.checked(archive)["files"]}
+
+
 def test_every_changed_byte_is_refused_or_harmless(tmp_path: Path) -> None:
     """Of all bytes of a bundle: none leads to a crash, and what is unpacked has the digests of the manifest."""
     path = bundle(tmp_path)
     whole = path.read_bytes()
     with zipfile.ZipFile(path) as archive:
-        good = runner.checked_files(archive)
+        good = contents(archive)
     accepted = 0
     for place in range(0, len(whole), 7):
         changed = bytearray(whole)
         changed[place] ^= 0x41
         try:
             with zipfile.ZipFile(io.BytesIO(bytes(changed))) as archive:
-                assert runner.checked_files(archive)[1] == good[1]
+                assert contents(archive) == good
             accepted += 1
         except (Refused, *runner.BROKEN):
             pass
@@ -231,15 +205,11 @@ def test_two_that_unpack_at_once_get_one_folder(tmp_path: Path) -> None:
     assert len(list((tmp_path / "b").iterdir())) == 1
 
 
-@pytest.mark.parametrize("words", [["--into"], ["--into", " "]])
-def test_into_needs_a_folder(words: Sequence[str], tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="--into needs a folder"):
-        runner.prepare(list(words), bundle(tmp_path))
-
-
-def test_an_unpacked_bundle_is_told(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="expected the one file"):
-        runner.prepare([], tmp_path)
+@pytest.mark.parametrize("words", [["--into"], ["--into", " "], []])
+def test_a_command_line_that_cannot_be_is_one_line(words: Sequence[str], tmp_path: Path) -> None:
+    place, told = (bundle(tmp_path), "--into needs a folder") if words else (tmp_path, "expected the one file")
+    with pytest.raises(Refused, match=told):
+        runner.prepare(list(words), place)
 
 
 def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from flashladder.sweep import command, measure, place, plan
 from flashladder.sweep.place import Card
 from flashladder.sweep.plan import Wanted
 from flashladder.sweep.records import Records, held
-from flashladder.sweep.workers import Device, Outcome, Task, Work
+from flashladder.sweep.workers import Device, Outcome, Task
 from tests.null.sweep.planted_sweep import MODULE, plant
 from tests.null.sweep_fixture import SMALL, alive, digests, grid, timed
 
@@ -283,9 +283,10 @@ class Host:
         self.builds.append(([kernel.subject for kernel in kernels], where.arch))
         self.built = True
 
-    def run(self, work: Work, devices: Sequence[Device], records: Records, **_: Any) -> Outcome:
-        tasks = self.tasks = list(work._ready)
-        self.devices, self.has_budget = devices, work._end is not None
+    def run(
+        self, tasks: Sequence[Task], devices: Sequence[Device], records: Records, budget_s: float | None, **_: Any
+    ) -> Outcome:
+        self.tasks, self.devices, self.has_budget = tasks, devices, budget_s is not None
         done = tasks[: len(tasks) - self.leaves]
         for task in done:
             records.write(timed(task.cell, self.made))
@@ -315,7 +316,7 @@ def test_a_sweep_gives_the_lanes_its_cells_and_packs_what_they_leave(
     assert [task.request["cell"]["address"] for task in host.tasks] == [cell.address for cell in host.made.cells]
     asked = {(task.request["grid"], task.request["mode"], task.request["pairs"]) for task in host.tasks}
     assert asked == {("small", "event-free", host.made.settings.pairs)}
-    assert [(device.name, device.key) for device in host.devices] == [("gpu0", UUID)]
+    assert [(device.name, device.environment["CUDA_VISIBLE_DEVICES"]) for device in host.devices] == [("gpu0", UUID)]
     packed = load_as(host.folder / "out.json.gz", BenchResult)
     assert packed.sweep
     assert (packed.sweep.planned, packed.sweep.made_for) == (host.made.cells, None)

@@ -20,15 +20,13 @@ from flashladder.sweep.place import (
     MOST_CPUS,
     Card,
     Code,
-    Environment,
-    Inventory,
     Place,
     build_command,
     chosen,
+    code_of,
     cpus,
     fitting,
     locked,
-    machine_of,
     visible,
 )
 from flashladder.sweep.plan import Wanted
@@ -73,7 +71,6 @@ def test_a_grid_for_another_gpu_is_refused_and_says_how_to_override() -> None:
 def test_a_grid_takes_the_gpus_of_its_model() -> None:
     assert fitting([*H200, A100], "a100", anyway=False) == ([A100], None)
     assert fitting([*H200, A100], "h200", anyway=True) == (H200, None)
-    assert machine_of(H200) == "h200"
 
 
 def test_one_table_mixes_no_models() -> None:
@@ -103,6 +100,11 @@ def test_a_task_of_slurm_has_a_lane_per_cpu_that_it_was_given(monkeypatch: pytes
 
 
 CONFIG = "(FP16, 128, 128, 64, 4): async"
+SHAPE = (16, 4096, 16, 128)
+
+
+def cell(subject: str, cuda: str = "", config: str = CONFIG) -> Wanted:
+    return Wanted(subject, config, "fp16", SHAPE, cuda)
 
 
 def wheel_in(folder: Path, package: str, text: str | None, arch: str = "sm_90") -> None:
@@ -111,89 +113,57 @@ def wheel_in(folder: Path, package: str, text: str | None, arch: str = "sm_90") 
     (folder / package).mkdir(parents=True, exist_ok=True)
     manifest = {"inputs_digest": f"inputs of {package}", "kernels": kernels}
     (folder / package / "manifest.json").write_text(dump_json(manifest))
+    place.wheel_of.cache_clear()
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Environment:
-    return Environment(Path("/here/python"), (tmp_path / "first", tmp_path / "second"))
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+    """Two folders in which this interpreter looks for packages; a checkout without environments."""
+    monkeypatch.setattr(place, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second"), *sys.path])
+    place.wheel_of.cache_clear()
+    yield tmp_path / "first", tmp_path / "second"
+    place.wheel_of.cache_clear()
 
 
-def own(root: Path, number: int) -> Path:
-    """The site-packages of the environment of an iteration, made."""
-    folder = root / ".nox" / f"build-iteration-{number}" / "lib" / "python3.11" / "site-packages"
-    folder.mkdir(parents=True)
-    return folder
-
-
-def test_variants_are_told_apart_and_found_in_any_folder_of_the_environment(tmp_path: Path, here: Environment) -> None:
-    wheel_in(here.folders[0], "flashladder_16", "a")
-    wheel_in(here.folders[1], "flashladder_16_minus_swizzle", "b")
-    wheel_in(here.folders[1], "flashladder_16_minus_swizzle_cuda_13_1", "c")
-    found = Inventory(tmp_path, here)
-    assert found.find("16", "", CONFIG, "sm_90") == Code(here, "a", compiled=True)
-    assert found.find("16 - swizzle", "13.0", CONFIG, "sm_90") == Code(here, "b", compiled=True)
-    assert found.find("16 - swizzle", "13.1", CONFIG, "sm_90") == Code(here, "c", compiled=True)
-    assert found.find("16", "13.1", CONFIG, "sm_90") is None
-    assert found.find("16", "", CONFIG.replace("64", "32"), "sm_90") is None
+def test_variants_are_told_apart_and_found_in_any_folder_of_the_environment(here: tuple[Path, Path]) -> None:
+    wheel_in(here[0], "flashladder_16", "a")
+    wheel_in(here[1], "flashladder_16_minus_swizzle", "b")
+    wheel_in(here[1], "flashladder_16_minus_swizzle_cuda_13_1", "c")
+    variants = [cell("16"), cell("16 - swizzle", "13.0"), cell("16 - swizzle", "13.1")]
+    assert [code_of(one, "sm_90") for one in variants] == [Code(sys.executable, d, compiled=True) for d in "abc"]
+    assert code_of(cell("16", "13.1"), "sm_90") is None
+    assert code_of(cell("16", config=CONFIG.replace("64", "32")), "sm_90") is None
     with pytest.raises(FlashladderError, match="not a description"):
-        found.find("cudnn", "", CONFIG, "sm_90")
+        code_of(cell("nosuch"), "sm_90")
 
 
-def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: Environment) -> None:
-    mine = own(tmp_path, 7)
-    place = Environment(tmp_path / ".nox" / "build-iteration-7" / "bin" / "python", (mine,))
-    wheel_in(here.folders[0], "flashladder_07", "here")
-    assert Inventory(tmp_path, here).find("7", "", CONFIG, "sm_90") == Code(here, "here", compiled=True)
+def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: tuple[Path, Path]) -> None:
+    environment = tmp_path / ".nox" / "build-iteration-7"
+    mine, python = environment / "lib" / "python3.11" / "site-packages", str(environment / "bin" / "python")
+    wheel_in(here[0], "flashladder_07", "here")
+    assert code_of(cell("7"), "sm_90") == Code(sys.executable, "here", compiled=True)
     wheel_in(mine, "flashladder_07", "own")
-    assert Inventory(tmp_path, here).find("7", "", CONFIG, "sm_90") == Code(place, "own", compiled=True)
-    wheel_in(mine, "flashladder_07", "own", "sm_80")
-    found = Inventory(tmp_path, here).find("7", "", CONFIG, "sm_90")
-    assert found == Code(place, "inputs of flashladder_07", compiled=False)
+    assert code_of(cell("7"), "sm_90") == Code(python, "own", compiled=True)
+    assert place.python_of(cell("7"), "sm_90") == python
+    assert place.python_of(cell("8"), "sm_90") == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("arch", "digest"),
+    [("sm_90", "a"), ("sm_80", ""), ("sm_120", "inputs of flashladder_24")],
+    ids=["for one architecture alone", "made but not here", "the driver compiles the PTX"],
+)
+def test_code_is_for_an_architecture(here: tuple[Path, Path], arch: str, digest: str) -> None:
+    wheel_in(here[0], "flashladder_24", "a", "sm_90a")
+    assert place.digests([cell("24")], arch) == [digest]
 
 
 @pytest.mark.parametrize("text", ["{", "7", "{}", '{"inputs_digest": 1}', '{"inputs_digest": "d", "kernels": []}'])
-def test_a_broken_manifest_is_no_wheel(tmp_path: Path, here: Environment, text: str) -> None:
-    wheel_in(here.folders[0], "flashladder_16", "a")
-    (here.folders[0] / "flashladder_16" / "manifest.json").write_text(text)
-    assert Inventory(tmp_path, here).find("16", "", CONFIG, "sm_90") is None
-
-
-SHAPE = (16, 4096, 16, 128)
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The site-packages of iteration 16's own environment; nothing else is installed anywhere."""
-    folder = tmp_path / ".nox" / "build-iteration-16" / "lib" / "python3.11" / "site-packages"
-    folder.mkdir(parents=True)
-    monkeypatch.setattr(place, "Inventory", lambda: Inventory(tmp_path, Environment(Path(sys.executable), ())))
-    place.forget()
-    yield folder
-    place.forget()
-
-
-def test_the_code_of_a_variant_is_its_own_wheels(site: Path) -> None:
-    cells = [
-        Wanted("16", CONFIG, "fp16", SHAPE),
-        Wanted("16", CONFIG, "fp16", SHAPE, "13.1"),
-        Wanted("16 - swizzle", CONFIG, "fp16", SHAPE),
-    ]
-    assert place.digests(cells, "sm_90") == ["", "", ""]
-    for package in ("flashladder_16", "flashladder_16_cuda_13_1", "flashladder_16_minus_swizzle"):
-        (site / package).mkdir()
-        kernels = {CONFIG: {"sm_90": {"text_sha256": f"text of {package}"}}}
-        (site / package / "manifest.json").write_text(dump_json({"inputs_digest": "d", "kernels": kernels}))
-    assert place.digests(cells, "sm_90") == ["", "", ""]  # as it was when it was first asked
-    place.forget()
-    assert place.digests(cells, "sm_90") == [
-        "text of flashladder_16",
-        "text of flashladder_16_cuda_13_1",
-        "text of flashladder_16_minus_swizzle",
-    ]
-    assert place.digests(cells, "sm_86") == ["", "", ""]  # machine code is made for it, but not here
-    assert place.digests(cells[:1], "sm_120") == ["d"]  # the driver compiles the PTX
-    assert place.python_of(cells[2], "sm_90") == str(site.parents[2] / "bin" / "python")
-    assert place.python_of(Wanted("7", CONFIG, "fp16", SHAPE), "sm_90") == sys.executable
+def test_a_broken_manifest_is_no_wheel(here: tuple[Path, Path], text: str) -> None:
+    wheel_in(here[0], "flashladder_16", "a")
+    (here[0] / "flashladder_16" / "manifest.json").write_text(text)
+    assert code_of(cell("16"), "sm_90") is None
 
 
 def test_the_code_of_a_reference_is_its_name_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,10 +210,3 @@ def test_without_a_checkout_it_is_built_here_where_builds_go(monkeypatch: pytest
     place.build_all([Wanted("16", config, "fp16", SHAPE)], Place((), "h200", "sm_90"))
     command = [sys.executable, "-m", "flashladder.build", "16", "--arch", "sm_90", "--configs", "prog"]
     assert asked == [(command, str(tmp_path / "builds"))]
-
-
-def test_code_for_one_architecture_alone_is_that_gpus(tmp_path: Path, here: Environment) -> None:
-    wheel_in(here.folders[0], "flashladder_24", "a", "sm_90a")
-    found = Inventory(tmp_path, here)
-    assert found.find("24", "", CONFIG, "sm_90") == Code(here, "a", compiled=True)
-    assert found.find("24", "", CONFIG, "sm_100") == Code(here, "inputs of flashladder_24", compiled=False)

@@ -42,7 +42,7 @@ from flashladder.sweep.tune import (
     survivors,
 )
 from flashladder.sweep.winner import BOTH, judged
-from flashladder.sweep.workers import Device, Outcome, Work, Worker, run
+from flashladder.sweep.workers import Device, Outcome, Task, Worker, run
 from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.sweep_fixture import grid
 from tests.null.tune_worker import BEST, InProcess, speed
@@ -259,8 +259,8 @@ def test_a_finished_run_measures_nothing_again(tuned: Path, monkeypatch: pytest.
     assert measure(tuned, TILE) == 0
     before = [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))]
 
-    def none(work: Work, *_: object, **__: object) -> Outcome:
-        assert len(work) == 0
+    def none(tasks: Sequence[Task], *_: object, **__: object) -> Outcome:
+        assert not tasks
         return Outcome()
 
     monkeypatch.setattr(tune, "run", none)
