@@ -26,10 +26,10 @@ from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_n
 from flashladder.bench.kernel_names import profiled
 from flashladder.bench.references import FA2, Arms, arms, reference_identity
 from flashladder.bench.run import bench_group, cuda_hardware, estimate_s, prepare
-from flashladder.bench.subject import Subject, kernel_subject, shape_of
+from flashladder.bench.subject import Subject, kernel_subject
 from flashladder.bench.table import ranking, table
 from flashladder.build.installed import chosen_configs, load_installed
-from flashladder.cases.case import SEQ_LENS
+from flashladder.cases.case import SEQ_LENS, shape_of
 from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 from flashladder.arguments import Parser, seconds, whole
 from flashladder.bench.long_runs import add_kernels, add_result, on_this_gpu, require_same
 from flashladder.bench.steady import LEGEND, Steady, steady
-from flashladder.bench.subject import Subject, shape_of
+from flashladder.bench.subject import Subject
 from flashladder.bench.sustained import WARM_UP_S, Done, Meter, sustain
 from flashladder.bench.timing import Arm
-from flashladder.cases.case import SEQ_LENS
+from flashladder.cases.case import SEQ_LENS, shape_of
 from flashladder.columns import table
 from flashladder.errors import one_line_errors
 from flashladder.ladder.config import Dtype

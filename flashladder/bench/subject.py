@@ -10,25 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flashladder.cases.case import N_HEADS, SEQ_LENS, Run, batch_of
+from flashladder.cases.case import Run
 from flashladder.cases.inputs import Tensors
 from flashladder.cases.reference import Expected, accuracy, gather
-from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.problem import Shape
+from flashladder.ladder.config import KernelConfig
 from flashladder.results.schema import Accuracy, kernel_key
 
 if TYPE_CHECKING:
     import torch
-
-
-def shape_of(seq_len: int) -> Shape:
-    """The grid's shape at this length."""
-    return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
-
-
-def on_grid(shape: Shape) -> bool:
-    """Whether it is one of the ladder's: a sweep may have others of the same length."""
-    return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,16 @@ def batch_of(seq_len: int) -> int:
     return BATCH.get(seq_len, 16)
 
 
+def shape_of(seq_len: int) -> Shape:
+    """The grid's shape at this length."""
+    return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
+
+
+def on_grid(shape: Shape) -> bool:
+    """Whether it is one of the ladder's: a sweep may have others of the same length."""
+    return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
+
+
 def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
     """Every case of a configuration; with `quick` lengths up to 1024 at batch 2 instead of the whole grid."""
 

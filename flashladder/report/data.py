@@ -13,8 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
 
-from flashladder.bench.subject import on_grid
-from flashladder.cases.case import SEQ_LENS
+from flashladder.cases.case import SEQ_LENS, on_grid
 from flashladder.columns import listed
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError

@@ -12,8 +12,9 @@ import torch
 from flashladder.bench import command as bench
 from flashladder.bench import kernel_names
 from flashladder.bench.run import bench_group, estimate_s, prepare
-from flashladder.bench.subject import kernel_subject, shape_of
+from flashladder.bench.subject import kernel_subject
 from flashladder.build.installed import Installed, chosen_configs
+from flashladder.cases.case import shape_of
 from flashladder.cases.inputs import Case
 from flashladder.check import command as check
 from flashladder.check.cases import check_iteration
