@@ -4,36 +4,30 @@ Both alternated with FA2, so that the difference of their log ratios is free of 
 bootstrapped as that of a ratio is. Both ratios carry the noise that the A/A floor measures, independently: a difference
 counts beyond the floor times the square root of two. Changes do not add up: each is taken back or added alone.
 
-Run: ``python analysis/ablation.py FILE``, ``python analysis/toolchain.py FILE``.
+Run: ``python analysis/sweep_tables.py ablation FILE``, or ``toolchain FILE``.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flashladder.arguments import Parser, named, result_file
 from flashladder.bench.references import BACKENDS
 from flashladder.columns import csv_text, markdown
 from flashladder.errors import FlashladderError
-from flashladder.files import write_atomic
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import HEADLINE_LENGTH
-from flashladder.paths import BUILD
 from flashladder.problem import Shape
 from flashladder.report.plot import FAINT, INK, data_digest, saved
 from flashladder.report.tables import DASH, plain
 from flashladder.results.derive import Cell, by_cell, joined
-from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, Failure, Kernel, PlannedCell, kernel_key
 from flashladder.results.statistics import (
     SEED,
@@ -482,14 +476,6 @@ KINDS: Mapping[str, tuple[Compare, Render, Label]] = {
 """Grid to what is compared in it, the Markdown of that, and the name of a bar."""
 
 
-def arguments(doc: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
-    """``FILE [--out FOLDER]``; `doc` is the script's docstring, whose first line says what it answers."""
-    parser = Parser(description=(doc or "").partition("\n")[0], epilog=(doc or "").strip().rpartition("\n")[2])
-    parser.add_argument("result", metavar="FILE", type=result_file, help="packed result of the sweep (.json.gz)")
-    parser.add_argument("--out", metavar="FOLDER", type=named, default=BUILD / "report", help="default: build/report")
-    return parser.parse_args(argv)
-
-
 def pages(name: str, result: BenchResult) -> dict[str, bytes]:
     """The files of a packed sweep of `name` (key of `TITLES`) by their suffix: md, csv, svg, png.
 
@@ -506,13 +492,3 @@ def pages(name: str, result: BenchResult) -> dict[str, bytes]:
     subtitle = f"{plain(result.gpu.name)}, {when}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
     drawn = render([one for one in found if one.shape.seq_len == length], title, subtitle, label)
     return {"md": text(result, found).encode(), "csv": to_csv(found).encode(), **drawn}
-
-
-def write(name: str, file: Path, out: Path) -> list[Path]:
-    """Writes ``<name>.md``, ``.csv``, ``.svg`` and ``.png`` of the packed result in `file` into `out`, in that order.
-
-    Raises:
-        FlashladderError: the file is no such result, or a file cannot be written.
-    """
-    files = pages(name, load_as(file, BenchResult))
-    return [write_atomic(out / f"{name}.{suffix}", data) for suffix, data in files.items()]

@@ -34,7 +34,6 @@ from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
 from flashladder.report.data import TITLES
-from flashladder.report.figures import Data
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_as, write_result
@@ -442,7 +441,6 @@ def test_a_reference_never_enters_the_ladders_tables(tmp_path: Path) -> None:
     assert problems(load_as(other, BenchResult)) == []
     beside_it = report_data.collect(fixture.folder)
     assert report_tables.document(beside_it) == document
-    assert Data(beside_it, results=fixture.folder).moved(everywhere=True) == 0.0
 
 
 def test_a_result_with_references_survives_its_file(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from flashladder.errors import FlashladderError
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
-from flashladder.report import figures
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
 from flashladder.results.published import PUBLISHED
@@ -181,10 +180,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) ->
     shutil.copytree(CONFIGS, tmp_path / CONFIGS.relative_to(ROOT))  # the report writes fastest.json
     for path in (*(path for path in RESULTS.iterdir() if path not in {report.REPORT, *machines}), *small):
         (tmp_path / path.relative_to(ROOT)).symlink_to(path)
-    for page, text in figures.pages().items():
-        if page not in figures.SEALED:
-            (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / page).write_text(README if page == figures.README else text, encoding="utf-8")
+    (tmp_path / "README.md").write_text(README, encoding="utf-8")
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(report, "collect", lambda: report_data.collect(measured.folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import tuning as script
+from analysis import sweep_tables as script
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.report import sweeps, tuning
@@ -77,14 +77,14 @@ def test_a_run_without_its_finals_is_one_line(run: Path) -> None:
 
 
 def test_the_script_writes_what_the_report_holds(run: Path, tmp_path: Path) -> None:
-    script.main([str(run), "--out", str(tmp_path / "out")])
+    script.main(["tune", str(run), "--out", str(tmp_path / "out")])
     written = {path.name.replace("tune.", "tune_h200."): path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert written == sweeps.render(run.parent.parent)
 
 
 def test_a_sweep_that_ranks_no_candidates_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        script.main([str(ROOT / "results" / "h200" / "h200.json.gz"), "--out", str(tmp_path)])
+        script.main(["tune", str(ROOT / "results" / "h200" / "h200.json.gz"), "--out", str(tmp_path)])
     assert caught.value.code == 2
     said = capsys.readouterr()
     assert said.err.startswith("error: results/h200/h200.json.gz: not a tuning run: found timings for a report")

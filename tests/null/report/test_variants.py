@@ -6,13 +6,11 @@ import csv
 import io
 import math
 from pathlib import Path
-import runpy
-import sys
 
 import pytest
 
+from analysis import sweep_tables
 from flashladder.errors import FlashladderError
-from flashladder.paths import ROOT
 from flashladder.report.variants import (
     BOTH,
     Comparison,
@@ -141,15 +139,13 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
     name: str,
     cells: dict[tuple[str, str], tuple[float, int]],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("matplotlib")
     file = write_result(tmp_path / f"{name}.json.gz", sweep(cells))
     written = []
     for folder in (tmp_path / "a", tmp_path / "b"):
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", str(file), "--out", str(folder)])
-        runpy.run_path(str(ROOT / "analysis" / f"{name}.py"), run_name="__main__")
+        sweep_tables.main([name, str(file), "--out", str(folder)])
         written.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert written[0] == written[1]
     assert sorted(written[0]) == sorted(f"{name}.{suffix}" for suffix in ("md", "csv", "svg", "png"))
@@ -161,6 +157,5 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
     assert told[name] in written[0][f"{name}.svg"], "the picture has its own title, not that of a panel"
     assert len(capsys.readouterr().out.splitlines()) == 8
     with pytest.raises(SystemExit) as stopped:
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", str(tmp_path / "none.json.gz")])
-        runpy.run_path(str(ROOT / "analysis" / f"{name}.py"), run_name="__main__")
+        sweep_tables.main([name, str(tmp_path / "none.json.gz")])
     assert stopped.value.code == 2
