@@ -97,16 +97,6 @@ def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_
         assert part in text
 
 
-def test_pictures_carry_no_date_and_name_their_data(ladder: report_data.Ladder) -> None:
-    files = report.render(ladder)
-    svg, png = files["progression.svg"], files["progression.png"]
-    assert b"<dc:date>" not in svg
-    assert png.startswith(b"\x89PNG")
-    release, digest = report_plot.rendered_by(svg)
-    assert release
-    assert len(digest) == 64
-
-
 def test_a_drawn_number_changes_the_picture() -> None:
     names = dict.fromkeys(range(1, 17), "step")
 

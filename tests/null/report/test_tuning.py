@@ -32,14 +32,6 @@ def cells(text: str, start: str) -> list[list[str]]:
     ]
 
 
-def test_rows_name_registers_spills_and_warps_and_no_interval_of_two_pairs() -> None:
-    rows = rows_of(with_a_failure())
-    assert [row.config for row in rows[3:6]] == [FAST.brief(), PRESENT.brief(), ONLY_FP16.brief()]
-    assert [(row.pairs, row.low is None) for row in rows[3:6]] == [(24, False), (24, False), (2, True)]
-    assert {(row.registers, row.spilled, row.warps) for row in rows[3:6]} == {(255, 12, 8)}  # 65536 / (256 * 128) CTAs
-    assert rows[-1].failure == "crash: signal SIGSEGV"
-
-
 def test_the_ranking_counts_and_bounds_what_it_leaves_out() -> None:
     rows = rows_of(with_a_failure())
     two = cells(tuning.ranking(rows, 2), "| 16 | fp16")
