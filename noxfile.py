@@ -179,20 +179,18 @@ def spread() -> tuple[str, ...]:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Lines and branches that all tests reach (-- --record keeps them)."""
+    """Lines and branches that all tests reach: fails below 92 % in all."""
     install(session, "build", "analysis", "test", "slurm", "bundle", "coverage", "headers")
     session.run("python", "-m", "flashladder.build.wheel")
     session.run("coverage", "erase")
     session.run("coverage", "run", "-m", "pytest", *spread(), env={"OMP_NUM_THREADS": "1"})
     session.run("coverage", "combine", "--quiet")
-    session.run("coverage", "report", success_codes=[0, 2])  # quality.py judges lines and branches apart
-    session.run("coverage", "json", "--quiet", success_codes=[0, 2])
-    session.run("python", "analysis/quality.py", "--coverage", "build/coverage/report.json", *session.posargs)
+    session.run("coverage", "report", *session.posargs)
 
 
 @nox.session
 def mutation(session: nox.Session) -> None:
-    """Planted mistakes that tests notice (-- lock --all --record)."""
+    """Planted mistakes that tests notice (-- lock --all)."""
     install(session, "build", "analysis", "test", "slurm", "mutation")
     session.run("python", "analysis/mutation.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 

@@ -11,7 +11,7 @@ from flashladder.report import blocks
 from flashladder.report.blocks import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Panels, Table, draw, line
 from flashladder.report.book import Book, Timed
 from flashladder.report.tables import DASH
-from flashladder.results.schema import Summary, kernel_key
+from flashladder.results.schema import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +34,7 @@ def milestones(book: Book, one: Timed, dtype: str) -> list[tuple[str, str]]:
     """Kernels worth a line each, with their names: the first two steps, the fastest, the last, the libraries."""
     found = {}
     for step in book.ladder.iterations:
-        config = step.configs.get(one.configs_of) or next(iter(step.configs.values()))
-        key = kernel_key(step.number, config.with_dtype(dtype).short_form())
+        key = one.kernel(step, dtype)
         if (key, dtype, one.lengths[-1]) in one.summaries:
             found[step.number] = key
     best = max(found, key=lambda number: one.summaries[found[number], dtype, one.lengths[-1]].pct, default=0)

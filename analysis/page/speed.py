@@ -16,7 +16,7 @@ from flashladder.report.book import HEADLINE_LENGTH, Book, Timed
 from flashladder.report.data import TITLES
 from flashladder.report.tables import NOT_RUN, gpu_title
 from flashladder.results.published import PROGRESSION, Statistic
-from flashladder.results.schema import Summary, kernel_key
+from flashladder.results.schema import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,20 +30,6 @@ EXPLAINED = (
     "the A/A floor (FA2 timed beside itself) and what other runs of the same machine code say. *same*: within the "
     "floor; *ambiguous*: neither within nor beyond it. Published columns are others' figures, not measured here."
 )
-
-
-def key_of(step: Iteration, configs_of: str, dtype: str) -> str:
-    """The kernel of a step in the configuration of one GPU."""
-    config = step.configs.get(configs_of, step.configs[PUBLISHED_GPU])
-    return kernel_key(step.number, config.with_dtype(dtype).short_form())
-
-
-def headlines(book: Book, machine: Timed) -> list[tuple[Iteration, Summary]]:
-    """The steps that a machine timed at S = 4096 in fp16, in its own configurations."""
-    keys = [
-        (step, (key_of(step, machine.configs_of, "fp16"), "fp16", HEADLINE_LENGTH)) for step in book.ladder.iterations
-    ]
-    return [(step, machine.summaries[key]) for step, key in keys if key in machine.summaries]
 
 
 def references(book: Book, machine: Timed) -> list[tuple[str, Timed, Summary]]:
@@ -63,7 +49,7 @@ def gist(step: Iteration) -> str:
 
 def first_screen(book: Book, machine: Timed) -> Iterator[Block]:
     """Three answers: how fast, beside what, why."""
-    found = headlines(book, machine)
+    found = machine.headlines(book.ladder.iterations)
     if not found:
         return
     (_, first), (best, top) = found[0], max(found, key=lambda one: one[1].pct)
@@ -123,7 +109,7 @@ def table(book: Book, dtype: str, configs_of: str | None) -> Table:
         row = [blocks.step(step.number), Cell(step.title)]
         for machine in book.machines:
             missing = NOT_RUN if step.not_run_on(machine.result.gpu.arch) else ""
-            row += measured(book, machine, key_of(step, configs_of or machine.configs_of, dtype), dtype, missing)
+            row += measured(book, machine, machine.kernel(step, dtype, configs_of), dtype, missing)
         rows.append(row + [published(book, step, gpu, what) for gpu in gpus for what in ("seq4096", "hmean")])
     whose = f"the {gpu_title(configs_of)}'s configurations" if configs_of else "each GPU's own configurations"
     caption = f"Percent of FA2's speed at S = {HEADLINE_LENGTH} and over all lengths (harmonic mean), {dtype}, {whose}"
@@ -151,7 +137,7 @@ def panel(book: Book, first: int, last: int, name: str, title: str) -> Panel:
     """Percent of FA2 over some steps: measured lines with their intervals, published ones hollow."""
     series: list[tuple[str, list[tuple[int, float, float, float]], bool]] = []
     for machine in book.machines:
-        found = headlines(book, machine)
+        found = machine.headlines(book.ladder.iterations)
         points = [(step.number, one.pct, one.pct_low, one.pct_high) for step, one in found]
         series.append((f"{machine.title}, measured", points, False))
     for gpu in book.ladder.published.gpus:

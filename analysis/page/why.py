@@ -19,7 +19,7 @@ from flashladder.report.blocks import FAINT, INK, SERIES, Block, Cell, Column, F
 from flashladder.report.book import HEADLINE_LENGTH, Book, Timed
 from flashladder.report.counters import costs, present
 from flashladder.results.files import load_as
-from flashladder.results.schema import CounterResult, Summary, kernel_key
+from flashladder.results.schema import CounterResult
 from flashladder.view.linked_page import read_document
 
 if TYPE_CHECKING:
@@ -52,11 +52,8 @@ CODE = (
 
 def waterfall(book: Book, one: Timed) -> Panel:
     """Percent of FA2 from step to step: a bar from where the ladder stood to where the step left it."""
-    found: list[tuple[int, str, Summary]] = []
-    for step in book.ladder.iterations:
-        config = step.configs.get(one.configs_of) or next(iter(step.configs.values()))
-        if s := one.summaries.get((kernel_key(step.number, config.short_form()), "fp16", HEADLINE_LENGTH)):
-            found.append((step.number, step.slug.replace("_", " "), s))
+    timed = one.headlines(book.ladder.iterations)
+    found = [(step.number, step.slug.replace("_", " "), summary) for step, summary in timed]
     noise = math.sqrt(2) * max((of.result.floors_pct.get("fp16", 0.0) for of in (one, *one.further)), default=0.0)
     bars = [(0.0, found[0][2].pct), *((old.pct, new.pct) for (*_, old), (*_, new) in pairwise(found))] if found else []
 

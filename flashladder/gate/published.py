@@ -270,7 +270,7 @@ def swept(ladder: Ladder, folder: Path) -> list[Machine]:
         if path.name == f"{name}.json.gz" and name not in known:
             result = load_as(path, BenchResult)
             locks = {kernel.arch: read_lock(kernel.arch, folder / LOCKS.name) for kernel in result.kernels.values()}
-            found.append(machine_of(path.parent, [(path, result)], locks, ladder.published))
+            found.append(machine_of(path.parent, [(path, result)], locks))
     return found
 
 

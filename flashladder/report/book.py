@@ -18,8 +18,9 @@ from typing import Any
 from flashladder.files import files_in, read_text, sha256
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
+from flashladder.ladder.iteration import Iteration
 from flashladder.lock.schema import LockedKernel, lock_path, read_lock
-from flashladder.names import HEADLINE_LENGTH
+from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import ROOT
 from flashladder.problem import Shape
 from flashladder.report.data import Ladder, bench_files, other_runs
@@ -38,6 +39,7 @@ from flashladder.results.schema import (
     Result,
     Series,
     Summary,
+    kernel_key,
 )
 from flashladder.results.statistics import stated
 
@@ -67,6 +69,16 @@ class Timed:
     def configs_of(self) -> str:
         """The GPU whose configurations are this one's: its own, or those of one with the same architecture."""
         return configs_for(self.key, self.result.gpu.arch)
+
+    def kernel(self, step: Iteration, dtype: str = "fp16", configs_of: str | None = None) -> str:
+        """The kernel of a step in the configuration of this GPU, or of another one."""
+        config = step.configs.get(configs_of or self.configs_of, step.configs[PUBLISHED_GPU])
+        return kernel_key(step.number, config.with_dtype(dtype).short_form())
+
+    def headlines(self, steps: Iterable[Iteration]) -> list[tuple[Iteration, Summary]]:
+        """Those of `steps` that were timed at S = 4096 in fp16, in this GPU's configurations."""
+        keys = [(step, (self.kernel(step), "fp16", HEADLINE_LENGTH)) for step in steps]
+        return [(step, self.summaries[key]) for step, key in keys if key in self.summaries]
 
     @cached_property
     def summaries(self) -> dict[tuple[str, str, int], Summary]:

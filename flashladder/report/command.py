@@ -25,9 +25,9 @@ from flashladder.columns import csv_text
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.fastest import FASTEST
-from flashladder.files import relative, require_file_or_nothing, write_atomic
+from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.paths import RESULTS, ROOT
-from flashladder.report import accuracy, counters, figures, plot, sweeps, tables
+from flashladder.report import accuracy, counters, plot, sweeps, tables
 from flashladder.report.data import MODE, Ladder, collect, fastest
 
 REPORT = RESULTS / "report"
@@ -61,14 +61,6 @@ def _beside(results: Path) -> dict[str, bytes] | None:
         return None
 
 
-def texts(ladder: Ladder, root: Path = ROOT) -> dict[str, bytes]:
-    """README.md with its table and its figures, by path from `root`; figures stay where nothing was measured."""
-    pages = figures.pages(root)
-    new = figures.rewritten(ladder, pages, root) if ladder.machines else dict(pages)
-    new[figures.README] = between_markers(new[figures.README], tables.readme_block(ladder))
-    return {page: text.encode() for page, text in new.items()}
-
-
 def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | None = None) -> dict[Path, bytes]:
     """Every file that a checkout at `root` should hold, with its bytes; `others` are those of `beside`, if at hand."""
     results = root / "results"
@@ -76,7 +68,8 @@ def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | N
     report = {root / "results" / "report" / name: data for name, data in own.items()}
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, MODE, ranked).encode()
-    return report | {root / page: data for page, data in texts(ladder, root).items()}
+    readme = root / "README.md"
+    return report | {readme: between_markers(read_text(readme), tables.readme_block(ladder)).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
@@ -89,7 +82,7 @@ def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
 def between_markers(text: str, block: str) -> str:
     """`text` with `block` between the two markers; FlashladderError when they are not there exactly once, in order."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise FlashladderError("markers of the generated table", where=figures.README, expected=f"{BEGIN} ... {END}")
+        raise FlashladderError("markers of the generated table", where="README.md", expected=f"{BEGIN} ... {END}")
     head, rest = text.split(BEGIN)
     return f"{head}{BEGIN}\n{block.strip()}\n{END}{rest.split(END)[1]}"
 

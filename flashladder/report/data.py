@@ -285,14 +285,19 @@ def collect(folder: Path = RESULTS) -> Ladder:
             "no iterations", where=relative(ITERATIONS), expected="01_base.yaml and what follows", found="none",
             hint="git checkout -- iterations",
         )  # fmt: skip
-    found = list(bench_results(folder))
-    kernels = [kernel for _, results in found for _, result in results for kernel in result.kernels.values()]
+    by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
+    for path in bench_files(folder):
+        result = load_as(path, BenchResult)
+        if result.mode == MODE and result.purpose == "report":  # tuning and reporting use different samples
+            by_machine.setdefault(path.parent.name, []).append((path, result))
+    timed = [result for results in by_machine.values() for _, result in results]
+    kernels = [kernel for result in timed for kernel in result.kernels.values()]
     shown = (one.shown_arch for one in ladder)
     arches = sorted({PUBLISHED_ARCH, *shown, *(kernel.arch for kernel in kernels)})
     locks = {arch: read_lock(arch, folder / "locks") for arch in arches}
-    published = load(folder / "published")
-    machines = tuple(machine_of(folder / name, results, locks, published) for name, results in found)
+    machines = tuple(machine_of(folder / name, results, locks) for name, results in by_machine.items())
     reading = folder / NAME
+    published = load(folder / "published")
     return Ladder(ladder, published, machines, locks, load_reading(reading) if reading.is_file() else None)
 
 
@@ -306,19 +311,7 @@ def feeds_ladder(path: Path) -> bool:
     return path.name.startswith("bench")
 
 
-def bench_results(folder: Path) -> Iterator[tuple[str, list[tuple[Path, BenchResult]]]]:
-    """Per machine folder its name and its benchmark results in the mode of the progression."""
-    by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
-    for path in bench_files(folder):
-        result = load_as(path, BenchResult)
-        if result.mode == MODE and result.purpose == "report":  # tuning and reporting use different samples
-            by_machine.setdefault(path.parent.name, []).append((path, result))
-    yield from by_machine.items()
-
-
-def machine_of(
-    folder: Path, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile], published: Published
-) -> Machine:
+def machine_of(folder: Path, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile]) -> Machine:
     """What the timings of one folder say together, by path; kernels that no lock holds are refused.
 
     Raises:
@@ -338,7 +331,7 @@ def machine_of(
                 refused.append(f"{where}: {kernel.key}: {reason}")
                 continue
             cell = (kernel.iteration, kernel.config)
-            measured[cell] = _measured(kernel, result, published, measured.get(cell), where)
+            measured[cell] = _measured(kernel, result, measured.get(cell), where)
     rungs = tuple(dict.fromkeys(result.rung for _, result in results))
     reference = _reference([result for _, result in results])
     others, key = _floors_of_others(folder, first), gpu_key(first.name)
@@ -346,29 +339,21 @@ def machine_of(
     return Machine(folder.name, key, first, rungs, others, reference, measured, tuple(refused), anchors)
 
 
-def second_files(folder: Path) -> list[Path]:
-    """Of a machine's folder, the files that hold the same kernels timed on another card."""
-    return files_in(folder, f"{SECOND}*.json.gz")
-
-
-def other_files(path: Path) -> list[Path]:
-    """Other files of a folder that time the ladder: the table's own, other cards', the machine's sweep, a bundle's."""
-    folder = path.parent
-    sweeps = [folder / f"{name}.json.gz" for name in (folder.name, "bundle")]
-    paths = [*files_in(folder, "bench*.json.gz"), *second_files(folder), *(one for one in sweeps if one.is_file())]
-    return [one for one in paths if one.name != path.name]
-
-
 def other_runs(path: Path) -> list[BenchResult]:
-    """What is in these, in the mode of the progression: each is heard about an interval that is printed."""
-    found = [load_as(one, BenchResult) for one in other_files(path)]
+    """The other timings of the ladder in a file's folder, which may widen the intervals of that file.
+
+    They are the table's own, other cards', the machine's sweep and a bundle's, in the mode of the progression.
+    """
+    patterns = ("bench*", f"{SECOND}*", path.parent.name, "bundle")
+    files = [one for pattern in patterns for one in files_in(path.parent, f"{pattern}.json.gz")]
+    found = [load_as(one, BenchResult) for one in files if one.name != path.name]
     return [one for one in found if one.mode == MODE and one.purpose == "report"]
 
 
 def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
     """A/A floors per dtype of the other cards of this model."""
     floors: dict[str, tuple[float, ...]] = {}
-    for path in second_files(folder):
+    for path in files_in(folder, f"{SECOND}*.json.gz"):
         result = load_as(path, BenchResult)
         if result.gpu.name != first.name or result.gpu.uuid == first.uuid:
             raise FlashladderError(
@@ -389,17 +374,11 @@ def _reference(results: Sequence[BenchResult]) -> str:
     return "; ".join(f"{whose}, {listed(sorted(on))}" for whose, on in days.items())
 
 
-def _measured(
-    kernel: Kernel, result: BenchResult, published: Published, earlier: Measured | None, where: str
-) -> Measured:
-    shape = published.description.shape
+def _measured(kernel: Kernel, result: BenchResult, earlier: Measured | None, where: str) -> Measured:
     summaries = dict(earlier.summaries) if earlier else {}
     fa2 = earlier.fa2 if earlier else None
     for summary in result.summaries:
-        on_grid = (summary.shape.n_heads, summary.shape.d_head, summary.shape.batch) == (
-            shape.n_heads, shape.d_head, shape.batch.get(summary.shape.seq_len),
-        )  # fmt: skip
-        if summary.kernel != kernel.key or not on_grid:
+        if summary.kernel != kernel.key or not on_grid(summary.shape):
             continue
         if summary.shape.seq_len in summaries:
             raise FlashladderError(
@@ -408,7 +387,7 @@ def _measured(
             )  # fmt: skip
         summaries[summary.shape.seq_len] = summary
         fa2 = fa2_of(result, kernel.dtype) if summary.shape.seq_len == HEADLINE_LENGTH else fa2
-    means = [mean for mean in result.means if mean.kernel == kernel.key and mean.seq_lens == shape.seq_lens]
+    means = [mean for mean in result.means if mean.kernel == kernel.key and mean.seq_lens == SEQ_LENS]
     mean = means[0] if means else (earlier.mean if earlier else None)
     floor = max(result.floors_pct.get(kernel.dtype, 0.0), earlier.floor if earlier else 0.0)
     return Measured(kernel, summaries, mean, fa2, floor)

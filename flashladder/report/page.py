@@ -14,6 +14,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 import hashlib
+from importlib.metadata import version
 import importlib.util
 from pathlib import Path
 import re
@@ -180,9 +181,7 @@ def _broken(script: Path, error: Exception) -> FlashladderError:
 
 def _signed(whole: str, drawn: dict[str, Panel]) -> str:
     """The page with its plots, and in its head who drew them and the digest of all that does not hang on that."""
-    import matplotlib as mpl
-
-    whole = whole.replace("\x02drawn-by\x03", f"Matplotlib v{mpl.__version__}; data {sha256(whole)}", 1)
+    whole = whole.replace("\x02drawn-by\x03", f"Matplotlib v{version('matplotlib')}; data {sha256(whole)}", 1)
     for mark, panel in drawn.items():
         whole = whole.replace(mark, panel.svg)
     return whole

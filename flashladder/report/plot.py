@@ -9,14 +9,20 @@ compares the digest.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.metadata import version
 import io
 from itertools import pairwise
+from pathlib import Path
 import re
 from typing import TYPE_CHECKING, Any
 
-from flashladder.files import dump_json, sha256
+from flashladder.errors import FlashladderError
+from flashladder.files import dump_json, files_in, sha256, write_atomic
 from flashladder.names import HEADLINE_LENGTH
+from flashladder.paths import BUILD, ROOT
 from flashladder.report.data import Ladder
 from flashladder.report.tables import anchors_below, gpu_title, headline, headline_machine, plain, plot_subtitle
 
@@ -32,6 +38,7 @@ PUBLISHED_STYLES: Mapping[str, tuple[str, str, tuple[int, tuple[int, ...]]]] = {
 }
 UPRIGHT_FROM = 12  # more steps than these in a picture, whatever their panel: their values would touch
 INK, FAINT = "#222222", "#8A8A8A"
+PICTURES = BUILD / "pictures"
 CLOSER_FROM = 7  # in a ladder of one family: iterations from here on lie within a few points of FA2
 STYLE: Mapping[str, Any] = {
     "svg.hashsalt": "flashladder",
@@ -168,22 +175,39 @@ def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str
     """What `draw` makes in this project's style, as bytes by suffix, ``svg`` and ``png``.
 
     Args:
-        draw: draws what `description` and `texts` tell whole; one process draws the same once.
+        draw: draws what `description` and `texts` tell whole.
         description: stands in the files; with the digest of the data.
         texts: what else is drawn.
     """
-    told = (description, *texts)
-    if told not in _SAVED:
-        if len(_SAVED) > 16:
-            _SAVED.clear()
-        _SAVED[told] = _saved(draw, description)
-    return dict(_SAVED[told])
+    return kept(lambda: _saved(draw, description), ("svg", "png"), description, *texts)
 
 
-_SAVED: dict[tuple[str, ...], Mapping[str, bytes]] = {}
+def kept(draw: Callable[[], dict[str, bytes]], suffixes: Sequence[str], *texts: str) -> dict[str, bytes]:
+    """What `draw` gives, from ``build/pictures`` when the same code and matplotlib release drew the same before.
+
+    Args:
+        draw: draws what `texts` tell whole; its bytes by suffix.
+        suffixes: those of `draw`.
+        texts: data and words of the picture.
+    """
+    files = {suffix: PICTURES / f"{sha256(repr((_drawn_by(), texts)))}.{suffix}" for suffix in suffixes}
+    if all(path.is_file() for path in files.values()):
+        return {suffix: path.read_bytes() for suffix, path in files.items()}
+    drawn = draw()
+    with suppress(FlashladderError):  # a folder that nobody can write: the next report draws again
+        for suffix, path in files.items():
+            write_atomic(path, drawn[suffix])
+    return drawn
 
 
-def _saved(draw: Callable[[], Figure], description: str) -> Mapping[str, bytes]:
+@lru_cache(maxsize=1)
+def _drawn_by() -> str:
+    """The matplotlib release, and the digest of the code that draws."""
+    scripts = (*files_in(Path(__file__).parent, "*.py"), *files_in(ROOT / "analysis", "**/*.py"))
+    return version("matplotlib") + sha256(b"".join(path.read_bytes() for path in scripts))
+
+
+def _saved(draw: Callable[[], Figure], description: str) -> dict[str, bytes]:
     import matplotlib as mpl
 
     mpl.use("agg")

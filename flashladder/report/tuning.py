@@ -3,7 +3,7 @@
 Why: a ranking says who won; all candidates together say what the fast ones have in common. The plot sets percent of FA2
 against registers on paper, registers as compiled and warps per SM, one colour per tile, spilling kernels as crosses.
 
-Run: ``python analysis/tuning.py results/h200/tune.json.gz``; `invoke report` does so for committed runs.
+Run: ``python analysis/sweep_tables.py tune results/h200/tune.json.gz``; `invoke report` does so for committed runs.
 """
 
 from __future__ import annotations

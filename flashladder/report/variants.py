@@ -4,37 +4,31 @@ Both alternated with FA2, so that the difference of their log ratios is free of 
 bootstrapped as that of a ratio is. Both ratios carry the noise that the A/A floor measures, independently: a difference
 counts beyond the floor times the square root of two. Changes do not add up: each is taken back or added alone.
 
-Run: ``python analysis/ablation.py FILE``, ``python analysis/toolchain.py FILE``.
+Run: ``python analysis/sweep_tables.py ablation FILE``, or ``toolchain FILE``.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flashladder.arguments import Parser, named, result_file
 from flashladder.bench.references import BACKENDS
 from flashladder.columns import csv_text, markdown
 from flashladder.errors import FlashladderError
-from flashladder.files import write_atomic
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import HEADLINE_LENGTH
-from flashladder.paths import BUILD
 from flashladder.problem import Shape
 from flashladder.report.plot import FAINT, INK, data_digest, saved
 from flashladder.report.tables import DASH, plain
 from flashladder.results.derive import Cell, by_cell, joined
-from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult, Failure, Kernel, PlannedCell, kernel_key
+from flashladder.results.schema import BenchResult, Kernel, PlannedCell, kernel_key
 from flashladder.results.statistics import (
     SEED,
     Floats,
@@ -60,6 +54,38 @@ class Side:
     subject: Subject
     config: str
     kernel: Kernel | None
+
+    @property
+    def brief(self) -> str:
+        """Its configuration, short."""
+        return KernelConfig.parse(self.config).brief()
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """Registers, and bytes of spill stores and loads."""
+        if self.kernel is None or self.kernel.registers is None:
+            return DASH, DASH
+        return str(self.kernel.registers), f"{self.kernel.spill_stores}/{self.kernel.spill_loads}"
+
+    @property
+    def static(self) -> str:
+        """The same in words."""
+        return "{} registers, spills {}".format(*self.numbers)
+
+    @property
+    def nvcc(self) -> str:
+        """The compiler's version."""
+        return self.kernel.toolchain.get("nvidia-cuda-nvcc", DASH) if self.kernel else DASH
+
+    @property
+    def text(self) -> str:
+        """The beginning of its machine code's digest."""
+        return (self.kernel.text_sha256 or DASH)[:12] if self.kernel else DASH
+
+    def field(self, name: str) -> object:
+        """A field of its kernel for CSV; empty where there is none."""
+        found = getattr(self.kernel, name, None)
+        return "" if found is None else found
 
 
 @dataclass(frozen=True)
@@ -93,51 +119,44 @@ class Comparison:
         one, other = self.base.kernel, self.variant.kernel
         return one is not None and other is not None and one.same_code(other)
 
+    @property
+    def percent(self) -> tuple[float, float, float] | None:
+        """Median and bounds of what it is worth, as a change of speed in percent."""
+        if self.worth is None:
+            return None
+        return percent_of(self.worth.median), percent_of(self.worth.low), percent_of(self.worth.high)
 
-def ablations(result: BenchResult) -> list[Comparison]:
-    """Every ablation of a packed sweep against its iteration, at the configuration that follows from its own.
+
+def compared(name: str, result: BenchResult) -> list[Comparison]:
+    """Every ablation, or every other toolchain (`name` is a key of `KINDS`), that was planned, in the plan's order.
+
+    An ablation is compared with its iteration at the configuration that follows from its own; an iteration through
+    another compiler with itself through the pinned one.
 
     Raises:
-        FlashladderError: the result is of no sweep, or its sweep has no ablation.
+        FlashladderError: the result is of no sweep, or its sweep has no such cells.
     """
-    found = [one for one in _compared(result) if one.variant.subject.sign and not one.variant.subject.cuda]
-    return _some(found, "ablation")
-
-
-def toolchains(result: BenchResult) -> list[Comparison]:
-    """Every iteration through another compiler against itself through the pinned one.
-
-    Raises:
-        FlashladderError: the result is of no sweep, or its sweep has no other toolchain.
-    """
-    return _some([one for one in _compared(result) if one.variant.subject.cuda], "other toolchain")
-
-
-def _some(found: list[Comparison], what: str) -> list[Comparison]:
-    if not found:
-        raise FlashladderError(f"the sweep has no {what} beside an iteration of its own")
-    return found
-
-
-def _compared(result: BenchResult) -> Iterator[Comparison]:
-    """Every variant that was planned, with what it varies, in the order of the plan."""
     if result.sweep is None:
         raise FlashladderError("not the packed result of a sweep", hint="`invoke sweep --grid NAME` ends with one")
     measured = {cell: joined(parts) for cell, parts in by_cell(result.groups).items()}
     cells = {_key(cell): cell for cell in result.sweep.planned if cell.subject not in BACKENDS}
-    failures = {failure.address: failure for failure in result.sweep.failures}
+    failures = {one.address: f"{one.kind}: {one.message}" for one in result.sweep.failures}
     base_configs = cache(_base_configs)  # each is asked at every length, and the ladder's files are listed each time
+    found = []
     for key, cell in cells.items():
         subject = parse_subject(cell.subject, cell.toolchain)
-        for config in base_configs(subject, cell.config) if subject.variant else ():
-            base = (
-                Subject(subject.number) if not subject.cuda else Subject(subject.number, subject.sign, subject.change)
-            )
+        if not subject.variant or bool(subject.cuda) != (name == "toolchain"):
+            continue
+        base = Subject(subject.number, subject.sign, subject.change) if subject.cuda else Subject(subject.number)
+        for config in base_configs(subject, cell.config):
             other = (kernel_key(base.number, config, base.variant), *key[1:])
             if other in cells:
                 sides = (_side(result, base, other), _side(result, subject, key))
-                told = "; ".join(filter(None, (_failed(failures, cells[other]), _failed(failures, cell))))
-                yield _comparison(result, sides, (other, key), measured, told)
+                told = "; ".join(filter(None, (failures.get(cells[one].address) for one in (other, key))))
+                found.append(_comparison(result, sides, (other, key), measured, told))
+    if not found:
+        raise FlashladderError(f"the sweep has no {KINDS[name].what} beside an iteration of its own")
+    return found
 
 
 def _key(cell: PlannedCell) -> Cell:
@@ -163,11 +182,6 @@ def _side(result: BenchResult, subject: Subject, cell: Cell) -> Side:
     return Side(
         subject, cell[0].removeprefix(kernel_key(subject.number, "", subject.variant)), result.kernels.get(cell[0])
     )
-
-
-def _failed(failures: Mapping[str, Failure], cell: PlannedCell) -> str:
-    failure = failures.get(cell.address)
-    return f"{failure.kind}: {failure.message}" if failure else ""
 
 
 def _comparison(
@@ -207,7 +221,6 @@ CSV = (
     "high_pct", "verdict", "a_a_floor_points", "same_machine_code", "base_text_sha256", "text_sha256", "base_registers",
     "registers", "base_spill_store_bytes", "spill_store_bytes", "lacking",
 )  # fmt: skip
-_BETTER = "A positive number: faster than through the pinned compiler."
 MARKS = {"same": " =", "ambiguous": " ?", "faster": "", "slower": ""}
 Table = dict[tuple[str, str, str], list[Comparison]]  # by variant, its configuration and the base's
 
@@ -219,55 +232,70 @@ def percent_of(log_ratio: float) -> float:
 
 def worth(one: Comparison) -> str:
     """``+3.2 % (+3.0 to +3.4) =``, or why there is no number."""
-    if one.worth is None or one.verdict is None:
+    if one.percent is None or one.verdict is None:
         return one.lacking
-    middle, low, high = (percent_of(value) for value in (one.worth.median, one.worth.low, one.worth.high))
-    return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f}){MARKS[one.verdict]}"
+    return "{:+.1f} % ({:+.1f} to {:+.1f})".format(*one.percent) + MARKS[one.verdict]
 
 
-def ablation_markdown(result: BenchResult, found: Sequence[Comparison]) -> str:
-    """One table per iteration, configuration and dtype: a line per change, a column per length."""
-    parts = ["# What each change is worth", _where(result)]
-    for (base, config, dtype), rows in _sections(found).items():
-        first = next(iter(rows.values()))[0]
-        taken = first.variant.subject.sign == "-"
-        how = "the change is taken back from it" if taken else "the change is added to it"
-        parts += [
-            f"## Iteration {base}, {dtype}: {how}",
-            f"`{config}`; {_static(first.base.kernel)}. A positive number: faster with the change.",
-            _table(
-                rows,
-                ("change", "step", "configuration", "regs", "spills"),
-                lambda one: (
-                    one.variant.subject.change,
-                    _step(one),
-                    _brief(one.variant),
-                    *_numbers(one.variant.kernel),
-                ),
-            ),
-        ]
-    return "\n\n".join([*parts, _legend(found)]) + "\n"
+@dataclass(frozen=True)
+class Kind:
+    """What a sweep's page compares: `what` names it, `title` and `shown` head page and plot, `label` names a bar.
+
+    `heading` gives the end of a section's heading and the line below it, `header` and `fields` the first columns.
+    """
+
+    what: str
+    title: str
+    shown: str
+    header: tuple[str, ...]
+    heading: Callable[[Comparison], tuple[str, str]]
+    fields: Callable[[Comparison], tuple[str, ...]]
+    label: Callable[[Comparison], str]
 
 
-def toolchain_markdown(result: BenchResult, found: Sequence[Comparison]) -> str:
-    """One table per iteration and dtype: a line per compiler, the pinned one first, a column per length."""
-    parts = ["# The same source through other compilers", _where(result)]
-    for (base, config, dtype), rows in _sections(found).items():
-        pinned = next(iter(rows.values()))[0].base.kernel
-        parts += [
-            f"## Iteration {base}, {dtype}",
-            f"`{config}`; nvcc {_nvcc(pinned)}, pinned: text `{_text(pinned)}`, {_static(pinned)}. {_BETTER}",
-            _table(
-                rows,
-                ("CUDA", "nvcc", "text", "regs", "spills"),
-                lambda one: (
-                    one.variant.subject.cuda,
-                    _nvcc(one.variant.kernel),
-                    _text(one.variant.kernel),
-                    *_numbers(one.variant.kernel),
-                ),
-            ),
-        ]
+def _ablated(one: Comparison) -> tuple[str, str]:
+    how = "taken back from it" if one.variant.subject.sign == "-" else "added to it"
+    return f": the change is {how}", f"{one.base.static}. A positive number: faster with the change."
+
+
+def _pinned(one: Comparison) -> tuple[str, str]:
+    told = f"nvcc {one.base.nvcc}, pinned: text `{one.base.text}`, {one.base.static}. "
+    return "", told + "A positive number: faster than through the pinned compiler."
+
+
+def _step(one: Comparison) -> str:
+    """The words of an ablation's change: ``layout linear, k_order column_major``; a step of knobs only has none."""
+    change = load_description(one.variant.subject.text).change
+    return ", ".join(f"{concern} {value}" for concern, value in change.items()) or "tile and loads"
+
+
+KINDS: Mapping[str, Kind] = {
+    "ablation": Kind(
+        "ablation", "What each change is worth", "speed with the change over speed without",
+        ("change", "step", "configuration", "regs", "spills"), _ablated,
+        lambda one: (one.variant.subject.change, _step(one), one.variant.brief, *one.variant.numbers),
+        lambda one: one.variant.subject.change,
+    ),
+    "toolchain": Kind(
+        "other toolchain", "The same source through other compilers", "speed over that through the pinned compiler",
+        ("CUDA", "nvcc", "text", "regs", "spills"), _pinned,
+        lambda one: (one.variant.subject.cuda, one.variant.nvcc, one.variant.text, *one.variant.numbers),
+        lambda one: f"CUDA {one.variant.subject.cuda}" + " (same code)" * one.same_code,
+    ),
+}  # fmt: skip
+
+
+def document(name: str, result: BenchResult, found: Sequence[Comparison]) -> str:
+    """One table per iteration, configuration and dtype: a line per variant, a column per length."""
+    kind, sections = KINDS[name], dict[tuple[str, str, str], Table]()
+    for one in found:
+        section = sections.setdefault((one.base.subject.text, one.base.config, one.dtype), {})
+        key = (one.variant.subject.text, one.variant.subject.cuda, one.variant.config)
+        section.setdefault(key, []).append(one)
+    parts = [f"# {kind.title}", _where(result)]
+    for (base, config, dtype), rows in sections.items():
+        how, told = kind.heading(next(iter(rows.values()))[0])
+        parts += [f"## Iteration {base}, {dtype}{how}", f"`{config}`; {told}", _table(rows, kind)]
     return "\n\n".join([*parts, _legend(found)]) + "\n"
 
 
@@ -276,39 +304,27 @@ def to_csv(found: Sequence[Comparison]) -> str:
     rows: list[Sequence[object]] = []
     for one in found:
         base, variant = one.base, one.variant
-        values = [] if one.worth is None else [one.worth.median, one.worth.low, one.worth.high]
-        numbers = [f"{percent_of(value):.4f}" for value in values] or ["", "", ""]
-        kernels = (base.kernel, variant.kernel)
+        numbers = ["", "", ""] if one.percent is None else [f"{value:.4f}" for value in one.percent]
         rows.append([
             base.subject.text, variant.subject.text, variant.subject.cuda, base.config, variant.config, one.dtype,
             one.shape.seq_len, one.shape.batch, one.shape.n_heads, *numbers, one.verdict or "",
-            f"{percent_of(one.floor):.4f}", one.same_code, *(_field(kernel, "text_sha256") for kernel in kernels),
-            *(_field(kernel, name) for name in ("registers", "spill_stores") for kernel in kernels), one.lacking,
+            f"{percent_of(one.floor):.4f}", one.same_code,
+            *(side.field(name) for name in ("text_sha256", "registers", "spill_stores") for side in (base, variant)),
+            one.lacking,
         ])  # fmt: skip
     return csv_text(CSV, rows)
 
 
-def _sections(found: Sequence[Comparison]) -> dict[tuple[str, str, str], Table]:
-    """Comparisons by base, its configuration and dtype; in each by variant."""
-    sections: dict[tuple[str, str, str], Table] = {}
-    for one in found:
-        section = sections.setdefault((one.base.subject.text, one.base.config, one.dtype), {})
-        key = (one.variant.subject.text, one.variant.subject.cuda, one.variant.config)
-        section.setdefault(key, []).append(one)
-    return sections
-
-
-def _table(rows: Table, header: tuple[str, ...], fields: Callable[[Comparison], tuple[str, ...]]) -> str:
-    """A line per variant: `fields` of it, then its worth at each length, in order of the lengths."""
+def _table(rows: Table, kind: Kind) -> str:
+    """A line per variant: its first columns, then its worth at each length, in order of the lengths."""
     lengths = sorted({(one.shape.seq_len, one.shape.batch) for row in rows.values() for one in row})
     lines = []
     for row in rows.values():
         cells = {(one.shape.seq_len, one.shape.batch): one for one in row}
         told = [worth(cells[length]) if length in cells else DASH for length in lengths]
-        same = " (same machine code)" if row[0].same_code else ""
-        first, *others = fields(row[0])
-        lines.append([first + same, *others, *told])
-    return markdown([*header, *(f"S = {length}" for length, _ in lengths)], lines, left=len(header) - 2)
+        first, *others = kind.fields(row[0])
+        lines.append([first + " (same machine code)" * row[0].same_code, *others, *told])
+    return markdown([*kind.header, *(f"S = {length}" for length, _ in lengths)], lines, left=len(kind.header) - 2)
 
 
 def _where(result: BenchResult) -> str:
@@ -332,56 +348,19 @@ def _legend(found: Sequence[Comparison]) -> str:
     )
 
 
-def _step(one: Comparison) -> str:
-    """The words of an ablation's change: ``layout linear, k_order column_major``; a step of knobs only has none."""
-    change = load_description(one.variant.subject.text).change
-    return ", ".join(f"{concern} {value}" for concern, value in change.items()) or "tile and loads"
-
-
-def _brief(side: Side) -> str:
-    return KernelConfig.parse(side.config).brief()
-
-
-def _numbers(kernel: Kernel | None) -> tuple[str, str]:
-    """Registers, and bytes of spill stores and loads."""
-    if kernel is None or kernel.registers is None:
-        return DASH, DASH
-    return str(kernel.registers), f"{kernel.spill_stores}/{kernel.spill_loads}"
-
-
-def _static(kernel: Kernel | None) -> str:
-    registers, spills = _numbers(kernel)
-    return f"{registers} registers, spills {spills}"
-
-
-def _text(kernel: Kernel | None) -> str:
-    return kernel.text_sha256[:12] if kernel and kernel.text_sha256 else DASH
-
-
-def _nvcc(kernel: Kernel | None) -> str:
-    return kernel.toolchain.get("nvidia-cuda-nvcc", DASH) if kernel else DASH
-
-
-def _field(kernel: Kernel | None, name: str) -> object:
-    found = getattr(kernel, name) if kernel else None
-    return "" if found is None else found
-
-
 # Okabe and Ito's palette, as in the progression plot; what cannot be told from noise has no colour of its own.
 COLORS = {"faster": "#0072B2", "slower": "#D55E00", "same": "#B8B8B8", "ambiguous": "#DDCC77"}
 ROW_INCHES = 0.27
 COLUMNS = 2  # of panels
-Label = Callable[[Comparison], str]
 
 
-def render(found: Sequence[Comparison], title: str, subtitle: str, label: Label) -> dict[str, bytes]:
+def render(found: Sequence[Comparison], kind: Kind, subtitle: str) -> dict[str, bytes]:
     """Draws one panel per iteration, configuration and dtype.
 
     Args:
         found: comparisons at one length; those without a measurement are left out.
-        title: of the figure.
+        kind: what is compared.
         subtitle: what was measured: GPU, length.
-        label: the name of a bar.
 
     Returns:
         bytes by suffix, ``svg`` and ``png``.
@@ -389,14 +368,13 @@ def render(found: Sequence[Comparison], title: str, subtitle: str, label: Label)
     panels: dict[str, list[Comparison]] = {}
     for one in found:
         if one.worth is not None:
-            name = f"{_how(one)}\n{KernelConfig.parse(one.base.config).brief()}, {one.dtype}"
-            panels.setdefault(name, []).append(one)
+            panels.setdefault(f"{_how(one)}\n{one.base.brief}, {one.dtype}", []).append(one)
     data = {
-        name: [[label(one), one.worth and vars(one.worth), one.floor] for one in panel]
+        name: [[kind.label(one), one.worth and vars(one.worth), one.floor] for one in panel]
         for name, panel in panels.items()
     }
-    description = f"{title}; data {data_digest(data)}"
-    return saved(lambda: _figure(panels, title, subtitle, label), description, subtitle)
+    description = f"{kind.title}; data {data_digest(data)}"
+    return saved(lambda: _figure(panels, kind, subtitle), description, subtitle)
 
 
 def _how(one: Comparison) -> str:
@@ -405,7 +383,7 @@ def _how(one: Comparison) -> str:
     return f"iteration {one.base.subject.text}: {told[one.variant.subject.sign]}"
 
 
-def _figure(panels: dict[str, list[Comparison]], title: str, subtitle: str, label: Label) -> Figure:
+def _figure(panels: dict[str, list[Comparison]], kind: Kind, subtitle: str) -> Figure:
     from matplotlib.figure import Figure
 
     columns = max(1, min(COLUMNS, len(panels)))
@@ -413,7 +391,7 @@ def _figure(panels: dict[str, list[Comparison]], title: str, subtitle: str, labe
     bars = max((len(panel) for panel in panels.values()), default=1)
     width, height = 5.6 * columns, 0.95 + rows * (0.95 + ROW_INCHES * bars)
     figure = Figure(figsize=(width, height), facecolor="white")
-    figure.text(0.15 / width, 1 - 0.34 / height, title, fontsize=14, fontweight="bold")
+    figure.text(0.15 / width, 1 - 0.34 / height, kind.title, fontsize=14, fontweight="bold")
     figure.text(0.15 / width, 1 - 0.6 / height, subtitle, fontsize=9, color="#555555")
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     figure.subplots_adjust(
@@ -421,22 +399,22 @@ def _figure(panels: dict[str, list[Comparison]], title: str, subtitle: str, labe
         hspace=0.95 / (ROW_INCHES * bars),
     )  # fmt: skip
     for axes, (name, panel) in zip(grid, panels.items(), strict=False):
-        _panel(axes, name, panel, label)
+        _panel(axes, name, panel, kind.label)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     return figure
 
 
-def _panel(axes: Axes, name: str, panel: Sequence[Comparison], label: Label) -> None:
+def _panel(axes: Axes, name: str, panel: Sequence[Comparison], label: Callable[[Comparison], str]) -> None:
     """One bar per comparison, the first at the top; the band is the noise of two ratios."""
     axes.set_title(name, loc="left", fontsize=8.2, color="#555555", pad=6)
     noise = percent_of(BOTH * max(one.floor for one in panel))
     axes.axvspan(-noise, noise, color="#EEEEEE", zorder=0)
     axes.axvline(0, color=INK, linewidth=0.9, zorder=1.5)
     for row, one in enumerate(panel):
-        if one.worth is None or one.verdict is None:
+        if one.percent is None or one.verdict is None:
             continue
-        middle, low, high = (percent_of(value) for value in (one.worth.median, one.worth.low, one.worth.high))
+        middle, low, high = one.percent
         axes.barh(row, middle, height=0.66, color=COLORS[one.verdict], zorder=2)
         error = [[max(0.0, middle - low)], [max(0.0, high - middle)]]
         axes.errorbar(middle, row, xerr=error, color=INK, elinewidth=1.0, capsize=2.4, zorder=3)
@@ -457,62 +435,17 @@ def _panel(axes: Axes, name: str, panel: Sequence[Comparison], label: Label) -> 
         axes.spines[side].set_visible(False)
 
 
-TITLES = {
-    "ablation": ("What each change is worth", "speed with the change over speed without"),
-    "toolchain": ("The same source through other compilers", "speed over that through the pinned compiler"),
-}
-Compare = Callable[[BenchResult], list[Comparison]]
-Render = Callable[[BenchResult, Sequence[Comparison]], str]
-
-
-def _change(one: Comparison) -> str:
-    """``swizzle``."""
-    return one.variant.subject.change
-
-
-def _compiler(one: Comparison) -> str:
-    """``CUDA 13.1``, marked where it is the pinned compiler's machine code."""
-    return f"CUDA {one.variant.subject.cuda}" + " (same code)" * one.same_code
-
-
-KINDS: Mapping[str, tuple[Compare, Render, Label]] = {
-    "ablation": (ablations, ablation_markdown, _change),
-    "toolchain": (toolchains, toolchain_markdown, _compiler),
-}
-"""Grid to what is compared in it, the Markdown of that, and the name of a bar."""
-
-
-def arguments(doc: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
-    """``FILE [--out FOLDER]``; `doc` is the script's docstring, whose first line says what it answers."""
-    parser = Parser(description=(doc or "").partition("\n")[0], epilog=(doc or "").strip().rpartition("\n")[2])
-    parser.add_argument("result", metavar="FILE", type=result_file, help="packed result of the sweep (.json.gz)")
-    parser.add_argument("--out", metavar="FOLDER", type=named, default=BUILD / "report", help="default: build/report")
-    return parser.parse_args(argv)
-
-
 def pages(name: str, result: BenchResult) -> dict[str, bytes]:
-    """The files of a packed sweep of `name` (key of `TITLES`) by their suffix: md, csv, svg, png.
+    """The files of a packed sweep of `name` (key of `KINDS`) by their suffix: md, csv, svg, png.
 
     Raises:
         FlashladderError: it holds no such cells.
     """
-    compare, text, label = KINDS[name]
-    found = compare(result)
+    kind, found = KINDS[name], compared(name, result)
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
-    title, shown = TITLES[name]
     days = sorted(process.started_utc[:10] for process in result.processes)
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
-    subtitle = f"{plain(result.gpu.name)}, {when}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
-    drawn = render([one for one in found if one.shape.seq_len == length], title, subtitle, label)
-    return {"md": text(result, found).encode(), "csv": to_csv(found).encode(), **drawn}
-
-
-def write(name: str, file: Path, out: Path) -> list[Path]:
-    """Writes ``<name>.md``, ``.csv``, ``.svg`` and ``.png`` of the packed result in `file` into `out`, in that order.
-
-    Raises:
-        FlashladderError: the file is no such result, or a file cannot be written.
-    """
-    files = pages(name, load_as(file, BenchResult))
-    return [write_atomic(out / f"{name}.{suffix}", data) for suffix, data in files.items()]
+    subtitle = f"{plain(result.gpu.name)}, {when}, S = {length}: {kind.shown}; whiskers: 95 % intervals, band: noise"
+    drawn = render([one for one in found if one.shape.seq_len == length], kind, subtitle)
+    return {"md": document(name, result, found).encode(), "csv": to_csv(found).encode(), **drawn}

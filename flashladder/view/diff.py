@@ -284,7 +284,6 @@ def committed() -> tuple[tuple[Machine, ...], Published]:
     from flashladder.lock.schema import read_lock
     from flashladder.report.data import MODE, collect, machine_of
     from flashladder.results.files import load_as
-    from flashladder.results.published import load
     from flashladder.results.schema import BenchResult
 
     ladder = collect()
@@ -294,7 +293,7 @@ def committed() -> tuple[tuple[Machine, ...], Published]:
             result = load_as(path, BenchResult)
             if result.mode == MODE and result.purpose == "report":
                 locks = {arch: read_lock(arch) for arch in LOCK_ARCHES}
-                machines.append(machine_of(path.parent, [(path, result)], locks, load()))
+                machines.append(machine_of(path.parent, [(path, result)], locks))
     return tuple(machines), ladder.published
 
 

@@ -29,9 +29,8 @@ from flashladder.located import read_yaml
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.machine_code.opcodes import read_opcodes
-from flashladder.paths import CONFIGS, RESULTS
+from flashladder.paths import CONFIGS
 from flashladder.problem import Shape
-from flashladder.report.figures import read_durations
 from flashladder.results import published
 from flashladder.results.files import load_result, read_json, write_result
 from flashladder.results.schema import Failure, PlannedCell
@@ -301,12 +300,6 @@ TARGETS = (
     Target("step-counts", "lock.step_counts.read_counts", filed("counts.json", read_counts), _first(COUNTS, "kernels")),
     Target("reading", "emulate.reading.load_reading", filed("reading.json", load_reading), _first(READING, "kernels")),
     Target("cell-record", "sweep.records.Records.read", _cell, _record),
-    Target(
-        "durations",
-        "report.figures.read_durations",
-        filed("durations.json", read_durations),
-        lambda: [(RESULTS / "durations.json").read_bytes()],
-    ),
     Target(
         "manifest",
         "build.wheel.checked_manifest, sweep inventory",

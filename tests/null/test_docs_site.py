@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis import decisions, docs_site, transcript
+from analysis import docs_site, transcript
 from analysis.docs_site import LISTED, Link, dead, fetched, links, pages, settled, stage
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.located import read_yaml
@@ -68,15 +68,6 @@ def test_a_check_without_a_site_says_what_makes_one(tmp_path: Path, monkeypatch:
     with pytest.raises(FlashladderError, match="no site to check; run: nox -s docs") as caught:
         docs_site.main(["--check"])
     assert not isinstance(caught.value, CheckFailed)
-
-
-def test_the_list_of_decisions_is_current_and_a_record_without_a_title_is_named(tmp_path: Path) -> None:
-    assert decisions.main(["--check"]) == 0
-    (tmp_path / "001-x.md").write_text("# 001: why: not\n")
-    assert decisions.page(tmp_path).endswith("| [001](001-x.md) | why: not |\n")
-    (tmp_path / "002-y.md").write_text("# 003: y\n")
-    with pytest.raises(FlashladderError, match=r"002-y\.md: not a decision record"):
-        decisions.page(tmp_path)
 
 
 def test_a_step_is_shown_without_places_and_progress() -> None:

@@ -11,7 +11,6 @@ import sys
 
 import pytest
 
-from analysis import gpu_session
 from flashladder.paths import PACKAGE, ROOT
 
 if sys.version_info >= (3, 11):
@@ -69,10 +68,3 @@ def test_every_program_that_is_named_exists() -> None:
     named = {match[1]: path for path in texts() for match in PROGRAM.finditer(path.read_text(encoding="utf-8"))}
     assert len(named) > 40
     assert {name: path for name, path in named.items() if not is_program(name)} == {}
-
-
-def test_a_gpu_sessions_programs_exist(tmp_path: Path) -> None:
-    options = gpu_session.parse_arguments(["--out", str(tmp_path), "--phases", *gpu_session.PHASES])
-    programs = [phase.command[2] for phase in gpu_session.plan(options)]
-    assert len(programs) == len(gpu_session.PHASES)
-    assert [name for name in programs if not is_program(name)] == []

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from analysis import accuracy, stale_maximum
+from analysis import accuracy, mutation, stale_maximum
 from flashladder.bench.references import Arms, Subject
 from flashladder.build.installed import Installed
 from flashladder.gate.verify import verify_file
@@ -207,3 +207,45 @@ def test_libraries_that_run_in_one_dtype_are_left_out(
     monkeypatch.setattr("flashladder.bench.references.backend", lambda _: SimpleNamespace(forward=lambda: attention))
     assert accuracy.libraries(["all"]) == ({"fa2": attention, "cudnn": attention}, {"cudnn": "1.2"})
     assert "left out: fa4: does not run in bf16" in capsys.readouterr().out
+
+
+def test_a_sample_of_mutants_is_drawn_by_their_names() -> None:
+    names = [f"m.x_judge__mutmut_{number}" for number in range(50)]
+    drawn = mutation.sampled(names, 1, 10)
+    assert len(set(drawn)) == 10
+    assert mutation.sampled(names[::-1], 1, 10) == drawn != mutation.sampled(names, 2, 10)
+    assert sorted(mutation.sampled(names, 1, None)) == sorted(names)
+
+
+@pytest.mark.parametrize(("noticed", "code", "says"), [(9, None, ""), (8, 1, "expected a score of 85 %")])
+def test_a_room_below_its_score_fails(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    noticed: int,
+    code: int | None,
+    says: str,
+) -> None:
+    outcome = {str(number): "killed" if number < noticed else "survived" for number in range(10)}
+    monkeypatch.setattr(mutation, "TREES", tmp_path)
+    monkeypatch.setattr(mutation, "prepare", lambda tree, *_: tree.mkdir())
+    monkeypatch.setattr(mutation, "planted", lambda *_: list(outcome))
+    monkeypatch.setattr(mutation, "tried", lambda *_: outcome)
+    monkeypatch.setattr(mutation, "mutmut", lambda: ["true"])
+    if code is None:
+        mutation.main(["lock"])
+    else:
+        with pytest.raises(SystemExit) as ended:
+            mutation.main(["lock"])
+        assert ended.value.code == code
+    told = capsys.readouterr()
+    assert says in told.err
+    assert "survived: 9" in told.out
+    assert f"lock: {noticed}0.0 % of 10 mutants noticed" in told.out
+
+
+def test_an_unknown_room_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        mutation.main(["attic"])
+    assert ended.value.code == 2
+    assert "no such room: expected lock, results, check, gate, found attic" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
-from flashladder.report.reasons import Speeds
+from flashladder.report.reasons import Words
 from flashladder.report.tables import headline
 from flashladder.report.variants import BOTH
 from flashladder.results import derive as summaries
@@ -184,9 +184,9 @@ def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tupl
     told = [row[report_tables.PROGRESSION.index("a_a_floor_points")] for row in report_tables.progression(ladder)[:2]]
     assert told == ["0.250", "0.750"]
     assert "A/A floors of the runs ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
-    assert [Speeds(ladder, number).noise for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
+    assert [Words(ladder, number).noise_points for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
     with pytest.raises(FlashladderError, match="iteration 28 was not measured"):
-        Speeds(ladder, 28).said_noise()
+        Words(ladder, 28).noise()
 
 
 def test_a_pages_noise_is_of_its_dtype_and_of_the_parents_run_too(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_pages_noise_is_of_its_dtype_and_of_the_parents_run_too(tmp_path: Path
     (own,) = (one for (number, _), one in measured.items() if number == 3)
     other = replace(own, floor=5.0, kernel=own.kernel.model_copy(update={"dtype": "bf16"}))
     changed = replace(ladder, machines=(replace(machine, measured={**measured, (3, "another"): other}),))
-    assert [Speeds(changed, number).noise for number in (1, 2, 3)] == [0.9 * BOTH, 0.9 * BOTH, 0.2 * BOTH]
+    assert [Words(changed, number).noise_points for number in (1, 2, 3)] == [0.9 * BOTH, 0.9 * BOTH, 0.2 * BOTH]
 
 
 def test_a_kernel_that_several_runs_timed_has_the_largest_floor_of_them(tmp_path: Path) -> None:

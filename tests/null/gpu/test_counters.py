@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from analysis import gpu_session
 from flashladder.build.installed import chosen_configs
 from flashladder.errors import FlashladderError
 from flashladder.gpu import ncu as counters
@@ -153,30 +152,9 @@ def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, cle
     assert (found.clean, found.errors) == (clean, errors)
 
 
-def test_session_commands_are_ones_that_the_modules_accept(tmp_path: Path) -> None:
-    from flashladder.bench import command as bench
-    from flashladder.check import command as check
-
-    options = gpu_session.parse_arguments(["--out", str(tmp_path), "--phases", *gpu_session.PHASES, "--quick"])
-    commands = {phase.name: phase.command[3:] for phase in gpu_session.plan(options)}
-    assert check.parse_arguments(commands["check"]).quick
-    assert bench.parse_arguments(commands["bench"]).seq_lens == [512, 1024]
-    assert bench.parse_arguments(commands["tune"]).tune
-
-
-def test_a_failed_phase_is_reported_and_does_not_stop_the_session(tmp_path: Path) -> None:
-    bad = gpu_session.Phase("check", [sys.executable, "-c", "print('one'); print('last'); raise SystemExit(1)"], 10)
-    outcome = gpu_session.run(bad, tmp_path / "session.log")
-    assert (outcome.code, outcome.last) == (1, "last")
-    assert "one" in (tmp_path / "session.log").read_text(encoding="utf-8")
-
-
-def test_a_phase_beyond_its_budget_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_session, "GRACE_S", 0.2)
-    slow = gpu_session.Phase("bench", [sys.executable, "-c", "import time; time.sleep(9)"], 0.2)
-    outcome = gpu_session.run(slow, tmp_path / "session.log")
-    assert outcome.code is None
-    assert outcome.seconds < 5
+def test_sanitizers_see_both_dtypes_and_rare_ways() -> None:
+    expected = Launches((27, 28), ("a100",), ("fp16", "bf16"), sanitize.SHAPE, rare=True)
+    assert sanitize.launches([27, 28], ["a100"]) == expected
 
 
 def fake_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int = 0) -> None:

@@ -120,15 +120,6 @@ def test_another_form_is_one_line(tmp_path: Path, edit: Edit) -> None:
     assert "\n" not in str(told.value)
 
 
-def test_what_is_no_number_is_not_passed_over_in_a_pool(tmp_path: Path) -> None:
-    def edit(document: dict[str, Any]) -> None:
-        pool = [r for r in document["records"] if (r["inputs"], r["dtype"], r["seq_len"]) == ("normal", "fp16", 512)]
-        pool[-1]["errors"]["19"][0] = math.nan  # `max` would keep the number before it
-
-    told = list(beyond_bounds(cells(edited(tmp_path, edit))))
-    assert told == ["iteration 19, fp16, normal, S = 512: maximum error nan times FA2's, allowed 1.2"]
-
-
 def test_seeds_are_pooled() -> None:
     """The maximum of the maxima, the root of the mean of the squares, over FA2's of the same draws."""
     drawn = [

@@ -144,7 +144,7 @@ def test_they_stand_below_the_steps_and_only_beside_the_machines_own_configurati
     assert "cuDNN" not in report_tables.table(ladder, replace(machine, anchors=()), "fp16")
 
 
-def test_the_plot_draws_them_and_a_panel_for_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plot_draws_them_and_a_panel_for_each_family(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ladder = report_data.collect()
     assert [*report_plot.panels_of(ladder)] == [1, 20]
     drawn = list[report_plot.Picture]()
@@ -155,7 +155,7 @@ def test_the_plot_draws_them_and_a_panel_for_each_family(monkeypatch: pytest.Mon
 
     figure = report_plot._figure
     monkeypatch.setattr(report_plot, "_figure", noted)
-    report_plot._SAVED.clear()
+    monkeypatch.setattr(report_plot, "PICTURES", tmp_path)
     report_plot.of_ladder(ladder)
     assert [level.label.split()[0] for level in drawn[0].levels] == ["cuDNN", "FA4"]
     labels = [text.get_text() for axes in figure(drawn[0]).axes for text in axes.texts]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 from pathlib import Path
 import shutil
-from types import ModuleType
 
 import pytest
 
-from analysis import kv_block
+from analysis import kv_block, opcode_progression
 from analysis.page import why
 from flashladder.columns import csv_text
 from flashladder.emulate.reading import EmulatedCounters, load_reading
@@ -33,7 +31,7 @@ from flashladder.report import (
 )
 from flashladder.report.blocks import STRONGEST
 from flashladder.report.book import Book
-from flashladder.report.counters import costs, present
+from flashladder.report.counters import costs
 from flashladder.results.published import PUBLISHED, sass_counts
 
 
@@ -45,13 +43,6 @@ def reading() -> EmulatedCounters:
 @pytest.fixture(scope="module")
 def ladder() -> report_data.Ladder:
     return report_data.collect()
-
-
-def test_the_committed_tables_are_rendered_byte_for_byte(ladder: report_data.Ladder, reading: EmulatedCounters) -> None:
-    assert ladder.emulated == reading
-    assert (report.REPORT / "counters.md").read_text(encoding="utf-8") == report_counters.document(ladder, reading)
-    rows = report_counters.csv_rows(ladder, reading)
-    assert (report.REPORT / "counters.csv").read_bytes() == csv_text(report_counters.COLUMNS, rows).encode()
 
 
 def test_counters_stand_beside_the_speed_of_the_same_kernel(
@@ -108,11 +99,6 @@ def test_figures_are_the_locks_counts_scaled_to_one_tile() -> None:
     assert cost.total == kernel.main_loop["total"] * scale
 
 
-def test_without_a_lock_there_is_nothing(tmp_path: Path) -> None:
-    assert costs("a100", tmp_path) == {}
-    assert present({}) == []
-
-
 def test_the_script_prints_a_row_per_iteration(capsys: pytest.CaptureFixture[str]) -> None:
     assert kv_block.main(["--gpu", "h200"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -133,28 +119,9 @@ def test_the_page_has_a_heat_map(ladder: report_data.Ladder) -> None:
     assert all(cell.records for cell in by_kind["all"])
 
 
-SCRIPT = Path(__file__).parents[3] / "analysis" / "opcode_progression.py"
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("opcode_progression", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_cell_is_ours_beside_the_published_count(script: ModuleType) -> None:
-    assert script.cell({"LOP3": 3}, {"LOP3": 24}, "LOP3") == "3/24"
-    assert script.cell({"LOP3": 3}, None, "SHF") == "0/-"
-    assert script.cell(None, {"LOP3": 24}, "LOP3") == "-/24"
-
-
 @pytest.mark.parametrize("gpu", ["a100", "rtx3090"])
-def test_one_row_per_iteration(script: ModuleType, gpu: str) -> None:
-    header, *rows = script.rows(gpu, ["LOP3", "SHF"])
+def test_one_row_per_iteration(gpu: str) -> None:
+    header, *rows = opcode_progression.rows(gpu, ["LOP3", "SHF"])
     assert header[-2:] == ["LOP3", "SHF"]
     assert [int(row[0]) for row in rows] == [step.number for step in load_all()]
     assert [row[-2].rpartition("/")[2] for row in rows[16:]] == ["-"] * (len(load_all()) - 16)
@@ -163,13 +130,8 @@ def test_one_row_per_iteration(script: ModuleType, gpu: str) -> None:
     ]
 
 
-def test_csv_has_the_same_rows(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    assert script.main(["--classes", "LOP3", "--csv"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(load_all())
-
-
-def test_refuses_a_class_that_was_not_published(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refuses_a_class_that_was_not_published(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        script.main(["--classes", "LOP4"])
+        opcode_progression.main(["--classes", "LOP4"])
     assert stop.value.code == 2
     assert "found LOP4" in capsys.readouterr().err

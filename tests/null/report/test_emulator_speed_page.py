@@ -15,11 +15,3 @@ def test_a_slower_sample_changes_page_and_plot() -> None:
     before, after = render(DOCUMENT), render(slower)
     assert set(before) == {PAGE, PLOT}
     assert {before[path] == after[path] for path in before} == {False}
-
-
-def test_the_hopper_kernel_has_a_table_of_its_own() -> None:
-    page = render(DOCUMENT)[PAGE].decode()
-    assert "| Hopper attention | 512 |" in page
-    without = render({key: value for key, value in DOCUMENT.items() if key != "loops"})[PAGE].decode()
-    assert page.startswith(without)
-    assert "Hopper" not in without

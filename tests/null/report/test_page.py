@@ -24,7 +24,7 @@ from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import page as report_page
-from flashladder.report.blocks import EMPTY, SERIES, Cell, Panel, columns, draw, line, number
+from flashladder.report.blocks import SERIES, Panel, draw, line
 from flashladder.report.book import Book, Records, cycle, in_script, join, packed
 from flashladder.report.page import MOST_BYTES, SECTIONS, find, html, page
 from flashladder.report.tables import headline
@@ -130,12 +130,6 @@ def test_links_lead_to_files_beside_the_page(committed: str) -> None:
     beside = {link for link in re.findall(r'href="([^"#]+)', committed) if not link.startswith("#")}
     assert {"code.html", "progression.md", "sweep_h200.md", "ablation_h200.md", "energy_h200.md"} <= beside
     assert [link for link in beside if not (INDEX.parent / link).is_file()] == []
-
-
-@pytest.mark.slow
-def test_it_is_what_the_results_give_to_the_byte(ladder: report_data.Ladder) -> None:
-    """Another process rendered the committed one."""
-    assert report.stale(report.pages(ladder)) == []
 
 
 def test_another_zlib_gives_the_same_page_and_another_record_does_not(tmp_path: Path) -> None:
@@ -254,13 +248,6 @@ def test_a_record_holds_locked_machine_code_the_command_and_every_length() -> No
     assert source["derived again by"] == "invoke verify results/h200/bench.json.gz"
     assert source["card"] == bench.gpu.uuid
     assert [path.name for path in RESULTS.glob("*/*.json.gz") if not records.made_by(path)] == []
-
-
-def test_cells() -> None:
-    assert number(1234.56, 1, "3") == Cell("1,234.6", "3", 1234.56)
-    assert number(None) is EMPTY
-    assert (number(5.0, 0).key, number(5.04, 1).key, Cell("x").key) == ("", "5.04", "")
-    assert [(one.title, one.kind) for one in columns("#", "dtype|text")] == [("#", "number"), ("dtype", "text")]
 
 
 def test_a_panel_takes_its_colours_from_the_page() -> None:

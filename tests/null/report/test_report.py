@@ -16,7 +16,6 @@ from flashladder.errors import FlashladderError
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
-from flashladder.report import figures
 from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
 from flashladder.results.published import PUBLISHED
@@ -98,16 +97,6 @@ def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_
         assert part in text
 
 
-def test_pictures_carry_no_date_and_name_their_data(ladder: report_data.Ladder) -> None:
-    files = report.render(ladder)
-    svg, png = files["progression.svg"], files["progression.png"]
-    assert b"<dc:date>" not in svg
-    assert png.startswith(b"\x89PNG")
-    release, digest = report_plot.rendered_by(svg)
-    assert release
-    assert len(digest) == 64
-
-
 def test_a_drawn_number_changes_the_picture() -> None:
     names = dict.fromkeys(range(1, 17), "step")
 
@@ -181,10 +170,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) ->
     shutil.copytree(CONFIGS, tmp_path / CONFIGS.relative_to(ROOT))  # the report writes fastest.json
     for path in (*(path for path in RESULTS.iterdir() if path not in {report.REPORT, *machines}), *small):
         (tmp_path / path.relative_to(ROOT)).symlink_to(path)
-    for page, text in figures.pages().items():
-        if page not in figures.SEALED:
-            (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / page).write_text(README if page == figures.README else text, encoding="utf-8")
+    (tmp_path / "README.md").write_text(README, encoding="utf-8")
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(report, "collect", lambda: report_data.collect(measured.folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import tuning as script
+from analysis import sweep_tables as script
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.report import sweeps, tuning
@@ -30,14 +30,6 @@ def cells(text: str, start: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith(start)
     ]
-
-
-def test_rows_name_registers_spills_and_warps_and_no_interval_of_two_pairs() -> None:
-    rows = rows_of(with_a_failure())
-    assert [row.config for row in rows[3:6]] == [FAST.brief(), PRESENT.brief(), ONLY_FP16.brief()]
-    assert [(row.pairs, row.low is None) for row in rows[3:6]] == [(24, False), (24, False), (2, True)]
-    assert {(row.registers, row.spilled, row.warps) for row in rows[3:6]} == {(255, 12, 8)}  # 65536 / (256 * 128) CTAs
-    assert rows[-1].failure == "crash: signal SIGSEGV"
 
 
 def test_the_ranking_counts_and_bounds_what_it_leaves_out() -> None:
@@ -77,14 +69,14 @@ def test_a_run_without_its_finals_is_one_line(run: Path) -> None:
 
 
 def test_the_script_writes_what_the_report_holds(run: Path, tmp_path: Path) -> None:
-    script.main([str(run), "--out", str(tmp_path / "out")])
+    script.main(["tune", str(run), "--out", str(tmp_path / "out")])
     written = {path.name.replace("tune.", "tune_h200."): path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert written == sweeps.render(run.parent.parent)
 
 
 def test_a_sweep_that_ranks_no_candidates_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        script.main([str(ROOT / "results" / "h200" / "h200.json.gz"), "--out", str(tmp_path)])
+        script.main(["tune", str(ROOT / "results" / "h200" / "h200.json.gz"), "--out", str(tmp_path)])
     assert caught.value.code == 2
     said = capsys.readouterr()
     assert said.err.startswith("error: results/h200/h200.json.gz: not a tuning run: found timings for a report")

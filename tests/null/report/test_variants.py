@@ -6,21 +6,17 @@ import csv
 import io
 import math
 from pathlib import Path
-import runpy
-import sys
 
 import pytest
 
+from analysis import sweep_tables
 from flashladder.errors import FlashladderError
-from flashladder.paths import ROOT
 from flashladder.report.variants import (
     BOTH,
     Comparison,
-    ablation_markdown,
-    ablations,
+    compared,
+    document,
     to_csv,
-    toolchain_markdown,
-    toolchains,
 )
 from flashladder.results.files import write_result
 from flashladder.results.statistics import LogSummary
@@ -38,7 +34,7 @@ def worth_of(one: Comparison) -> LogSummary:
 
 
 def test_taken_back_and_added_changes_are_worth_their_ratio_at_every_length() -> None:
-    found = by_name(ablations(sweep(ABLATIONS)))
+    found = by_name(compared("ablation", sweep(ABLATIONS)))
     assert len(found) == 8
     for length in (SHAPE.seq_len, LONG.seq_len):
         for name, ratio, told in (
@@ -62,9 +58,9 @@ def test_taken_back_and_added_changes_are_worth_their_ratio_at_every_length() ->
 def test_the_noise_of_two_ratios_is_allowed_for() -> None:
     """A difference beyond one floor and within two independent ones is not called one."""
     result = sweep({("16", ""): (1.0, 0), ("16 - store_policy", ""): (0.994, 0)}, shapes=(SHAPE,))
-    sharp = ablations(result.model_copy(update={"floors_pct": {"fp16": 0.1}}))[0]
+    sharp = compared("ablation", result.model_copy(update={"floors_pct": {"fp16": 0.1}}))[0]
     assert sharp.verdict == "faster"
-    blunt = ablations(result.model_copy(update={"floors_pct": {"fp16": 0.52}}))[0]
+    blunt = compared("ablation", result.model_copy(update={"floors_pct": {"fp16": 0.52}}))[0]
     assert blunt.verdict == "same"
     assert worth_of(blunt).low + BOTH * blunt.floor > blunt.floor > 0.005
     assert worth_of(blunt).low < 0 < worth_of(sharp).low, "what is printed fits the verdict"
@@ -72,7 +68,9 @@ def test_the_noise_of_two_ratios_is_allowed_for() -> None:
 
 def test_compilers_are_compared_with_the_pinned_one() -> None:
     texts = {("16", "13.2"): "00" * 32}
-    found = {one.variant.subject.cuda: one for one in toolchains(sweep(TOOLCHAINS, shapes=(SHAPE,), texts=texts))}
+    found = {
+        one.variant.subject.cuda: one for one in compared("toolchain", sweep(TOOLCHAINS, shapes=(SHAPE,), texts=texts))
+    }
     assert math.exp(worth_of(found["13.1"]).median) == pytest.approx(1.05, rel=2e-3)
     assert (found["13.1"].verdict, found["13.1"].same_code) == ("faster", False)
     assert found["13.2"].same_code
@@ -81,10 +79,10 @@ def test_compilers_are_compared_with_the_pinned_one() -> None:
 
 def test_a_failure_stands_where_the_number_would() -> None:
     result = sweep(ABLATIONS, shapes=(SHAPE,), crashed=("16 - tuned", ""))
-    found = by_name(ablations(result))
+    found = by_name(compared("ablation", result))
     one = found["16 - tuned", SHAPE.seq_len]
     assert (one.worth, one.verdict, one.lacking) == (None, None, "crash: the worker died")
-    text = ablation_markdown(result, list(found.values()))
+    text = document("ablation", result, list(found.values()))
     (line,) = (line for line in text.splitlines() if line.startswith("| tuned"))
     assert "crash: the worker died" in line
     assert "–" in line  # no registers are invented
@@ -93,14 +91,14 @@ def test_a_failure_stands_where_the_number_would() -> None:
 
 def test_the_tables_hold_what_the_result_holds() -> None:
     result = sweep(ABLATIONS)
-    text = ablation_markdown(result, ablations(result))
+    text = document("ablation", result, compared("ablation", result))
     assert text.count("\n## ") == 2
     assert "A/A floor, FA2 beside itself: 0." in text
     (line,) = (line for line in text.splitlines() if line.startswith("| swizzle") and "124/128" in line)
     assert "255" in line
     assert "layout linear" in line
     assert line.count("+10") + line.count("+9") >= 2  # 100 %, at both lengths
-    records = list(csv.DictReader(io.StringIO(to_csv(ablations(result)))))
+    records = list(csv.DictReader(io.StringIO(to_csv(compared("ablation", result)))))
     assert len(records) == 8
     first = records[0]
     assert (first["base"], first["subject"], first["seq_len"]) == ("16", "16 - swizzle", "4096")
@@ -111,7 +109,7 @@ def test_the_tables_hold_what_the_result_holds() -> None:
 
 def test_a_toolchain_table_names_machine_code_and_marks_the_same() -> None:
     result = sweep(TOOLCHAINS, shapes=(SHAPE,), texts={("16", "13.2"): "00" * 32})
-    lines = toolchain_markdown(result, toolchains(result)).splitlines()
+    lines = document("toolchain", result, compared("toolchain", result)).splitlines()
     (newer,) = (line for line in lines if line.startswith("| 13.1 "))
     assert "13.1.88" in newer
     assert "010101010101" in newer
@@ -129,11 +127,11 @@ def test_a_toolchain_table_names_machine_code_and_marks_the_same() -> None:
 )
 def test_what_cannot_be_compared(edit: dict[str, object], message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        ablations(sweep(ABLATIONS, shapes=(SHAPE,)).model_copy(update=edit))
+        compared("ablation", sweep(ABLATIONS, shapes=(SHAPE,)).model_copy(update=edit))
     with pytest.raises(FlashladderError, match="the sweep has no other toolchain"):
-        toolchains(sweep(ABLATIONS, shapes=(SHAPE,)))
+        compared("toolchain", sweep(ABLATIONS, shapes=(SHAPE,)))
     with pytest.raises(FlashladderError, match="the sweep has no ablation"):
-        ablations(sweep(TOOLCHAINS, shapes=(SHAPE,)))
+        compared("ablation", sweep(TOOLCHAINS, shapes=(SHAPE,)))
 
 
 @pytest.mark.parametrize(("name", "cells"), [("ablation", ABLATIONS), ("toolchain", TOOLCHAINS)])
@@ -141,15 +139,13 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
     name: str,
     cells: dict[tuple[str, str], tuple[float, int]],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("matplotlib")
     file = write_result(tmp_path / f"{name}.json.gz", sweep(cells))
     written = []
     for folder in (tmp_path / "a", tmp_path / "b"):
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", str(file), "--out", str(folder)])
-        runpy.run_path(str(ROOT / "analysis" / f"{name}.py"), run_name="__main__")
+        sweep_tables.main([name, str(file), "--out", str(folder)])
         written.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert written[0] == written[1]
     assert sorted(written[0]) == sorted(f"{name}.{suffix}" for suffix in ("md", "csv", "svg", "png"))
@@ -161,6 +157,5 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
     assert told[name] in written[0][f"{name}.svg"], "the picture has its own title, not that of a panel"
     assert len(capsys.readouterr().out.splitlines()) == 8
     with pytest.raises(SystemExit) as stopped:
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", str(tmp_path / "none.json.gz")])
-        runpy.run_path(str(ROOT / "analysis" / f"{name}.py"), run_name="__main__")
+        sweep_tables.main([name, str(tmp_path / "none.json.gz")])
     assert stopped.value.code == 2
