@@ -49,7 +49,7 @@ LISTED = (
         ),
     ),
     ("Python", ("api.md",)),
-    ("Other pages", ("docs/*.md", "CHANGELOG.md")),
+    ("Other pages", ("docs/*.md", "CHANGELOG.md", "emulator/CHANGELOG.md")),
     ("Results", ("results/report/*.md", "results/*/README.md")),
     ("Steps", ("iterations/notes/*.md",)),
     ("Decisions", ("docs/decisions/README.md", "docs/decisions/*.md")),
