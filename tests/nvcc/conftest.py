@@ -83,7 +83,7 @@ def binding_site() -> Path:
     package = Path(host_library.__file__).parent
     sources = [*(KERNELS / "host").iterdir(), KERNELS / FAMILY.plan, KERNELS / HOPPER.plan, Path(__file__)]
     sources.append(KERNELS / "hopper" / "args.cuh")
-    sources += [package / name for name in ("host_library.py", "kernel_table.py", "wheel_template.py")]
+    sources += [package / name for name in ("library.py", "wheel_template.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
     key = sha256(f"{text}{torch.__version__}{torch_root()}{cuda_root()}{host_compiler()}")
     folder = BUILD / "tests" / f"binding-{key[:16]}"
