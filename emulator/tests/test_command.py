@@ -167,6 +167,7 @@ def test_json_holds_infinities_and_whole_numbers(capsys: pytest.CaptureFixture[s
 
 
 REVERSED = text_of("reversed.ptx")
+NO_FILE = ["no.ptx"]
 RACE = REVERSED.replace("    bar.sync 0;\n", "", 1)
 RACING = ["race.ptx", "--block", "64", "--arg", "int32:64:zeros", "--hazards"]
 
@@ -261,7 +262,7 @@ def test_too_little_memory_is_one_line(capsys: pytest.CaptureFixture[str], monke
 
 
 def started(*words: str, **streams: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "ptxemu", *words], stderr=subprocess.PIPE, **streams)
+    return subprocess.Popen([sys.executable, "-m", "ptxemu", *words], **{"stderr": subprocess.PIPE, **streams})
 
 
 def test_help_and_version_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,18 +272,17 @@ def test_help_and_version_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"example: ptxemu (.|\n)*130\s+interrupted", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["add.ptx", *WORDS], ["add.ptx", *WORDS, "--json"], RACING])
+@pytest.mark.parametrize("words", [["--help"], ["add.ptx", *WORDS], ["add.ptx", *WORDS, "--json"], RACING, NO_FILE])
 def test_a_reader_that_leaves_and_a_full_disk(words: list[str]) -> None:
     Path("race.ptx").write_text(RACE)
-    with started(*words, stdout=subprocess.PIPE) as running:
+    err = subprocess.STDOUT if words is NO_FILE else subprocess.PIPE  # an error has no reader either
+    with started(*words, stdout=subprocess.PIPE, stderr=err) as running:
         assert running.stdout is not None
-        assert running.stderr is not None
         running.stdout.close()
-        assert running.stderr.read() == b""
-        assert running.wait(60) == int(words is RACING)
-    with Path("/dev/full").open("wb") as full, started(*words, stdout=full) as running:
-        assert running.stderr is not None
-        assert running.stderr.read() == b"error: No space left on device\n"
+        assert running.stderr is None or running.stderr.read() == b""
+        assert running.wait(60) == (2 if words is NO_FILE else int(words is RACING))
+    with Path("/dev/full").open("wb") as full, started(*words, stdout=full, stderr=err) as running:
+        assert running.stderr is None or running.stderr.read() == b"error: No space left on device\n"
         assert running.wait(60) == 2
 
 

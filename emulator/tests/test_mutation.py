@@ -9,8 +9,7 @@ from tests.programs import text_of
 import ptxemu
 
 REVERSED = text_of("reversed.ptx")
-# Thread 0 arrives at an mbarrier of one thread; all wait for it.
-WAITING = text_of("waiting.ptx")
+WAITING = text_of("waiting.ptx")  # thread 0 arrives at an mbarrier of one thread; all wait for it
 
 
 def told(kernel: ptxemu.Kernel) -> str:
@@ -26,14 +25,10 @@ def told(kernel: ptxemu.Kernel) -> str:
 def test_a_barrier_that_is_needed_is_noticed_and_the_other_is_not() -> None:
     kernel = ptxemu.load(REVERSED).kernel()
     found = list(ptxemu.mutants(kernel))
-    assert [(one.instruction.opcode, one.nth, told(one.kernel)) for one in found] == [
-        ("bar.sync", 1, "race"),
-        ("bar.sync", 2, ""),
-    ]
-    assert told(kernel) == ""
-    assert [str(one) for one in found[0].kernel.function.body] == [
-        str(one) for place, one in enumerate(kernel.function.body) if place != found[0].place
-    ]
+    first, second = [(one.instruction.opcode, one.nth, told(one.kernel)) for one in found]
+    assert (first, second, told(kernel)) == (("bar.sync", 1, "race"), ("bar.sync", 2, ""), "")
+    left = [str(one) for place, one in enumerate(kernel.function.body) if place != found[0].place]
+    assert [str(one) for one in found[0].kernel.function.body] == left
 
 
 def test_a_wait_that_is_removed_answers_yes_and_an_arrival_returns_a_state() -> None:
@@ -47,11 +42,15 @@ def test_a_wait_that_is_removed_answers_yes_and_an_arrival_returns_a_state() -> 
         "mbarrier.arrive": "deadlock",
         "mbarrier.try_wait.parity": "race",
     }
-    in_its_place = [
-        str(found[name].kernel.function.body[found[name].place])
-        for name in ("mbarrier.arrive", "mbarrier.try_wait.parity")
-    ]
+    in_its_place = [str(one.kernel.function.body[one.place]) for one in list(found.values())[2:]]
     assert in_its_place == ["mov.b64 %rd3, 0;", "setp.eq.u32 %p1, 0, 0;"]
+
+
+def test_a_reduction_that_is_removed_answers_no() -> None:
+    for kind, answer in ("popc.u32 %r9", "mov.b32 %r9, 0;"), ("or.pred %p8", "setp.ne.u32 %p8, 0, 0;"):
+        text = REVERSED.replace("bar.sync 0;", f".reg .pred %p<9>; .reg .b32 %r9; bar.red.{kind}, 0, %p7;", 1)
+        found = next(ptxemu.mutants(ptxemu.load(text).kernel()))
+        assert str(found.kernel.function.body[found.place]) == answer
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ def test_a_map_that_the_program_makes() -> None:
         ("swizzle_mode.shared::cta.b1024.b32 [here], 3;", "swizzle_mode.shared::cta.b1024.b32 [here], 4;",
          "swizzle_mode of a tensor map"),
         ("@one tensormap.replace.tile.rank.shared::cta.b1024.b32 [here], 1;", "", "rank of a tensor map: expected"),
+        ("rank.shared::cta.b1024.b32 [here], 1;", "rank.shared::cta.b1024.b32 [here], 5;", "rank of a tensor map"),
         ("[zero], 0;", "[zero], 7;", "what is changed is no tensor map"),
         ("[out], [here], 128;", "[out], [here], 64;", "size of a tensor map"),
     ],

@@ -199,6 +199,7 @@ def _module(path: Path, text: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their module
     spec.loader.exec_module(module)
     return module
 

@@ -7,6 +7,7 @@ Exit code: 0 it ran, and no hazard was found; 1 a hazard, or something that a ke
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import io
 import os
 import signal
@@ -28,8 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             text, code = run(argv)
             print(text)
         except PtxemuError as error:
+            code = error.exit_code
             print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
         except SystemExit as left:  # --help, --version
             code = int(left.code or 0)
         if sys.stdout is not None:  # it is None where the shell closed it, `>&-`
@@ -37,11 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # `ptxemu ... | head`
+    except BrokenPipeError:  # `ptxemu ... | head`, `2>&1 | true`
         _drop_stdout()
     except OSError as error:  # a full disk behind stdout
         _drop_stdout()
-        print(f"error: {error.strerror or error}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the same disk behind stderr
+            print(f"error: {error.strerror or error}", file=sys.stderr)
         return 2
     return code
 

@@ -239,7 +239,7 @@ def replaced(contents: bytes, field: str, entry: int, value: int) -> bytes:
         value = DATA_TYPES.index(known) if known in DATA_TYPES else -1
     elif field in {"rank", "global_dim"}:  # a rank is given less one and kept whole, sizes the other way round
         value += 1 if field == "rank" else -1
-    most = len(_CODED[field]) if field in _CODED else 1 << 8 * size
+    most = len(_CODED[field]) if field in _CODED else 6 if field == "rank" else 1 << 8 * size
     if not (0 <= entry < entries and 0 <= value < most):
         what = f"{field} {entry} of a tensor map" if entries > 1 else f"{field} of a tensor map"
         raise EmulationError("tensor map", what, expected="an axis and a value that maps have", found=value)
