@@ -69,7 +69,8 @@ def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | N
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, MODE, ranked).encode()
     readme = root / "README.md"
-    return report | {readme: between_markers(read_text(readme), tables.readme_block(ladder)).encode()}
+    block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
+    return report | {readme: between_markers(read_text(readme), block).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:

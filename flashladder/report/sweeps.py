@@ -13,10 +13,11 @@ from flashladder.bench.table import MARKS, Steady, steady
 from flashladder.columns import csv_text, listed, markdown
 from flashladder.files import files_in
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import load_gpus
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
 from flashladder.paths import RESULTS
 from flashladder.report import tuning
-from flashladder.report.data import other_runs
+from flashladder.report.data import TITLES, other_runs
 from flashladder.report.tables import DASH, plain
 from flashladder.report.variants import pages
 from flashladder.results.derive import cells_of_host_time
@@ -128,6 +129,37 @@ def _table(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
             )
         )
     return markdown(header, lines)
+
+
+def headlines(results: Path = RESULTS) -> list[str]:
+    """README's sentence for each machine: how many times as fast as the best library its best step is, in every cell.
+
+    Cells are dtype and length of the sweep `persistent`; those that tell the host's time are left out.
+    """
+    told = []
+    for path in files_in(results, "*/persistent.json.gz"):
+        result, machine = load_as(path, BenchResult), path.parent.name
+        hosts = cells_of_host_time(result.groups)
+        ours: dict[tuple[str, int], float] = {}
+        theirs: dict[tuple[str, int], float] = {}
+        for one in (one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts):
+            of = theirs if one.kernel in result.references else ours if one.kernel in result.kernels else {}
+            cell = (one.dtype, one.shape.seq_len)
+            of[cell] = max(of.get(cell, 0.0), one.pct)
+        times = [ours[cell] / theirs[cell] for cell in ours.keys() & theirs.keys()]
+        if times:
+            lengths, timed = (
+                sorted({length for _, length in ours}),
+                [TITLES[name] for name in LIBRARIES if name in result.references],
+            )
+            missing = listed([TITLES[name] for name in LIBRARIES if name not in result.references])
+            told.append(
+                f"- **{load_gpus()[machine].title}**: the fastest step is {min(times):.2f} to {max(times):.2f} times "
+                f"as fast as the best of {listed(timed)}, in fp16 and bf16 from S = {lengths[0]} to {lengths[-1]} "
+                f"([table](results/report/persistent_{machine}.md))."
+                + (f" Not timed there: {missing}." if missing else "")
+            )
+    return told
 
 
 def _over_libraries(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:

@@ -208,3 +208,16 @@ def test_a_page_holds_all_files_of_a_machine(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(found["energy_h200.csv"].decode())))
     assert len(rows) == 6
     assert (rows[-1]["file"], rows[-1]["seconds"], rows[-1]["watts"]) == ("energy_10s.json.gz", "10.5", "85.71")
+
+
+@pytest.mark.parametrize("machine", ["h100", "h200"])
+def test_the_headline_is_the_range_of_the_pages_cells(machine: str) -> None:
+    page = (RESULTS / "report" / f"persistent_{machine}.md").read_text(encoding="utf-8")
+    best: list[float] = []
+    for part in page.split("Times as fast as the fastest library")[1:]:
+        rows = [row[2:] for row in cells(part.split("\n## ")[0])]
+        best += [max(map(float, column)) for column in zip(*rows, strict=True)]
+    (told,) = (one for one in report_sweeps.headlines() if f"persistent_{machine}.md" in one)
+    assert f"{min(best):.2f} to {max(best):.2f} times as fast as the best of" in told
+    for library in ("cuDNN", "FA3", "FA4"):
+        assert library in told
