@@ -113,7 +113,7 @@ def test_a_step_that_nobody_timed_is_told_as_predicted_and_as_that_alone(
 
 def test_where_every_row_is_brought_to_its_maximum_a_kv_block_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     left_out = explain("17", "a100", None, 4096)
-    monkeypatch.setattr("flashladder.machine_code.flow.executions.path", partial(path, asked=True))
+    monkeypatch.setattr("flashladder.machine_code.executions.path", partial(path, asked=True))
     asked = explain("17", "a100", None, 4096)
     assert (left_out.kernel.votes, asked.kernel.votes) == (1, 5)
     assert asked.clocks / left_out.clocks == pytest.approx(1.43, abs=0.03)  # docs/explain.md
