@@ -115,8 +115,9 @@ RUN: dict[str, Callable[[Given], None]] = {
     **{name: on_gpu(f"{name}.command", name) for name in ("check", "bench")},
     **{
         name: understood_by(f"{name}.command", name)
-        for name in ("build", "emulate", "trace", "sweep", "bundle", "report", "gate")
+        for name in ("build", "emulate", "trace", "sweep", "report", "gate")
     },
+    "bundle": understood_by("bundle.make", "bundle"),
     "sass": understood_by("view.code", "sass"),
     "cfg": understood_by("view.cfg", "cfg"),
     "explain": understood_by("explain.command", "explain"),

@@ -354,3 +354,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         running.stdout.close()
         assert running.stderr.read() == b""
         assert running.wait(timeout=120) == 0
+
+
+def test_the_modules_behind_the_commands_exist(tasks: ModuleType) -> None:
+    """Commands name them in text, which neither mypy nor an import looks at."""
+    text = (ROOT / "tasks.py").read_text(encoding="utf-8")
+    named = {*re.findall(r'(?:understood_by|on_gpu)\("([a-z_.]+)"', text)}
+    each = re.findall(r'f"\{name\}\.command", name\)\s*for name in \(([^)]*)\)', text)
+    named |= {f"{name}.command" for names in each for name in re.findall(r'"([a-z]+)"', names)}
+    assert {"view.command", "bench.command", "sweep.command", "bundle.make"} <= named
+    for module in named:
+        assert callable(importlib.import_module(f"flashladder.{module}").main), module

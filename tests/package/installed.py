@@ -55,7 +55,7 @@ EXPECTED = (
     Expected(("diff", "7", "8"), 0, "xor_static"),
     Expected(("doctor",), 2, "emulator"),
     Expected(("emulate", "own.ptx"), 2, "`ptxemu own.ptx"),
-    Expected(("verify", str(RESULT)), 0, "all of 1 files hold"),
+    Expected(("verify", str(RESULT)), 0, "1 file verified"),
     Expected(("sweep", "--grid", "cpu", "--dry-run"), 0, "64 cells"),
     Expected(("sweep", "--grid", "h200", "--dry-run"), 0, "44 kernels to build"),
     Expected(("emulate", "1"), 2, "pip install 'flashladder[build]'"),
