@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 where=ROOT,
                 hint="set FLASHLADDER_ROOT to a checkout of flashladder",
             )
+        sys.dont_write_bytecode = True  # as invoke does: reading commands write nothing into the checkout
         spec = importlib.util.spec_from_file_location("tasks", ROOT / "tasks.py")
         assert spec is not None
         assert spec.loader is not None

@@ -95,7 +95,7 @@ def plain(text: str) -> object:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
             raise _mistake("an alias, or it nests too deep", event)
-    return cast("object", yaml.load(text, Loader=LOADERS[0]))  # noqa: S506  # both loaders are safe
+    return cast("object", LOADERS[0](text).get_single_data())
 
 
 def _read(path: Path) -> tuple[object, dict[Location, int]]:

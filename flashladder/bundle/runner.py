@@ -97,7 +97,8 @@ def wheels_for(manifest: dict[str, Any], version: tuple[int, int], machine: str)
 def unpack_wheel(data: bytes, site: Path) -> None:
     """Unpacks a wheel's packages and metadata into the folder `site`; scripts and headers are left out."""
     with zipfile.ZipFile(io.BytesIO(data)) as wheel:
-        wheel.extractall(site)  # which keeps every name inside of it, and makes no links
+        for name in wheel.namelist():
+            wheel.extract(name, site)  # which keeps every name inside of it, and makes no links
     for folder in site.glob("*.data"):
         for part in INSTALLED:
             if (folder / part).is_dir():
@@ -125,7 +126,8 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
         try:
             for name in wheels:
                 unpack_wheel(opened.read(name), scratch / PACKAGES)
-            opened.extractall(scratch, [name for name in manifest["files"] if name.startswith(f"{BUILD}/")])
+            for name in (one for one in manifest["files"] if one.startswith(f"{BUILD}/")):
+                opened.extract(name, scratch)
             (scratch / START).write_text(START_TEXT, encoding="utf-8")
             scratch.chmod(0o755)
             scratch.replace(target)

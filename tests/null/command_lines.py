@@ -182,10 +182,7 @@ CASES: list[tuple[list[str], str]] = [
         ["explain", "7", "--gpu", "b200"],
         "no such GPU: expected a100, h100, h200, rtx3090, rtx4090, found 'b200'\n",
     ),
-    (
-        ["explain", "7", "--seq-len", "0"],
-        "sequence length: expected 1 or more, of at most 9 digits, such as 4096, found '0'",
-    ),
+    (["explain", "7", "--seq-len", "0"], "bad --seq-len: expected a whole number from 1"),
     (["explain", "7", "--config", "x"], SPELLING),
     (["cfg", "nosuch.cubin"], "nosuch.cubin: no such file"),
     (["cfg", "README.md"], "README.md: no GPU code in the file"),

@@ -233,7 +233,10 @@ def test_what_is_missing_and_what_to_do(
 def test_torch_is_described_as_it_describes_itself() -> None:
     import torch
 
-    assert torch_build() == TorchBuild(torch.__version__, torch.version.cuda)
+    found = torch_build()
+    assert found is not None
+    assert found.cuda == torch.version.cuda
+    assert torch.__version__.startswith(found.version)  # PyPI's wheel names its CUDA in one of the two alone
 
 
 def test_a_driver_that_cannot_be_loaded_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
