@@ -25,4 +25,4 @@ def test_the_page_of_iteration_1_is_what_is_printed(capsys: pytest.CaptureFixtur
     assert ideal is not None
     assert emulate.main(["2", "--counters"]) == 0
     assert re.search(rf"shared_ld_wavefronts +{ideal[1]}", capsys.readouterr().out)
-    assert f"needs the {ideal[1]} wavefronts only" in " ".join(text.split())
+    assert f"needs only the {ideal[1]} wavefronts" in " ".join(text.split())
