@@ -65,7 +65,7 @@ STEPS = (
     Step("invoke sass 8 --counts", "Its machine code by class of opcode.", 24, "HMMA"),
     Step("invoke emulate 1 --counters", "The first kernel, with its bank conflicts.", 24, "shared_ld_conflicts"),
     Step("invoke sweep --grid smoke", "A sweep; without a GPU the grid `cpu`.", 8, "build/sweep/"),
-    Step("invoke verify build/sweep/cpu/cpu.json.gz", "Does its result hold?", 3, "hold"),
+    Step("invoke verify build/sweep/cpu/cpu.json.gz", "Does its result hold?", 3, "verified"),
     Step("invoke tour --yes", "The guided walk, without waiting.", 6, "That was the ladder"),
     Step("invoke report", "Tables and plots from committed results.", 6, "results/report/progression.md"),
 )  # fmt: skip
