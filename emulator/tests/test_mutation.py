@@ -46,13 +46,6 @@ def test_a_wait_that_is_removed_answers_yes_and_an_arrival_returns_a_state() -> 
     assert in_its_place == ["mov.b64 %rd3, 0;", "setp.eq.u32 %p1, 0, 0;"]
 
 
-def test_a_reduction_that_is_removed_answers_no() -> None:
-    for kind, answer in ("popc.u32 %r9", "mov.b32 %r9, 0;"), ("or.pred %p8", "setp.ne.u32 %p8, 0, 0;"):
-        text = REVERSED.replace("bar.sync 0;", f".reg .pred %p<9>; .reg .b32 %r9; bar.red.{kind}, 0, %p7;", 1)
-        found = next(ptxemu.mutants(ptxemu.load(text).kernel()))
-        assert str(found.kernel.function.body[found.place]) == answer
-
-
 @pytest.mark.parametrize(
     ("opcode", "removed"),
     [

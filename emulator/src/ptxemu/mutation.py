@@ -72,10 +72,8 @@ def is_synchronisation(instruction: Instruction) -> bool:
 def _answer(item: Instruction) -> Instruction | None:
     """What stands in the place of an instruction whose result is used; None: nothing."""
     first = str(item.operands[0]) if item.operands else "_"
-    if first == "_" or first.startswith("[") or not (item.opcode.startswith("mbarrier.") or ".red." in item.opcode):
+    if not item.opcode.startswith("mbarrier.") or first == "_" or first.startswith("["):
         return None
-    if "wait" in item.opcode or ".red.and." in item.opcode or ".red.or." in item.opcode:
-        opcode = "setp.eq.u32" if "wait" in item.opcode else "setp.ne.u32"
-        return replace(item, opcode=opcode, operands=(item.operands[0], Immediate(0), Immediate(0)))
-    moved = "mov.b64" if item.opcode.startswith("mbarrier.") else "mov.b32"
-    return replace(item, opcode=moved, operands=(item.operands[0], Immediate(0)))
+    if "wait" in item.opcode:
+        return replace(item, opcode="setp.eq.u32", operands=(item.operands[0], Immediate(0), Immediate(0)))
+    return replace(item, opcode="mov.b64", operands=(item.operands[0], Immediate(0)))
