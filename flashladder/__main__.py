@@ -37,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         tasks = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(tasks)
         program.run(tasks.namespace, words)
-    raise SystemExit(0)
 
 
 if __name__ == "__main__":

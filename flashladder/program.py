@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from invoke.collection import Collection
 
 HELP = ("--help", "-h")
+SHOWS_TASKS = "`invoke` alone shows the tasks"
 _UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
 _MISSING = re.compile(r"did not receive required positional arguments: (.*)")
 _FLAG = re.compile(r"--?[a-z]", re.IGNORECASE)  # -7 and - are words
@@ -86,19 +87,19 @@ class LineParser(Parser):
 
 def _take(machine: ParseMachine, word: str) -> None:
     """Gives a word to the machine, and fills positional arguments that it cannot: see the top of this module."""
-    context = machine.context
+    context, waiting = machine.context, machine.waiting_for_flag_value
     unset = [one for one in getattr(context, "positional_args", ()) if not one.got_value]
     missing = getattr(context, "missing_positional_args", [])
-    is_word = not word.startswith("-") and word not in machine.contexts and not machine.waiting_for_flag_value
-    if missing and word in HELP and not machine.waiting_for_flag_value:  # `show --help`
+    is_task = word in machine.contexts
+    if missing and not waiting and word in HELP:  # `show --help`
         machine.initial.flags["--help"].value = context.name
         for argument in missing:
             argument.value = word
-    elif missing and _FLAG.match(word) and word not in context.flags and not machine.waiting_for_flag_value:
-        raise ParseError(f"No idea what '{word}' is!", context)  # `sweep --gird cpu`
-    elif getattr(context, "name", None) == "help" and word in machine.contexts:  # `help show`
+    elif missing and not waiting and _FLAG.match(word) and word not in context.flags:  # `sweep --gird cpu`
+        raise ParseError(f"No idea what '{word}' is!", context)
+    elif is_task and getattr(context, "name", None) == "help":  # `help show`
         machine.initial.flags["--help"].value = word
-    elif unset and not missing and is_word:  # the 7 of `ptxas 7`
+    elif unset and not (missing or waiting or is_task or word.startswith("-")):  # the 7 of `ptxas 7`
         unset[0].value = word
     else:
         try:
@@ -114,7 +115,7 @@ def _flag(machine: ParseMachine) -> str:
 def _explained(machine: ParseMachine, text: str) -> FlashladderError:
     """What invoke says about a command line, in this project's words."""
     name = getattr(machine.context, "name", None)
-    more = f"`invoke {name} --help` says more" if name else "`invoke` alone shows the tasks"
+    more = f"`invoke {name} --help` says more" if name else SHOWS_TASKS
     if missing := _MISSING.search(text):
         return FlashladderError(f"{name} needs {missing[1]}", hint=more)
     if not (unknown := _UNKNOWN.search(text)):
@@ -155,14 +156,12 @@ class LineProgram(Program):
                 super().parse_cleanup()
             except Exit as answered:
                 if answered.message:  # of --list NAME
-                    raise FlashladderError(
-                        "there are no groups of tasks", hint="`invoke` alone shows the tasks"
-                    ) from None
+                    raise FlashladderError("there are no groups of tasks", hint=SHOWS_TASKS) from None
                 sys.stdout.flush()
                 raise
             except ParseError as error:
                 name = str(self.args.help.value)
-                hint = closest(name, list(self.parser.contexts)) or "`invoke` alone shows the tasks"
+                hint = closest(name, list(self.parser.contexts)) or SHOWS_TASKS
                 raise FlashladderError("no such task", found=repr(name), hint=hint) from error
 
 

@@ -96,16 +96,6 @@ class Sass:
         """Place among `instructions` of each address."""
         return {instruction.address: i for i, instruction in enumerate(self.instructions)}
 
-    @cached_property
-    def _successors(self) -> tuple[tuple[int, ...], ...]:
-        edges = []
-        for i, instruction in enumerate(self.instructions):
-            targets = [self.index[address] for address in self.targets(instruction) if address in self.index]
-            if i + 1 < len(self.instructions) and not never_falls_through(instruction):
-                targets.append(i + 1)
-            edges.append(tuple(targets))
-        return tuple(edges)
-
     def targets(self, instruction: Instruction) -> list[int]:
         """Addresses to which a branch may go; none for what is no branch."""
         if instruction.opcode_class not in _BRANCHES:

@@ -5,7 +5,7 @@ One page per machine and grid, made from ``results/<machine>/<grid>.json.gz`` al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flashladder.bench.table import LEGEND as STEADY_LEGEND
@@ -140,26 +140,30 @@ def headlines(results: Path = RESULTS) -> list[str]:
     for path in files_in(results, "*/persistent.json.gz"):
         result, machine = load_as(path, BenchResult), path.parent.name
         hosts = cells_of_host_time(result.groups)
-        ours: dict[tuple[str, int], float] = {}
-        theirs: dict[tuple[str, int], float] = {}
-        for one in (one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts):
-            of = theirs if one.kernel in result.references else ours if one.kernel in result.kernels else {}
-            cell = (one.dtype, one.shape.seq_len)
-            of[cell] = max(of.get(cell, 0.0), one.pct)
-        times = [ours[cell] / theirs[cell] for cell in ours.keys() & theirs.keys()]
+        timed = [one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts]
+        ours, theirs = _fastest(timed, result.kernels), _fastest(timed, result.references)
+        times = [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]
         if times:
-            lengths, timed = (
-                sorted({length for _, length in ours}),
-                [TITLES[name] for name in LIBRARIES if name in result.references],
-            )
+            lengths = sorted({length for _, length in ours})
+            beside = listed([TITLES[name] for name in LIBRARIES if name in result.references])
             missing = listed([TITLES[name] for name in LIBRARIES if name not in result.references])
             told.append(
                 f"- **{load_gpus()[machine].title}**: the fastest step is {min(times):.2f} to {max(times):.2f} times "
-                f"as fast as the best of {listed(timed)}, in fp16 and bf16 from S = {lengths[0]} to {lengths[-1]} "
+                f"as fast as the best of {beside}, in fp16 and bf16 from S = {lengths[0]} to {lengths[-1]} "
                 f"([table](results/report/persistent_{machine}.md))."
                 + (f" Not timed there: {missing}." if missing else "")
             )
     return told
+
+
+def _fastest(timed: Sequence[Summary], among: Container[str]) -> dict[tuple[str, int], Summary]:
+    """The fastest subject of those `among`, by dtype and length."""
+    best: dict[tuple[str, int], Summary] = {}
+    for one in (one for one in timed if one.kernel in among):
+        cell = (one.dtype, one.shape.seq_len)
+        if cell not in best or one.pct > best[cell].pct:
+            best[cell] = one
+    return best
 
 
 def _over_libraries(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
@@ -168,17 +172,15 @@ def _over_libraries(own: list[Summary], result: BenchResult, late: list[Summary]
     Both were timed in turn with FA2, whose share cancels out. Cells that tell the host's time are left out, and
     libraries that are left out of a length are named where another is not.
     """
-    best: dict[int, Summary] = {}
-    for one in (one for one in own if one not in late):
-        if one.kernel in result.references and one.pct > getattr(best.get(one.shape.seq_len), "pct", 0.0):
-            best[one.shape.seq_len] = one
+    timed = [one for one in own if one not in late]
+    best = {length: one for (_, length), one in _fastest(timed, result.references).items()}
     kernels = dict.fromkeys(one.kernel for one in own if one.kernel in result.kernels)
     if not best:
         return ""
     lengths = sorted({one.shape.seq_len for one in own})
     lines = []
     for key in kernels:
-        found = {one.shape.seq_len: one.pct for one in own if one.kernel == key and one not in late}
+        found = {one.shape.seq_len: one.pct for one in timed if one.kernel == key}
         times = [f"{found[n] / best[n].pct:.3f}" if n in found and n in best else DASH for n in lengths]
         lines.append((*named(key, result.kernels), *times))
     unknown = {
