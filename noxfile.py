@@ -280,7 +280,7 @@ def bundle(session: nox.Session) -> None:
     if not (node / "bin" / "python").exists():
         session.run("uv", "venv", "--quiet", "--python", sys.executable, str(node))
     pip_install(session, "--quiet", "--python", str(node), f"torch=={pins()['torch']}")
-    session.run("python", "-m", "flashladder.bundle", "--arch", "sm_90", "--out", str(made), *session.posargs)
+    session.run("python", "-m", "flashladder", "bundle", "--arch", "sm_90", "--out", str(made), *session.posargs)
     session.run("python", "tests/package/node.py", str(made), str(node), env={"PYTHONPATH": str(ROOT)})
 
 

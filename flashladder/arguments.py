@@ -1,132 +1,108 @@
-"""Command lines: what an option is, parsers of ``python -m flashladder.X``, usage errors in one line, honest numbers.
+"""Command lines: what options are called and take, parsers of ``python -m flashladder.X``, usage errors in one line.
 
-Why: argparse prints a usage block of its own over its errors and takes any Unicode digit for a number; here a mistake
-looks like every other one (``error: ...; did you mean ...``) and leaves with 2. The commands themselves stand in
-`flashladder.commands`.
+tasks.py declares the tasks. Modules that also run in another environment, or on several iterations at once, have a
+`Parser`: argparse prints a usage block over its errors and takes any Unicode digit for a number; here a mistake looks
+like every other one (``error: ...; did you mean ...``) and leaves with 2.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 import re
 import shlex
 import sys
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flashladder import paths
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import files_in, last_iteration, relative, write_atomic
-from flashladder.names import GPUS, PUBLISHED_GPU
+from flashladder.names import DEFAULT_ARCH, GPUS
+
+if TYPE_CHECKING:
+    from invoke.tasks import Task
 
 GPU_KEYS = ", ".join(sorted(path.stem for path in files_in(paths.CONFIGS / "gpus", "*.yaml")))
-ONE_CONFIG = f"{GPU_KEYS}, what `invoke list` prints, or a short form"
-DEFAULT_CONFIG = f"{PUBLISHED_GPU}; of a step that only Hopper runs, h200"
-CONFIGS = f"{GPU_KEYS}, prog (those of {', '.join(GPUS)}), prog-all, tune, all, a tile such as 64,64, or as in --config"
+STEP = "iteration, or an ablation such as '16 - swizzle'"
 NUMBER, NUMBERS = (f"{what}, 1 to {last_iteration()}" for what in ("iteration", "iterations"))
+CONFIGS = f"{GPU_KEYS}, prog (those of {', '.join(GPUS)}), prog-all, tune, all, a tile such as 64,64, or as in --config"
+ARCHES = f"sm_XX, several separated by commas (default: the GPU present, else {DEFAULT_ARCH})"
+DTYPE = "fp16 or bf16 (default: both)"
+OUT = "result file to write (.json or .json.gz)"
+PAGE = "write CUDA, PTX and machine code with linked lines to this file, FILE.html"
+BACKENDS = ("gpu", "emulator")
 METHODS = ("nvbench", "ncu", "torch", "warm", "turns")  # of a second opinion
+FILE_OPTIONS = {
+    "kernel": "of a file: part of its name, mangled or not, or of its configuration",
+    "list": "of a file: the kernels that there are, or those that --kernel is part of",
+    "clean": "without addresses, lines, paths, labels' numbers: for diff",
+    "out": "write the cubin, or the PTX, that holds the kernel to this file",
+}
+"""How a kernel of somebody's library is asked for, in PTX and in machine code."""
+LINE_OPTIONS = {
+    "line": "what became of a line: FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER; kernel.ptx is the PTX",
+    "opcode": "an opcode, what it came from or became: LDSM, HMMA.16816, or one of PTX, ldmatrix",
+}
+"""How lines and opcodes of a kernel are asked for, in PTX and in machine code."""
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
 
 
-@dataclass(frozen=True)
-class Option:
-    """One option, or one word, of a command.
+def first_line(task: Task[Any]) -> str:
+    """What a task does, in one line."""
+    return (task.__doc__ or "").partition("\n")[0]
 
-    Attributes:
-        name: as it is typed, without dashes in front.
-        help: what it is, and what leaving it out means.
-        form: a ``value``; a ``flag``, which has none; a ``word`` without a name before it; ``several`` values, with
-            commas between or as several words; ``again`` for each value.
-        required: whether there is no leaving it out.
-        default: what a parser gives where it is left out.
-        choices: what it may be; anything where empty.
-        group: whose options it belongs to, in a parser's help.
+
+def words(*positional: str, **options: str | bool | None) -> list[str]:
+    """A command line for a `Parser`: words, then what is set; ``dry_run=True`` is ``--dry-run``, None is left out."""
+    named = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    return [
+        *positional,
+        *(name if value is True else f"{name}={value}" for name, value in named.items() if value not in (None, False)),
+    ]
+
+
+def one_of(name: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raises `FlashladderError` for a value of an option that is none of its choices; None is left out."""
+    if value is not None and value not in choices:
+        from flashladder.located import closest  # which brings pydantic: only needed for an error
+
+        raise FlashladderError(
+            f"no such {name}", expected=" or ".join(choices), found=repr(value), hint=closest(value, choices)
+        )
+
+
+def several_of(name: str, values: str | None, choices: Sequence[str]) -> list[str]:
+    """Values with commas between as a list, each of which is one of the choices, as of `one_of`."""
+    found = values.split(",") if values else []
+    for value in found:
+        one_of(name, value, choices)
+    return found
+
+
+def within(option: str, value: int | str, *, least: int = 1, most: int = (1 << 31) - 1) -> int:
+    """The value of an option as a whole number.
+
+    Raises:
+        FlashladderError: it is none, or out of range.
     """
-
-    name: str
-    help: str
-    form: Literal["value", "flag", "word", "several", "again"] = "value"
-    required: bool = False
-    default: str | None = None
-    choices: tuple[str, ...] = ()
-    group: str = ""
-
-    @property
-    def attribute(self) -> str:
-        """Its name in Python."""
-        return self.name.replace("-", "_")
-
-    def add_to(self, parser: argparse._ActionsContainer, own: Mapping[str, Any]) -> None:
-        """Adds it to a parser; `own` are the parser's keywords for it: how text is converted, where the value goes."""
-        given: dict[str, Any] = {"help": self.help, **({"choices": self.choices} if self.choices else {})}
-        if self.form == "word":
-            given |= {} if self.required else {"nargs": "?", "default": self.default}
-            rest = {key: value for key, value in own.items() if key != "dest"}
-            parser.add_argument(own.get("dest", self.attribute), **{**given, **rest})
-            return
-        shapes: dict[str, dict[str, Any]] = {
-            "flag": {"action": "store_true"},
-            "again": {"action": "append", "default": []},
-            "several": {"nargs": "+", "default": [], "action": _Several},
-            "value": {"default": self.default, "required": self.required},
-        }
-        parser.add_argument(f"--{self.name}", **{**given, **shapes[self.form], **own})
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
+        expected = f"a whole number from {least} to {most}"
+        raise FlashladderError(f"bad --{option}", expected=expected, found=repr(text))
+    return int(text)
 
 
-class _Several(argparse.Action):
-    """Values as several words, with commas between, or both; each is one of the choices."""
-
-    def __init__(self, *, choices: tuple[str, ...], **given: Any) -> None:
-        super().__init__(**given)
-        self.known = choices  # argparse would compare whole words
-
-    def __call__(
-        self, _: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, __: str | None = None
-    ) -> None:
-        found = [value for word in values for value in word.split(",")]
-        if wrong := [value for value in found if value not in self.known]:
-            raise argparse.ArgumentError(self, f"invalid choice: {wrong[0]!r} (choose from {', '.join(self.known)})")
-        setattr(namespace, self.dest, found)
-
-
-@dataclass(frozen=True)
-class Command:
-    """A verb for people.
-
-    Attributes:
-        name: of the task.
-        does: one line about it.
-        examples: command lines, without the program's name.
-        options: of it, in the order in which they are asked for one-letter flags.
-        short_flags: whether they have any.
-    """
-
-    name: str
-    does: str
-    examples: tuple[str, ...]
-    options: tuple[Option, ...] = ()
-    short_flags: bool = True
-
-
-OF_FILES = (
-    Option("kernel", "of a file: part of its name, mangled or not, or of its configuration", default=""),
-    Option("list", "of a file: the kernels that there are, or those that --kernel is part of", form="flag"),
-    Option("clean", "without addresses, lines, paths, labels' numbers: for diff", form="flag"),
-    Option("out", "write the cubin, or the PTX, that holds the kernel to this file", default=""),
-)
-"""How a kernel of somebody's library is asked for, in PTX and in machine code."""
-OF_LINES = (
-    Option(
-        "line",
-        "what became of a line: FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER; kernel.ptx is the PTX",
-        default="",
-    ),
-    Option("opcode", "an opcode, what it came from or became: LDSM, HMMA.16816, or one of PTX, ldmatrix", default=""),
-)
-"""How lines and opcodes of a kernel are asked for, in PTX and in machine code."""
-PAGE = Option("page", "write CUDA, PTX and machine code with linked lines to this file, FILE.html", default="")
+def own_kernel(word: str) -> FlashladderError | None:
+    """The error for a file where `emulate` takes an iteration; None for other words."""
+    run = "--grid 4 --block 256 --arg x=float32:1024:randn --hazards`"
+    if word.lower().endswith((".ptx", ".cu")):
+        hint = f"your own kernel: `ptxemu {shlex.quote(word)} {run}"
+    elif word.lower().endswith((".cubin", ".fatbin", ".so")):
+        hint = f"your own kernel: `invoke ptx {shlex.quote(word)} --out own.ptx`, then `ptxemu own.ptx {run}"
+    else:
+        return None
+    return FlashladderError("emulate runs iterations", expected="an iteration, such as 7", found=word, hint=hint)
 
 
 class Parser(argparse.ArgumentParser):
@@ -166,13 +142,12 @@ class Parser(argparse.ArgumentParser):
 
 def _words(parser: argparse.ArgumentParser) -> list[str]:
     """Every option and every choice of a parser and of those below it."""
-    words = []
+    found = []
     for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else
-        known = action.known if isinstance(action, _Several) else action.choices or ()
-        words += [*action.option_strings, *map(str, known)]
+        found += [*action.option_strings, *map(str, action.choices or ())]
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
-            words += [word for below in action.choices.values() for word in _words(below)]
-    return words
+            found += [word for below in action.choices.values() for word in _words(below)]
+    return found
 
 
 def whole(text: str) -> int:
@@ -210,23 +185,6 @@ def some_seconds(text: str) -> float:
     return found
 
 
-def add_options(parser: argparse.ArgumentParser, options: Iterable[Option], **own: Mapping[str, Any]) -> None:
-    """Adds a command's options, those of a group under its heading; `own` by name in Python, see `Option.add_to`."""
-    groups: dict[str, argparse._ActionsContainer] = {"": parser}
-    for option in options:
-        if option.group not in groups:
-            groups[option.group] = parser.add_argument_group(option.group)
-        option.add_to(groups[option.group], own.get(option.attribute, {}))
-
-
-def parser_of(command: Command, module: str, example: str, **own: Mapping[str, Any]) -> Parser:
-    """The parser of ``python -m flashladder.<module>`` with a command's options; `example` are words after that."""
-    program = f"python -m flashladder.{module}"
-    parser = Parser(prog=program, description=command.does, epilog=f"example: {program} {example}")
-    add_options(parser, command.options, **own)
-    return parser
-
-
 def write_or_compare(argv: Sequence[str] | None, program: str, what: str, path: Path, text: str) -> int:
     """The command of a page that is made from data: writes `text` to `path`, or with ``--check`` compares it; 0.
 
@@ -242,12 +200,9 @@ def write_or_compare(argv: Sequence[str] | None, program: str, what: str, path: 
     return 0
 
 
-SEVERAL_NUMBERS: Mapping[str, Any] = {"dest": "numbers", "nargs": "*", "type": whole, "metavar": "N"}
-"""How a parser takes several iterations where a task takes one."""
-
-
-def add_all(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--all``, which stands for the number of every iteration."""
+def add_numbers(parser: argparse.ArgumentParser) -> None:
+    """Adds iterations, any number of them, and ``--all``, which stands for every one."""
+    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBER)
     parser.add_argument("--all", action="store_true", help="all of them")
 
 

@@ -20,7 +20,7 @@ from invoke.parser.context import ParserContext
 from invoke.parser.parser import ParseMachine, Parser, ParseResult
 from invoke.program import Program
 
-from flashladder.commands.on_cpu import EMULATE, own_kernel
+from flashladder.arguments import own_kernel
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.version import __version__
 
@@ -100,16 +100,19 @@ def _take(machine: ParseMachine, word: str) -> None:
     elif is_task and getattr(context, "name", None) == "help":  # `help show`
         machine.initial.flags["--help"].value = word
     elif unset and not (missing or waiting or is_task or word.startswith("-")):  # the 7 of `ptxas 7`
+        if not word:
+            raise ParseError(f"{unset[0].name} needs a value: found ''", context)
         unset[0].value = word
+    elif waiting and getattr(machine.flag, "kind", str) is int and not re.fullmatch("[0-9]{1,10}", word):
+        raise ParseError(f"{_flag(machine)} needs a whole number, found {word!r}", context)
+    elif waiting and not word and not getattr(machine.flag, "positional", False):  # of a shell variable not set
+        raise ParseError(f"{_flag(machine)} needs a value: found ''", context)
     else:
-        try:
-            machine.handle(word)
-        except ValueError as error:  # an option that takes a number
-            raise ParseError(f"{_flag(machine)} needs a number, found {word!r}", context) from error
+        machine.handle(word)
 
 
 def _flag(machine: ParseMachine) -> str:
-    return f"--{getattr(machine.flag, 'name', '')}"
+    return f"--{machine.flag.names[0] if machine.flag else ''}"
 
 
 def _explained(machine: ParseMachine, text: str) -> FlashladderError:
@@ -122,7 +125,7 @@ def _explained(machine: ParseMachine, text: str) -> FlashladderError:
         if "needed value" in text or "doesn't take" in text:
             text = f"{_flag(machine)} needs a value" if "needed value" in text else f"{_flag(machine)} takes no value"
         return FlashladderError(text, hint=more if name else "`invoke --help` says more")
-    if name == EMULATE.name and (other := own_kernel(str(machine.context.positional_args[0].value))):
+    if name == "emulate" and (other := own_kernel(str(machine.context.positional_args[0].value))):
         return other  # `emulate own.ptx --grid 4`
     if unknown[1].startswith("-") and name:
         flags = sorted(flag for flag in machine.context.flags if flag.startswith("--"))
@@ -148,6 +151,11 @@ class LineProgram(Program):
     def _make_parser(self) -> LineParser:
         contexts = self.collection.to_contexts(ignore_unknown_help=self.config.tasks.ignore_unknown_help)
         return LineParser(initial=self.initial_context, contexts=contexts)
+
+    def execute(self) -> None:
+        """Runs the tasks; what fails is one line."""
+        with one_line_errors():
+            super().execute()
 
     def parse_cleanup(self) -> None:
         """Answers ``--help`` and ``--list``: a closed pipe, a full disk and an unknown name end as everywhere."""

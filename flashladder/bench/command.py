@@ -23,19 +23,30 @@ import time
 from pydantic import BaseModel
 from tqdm import tqdm
 
-from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, result_file, seconds, whole
+from flashladder.arguments import (
+    CONFIGS,
+    DTYPE,
+    METHODS,
+    OUT,
+    Parser,
+    add_numbers,
+    require_numbers,
+    result_file,
+    seconds,
+    several_of,
+    whole,
+)
 from flashladder.bench.references import FA2, Arms, Subject, arms, kernel_subject, profiled, reference_identity
 from flashladder.bench.table import ranking, table
 from flashladder.bench.timing import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import SEQ_LENS, shape_of
-from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
-from flashladder.names import GPUS
+from flashladder.names import GPUS, REFERENCES
 from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import derive, problems
@@ -43,6 +54,7 @@ from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import BenchResult, Group, Kernel, Process, Settings
 
 TUNE_LENGTH = 4096
+ARMS = ("all", *REFERENCES)
 ROUGH_TFLOPS = 300.0  # FA2 on an H200, for the estimate only
 
 
@@ -302,12 +314,16 @@ def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespa
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with the plan of pairs that follows from it."""
-    parser = parser_of(
-        COMMANDS["bench"], "bench", "7 --configs a100 --seq-lens 4096",
-        number=SEVERAL_NUMBERS, configs=SEVERAL_KEYS, dtype=SEVERAL_DTYPES, references={"metavar": "NAME"},
-        method={"dest": "methods"}, out=A_RESULT_FILE,
-    )  # fmt: skip
-    add_all(parser)
+    program = "python -m flashladder.bench"
+    example = f"example: {program} 7 --configs a100 --seq-lens 4096"
+    parser = Parser(prog=program, description="Times iterations in turn with FA2.", epilog=example)
+    add_numbers(parser)
+    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
+    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: this GPU's)")
+    parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
+    parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help=f"of {', '.join(ARMS)}")
+    parser.add_argument("--method", dest="methods", nargs="+", default=[], metavar="M", help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--out", type=result_file, help=f"{OUT}; goes on when it exists")
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
     parser.add_argument(
@@ -316,6 +332,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no group after this many seconds")
     options = parser.parse_args(argv)
     require_numbers(parser, options)
+    options.references = several_of("references", ",".join(options.references), ARMS)
+    options.methods = several_of("method", ",".join(options.methods), METHODS)
     if options.tune and (options.references or options.methods):
         parser.error("--tune ranks kernels: leave --references and --method out")
     if options.rounds is not None and (options.rounds < 1 or not options.methods):

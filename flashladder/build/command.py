@@ -28,14 +28,13 @@ import sys
 import tempfile
 import time
 
-from flashladder.arguments import parser_of, whole
+from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source
 from flashladder.build.other_toolchains import toolchain_of
 from flashladder.build.store import CubinEntry, PtxEntry, entry_lock
 from flashladder.columns import terminal_width
-from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import (
     digest_files,
@@ -427,10 +426,14 @@ def _disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of(
-        COMMANDS["build"], "build", "7 --arch sm_90 --configs prog --debug",
-        iteration={"dest": "subject", "nargs": "+"}, configs={"metavar": "KEY"}, toolchain={"metavar": "VERSION"},
-    )  # fmt: skip
+    program = "python -m flashladder.build"
+    example = f"example: {program} 7 --arch sm_90 --configs prog --debug"
+    parser = Parser(prog=program, description="Builds one iteration's wheel.", epilog=example)
+    parser.add_argument("subject", nargs="+", metavar="ITERATION", help=STEP)
+    parser.add_argument("--arch", help=ARCHES)
+    parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
+    parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")
+    parser.add_argument("--toolchain", default="", metavar="VERSION", help="CUDA version of the compiler's wheels")
     parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
     parser.add_argument("--no-install", action="store_true", help="leave this environment as it is")
     return parser

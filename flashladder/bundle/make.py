@@ -1,11 +1,11 @@
-"""``invoke bundle``: one file for a node without network. ``python -m flashladder.bundle`` is the same command.
+"""``invoke bundle``: one file for a node without network.
 
 GPU nodes are often behind no network; they have Python, torch and a driver, and no compiler. The file holds everything
 else under the identity that it has here: wheels of the iterations, the pipeline and its Python packages, PTX for the
 emulator, grids, locks, an SBOM, and a runner.
 
     invoke bundle --arch sm_90 --python 3.12              # all iterations, here; on the node: python3 BUNDLE.pyz
-    python -m flashladder.bundle --iterations 16 --out /tmp
+    invoke bundle --iterations 16 --out /tmp
 
 Exit code: 0, or 2 where it could not be made. The same checkout, toolchain and options give the same bytes.
 """
@@ -33,13 +33,11 @@ import zipfile
 
 from tqdm import tqdm
 
-from flashladder.arguments import parser_of
 from flashladder.build.command import build_iteration
 from flashladder.build.compile import ptx_many, tools_of
 from flashladder.build.store import TOOLS_FILE
 from flashladder.build.wheel import EPOCH, EPOCH_SECONDS
 from flashladder.bundle import runner
-from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.files import (
     dump_json,
@@ -110,30 +108,38 @@ What it is made of, with licences: sbom.cdx.json.
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def bundle(
+    *, arch: str = "", python: str = "", iterations: str = "", grid: str = "", platform: str = "", out: str = ""
+) -> None:
     """Builds what is missing, fetches what is not kept, writes the bundle.
+
+    Args:
+        arch: ``sm_80,sm_90``: the GPUs; all where it is empty, as in the next four.
+        python: ``3.11,3.12``: the node's; this one's where it is empty.
+        iterations: ``7,16``.
+        grid: grids whose kernels come along beyond the ladder's.
+        platform: tags of wheels that the node takes.
+        out: the folder of the bundle.
 
     Raises:
         FlashladderError: it could not be made.
     """
-    options = parser_of(COMMANDS["bundle"], "bundle", "--arch sm_90 --python 3.12").parse_args(argv)
     require_checkout("bundle")
-    numbers, pythons = numbers_of(options.iterations), pythons_of(options.python)
-    arches = [require_arch(word) for word in words(options.arch)] or list(load_pins().arches)
-    tags = platforms(words(options.platform))
-    out = Path(options.out) if options.out else BUILD / "bundle"
-    require_folder_or_nothing(out)
-    kernels = collect(numbers, [load_grid(word) for word in words(options.grid)], arches)
+    numbers, pythons = numbers_of(iterations), pythons_of(python)
+    arches = [require_arch(word) for word in words(arch)] or list(load_pins().arches)
+    tags = platforms(words(platform))
+    folder = Path(out) if out else BUILD / "bundle"
+    require_folder_or_nothing(folder)
+    kernels = collect(numbers, [load_grid(word) for word in words(grid)], arches)
     with tempfile.TemporaryDirectory() as scratch:
         own = [*own_wheels(Path(scratch)), *kernels.wheels]
         install = {python: [*own, *packages(python, tags)] for python in pythons}
-        made = make(kernels, install, arches, numbers, out)
+        made = make(kernels, install, arches, numbers, folder)
     data = made.read_bytes()
     print(f"{relative(made)}: {len(data) / 1e6:.1f} MB, sha256 {sha256(data)}")
     if warned := lacking(grids_that_run(kernels, arches)):
         print(warned, file=sys.stderr)
     print(f"on the node, with Python {' or '.join(pythons)} and torch: python3 {made.name} --help")
-    return 0
 
 
 def words(text: str) -> list[str]:

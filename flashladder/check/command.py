@@ -21,7 +21,17 @@ import time
 from tqdm import tqdm
 
 from flashladder import parallel
-from flashladder.arguments import SEVERAL_NUMBERS, add_all, parser_of, require_numbers, seconds
+from flashladder.arguments import (
+    BACKENDS,
+    CONFIGS,
+    DTYPE,
+    OUT,
+    Parser,
+    add_numbers,
+    require_numbers,
+    result_file,
+    seconds,
+)
 from flashladder.bench.command import require_same
 from flashladder.bench.references import reference_identity
 from flashladder.build.compile import ptx_for, ptx_many, tools_of
@@ -30,7 +40,6 @@ from flashladder.cases import inputs, reference
 from flashladder.cases.inputs import Case, cases_for
 from flashladder.cases.reference import REPEATS, References, Run, Subject, check_case
 from flashladder.check import on_emulator
-from flashladder.commands import A_RESULT_FILE, COMMANDS, SEVERAL_DTYPES, SEVERAL_KEYS
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import sha256
 from flashladder.gpu.device import Device, open_device
@@ -354,9 +363,14 @@ def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckRe
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
-    own = {"number": SEVERAL_NUMBERS, "configs": SEVERAL_KEYS, "dtype": SEVERAL_DTYPES, "out": A_RESULT_FILE}
-    parser = parser_of(COMMANDS["check"], "check", "7 --configs a100", **own)
-    add_all(parser)
+    program = "python -m flashladder.check"
+    parser = Parser(prog=program, description="Checks numerics.", epilog=f"example: {program} 7 --configs a100")
+    add_numbers(parser)
+    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
+    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: prog)")
+    parser.add_argument("--quick", action="store_true", help="short lengths only")
+    parser.add_argument("--out", type=result_file, help=f"{OUT}; goes on when it exists")
+    parser.add_argument("--backend", choices=BACKENDS, default="gpu", help="where the kernels run (default: gpu)")
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no iteration after this many seconds")
     options = parser.parse_args(argv)
     require_numbers(parser, options)

@@ -1,4 +1,4 @@
 """This ladder's kernels on the emulator: launch, screen, counter readings and what they agree with, mutation.
 
-`ptxemu` knows PTX and no iteration; here they meet. ``python -m flashladder.emulate`` is `command`.
+`ptxemu` knows PTX and no iteration; here they meet. ``invoke emulate`` is `command`.
 """

@@ -5,28 +5,25 @@ Why: what Nsight Compute, compute-sanitizer and a test say about a kernel on a G
 
 Run:
     invoke emulate 1 --counters
-    python -m flashladder.emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards --json
+    invoke emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards --json
 Exit code: 0 right and no hazards, 1 wrong numbers, hazards or a forbidden access, 2 it could not run.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import math
-import sys
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from flashladder.arguments import parser_of
+from flashladder.arguments import own_kernel, within
 from flashladder.build.compile import ptx_for
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.columns import hanging
-from flashladder.commands.on_cpu import EMULATE, own_kernel
 from flashladder.emulate.kernel import (
     ELEMENT,
     MULTIPROCESSORS,
@@ -203,17 +200,28 @@ def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progr
     return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
 
 
-class Wanted(Protocol):
-    """Which parts were asked for."""
+@dataclass(frozen=True)
+class Options:
+    """What ``invoke emulate`` is asked for; tasks.py says what each option is, None is left out."""
 
-    counters: bool
-    hazards: bool
+    iteration: str
+    seq_len: int = 256
+    batch: int = 1
+    heads: int = 1
+    dtype: str | None = None
+    config: str | None = None
+    multiprocessors: str | None = None
+    counters: bool = False
+    hazards: bool = False
+    memory_budget: str = "1GiB"
+    seed: int = 0
+    json: bool = False
 
 
-def render(found: Emulation, wanted: Wanted) -> str:
+def render(found: Emulation, options: Options) -> str:
     """The screen."""
     parts = [_head(found), _numbers(found)]
-    if wanted.counters:
+    if options.counters:
         parts.append(ptxemu.render_counters(found.counters, wrappers=WRAPPERS, folder="kernels/"))
     if found.hazards is not None:
         parts.append(ptxemu.render_hazards(found.hazards))
@@ -247,7 +255,7 @@ def _numbers(found: Emulation) -> str:
     )
 
 
-def as_json(found: Emulation, wanted: Wanted) -> str:
+def as_json(found: Emulation, options: Options) -> str:
     """The facts of the screen, and all places and hazards instead of the first ones."""
     ptx = ptx_for(found.iteration, found.config).ptx
     facts: dict[str, object] = {
@@ -268,7 +276,7 @@ def as_json(found: Emulation, wanted: Wanted) -> str:
         "counters": None,
         "hazards": None,
     }
-    if wanted.counters:
+    if options.counters:
         facts["counters"] = found.counters.facts(WRAPPERS)
     if found.hazards is not None:
         facts["hazards"] = [hazard.render() for hazard in found.hazards.reports]
@@ -313,53 +321,33 @@ def ticking(what: str, unit: str, total: Callable[[], int], *, shown: bool) -> I
         yield tick
 
 
-def number_of(
-    options: argparse.Namespace, name: str, *, default: str = "", least: int = 1, most: int = (1 << 31) - 1
-) -> int:
-    """An option as a whole number.
+def run(options: Options) -> int:
+    """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found.
 
     Raises:
-        FlashladderError: it is none, or out of range.
+        FlashladderError: bad options, or a kernel that cannot be read.
+        CheckFailed: the kernel does something it may not.
     """
-    text = str(getattr(options, name)) or default
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
-        option = f"--{name.replace('_', '-')}"
-        raise FlashladderError(f"bad {option}", expected=f"a whole number from {least} to {most}", found=repr(text))
-    return int(text)
-
-
-def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
-    """Runs an iteration; the text to print, and whether all is well."""
+    if other := own_kernel(options.iteration):
+        raise other
     iteration = load_description(options.iteration)
-    batch, n_heads = (number_of(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
-    seq_len = number_of(options, "seq_len", default="256")
-    found = emulate(
-        iteration,
-        one_config(iteration, options.config, options.dtype),
-        Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD),
-        hazards=options.hazards,
-        seed=number_of(options, "seed", least=0),
-        memory_budget=parse_bytes(options.memory_budget),
-        multiprocessors=number_of(options, "multiprocessors") if options.multiprocessors else None,
-        progress=True,
-    )
-    text = as_json(found, options) if options.json else render(found, options)
-    return text, found.passed
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found."""
-    for word in sys.argv[1:] if argv is None else argv:
-        if other := own_kernel(word):
-            raise other
-    options = parser_of(EMULATE, "emulate", "1 --counters").parse_args(argv)
+    batch, n_heads = within("batch", options.batch, most=AXIS), within("heads", options.heads, most=AXIS)
     try:
-        text, passed = _iteration(options)
+        found = emulate(
+            iteration,
+            one_config(iteration, options.config, options.dtype or ""),
+            Shape(batch=batch, seq_len=within("seq-len", options.seq_len), n_heads=n_heads, d_head=D_HEAD),
+            hazards=options.hazards,
+            seed=within("seed", options.seed, least=0),
+            memory_budget=parse_bytes(options.memory_budget),
+            multiprocessors=within("multiprocessors", options.multiprocessors) if options.multiprocessors else None,
+            progress=True,
+        )
     except ptxemu.EmulationError as error:
         if error.kind in OUR_FAULT:
             raise
         raise CheckFailed(f"iteration {options.iteration} may not do this: {error}") from error
     except MemoryError as error:
         raise FlashladderError("not enough memory", hint="a smaller shape, or a smaller --memory-budget") from error
-    print(text)
-    return 0 if passed else 1
+    print(as_json(found, options) if options.json else render(found, options))
+    return 0 if found.passed else 1

@@ -2,20 +2,17 @@
 
 Why: a step changes the instruction stream, and the same stream is bound by other things on other GPUs. Nothing here was
 measured on the GPU that is asked for, unless a line says so: a prediction is marked as one (docs/explain.md tells its
-errors). Also runs as ``python -m flashladder.explain 16``.
+errors).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import json
 import textwrap
 
-from flashladder.arguments import parser_of
+from flashladder.arguments import within
 from flashladder.columns import table, terminal_width
-from flashladder.commands import COMMANDS
-from flashladder.emulate.command import number_of
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.explain.predict import BATCH, HEADS, Prediction, kernel_of, predict
 from flashladder.explain.simulate import SCHEDULERS
 from flashladder.explain.validation import NAME, as_data, known, load_predictions, worth
@@ -29,13 +26,10 @@ from flashladder.paths import RESULTS
 SHOWN_FROM = 0.005  # share of a scheduler's clocks: shorter waits are not listed
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the prediction of one kernel on one GPU; returns the exit code."""
-    options = parser_of(COMMANDS["explain"], "explain", "16 --gpu a100").parse_args(argv)
-    with one_line_errors():
-        prediction = explain(options.iteration, options.gpu, options.config, number_of(options, "seq_len"))
-        print(json.dumps(document(prediction), indent=2) if options.json else text(prediction, terminal_width()))
-    return 0
+def show(description: str, gpu: str, config: str | None, seq_len: int, *, as_json: bool = False) -> None:
+    """Prints the prediction of one kernel on one GPU; see `explain`."""
+    prediction = explain(description, gpu, config, within("seq-len", seq_len))
+    print(json.dumps(document(prediction), indent=2) if as_json else text(prediction, terminal_width()))
 
 
 def explain(description: str, key: str, config: str | None, seq_len: int) -> Prediction:

@@ -5,7 +5,7 @@ PTX, SASS and counters, measured figures fit the published ones, and tables, plo
 bytes. No check needs a GPU or a compiler (what only a compiler can tell: ``python -m flashladder.lock verify``), and
 none hides another.
 
-Run: ``invoke gate``, or ``python -m flashladder.gate --json``. Exit code: 0 all hold, 1 a check failed.
+Run: ``invoke gate``. Exit code: 0 all hold, 1 a check failed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ import sys
 from tqdm import tqdm
 
 from flashladder import parallel
-from flashladder.arguments import parser_of
-from flashladder.commands import COMMANDS
 from flashladder.emulate import agreement
 from flashladder.emulate.reading import NAME, load_reading, stale
-from flashladder.errors import Checked, failures, one_line_errors, require_checkout
+from flashladder.errors import Checked, failures, require_checkout
 from flashladder.files import dump_json, files_in, relative
 from flashladder.gate import published as against
 from flashladder.gate.verify import Verified, documents, machine_folders, verify_file, verify_folder
@@ -278,12 +276,10 @@ def print_at_once(done: Outcome) -> None:
     sys.stdout.flush()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def gate(*, as_json: bool = False) -> int:
     """Runs the gate, with a line for each check as soon as it is known; exit code 1 when a check failed."""
-    wants_json = parser_of(COMMANDS["gate"], "gate", "--json").parse_args(argv).json
-    with one_line_errors():
-        require_checkout("gate")
-        outcomes = Gate().run() if wants_json else Gate().run(print_at_once)
-        if wants_json:
-            print(dump_json([asdict(one) for one in outcomes]).rstrip())
+    require_checkout("gate")
+    outcomes = Gate().run() if as_json else Gate().run(print_at_once)
+    if as_json:
+        print(dump_json([asdict(one) for one in outcomes]).rstrip())
     return 1 if any(one.status == "failed" for one in outcomes) else 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 import random
@@ -21,13 +21,11 @@ import sys
 from tqdm import tqdm
 
 from flashladder import parallel
-from flashladder.arguments import named, parser_of, whole
 from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.cases.inputs import cases_for, layouts
 from flashladder.check.soak import problems as soak_problems
-from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError, one_line_errors, require_checkout
+from flashladder.errors import FlashladderError, require_checkout
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import in_rank_order, same_model
 from flashladder.gpu.ncu import csv_beside, to_csv
@@ -629,36 +627,37 @@ def print_at_once(one: Verified) -> None:
     sys.stdout.flush()
 
 
-def _path(text: str) -> Path | None:
-    """What was named; nothing, which is how a task passes its default on, means all machines."""
-    return named(text) if text else None
+def verify_and_tell(
+    named: str = "", *, again: bool = False, n_cells: int = DRAWN[0], seed: int = DRAWN[1], as_json: bool = False
+) -> int:
+    """Verifies a file or a folder, all machines' where none is named, and prints; exit code 1 when one does not hold.
 
+    Args:
+        named: the path of a result file, or of a folder of them.
+        again: also times `n_cells` cells, drawn by `seed`, on this GPU; see `rerun`.
+        n_cells: how many.
+        seed: of the draw.
+        as_json: prints JSON when all is known, instead of a line for each file at once.
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Verifies and prints; exit code 1 when something does not hold, 2 when a rerun has no GPU."""
-    numbers = {"type": whole}
-    own: dict[str, Mapping[str, object]] = {"path": {"type": _path}, "cells": numbers, "seed": numbers}
-    parser = parser_of(COMMANDS["verify"], "gate.verify", "results/h200", **own)
-    options = parser.parse_args(argv)
-    path: Path | None = options.path
-    if not options.rerun and (int(options.cells), int(options.seed)) != DRAWN:
-        parser.error("--cells and --seed are of a rerun; add --rerun")
-    with one_line_errors():
-        if path is None:
-            require_checkout("verify without a path")
-        again = rerun_here(path, int(options.cells), int(options.seed)) if options.rerun else None
-        found = verify(path or RESULTS) if options.json else verify(path or RESULTS, print_at_once)
+    Raises:
+        FlashladderError: no such file, options that do not go together, or a rerun without a GPU.
+    """
+    if not again and (n_cells, seed) != DRAWN:
+        raise FlashladderError("--cells and --seed are of a rerun", hint="add --rerun")
+    if not named:
+        require_checkout("verify without a path")
+    elif not named.strip():
+        raise FlashladderError("verify takes a path", expected="a result file or a folder", found=repr(named))
+    path = Path(named) if named else None
+    rerun = rerun_here(path, n_cells, seed) if again else None
+    found = verify(path or RESULTS) if as_json else verify(path or RESULTS, print_at_once)
     n_failed = sum(one.status == "failed" for one in found)
-    files = f"{len(found)} file{'s' if len(found) > 1 else ''}"
-    if options.json:
-        print(dump_json([asdict(one) for one in found] + ([asdict(again)] if again else [])).rstrip())
+    if as_json:
+        print(dump_json([asdict(one) for one in found] + ([asdict(rerun)] if rerun else [])).rstrip())
     else:
+        files = f"{len(found)} file{'s' if len(found) > 1 else ''}"
         print(f"{n_failed} of {files} failed" if n_failed else f"{files} verified")
-    if again and not options.json:
-        print(f"{'failed' if again.problems else 'ok':8s}{again.told}")
-        print("".join(f"        {line}\n" for line in again.problems), end="")
-    return 1 if n_failed or (again and again.problems) else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    if rerun and not as_json:
+        print(f"{'failed' if rerun.problems else 'ok':8s}{rerun.told}")
+        print("".join(f"        {line}\n" for line in rerun.problems), end="")
+    return 1 if n_failed or (rerun and rerun.problems) else 0

@@ -5,7 +5,7 @@ command can ask for a GPU before anything slow is loaded.
 
 Run:
     invoke doctor
-    python -m flashladder.gpu.doctor --json
+    invoke doctor --json
 Exit code 0; 2 when the machine can neither compile a kernel nor run one.
 """
 
@@ -24,10 +24,8 @@ import shutil
 import sys
 from typing import Any
 
-from flashladder.arguments import parser_of
 from flashladder.columns import hanging
-from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, require_folder_or_nothing
 from flashladder.paths import BUILD, ROOT
 
@@ -387,14 +385,8 @@ def render(diagnosis: Diagnosis) -> str:
     return "\n".join([*lines, "", f"level    {diagnosis.rung}", hanging("can      ", can)])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the diagnosis; 2 when nothing can be done here."""
-    wants_json = parser_of(COMMANDS["doctor"], "gpu.doctor", "--json").parse_args(argv).json
+def doctor(*, as_json: bool = False) -> int:
+    """Prints the diagnosis; exit code 2 when nothing can be done here."""
     diagnosis = diagnose()
-    print(dump_json(asdict(diagnosis)).rstrip() if wants_json else render(diagnosis))
+    print(dump_json(asdict(diagnosis)).rstrip() if as_json else render(diagnosis))
     return 0 if diagnosis.useful else 2
-
-
-if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())

@@ -24,12 +24,11 @@ import tempfile
 
 from pydantic import TypeAdapter
 
-from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_all, add_options, require_numbers, seconds
+from flashladder.arguments import OUT, Parser, add_numbers, require_numbers, result_file, seconds
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.columns import csv_records, csv_text
 from flashladder.columns import table as aligned
-from flashladder.commands import A_RESULT_FILE, ONE_NUMBER, OUT
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import read_text, relative, write_atomic
 from flashladder.gpu.device import open_device, run_bounded
@@ -322,8 +321,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Reads hardware counters with ncu and compares them with the published kernels'.",
         epilog="example: python -m flashladder.gpu.ncu 7 8",
     )
-    add_options(parser, (ONE_NUMBER, OUT), number=SEVERAL_NUMBERS, out=A_RESULT_FILE)  # a CSV goes beside it
-    add_all(parser)
+    add_numbers(parser)
+    parser.add_argument("--out", type=result_file, help=f"{OUT}; a CSV goes beside it")
     parser.add_argument("--timeout", type=seconds, default=300.0, help="seconds that ncu may take")
     parser.add_argument("--launch", help=argparse.SUPPRESS)  # what a profiler watches: `Launches.command`
     options = parser.parse_args(argv)

@@ -17,13 +17,13 @@ import re
 import shutil
 import time
 
-from flashladder.arguments import SEVERAL_NUMBERS, Parser, add_all, add_options, require_numbers, seconds
-from flashladder.commands import A_RESULT_FILE, KEYS, ONE_NUMBER, OUT, PUBLISHED_KEYS
+from flashladder.arguments import CONFIGS, OUT, Parser, add_numbers, require_numbers, result_file, seconds
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.device import open_device, run_bounded
 from flashladder.gpu.ncu import Launches
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_all
+from flashladder.names import PUBLISHED_GPU
 from flashladder.problem import Shape
 from flashladder.results.files import write_result
 from flashladder.results.schema import Finding, SanitizerResult
@@ -107,8 +107,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Runs compute-sanitizer over kernels at a small shape, both dtypes.",
         epilog="example: python -m flashladder.gpu.sanitize 7 --tools racecheck",
     )
-    add_options(parser, (ONE_NUMBER, KEYS, OUT), number=SEVERAL_NUMBERS, configs=PUBLISHED_KEYS, out=A_RESULT_FILE)
-    add_all(parser)
+    add_numbers(parser)
+    parser.add_argument("--configs", nargs="+", metavar="KEY", default=[PUBLISHED_GPU], help=CONFIGS)
+    parser.add_argument("--out", type=result_file, help=OUT)
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
     parser.add_argument("--timeout", type=seconds, default=240.0, help="seconds that one tool may take")
     options = parser.parse_args(argv)

@@ -1,4 +1,4 @@
 """Tables, plots and figures of the documents that are rendered from committed results.
 
-``python -m flashladder.report`` is `command`; with ``--check`` it compares and writes nothing.
+``invoke report`` is `command`; with ``--check`` it compares and writes nothing.
 """

@@ -6,12 +6,12 @@ table. Where nothing was measured yet, the tables hold published figures only an
 Run:
     invoke report                             # rewrites results/report/ and README's table
     invoke report --open                      # and shows the page
-    python -m flashladder.report --check      # compares; exit 1 and the names of the stale files
+    invoke report --check      # compares; exit 1 and the names of the stale files
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 import json
 import multiprocessing
@@ -20,10 +20,8 @@ import signal
 import sys
 import webbrowser
 
-from flashladder.arguments import parser_of
 from flashladder.columns import csv_text
-from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError, one_line_errors, require_checkout
+from flashladder.errors import FlashladderError, require_checkout
 from flashladder.fastest import FASTEST
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.paths import RESULTS, ROOT
@@ -166,10 +164,3 @@ def open_page(path: Path) -> None:
     """Shows a page in this machine's browser; where there is none, says where it lies."""
     if not webbrowser.open(path.as_uri()):
         print(f"no browser here; copy and open {relative(path)}", file=sys.stderr)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Renders the report from committed results."""
-    options = parser_of(COMMANDS["report"], "report", "--check").parse_args(argv)
-    with one_line_errors():
-        return report(check=options.check, as_json=options.json, show=options.open)

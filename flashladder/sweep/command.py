@@ -16,8 +16,7 @@ import re
 import signal
 import sys
 
-from flashladder.arguments import parser_of, some_seconds
-from flashladder.commands import COMMANDS
+from flashladder.arguments import Parser, some_seconds
 from flashladder.errors import FlashladderError, drop_stdout
 from flashladder.files import relative
 from flashladder.gpu.doctor import n_gpus
@@ -32,16 +31,27 @@ from flashladder.sweep.screen import Screen, dry_run
 from flashladder.sweep.workers import Device, Task, run
 
 MOST_SHARDS = 10_000
+FLAGS = {
+    "dry-run": "print the plan: cells, builds, time; measure nothing",
+    "no-build": "build nothing: what is not built is a failure",
+    "retry": "measure again what failed",
+    "anyway": "on another GPU than the grid was made for",
+    "json": "print events as JSON, a line each",
+}
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace; `shard` is a pair (index, count)."""
-    parser = parser_of(
-        COMMANDS["sweep"], "sweep", "--grid cpu",
-        grid={"metavar": "NAME"}, gpus={"metavar": "all|0,1|UUID"}, out={"type": out_folder},
-        shard={"type": shard, "metavar": "I/N"}, timeout={"type": some_seconds, "metavar": "S"},
-        slurm={"nargs": "?", "const": "", "metavar": "KEY=VALUE,..."},
-    )  # fmt: skip
+    program = "python -m flashladder.sweep"
+    parser = Parser(prog=program, description="Measures a grid.", epilog=f"example: {program} --grid cpu")
+    parser.add_argument("--grid", required=True, metavar="NAME", help="a file of configs/grids, such as smoke")
+    parser.add_argument("--out", type=out_folder, help="folder of the records (default: build/sweep/MACHINE/GRID)")
+    parser.add_argument("--gpus", default="all", metavar="all|0,1|UUID", help="which GPUs (default: all)")
+    parser.add_argument("--shard", type=shard, metavar="I/N", help="only the I-th of N parts of the cells, from 0")
+    parser.add_argument("--timeout", type=some_seconds, metavar="S", help="of one cell (default: by its size)")
+    parser.add_argument("--slurm", nargs="?", const="", metavar="KEY=VALUE,...", help="submit to Slurm (docs/slurm.md)")
+    for flag, what in FLAGS.items():
+        parser.add_argument(f"--{flag}", action="store_true", help=what)
     return parser.parse_args(argv)
 
 

@@ -5,26 +5,25 @@ They are taken from the PTX that ships, on this CPU. On a GPU ``--sanitize`` add
 
 Run:
     invoke trace 7
-    python -m flashladder.trace 16 --dtype bf16 --input range --show S
+    invoke trace 16 --dtype bf16 --input range --show S
 Exit code: 0 all within rounding, 1 a difference, 2 it could not run.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 import math
 import re
 import sys
 from threading import Timer
 from typing import TYPE_CHECKING
 
-from flashladder.arguments import parser_of
+from flashladder.arguments import within
 from flashladder.build.compile import ptx_for
 from flashladder.columns import table, terminal_width
-from flashladder.commands.on_cpu import TRACE
-from flashladder.emulate.command import AXIS, OUR_FAULT, number_of, require_fits
+from flashladder.emulate.command import AXIS, OUR_FAULT, require_fits
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, relative
 from flashladder.ladder.ablation import load_description
@@ -286,7 +285,26 @@ def _number(value: float) -> float | None:
 _AT = re.compile(r"(\d{1,9}),(\d{1,9})", re.ASCII)
 
 
-def run(options: argparse.Namespace) -> tuple[str, bool]:
+@dataclass(frozen=True)
+class Options:
+    """What ``invoke trace`` is asked for; tasks.py says what each option is, None is left out."""
+
+    iteration: str
+    seq_len: int = 256
+    batch: int = 1
+    heads: int = 1
+    dtype: str | None = None
+    config: str | None = None
+    input: str = "normal"
+    show: str | None = None
+    block: str | None = None
+    at: str | None = None
+    seed: int = 0
+    sanitize: bool = False
+    json: bool = False
+
+
+def traced(options: Options) -> tuple[str, bool]:
     """Traces an iteration; the text to print, and whether all is within rounding.
 
     Raises:
@@ -295,9 +313,9 @@ def run(options: argparse.Namespace) -> tuple[str, bool]:
     """
     iteration = load_description(options.iteration)
     iteration.family.require_alike("trace")
-    batch, n_heads = (number_of(options, name, default="1", most=AXIS) for name in ("batch", "heads"))
-    seq_len, seed = number_of(options, "seq_len", default="256"), number_of(options, "seed", default="0", least=0)
-    config = one_config(iteration, options.config, options.dtype)
+    batch, n_heads = within("batch", options.batch, most=AXIS), within("heads", options.heads, most=AXIS)
+    seq_len, seed = within("seq-len", options.seq_len), within("seed", options.seed, least=0)
+    config = one_config(iteration, options.config, options.dtype or "")
     shape = Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD)
     require_fits(iteration, config, shape)
     row, column = _first_shown(options)
@@ -316,7 +334,7 @@ def run(options: argparse.Namespace) -> tuple[str, bool]:
     return text, found.passed
 
 
-def _first_shown(options: argparse.Namespace) -> tuple[int, int]:
+def _first_shown(options: Options) -> tuple[int, int]:
     """``--at``: the first row and column to show."""
     for name in ("at", "block"):
         if getattr(options, name) and not options.show:
@@ -337,7 +355,7 @@ def require_within(chosen: Comparison, row: int, column: int) -> None:
         raise FlashladderError(f"bad --at for {chosen.name}", expected=expected, found=f"{row},{column}")
 
 
-def _chosen(found: Trace, options: argparse.Namespace) -> Comparison:
+def _chosen(found: Trace, options: Options) -> Comparison:
     """The intermediate of ``--show``, of the KV block that ``--block`` names: that of the first difference."""
     mine = [one for one in found.comparisons if one.name == options.show]
     if not mine:
@@ -347,7 +365,7 @@ def _chosen(found: Trace, options: argparse.Namespace) -> Comparison:
         )
     if not options.block:
         return next((one for one in mine if one.first is not None), mine[0])
-    block = number_of(options, "block", least=0)
+    block = within("block", options.block, least=0)
     for one in mine:
         if one.block == block:
             return one
@@ -356,7 +374,7 @@ def _chosen(found: Trace, options: argparse.Namespace) -> Comparison:
     raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
 
 
-def _sanitize(options: argparse.Namespace) -> None:
+def _sanitize(options: Options) -> None:
     """compute-sanitizer's four tools over the iteration, on this GPU.
 
     Raises:
@@ -368,7 +386,7 @@ def _sanitize(options: argparse.Namespace) -> None:
     sanitize.main([options.iteration, *(["--configs", options.config] if options.config else [])])
 
 
-def _require_gpu(options: argparse.Namespace) -> None:
+def _require_gpu(options: Options) -> None:
     """Refuses ``--sanitize`` where it cannot run, before anything slow."""
     from flashladder.gpu.doctor import require_gpu
 
@@ -394,14 +412,18 @@ def told_on_terminal(text: str) -> Iterator[None]:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs and prints; exit code 1 when a kernel's intermediate is wrong, or a tool of `--sanitize` finds something."""
-    options = parser_of(TRACE, "trace", "7").parse_args(argv)
+def run(options: Options) -> int:
+    """Traces and prints; exit code 1 when a kernel's intermediate is wrong.
+
+    Raises:
+        FlashladderError: bad options, or a kernel that cannot be read.
+        CheckFailed: the kernel does something it may not, or a tool of ``--sanitize`` finds something.
+    """
     if options.sanitize:
         _require_gpu(options)
     try:
         with told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
-            text, passed = run(options)
+            text, passed = traced(options)
     except ptxemu.EmulationError as error:
         if error.kind in OUR_FAULT:
             raise

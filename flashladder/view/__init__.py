@@ -1,4 +1,1 @@
-"""The ladder for reading: list, show, diff, and what the assembler made of a kernel.
-
-`command` is ``python -m flashladder.view.command``.
-"""
+"""The ladder for reading: list, show, diff, and what the assembler made of a kernel."""

@@ -12,7 +12,6 @@ Run:
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,10 +21,9 @@ import json
 from pathlib import Path
 import textwrap
 
-from flashladder.arguments import parser_of, whole
+from flashladder.arguments import within
 from flashladder.columns import table, terminal_width
-from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.machine_code.executions import Executions
 from flashladder.machine_code.flow import (
@@ -408,18 +406,18 @@ def as_data(picture: Picture) -> dict[str, object]:
     }
 
 
-def drawn(options: argparse.Namespace) -> Picture:
-    """The picture that the options ask for.
+def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) -> Picture:
+    """The picture of an iteration's kernel in a launch of `seq_len` positions, or of a kernel in a file.
 
     Raises:
         FlashladderError: no such iteration, configuration or file, or a length that the tiles do not divide.
     """
-    if is_file(options.iteration):
-        path = Path(options.iteration)
-        refuse_config(options.config, path)
-        title, sass = sass_of(path, options.kernel, options.arch)
+    if is_file(named):
+        path = Path(named)
+        refuse_config(config, path)
+        title, sass = sass_of(path, kernel, arch)
         return picture_of(f"{relative(path)}: {title}", regions_of(sass))
-    refuse_of_files(options.iteration, vars(options))
+    refuse_of_files(named, {"kernel": kernel})
     from flashladder.build.compile import cubin_for
     from flashladder.emulate.kernel import executed
     from flashladder.ladder.ablation import load_description
@@ -427,37 +425,33 @@ def drawn(options: argparse.Namespace) -> Picture:
     from flashladder.machine_code.sass import disassemble
     from flashladder.problem import Shape
 
-    if options.seq_len < 1:
-        raise FlashladderError("sequence length", expected="1 or more", found=options.seq_len)
-    iteration = load_description(options.iteration)
-    config = one_config(iteration, options.config)
-    arch = options.arch or iteration.shown_arch
+    within("seq-len", seq_len)
+    iteration = load_description(named)
+    chosen = one_config(iteration, config)
+    arch = arch or iteration.shown_arch
     title = f"iteration {iteration.description}, {arch}"
     if not iteration.family.warps_alike:
-        regions = regions_of(disassemble(cubin_for(iteration, config, arch).cubin, lines=False))
-        return picture_of(f"{title}: {config.short_form()}; warps have roles: runs not counted", regions)
-    shape = Shape(batch=1, seq_len=options.seq_len, n_heads=1, d_head=config.d_head)
-    found = executed(iteration, config, arch, shape)
-    return picture_of(f"{title}, S = {shape.seq_len}: {config.short_form()}", found.regions, found.warp)
+        regions = regions_of(disassemble(cubin_for(iteration, chosen, arch).cubin, lines=False))
+        return picture_of(f"{title}: {chosen.short_form()}; warps have roles: runs not counted", regions)
+    shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=chosen.d_head)
+    found = executed(iteration, chosen, arch, shape)
+    return picture_of(f"{title}, S = {shape.seq_len}: {chosen.short_form()}", found.regions, found.warp)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the control flow in one of its forms; returns the exit code 0."""
-    options = parser_of(COMMANDS["cfg"], "view.cfg", "16 --svg", seq_len={"type": whole}).parse_args(argv)
-    with one_line_errors():
-        forms = [name for name in FORMS if getattr(options, name)]
-        if len(forms) > 1:
-            expected = f"one of {', '.join(f'--{name}' for name in FORMS)}"
-            raise FlashladderError("one form at a time", expected=expected, found=" and ".join(forms))
-        picture = drawn(options)
-        if options.json:
-            print(json.dumps(as_data(picture), indent=2))
-        elif options.dot or options.svg:
-            print(dot(picture) if options.dot else svg(picture))
-        else:
-            print((per_block if options.counts else outline)(picture, terminal_width()))
-    return 0
+def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: str, forms: Sequence[str] = ()) -> None:
+    """Prints the control flow of an iteration, or of a kernel in a file, in the one form that `forms` names.
 
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    Raises:
+        FlashladderError: several forms, or as `drawn`.
+    """
+    if len(forms) > 1:
+        expected = f"one of {', '.join(f'--{name}' for name in FORMS)}"
+        raise FlashladderError("one form at a time", expected=expected, found=" and ".join(forms))
+    picture = drawn(named, config, arch, seq_len, kernel)
+    form = forms[0] if forms else ""
+    if form == "json":
+        print(json.dumps(as_data(picture), indent=2))
+    elif form:
+        print({"dot": dot, "svg": svg}[form](picture) if form != "counts" else per_block(picture, terminal_width()))
+    else:
+        print(outline(picture, terminal_width()))

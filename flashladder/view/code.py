@@ -4,7 +4,6 @@ What is not in the content-addressed store yet is compiled first.
 
 Run:
     invoke sass 7                       # the listing; `|` marks the main loop
-    invoke sass 7 8 9                   # opcode counts side by side; of iterations or of cubins
     invoke sass 24 --order              # the main loop's products, barriers and waits, and what stands between them
     invoke sass LIBRARY.so              # `flashladder.view.binary`
     invoke sass 8 --line mma.cuh:23     # `flashladder.view.linked`
@@ -22,11 +21,9 @@ from pathlib import Path
 import textwrap
 from typing import Any
 
-from flashladder.arguments import parser_of
 from flashladder.build.compile import arches_of, compile_many, cubin_for, ptx_for, render, require_target, table_rows
 from flashladder.columns import csv_text, hanging, natural_width, table, terminal_width
-from flashladder.commands import COMMANDS
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.files import output_file, relative, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
@@ -64,16 +61,10 @@ OCCUPANCY = (
 LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there."
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the listing of one target, or the counts of one or several; returns the exit code."""
-    targets = {"dest": "targets", "nargs": "+", "metavar": "N|FILE"}
-    parser = parser_of(COMMANDS["sass"], "view.code", "8 --counts", iteration=targets)
-    parser.add_argument("--nvdisasm", type=Path, help="the nvdisasm to use (default: the wheels')")
-    args = parser.parse_args(argv)
-    with one_line_errors():
-        if not show_linked(args.targets, vars(args)):
-            _show(args)
-    return 0
+def show_sass_of(target: str, **given: Any) -> None:
+    """Prints machine code of an iteration, or of a kernel in a file, as the options of ``invoke sass`` ask."""
+    if not show_linked([target], given):
+        _show(argparse.Namespace(targets=[target], nvdisasm=None, **given))
 
 
 def show_linked(targets: Sequence[str], given: Mapping[str, Any], *, ptx_first: bool = False) -> bool:
@@ -345,7 +336,3 @@ def occupancy_table(rows: Sequence[PtxasRow], limit: int) -> str:
     absent = [key for key in gpus if key not in shown]
     legend = OCCUPANCY + (f" No code for {', '.join(absent)}: --arch." if absent else "")
     return "\n".join([*lines, "", *textwrap.wrap(legend, limit)]) + "\n"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -8,17 +8,13 @@ Run: ``invoke list``, ``invoke show 7``, ``invoke show 7 --all``; ``--json`` of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 import json
 from pathlib import Path
 import re
 import textwrap
 
-from flashladder.arguments import Parser, add_options
 from flashladder.columns import hanging, natural_width, table, terminal_width
-from flashladder.commands import STATIONS
-from flashladder.errors import one_line_errors
 from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS
@@ -131,31 +127,21 @@ def header(iteration: Iteration) -> str:
     return "\n\n".join(filter(None, sections))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """``list``, ``show ITERATION`` or ``diff BEFORE AFTER``; prints, and returns the exit code 0."""
-    parser = Parser(prog="python -m flashladder.view.command", description="Reads the ladder.")
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    for command in STATIONS["Read"]:
-        verb = verbs.add_parser(command.name, description=command.does, epilog=f"example: {command.examples[0]}")
-        add_options(verb, command.options)
-    arguments = parser.parse_args(argv)
-    if arguments.verb == "list":
-        print(json.dumps([as_data(step) for step in load_all()], indent=2) if arguments.json else list_iterations())
-    elif arguments.verb == "show":
-        iteration = load_description(arguments.iteration)
-        config = one_config(iteration, arguments.config)
-        if arguments.json:
-            kernel = {"config": config.short_form(), "kernel": kernel_text(iteration, config, whole=arguments.all)}
-            print(json.dumps(as_data(iteration) | kernel, indent=2))
-        else:
-            print(show_iteration(iteration, config, whole=arguments.all), end="")
+def show_ladder(*, as_json: bool = False) -> None:
+    """Prints every iteration in a line, or all of them as JSON."""
+    print(json.dumps([as_data(step) for step in load_all()], indent=2) if as_json else list_iterations())
+
+
+def show(description: str, key: str | None = None, *, whole: bool = False, as_json: bool = False) -> None:
+    """Prints an iteration, or an ablation, and its kernel in the configuration that `key` names.
+
+    Raises:
+        FlashladderError: there is no such iteration, ablation or configuration.
+    """
+    iteration = load_description(description)
+    config = one_config(iteration, key)
+    if as_json:
+        kernel = {"config": config.short_form(), "kernel": kernel_text(iteration, config, whole=whole)}
+        print(json.dumps(as_data(iteration) | kernel, indent=2))
     else:
-        from flashladder.view.diff import diff  # which brings locks and results
-
-        diff(arguments)
-    return 0
-
-
-if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main())
+        print(show_iteration(iteration, config, whole=whole), end="")

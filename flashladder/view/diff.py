@@ -10,7 +10,6 @@ Run: ``invoke diff 7 8``; ``--page FILE.html`` writes both kernels side by side 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 import difflib
@@ -333,34 +332,36 @@ def _row(heading: str, row: Delta) -> tuple[str, ...]:
     return row.source, name, f"{row.before:,.0f}", f"{row.after:,.0f}", change
 
 
-def diff(arguments: argparse.Namespace) -> None:
+def diff(
+    first: str, second: str, config: str | None = None, *, whole: bool = False, page: str = "", as_json: bool = False
+) -> None:
     """Prints the difference of two iterations, or writes their page.
 
     Raises:
         FlashladderError: no such iteration or configuration, a kernel that does not compile, options that do not go
             together.
     """
-    steps = before, after = load_description(arguments.before), load_description(arguments.after)
-    configs = equal_configs(before, after, arguments.config)
-    if arguments.page:
-        if arguments.json or arguments.all:
-            raise FlashladderError(f"--{'json' if arguments.json else 'all'} does not go with --page")
-        path = output_file(arguments.page, ".html", "--page")
+    steps = before, after = load_description(first), load_description(second)
+    configs = equal_configs(before, after, config)
+    if page:
+        if as_json or whole:
+            raise FlashladderError(f"--{'json' if as_json else 'all'} does not go with --page")
+        path = output_file(page, ".html", "--page")
         from flashladder.view.linked import linked  # which brings the reader of PTX
         from flashladder.view.linked_page import page as page_of
 
         kernels = [linked(step, config, step.shown_arch) for step, config in zip(steps, configs, strict=True)]
         print(relative(write_atomic(path, page_of(kernels))))
         return
-    text, note = diff_iterations(before, after, configs, whole=arguments.all), caveat(before, after, configs)
-    if arguments.json:
+    text, note = diff_iterations(before, after, configs, whole=whole), caveat(before, after, configs)
+    if as_json:
         sides = [
             {"description": i.description, "config": c.short_form(), "opcode_counts": opcode_counts(i, c)}
             for i, c in zip(steps, configs, strict=True)
         ]
         found = {name: [asdict(row) for row in rows] for name, rows in deltas(before, after, configs).items()}
-        page = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines(), **found}
-        print(json.dumps(page, indent=2, default=dict))
+        told = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines(), **found}
+        print(json.dumps(told, indent=2, default=dict))
         return
     try:
         measured = text_of(deltas(before, after, configs), steps)

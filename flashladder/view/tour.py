@@ -10,7 +10,6 @@ options.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import os
@@ -18,9 +17,8 @@ import subprocess
 import sys
 import textwrap
 
-from flashladder.arguments import parser_of
+from flashladder.arguments import within
 from flashladder.columns import terminal_width
-from flashladder.commands import COMMANDS
 from flashladder.errors import CheckFailed, require_checkout
 from flashladder.paths import ROOT
 
@@ -124,26 +122,24 @@ GOODBYE = (
 Ask = Callable[[str], str]
 
 
-def main(argv: Sequence[str] | None = None, ask: Ask = input) -> int:
-    """Walks; 0 at the end and where a person leaves.
+def walk(first: int = 1, ask: Ask = input, *, waits: bool = True) -> None:
+    """Walks from the station `first`; on a terminal it waits for a person at each one, unless `waits` is false.
 
     Raises:
         CheckFailed: a command did not show what its station is about.
-        FlashladderError: there is no checkout, whose sources and results it shows.
+        FlashladderError: no such station, or there is no checkout, whose sources and results it shows.
     """
-    options = _arguments(argv)
+    within("start", first, most=len(STATIONS))
     require_checkout("tour")
-    waits = not options.yes and on_terminal()
-    first, width = options.start, terminal_width()
+    waits, width = waits and on_terminal(), terminal_width()
     for number, station in enumerate(STATIONS[first - 1 :], first):
         print(f"{number}/{len(STATIONS)}  {station.title}\n\n{textwrap.fill(station.text, width)}\n", flush=True)
         print(f"$ {station.typed}", flush=True)
         if waits and not _goes_on(ask, "Enter runs it, q leaves: "):
             print(f"go on with: invoke tour --start {number}")
-            return 0
+            return
         print(f"{_output(number, station, width)}\n", flush=True)
     print(textwrap.fill(GOODBYE, width))
-    return 0
 
 
 def on_terminal() -> bool:
@@ -186,14 +182,3 @@ def _fitted(line: str, width: int, *, wraps: bool) -> list[str]:
     if len(line) <= width:
         return [line]
     return textwrap.wrap(line, width, subsequent_indent="    ") if wraps else [line[: width - 3] + "..."]
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = parser_of(COMMANDS["tour"], "view.tour", "--yes", start={"type": _station, "metavar": "N"})
-    return parser.parse_args(argv)
-
-
-def _station(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= len(STATIONS)):
-        raise argparse.ArgumentTypeError(f"expected a station from 1 to {len(STATIONS)}, found {text!r}")
-    return int(text)

@@ -11,12 +11,10 @@ from functools import cache
 import io
 from typing import Any
 
-from flashladder import program, usage
-from flashladder.arguments import parser_of, seconds, whole
+from flashladder import program
+from flashladder.arguments import seconds, whole
 from flashladder.bench import command as bench
 from flashladder.check import command as check
-from flashladder.commands import COMMANDS
-from flashladder.commands.on_cpu import EMULATE
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description, parse_subject, split_description
 from flashladder.ladder.config import EXAMPLE, KernelConfig
@@ -28,6 +26,7 @@ from flashladder.sweep.place import Card, chosen, visible
 from flashladder.sweep.slurm import free, parse_options
 from ptxemu.command import parse_all
 from ptxemu.text import parse_bytes
+from tests import typed
 from tests.fuzz.target import Target, spoken
 from tests.null.command_lines import CASES
 
@@ -86,7 +85,6 @@ def _numbers(text: str) -> None:
 PARSERS: Mapping[str, Callable[[Sequence[str]], object]] = {
     "bench": bench.parse_arguments,
     "check": check.parse_arguments,
-    "emulate": lambda words: parser_of(EMULATE, "emulate", "7").parse_args(words),
     "sweep": sweep.parse_arguments,
 }
 
@@ -94,11 +92,9 @@ PARSERS: Mapping[str, Callable[[Sequence[str]], object]] = {
 @cache
 def _contexts() -> tuple[Any, Any]:
     """What `invoke` parses a command line with, tasks of the checkout and its own flags."""
-    from invoke.collection import Collection
     from invoke.program import Program
 
-    tasks = Collection(*(usage.task_of(command, lambda _: None) for command in COMMANDS.values()))
-    return Program(version="0").initial_context, tasks.to_contexts()
+    return Program(version="0").initial_context, typed.contexts()
 
 
 def _command_line(text: str) -> None:

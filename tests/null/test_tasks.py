@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
+from contextlib import suppress
 from pathlib import Path
 import re
+import shlex
 import subprocess
 import sys
 from types import ModuleType
 from typing import get_args
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-from invoke.parser.context import ParserContext
 from invoke.tasks import Task
 import pytest
 
 from flashladder import ops
-from flashladder.arguments import Command, Option
+from flashladder.arguments import NUMBER, first_line, words
 from flashladder.bench import command as bench
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.build import command as build
 from flashladder.check import command as check
-from flashladder.commands import COMMANDS, STATIONS
 from flashladder.emulate import command as emulate
-from flashladder.explain import command as explain
+from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
-from flashladder.gate import command as gate
-from flashladder.gate import verify
 from flashladder.gpu import doctor
 from flashladder.ladder import iteration
 from flashladder.ladder.config import EXAMPLE
 from flashladder.ladder.grid import ReferenceName
 from flashladder.ladder.iteration import load_all
-from flashladder.names import REFERENCES
+from flashladder.names import INTERMEDIATES, REFERENCES
 from flashladder.paths import ROOT
 from flashladder.program import LineParser
-from flashladder.report import command as report
 from flashladder.sweep import command as sweep
-from flashladder.usage import LEFT_OUT, task_of, words_of
-from flashladder.view import cfg, code
-from flashladder.view import command as view
+from flashladder.trace import command as trace
 from ptxemu import MEMORY_BUDGET, parse_bytes
+from tests import typed
 
 EXPECTED = {
     "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
@@ -51,21 +43,9 @@ EXPECTED = {
 }  # fmt: skip
 
 
-PARSERS = {
-    bench: "bench", build: "build", check: "check", doctor: "doctor", emulate: "emulate", gate: "gate",
-    cfg: "cfg", explain: "explain", report: "report", code: "sass", sweep: "sweep", verify: "verify",
-    view: "show",
-}  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def tasks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("flashladder_tasks", ROOT / "tasks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return typed.tasks()
 
 
 def all_tasks(module: ModuleType) -> dict[str, Task]:  # type: ignore[type-arg]  # generic in the stub only
@@ -88,17 +68,14 @@ def test_every_task_has_an_example_and_help_for_every_argument(tasks: ModuleType
             assert argument.help, f"{name}: {argument.name}"
 
 
-def examples() -> list[str]:
-    return [f"invoke {example}" for command in COMMANDS.values() for example in command.examples]
-
-
 def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: ModuleType) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8") + (ROOT / "docs" / "reading-order.md").read_text()
-    commands = examples() + re.findall(r"invoke [a-z]+[^`#\n]*", text)
     known = all_tasks(tasks)
+    pages = (ROOT / "README.md").read_text(encoding="utf-8") + (ROOT / "docs" / "reading-order.md").read_text()
+    helps = "".join(str(one.__doc__) for one in known.values())
+    commands = re.findall(r"invoke [a-z]+[^`#\n]*", helps + pages)
     assert len(commands) > 20
     for command in commands:
-        _, name, *words = command.split()
+        _, name, *words = shlex.split(command)
         flags = {flag.strip("-") for argument in known[name].get_arguments() for flag in argument.names}
         assert {word.strip("-") for word in words if word.startswith("--")} <= flags, command
 
@@ -149,15 +126,15 @@ def test_bad_input_is_one_line_and_exit_code_two(words: list[str], message: str)
 
 
 def test_alone_it_shows_every_task_once_by_station_within_80_columns(tasks: ModuleType) -> None:
-    known = all_tasks(tasks)
-    assert sorted(command.name for commands in STATIONS.values() for command in commands) == sorted(known)
+    stations = {heading: [(one.name, first_line(one)) for one in found] for heading, found in tasks.STATIONS.items()}
+    listed = [name for found in stations.values() for name, _ in found]
+    assert sorted(listed) == sorted(all_tasks(tasks))
     reply, asked = invoke(), invoke("help")
     assert (reply.returncode, reply.stderr, reply.stdout) == (0, "", asked.stdout)
     lines = reply.stdout.splitlines()
-    for heading, commands in STATIONS.items():
+    for heading, found in stations.items():
         start = lines.index(heading) + 1
-        told = [line.split(maxsplit=1) for line in lines[start : start + len(commands)]]
-        assert told == [[command.name, command.does] for command in commands]
+        assert [tuple(line.split(maxsplit=1)) for line in lines[start : start + len(found)]] == found
     assert max(map(len, lines)) <= 80
 
 
@@ -171,7 +148,7 @@ def test_the_list_of_tasks_has_one_line_each_within_80_columns(tasks: ModuleType
 
 def test_the_help_and_the_default_iteration_end_with_the_ladder(tasks: ModuleType, tmp_path: Path) -> None:
     last = load_all()[-1].number
-    assert (f"iteration, 1 to {last}", last) == (COMMANDS["check"].options[0].help, ops.LAST_ITERATION)
+    assert (f"iteration, 1 to {last}", last) == (NUMBER, ops.LAST_ITERATION)
     assert last_iteration(tmp_path) == 0
     for name in ("01_base.yaml", "17_next.yaml", "18_no.yml", "notes.txt"):
         (tmp_path / name).touch()
@@ -179,101 +156,97 @@ def test_the_help_and_the_default_iteration_end_with_the_ladder(tasks: ModuleTyp
 
 
 def test_a_word_for_a_number_is_answered_with_the_numbers_there_are(
-    tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("01_base.yaml", "02_next.yaml"):
         (tmp_path / name).touch()
     monkeypatch.setattr(iteration.no_such_iteration, "__defaults__", (tmp_path,))
-    with pytest.raises(SystemExit):
+    with pytest.raises(FlashladderError, match="no such iteration: expected a number from 1 to 2, found 'x'"):
         tasks.step("x")
-    assert capsys.readouterr().err == "error: no such iteration: expected a number from 1 to 2, found 'x'\n"
 
 
 def test_a_command_line_has_what_is_set_and_no_more() -> None:
-    options = (
-        Option("path", "", form="word"), Option("min-pairs", ""), Option("out", ""), Option("json", "", form="flag"),
-        Option("quick", "", form="flag"), Option("arg", "", form="again"), Option("method", "", form="several"),
-    )  # fmt: skip
-    command = Command("x", "", (), options)
-    given = {
-        "path": "7",
-        "min_pairs": "3",
-        "out": None,
-        "json": True,
-        "quick": False,
-        "arg": ["a", "b=1"],
-        "method": "n,m",
-    }
-    assert words_of(command, given) == ["7", "--min-pairs=3", "--json", "--arg=a", "--arg=b=1", "--method", "n", "m"]
-    nothing = dict.fromkeys(given) | {"path": LEFT_OUT, "json": False, "quick": False, "arg": []}
-    assert words_of(command, nothing) == []
-    assert words_of(command, nothing | {"out": ""}) == ["--out="]  # typed, though empty
+    assert words("7", min_pairs="3", out=None, json=True, quick=False, method="n,m") == [
+        "7", "--min-pairs=3", "--json", "--method=n,m",
+    ]  # fmt: skip
 
 
-def test_call_leaves_with_the_packages_exit_code(tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("flashladder.gpu.doctor")
-    monkeypatch.setattr(module, "main", len)
-    with pytest.raises(Exit) as left:
-        tasks.call("gpu.doctor", "x")
-    assert left.value.code == 1
+def test_a_task_leaves_with_the_exit_code_of_what_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "doctor", lambda *, as_json: 1 + as_json)
+    assert (typed.command("doctor"), typed.command("doctor", "--json")) == (1, 2)
 
 
-MEANT: list[tuple[str, dict[str, object]]] = [
-    ("list --json", {"verb": "list", "json": True}),
-    ("show 7 --config 128,64 --all", {"verb": "show", "config": "128,64", "all": True, "json": False}),
-    ("diff 7 8 --json", {"before": "7", "after": "8", "config": None, "json": True}),
-    ("build 16-swizzle --toolchain 13.1", {"subject": ["16-swizzle"], "toolchain": "13.1"}),
-    ("build 7 --arch sm_90 --configs tune --debug", {"arch": "sm_90", "configs": "tune", "debug": True}),
-    ("check 7 --backend emulator --dtype bf16 --quick",
+Given = dict[str, object]
+PARSED: list[tuple[str, ModuleType, Given]] = [
+    ("build 16-swizzle --toolchain 13.1", build, {"subject": ["16-swizzle"], "toolchain": "13.1"}),
+    ("build 7 --arch sm_90 --configs tune --debug", build, {"arch": "sm_90", "configs": "tune", "debug": True}),
+    ("build 7", build, {"configs": "prog", "toolchain": "", "arch": None}),
+    ("check 7 --backend emulator --dtype bf16 --quick", check,
      {"numbers": [7], "backend": "emulator", "dtypes": ["bf16"], "quick": True, "out": None}),
-    ("bench 16 --tune --dtype fp16 --out a.json",
-     {"numbers": [16], "tune": True, "dtypes": ["fp16"], "out": Path("a.json"), "configs": None}),
-    ("sweep a100 --dry-run --shard 0/2 --slurm partition=p",
-     {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
-    ("cfg 16 --seq-len 512 --svg", {"iteration": "16", "seq_len": 512, "svg": True, "dot": False, "arch": ""}),
-    ("sass 8", {"targets": ["8"], "config": None, "arch": "", "kernel": "", "control": False}),
-    ("verify", {"path": None, "json": False}),
-    ("check 7", {"backend": "gpu"}),
-    ("build 7", {"configs": "prog"}),
-    ("bench 16 --references cudnn,fa4 --method nvbench,ncu",
+    ("check 7", check, {"backend": "gpu"}),
+    ("bench 16 --tune --dtype fp16 --out a.json", bench,
+     {"numbers": [16], "tune": True, "dtypes": ["fp16"], "out": Path("a.json"), "configs": ["tune"]}),
+    ("bench 16 --references cudnn,fa4 --method nvbench,ncu", bench,
      {"numbers": [16], "references": ["cudnn", "fa4"], "methods": ["nvbench", "ncu"], "dtypes": ["fp16", "bf16"]}),
-    ("emulate 1 --seq-len 512 --heads 2 --counters --hazards",
-     {"iteration": "1", "seq_len": "512", "heads": "2", "batch": "", "counters": True, "hazards": True}),
-    ("sass 8 --arch sm_90 --counts", {"arch": "sm_90", "counts": True}),
-    ("report --check", {"check": True, "json": False}),
-    ("gate --json", {"json": True}),
-    ("doctor --json", {"json": True}),
+    ("sweep a100 --dry-run --shard 0/2 --slurm partition=p", sweep,
+     {"grid": "a100", "dry_run": True, "shard": (0, 2), "slurm": "partition=p", "gpus": "all", "timeout": None}),
+]  # fmt: skip
+"""Commands whose package has a parser of its own, for other environments."""
+
+
+@pytest.mark.parametrize(("line", "module", "meant"), PARSED, ids=[line for line, _, _ in PARSED])
+def test_what_a_person_types_is_what_the_parser_understands(
+    tasks: ModuleType, monkeypatch: pytest.MonkeyPatch, line: str, module: ModuleType, meant: Given
+) -> None:
+    parsed: list[argparse.Namespace] = []
+    real = argparse.ArgumentParser.parse_args
+
+    def parse(self: argparse.ArgumentParser, args: list[str] | None = None) -> argparse.Namespace:
+        parsed.append(real(self, args))
+        if module is bench:
+            return parsed[-1]
+        raise SystemExit(0)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    monkeypatch.setattr(bench, "on_this_gpu", lambda *_: None)
+    monkeypatch.setattr(tasks, "need_gpu", lambda: None)
+    with suppress(SystemExit):
+        typed.command(*line.split())
+    (understood,) = parsed
+    assert {name: vars(understood).get(name, "no such option") for name in meant} == meant
+
+
+CALLED: list[tuple[str, str, tuple[object, ...], Given]] = [
+    ("list --json", "view.command.show_ladder", (), {"as_json": True}),
+    ("show 7 --config 128,64 --all", "view.command.show", ("7", "128,64"), {"whole": True, "as_json": False}),
+    ("diff 7 8 --json", "view.diff.diff", ("7", "8", None), {"whole": False, "page": "", "as_json": True}),
+    ("cfg 16 --seq-len 512 --svg", "view.cfg.show_cfg", ("16", None, "", 512, "", ["svg"]), {}),
+    ("verify", "gate.verify.verify_and_tell", ("",), {"again": False, "n_cells": 8, "seed": 0, "as_json": False}),
+    ("verify results --rerun --cells 3", "gate.verify.verify_and_tell", ("results",),
+     {"again": True, "n_cells": 3, "seed": 0, "as_json": False}),
+    ("emulate 1 --seq-len 512 --heads 2 --counters", "emulate.command.run",
+     (emulate.Options("1", 512, heads=2, counters=True),), {}),
+    ("trace 16 --input range --show S --at 8,8", "trace.command.run",
+     (trace.Options("16", input="range", show="S", at="8,8"),), {}),
+    ("explain 16 --gpu h200", "explain.command.show", ("16", "h200", None, 4096), {"as_json": False}),
+    ("report --check", "report.command.report", (), {"check": True, "as_json": False, "show": False}),
+    ("gate --json", "gate.command.gate", (), {"as_json": True}),
+    ("tour --yes --start 3", "view.tour.walk", (3,), {"waits": False}),
+    ("ptxas 7 --arch sm_90", "view.code.show_ptxas", ("7", "sm_90", "prog"), {"as_json": False, "csv": ""}),
+    ("bundle --grid cpu", "bundle.make.bundle", (),
+     {"arch": "", "python": "", "iterations": "", "grid": "cpu", "platform": "", "out": ""}),
+    ("lock 7 --reason why", "lock.command.relock", (7, "why"), {}),
 ]  # fmt: skip
 
 
-def typed_in(context: ParserContext) -> dict[str, object]:
-    return {argument.attr_name or str(argument.name): argument.value for argument in context.args.values()}
-
-
-@pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_a_task_and_its_command_agree_on_every_option(name: str) -> None:
-    """Names, help, flags and what may be left out: of the task as invoke reads it, beside the table."""
-    made = task_of(COMMANDS[name], lambda _: None).get_arguments()
-    arguments = {argument.attr_name or argument.name: argument for argument in made}
-    options = {option.attribute: option for option in COMMANDS[name].options}
-    assert set(arguments) == set(options)
-    for attribute, option in options.items():
-        argument = arguments[attribute]
-        assert (argument.help, argument.kind is bool) == (option.help, option.form == "flag")
-        assert argument.positional == (option.required or option.form == "word")
-
-
-@pytest.mark.parametrize("module", PARSERS, ids=lambda module: module.__name__)
-def test_a_packages_parser_has_the_help_and_choices_of_the_table(
-    module: ModuleType, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("line", "called", "values", "named"), CALLED, ids=[line for line, *_ in CALLED])
+def test_what_a_person_types_is_what_the_task_passes_on(
+    monkeypatch: pytest.MonkeyPatch, line: str, called: str, values: tuple[object, ...], named: Given
 ) -> None:
-    command = COMMANDS[PARSERS[module]]
-    with pytest.raises(SystemExit):
-        module.main([*(["show"] if module is view else []), "--help"])
-    told = "".join(capsys.readouterr().out.split())
-    for option in command.options:
-        assert "".join(option.help.split()) in told
-        assert option.form == "word" or f"--{option.name}" in told
+    calls: list[tuple[tuple[object, ...], Given]] = []
+    monkeypatch.setattr(f"flashladder.{called}", lambda *args, **kwargs: calls.append((args, kwargs)))
+    typed.command(*line.split())
+    assert calls == [(values, named)]
 
 
 @pytest.mark.parametrize("words", [("own.ptx", "--grid", "4"), ("own.cu",), ("--counters", "own.ptx")])
@@ -284,32 +257,10 @@ def test_emulate_names_the_command_that_runs_a_file(words: tuple[str, ...]) -> N
     assert "`ptxemu own." in done.stderr
 
 
-def test_defaults_in_the_table_are_those_of_the_packages() -> None:
-    budget = next(option for option in COMMANDS["emulate"].options if option.name == "memory-budget")
-    assert parse_bytes(str(budget.default)) == MEMORY_BUDGET
+def test_defaults_and_names_are_those_of_the_packages() -> None:
+    assert parse_bytes(emulate.Options("1").memory_budget) == MEMORY_BUDGET
     assert {name for name in BACKENDS if name != FA2} == set(REFERENCES) == set(get_args(ReferenceName))
-
-
-@pytest.mark.parametrize(("words", "meant"), MEANT, ids=[words for words, _ in MEANT])
-def test_what_a_person_types_is_what_the_command_understands(
-    tasks: ModuleType, monkeypatch: pytest.MonkeyPatch, words: str, meant: dict[str, object]
-) -> None:
-    parsed: list[argparse.Namespace] = []
-    real = argparse.ArgumentParser.parse_args
-
-    def parse(self: argparse.ArgumentParser, args: list[str] | None = None) -> argparse.Namespace:
-        parsed.append(real(self, args))
-        raise SystemExit(0)
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
-    monkeypatch.setattr(tasks, "need_gpu", lambda: None)
-    contexts = [ParserContext(name, args=task.get_arguments()) for name, task in all_tasks(tasks).items()]
-    (typed,) = LineParser(contexts=contexts).parse_argv(words.split())
-    task = all_tasks(tasks)[words.split(maxsplit=1)[0]]
-    with pytest.raises(SystemExit):
-        task(Context(), **typed_in(typed))
-    (understood,) = parsed
-    assert {name: vars(understood).get(name, "no such option") for name in meant} == meant
+    assert len(set(INTERMEDIATES)) == len(INTERMEDIATES)
 
 
 @pytest.mark.parametrize(
@@ -319,14 +270,13 @@ def test_what_a_person_types_is_what_the_command_understands(
         (["ptxas", "--arch", "sm_80", "16 - swizzle", "--json"], ["16 - swizzle"]),
         (["ptxas", "--iteration", "7"], ["7"]),
         (["ptxas", "-i=7"], ["7"]),
-        (["ptxas"], [LEFT_OUT]),
-        (["ptxas", "doctor"], [LEFT_OUT]),
+        (["ptxas"], [""]),
+        (["ptxas", "doctor"], [""]),
         (["ptxas", "7", "ptxas", "8"], ["7", "8"]),
     ],
 )
-def test_the_iteration_of_ptxas_needs_no_flag(tasks: ModuleType, words: list[str], iterations: list[str]) -> None:
-    contexts = [ParserContext(name, args=task.get_arguments()) for name, task in all_tasks(tasks).items()]
-    result = LineParser(contexts=contexts).parse_argv(words)
+def test_the_iteration_of_ptxas_needs_no_flag(words: list[str], iterations: list[str]) -> None:
+    result = LineParser(contexts=typed.contexts()).parse_argv(words)
     assert [found.args["iteration"].value for found in result if found.name == "ptxas"] == iterations
 
 
@@ -354,14 +304,3 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         running.stdout.close()
         assert running.stderr.read() == b""
         assert running.wait(timeout=120) == 0
-
-
-def test_the_modules_behind_the_commands_exist(tasks: ModuleType) -> None:
-    """Commands name them in text, which neither mypy nor an import looks at."""
-    text = (ROOT / "tasks.py").read_text(encoding="utf-8")
-    named = {*re.findall(r'(?:understood_by|on_gpu)\("([a-z_.]+)"', text)}
-    each = re.findall(r'f"\{name\}\.command", name\)\s*for name in \(([^)]*)\)', text)
-    named |= {f"{name}.command" for names in each for name in re.findall(r'"([a-z]+)"', names)}
-    assert {"view.command", "bench.command", "sweep.command", "bundle.make"} <= named
-    for module in named:
-        assert callable(importlib.import_module(f"flashladder.{module}").main), module

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from flashladder.commands import COMMANDS
 from flashladder.located import read_yaml
 from flashladder.paths import ROOT
+from tests.typed import tasks
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action.yml"
@@ -209,7 +209,7 @@ def test_they_run_commands_that_exist(path: Path) -> None:
     ]
     assert sessions
     assert [name for name in sessions if f"\ndef {name}(session" not in noxfile] == []
-    assert set(re.findall(r"^ *invoke ([a-z]+)", script, re.MULTILINE)) <= set(COMMANDS)
+    assert set(re.findall(r"^ *invoke ([a-z]+)", script, re.MULTILINE)) <= set(tasks().namespace.tasks)
     assert "pip install" not in script.replace("pip install nox && nox -s", "")
 
 

@@ -56,7 +56,7 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
 )
 def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "flashladder.bundle", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "flashladder", "bundle", *words], capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
     assert told in ran.stderr

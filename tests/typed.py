@@ -1,0 +1,41 @@
+"""Commands as a person types them, run in this process by the tasks of the checkout."""
+
+from __future__ import annotations
+
+from functools import cache
+import importlib.util
+from types import ModuleType
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.parser.context import ParserContext
+
+from flashladder.paths import ROOT
+from flashladder.program import LineParser
+
+
+@cache
+def tasks() -> ModuleType:
+    """The checkout's tasks.py."""
+    spec = importlib.util.spec_from_file_location("flashladder_tasks", ROOT / "tasks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def contexts() -> list[ParserContext]:
+    """What each task takes, as invoke reads it."""
+    return [ParserContext(name, args=task.get_arguments()) for name, task in tasks().namespace.tasks.items()]
+
+
+def command(*words: str) -> int:
+    """Runs ``invoke WORDS``, one task, and returns its exit code; an error of the task is raised, not printed."""
+    (typed,) = LineParser(contexts=contexts()).parse_argv(list(words))
+    values = {argument.attr_name or str(argument.name): argument.value for argument in typed.args.values()}
+    try:
+        tasks().namespace.tasks[typed.name](Context(), **values)
+    except Exit as left:
+        return int(left.code)
+    return 0
