@@ -22,9 +22,9 @@ from flashladder.toolchain.errors import clean_environment
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
-from flashladder.view.cfg import main as flow_main
 from tests.null.binaries.fatbin_fixture import DATA
 from tests.null.binaries.test_symbols import FORWARD
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 
@@ -178,7 +178,7 @@ def test_control_codes_of_every_architecture(tiny: tuple[Path, str], arch: str) 
 
 
 def test_control_codes_of_a_step_fit_its_reuse_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    view_sass.main(["16", "--control", "--json"])
+    command("sass", "16", "--control", "--json")
     data = json.loads(capsys.readouterr().out)
     assert sum(row["operands"].count(".reuse") for row in data["instructions"]) > 10
     assert {row["control"][0] for row in data["instructions"]} == {"B"}
@@ -197,16 +197,16 @@ def test_a_steps_ptx_is_the_same_from_its_cubin(capsys: pytest.CaptureFixture[st
 
 def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("lib.so", "lib.whl"):
-        assert flow_main([str(made / word), "--kernel", TILE_64, "--arch", "sm_90"]) == 0
+        assert command("cfg", str(made / word), "--kernel", TILE_64, "--arch", "sm_90") == 0
         assert f"{TILE_64}, sm_90 " in " ".join(capsys.readouterr().out.split())
     with pytest.raises(SystemExit) as left:
-        flow_main([str(made / "lib.so")])
+        command("cfg", str(made / "lib.so"))
     assert left.value.code == 2
     assert "kernels of the file are meant: expected one" in capsys.readouterr().err
 
 
 def test_a_steps_cubin_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert view_sass.main(["8", "--out", str(tmp_path / "k.cubin")]) == 0
+    assert command("sass", "8", "--out", str(tmp_path / "k.cubin")) == 0
     assert (tmp_path / "k.cubin").read_bytes() == view_sass.cubin_of("8").read_bytes()
     assert capsys.readouterr().out.endswith("k.cubin\n")
 

@@ -26,6 +26,7 @@ from flashladder.results.schema import EmulatedSweepResult
 from flashladder.sweep import measure as cpu
 from flashladder.sweep.plan import wanted_of
 from tests.package.node import cut_off
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 GRID = """\
@@ -92,10 +93,10 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheels = [packed(name, folder) for name in names]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(make, "packages", lambda *_: wheels)
-        assert make.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
+        assert command("bundle", "--iterations", "1", "--arch", "sm_90", "--out", str(folder)) == 0
         (made,) = folder.glob("*.pyz")
         whole = made.read_bytes()
-        assert make.main(["--iterations", "1", "--arch", "sm_90", "--out", str(folder)]) == 0
+        assert command("bundle", "--iterations", "1", "--arch", "sm_90", "--out", str(folder)) == 0
         assert made.read_bytes() == whole
     return made
 

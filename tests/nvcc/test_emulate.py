@@ -14,23 +14,24 @@ from flashladder.emulate.mutation import mutants_of
 from flashladder.errors import CheckFailed
 from flashladder.ladder.iteration import Iteration, load_iteration
 import ptxemu
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 
 
 def facts(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
-    assert emulate.main([*words, "--json"]) == code
+    assert command("emulate", *words, "--json") == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
 def test_iteration_1_has_the_conflicts_that_iteration_2_removes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert emulate.main(["1", "--counters", "--hazards"]) == 0
+    assert command("emulate", "1", "--counters", "--hazards") == 0
     page = capsys.readouterr().out
     assert "8.0x  ldmatrix" in page
     assert "operands/whole.cuh" in page
     assert "no hazards" in page
-    assert emulate.main(["2", "--counters"]) == 0
+    assert command("emulate", "2", "--counters") == 0
     assert "no bank conflicts" in capsys.readouterr().out
 
 
@@ -53,7 +54,7 @@ def test_copies_and_products_of_a_hopper_step_are_counted_where_the_others_are_n
     assert short["wgmma_cycles"] == 2 * 2 * 2 * 16 * 64  # CTAs, warpgroups, KV blocks
     assert short["wgmma_shared_bytes"] > 0
     assert short["global_ld_sectors"] == short["cp_async_bytes"] == 0
-    assert emulate.main(["24", "--seq-len", "1"]) == 0
+    assert command("emulate", "24", "--seq-len", "1") == 0
     assert "d_head 128: 1 CTA of 12 warps, 160 KiB of shared memory each" in capsys.readouterr().out
     assert not {"bulk_bytes", "wgmma_cycles"} & set(facts(capsys, "1", "--counters")["counters"]["short"])
 
@@ -84,7 +85,7 @@ def test_a_missing_barrier_is_told_with_its_source_line(
     iteration = load_iteration(16)
     mutant = [one for one in mutants_of(iteration) if one.instruction.opcode == "bar.sync"][-1]
     monkeypatch.setattr(emulate, "kernel_of", lambda *_: mutant.kernel)
-    assert emulate.main(["16", "--hazards"]) == 1
+    assert command("emulate", "16", "--hazards") == 1
     page = capsys.readouterr().out
     assert "HAZARDS: " in page
     assert "RAW" in page
@@ -104,7 +105,7 @@ def test_wrong_numbers_fail(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     iteration = load_iteration(1)
     wrong = broken_kernel(iteration, "ex2.approx.ftz.f32", "lg2.approx.ftz.f32")
     monkeypatch.setattr(emulate, "kernel_of", lambda *_: wrong)
-    assert emulate.main(["1"]) == 1
+    assert command("emulate", "1") == 1
     assert "WRONG" in capsys.readouterr().out
 
 
@@ -121,7 +122,7 @@ def test_the_check_refuses_a_missing_barrier_that_gives_right_numbers(
     iteration = load_iteration(1)
     mutant = next(one for one in mutants_of(iteration) if one.instruction.opcode == "bar.sync")
     monkeypatch.setattr(emulate, "kernel_of", lambda *_: mutant.kernel)
-    assert emulate.main(["1"]) == 0
+    assert command("emulate", "1") == 0
     monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: mutant.kernel)
     with pytest.raises(CheckFailed, match="1 of 2 cases failed"):
         check.main(["1", "--backend", "emulator", "--dtype", "fp16", "--quick"])
@@ -189,7 +190,7 @@ def test_every_bar_has_an_end_and_gets_there(
 ) -> None:
     monkeypatch.setattr(emulate, "tqdm", Terminal)
     monkeypatch.setattr(Terminal, "bars", [])
-    assert emulate.main(words) == 0
+    assert command("emulate", *words) == 0
     assert {bar.desc for bar in Terminal.bars} == ends
     for bar in Terminal.bars:
         assert bar.shown

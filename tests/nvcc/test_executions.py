@@ -38,13 +38,13 @@ from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
 from flashladder.problem import Shape
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.view.cfg import main as cfg
 from flashladder.view.cfg import outline, picture_of
 import ptxemu
 from ptxemu.machine.core import Machine
 from ptxemu.machine.observer import Observer
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import BoolArray
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 
@@ -211,16 +211,16 @@ def test_outlines_fit_a_terminal(arch: str) -> None:
 
 def test_the_command_draws_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
     began = perf_counter()
-    assert cfg(["3", "--arch", "sm_90", "--json", "--seq-len", "640"]) == 0
+    assert command("cfg", "3", "--arch", "sm_90", "--json", "--seq-len", "640") == 0
     assert perf_counter() - began < 5
     found = json.loads(capsys.readouterr().out)
     assert [loop["trips"] for loop in found["loops"]] == [10]
     assert found["per_kv_block"]["HMMA"] == 128
     assert sum(block["instructions"] for block in found["blocks"]) > 1000
     cubin = compile_many([(load_iteration(3), load_iteration(3).configs[PUBLISHED_GPU], "sm_90")])[0].cubin
-    assert cfg([str(cubin), "--svg"]) == 0
+    assert command("cfg", str(cubin), "--svg") == 0
     assert capsys.readouterr().out.startswith("<svg")
-    assert cfg(["3", "--dot", "--config", "rtx3090"]) == 0
+    assert command("cfg", "3", "--dot", "--config", "rtx3090") == 0
     assert capsys.readouterr().out.startswith('digraph "iteration 3, sm_80, S = 4096: (FP16, 128, ')
 
 

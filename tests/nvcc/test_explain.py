@@ -17,7 +17,6 @@ from time import perf_counter
 import pytest
 
 from analysis.pipe_rates import named
-from flashladder.explain import command
 from flashladder.explain.command import explain
 from flashladder.explain.simulate import SCHEDULERS, chip_of, simulate, steps_of
 from flashladder.explain.validation import as_data, load_predictions
@@ -28,6 +27,7 @@ from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.sass import disassemble
 from flashladder.paths import RESULTS
 from flashladder.toolchain.wheels import find_toolchain
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 
@@ -76,7 +76,7 @@ def test_a_change_taken_back_is_predicted_too() -> None:
 
 
 def test_the_screen_says_what_binds_and_marks_a_prediction(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["2", "--gpu", "h200"]) == 0
+    assert command("explain", "2", "--gpu", "h200") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "binding latency (copies)" in shown
     assert "predicted" in shown
@@ -88,7 +88,7 @@ def test_the_screen_says_what_binds_and_marks_a_prediction(capsys: pytest.Captur
     held = re.search(r"(\d+) warps on an SM; .* would hide that, there are ([\d.]+)", shown)
     assert held is not None
     assert int(held[1]) == SCHEDULERS * float(held[2])
-    assert command.main(["7", "--gpu", "rtx4090", "--json"]) == 0
+    assert command("explain", "7", "--gpu", "rtx4090", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["percent_of_fa2"] is None
     assert document["anchor"] is None
@@ -101,7 +101,7 @@ def test_a_step_that_nobody_timed_is_told_as_predicted_and_as_that_alone(
     gpu: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     began = perf_counter()
-    assert command.main(["17", "--gpu", gpu]) == 0
+    assert command("explain", "17", "--gpu", gpu) == 0
     assert perf_counter() - began < 5
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(r"step [+-]\d+\.\d % over iteration 16, both predicted", shown)

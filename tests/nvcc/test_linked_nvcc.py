@@ -21,11 +21,10 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.lock.command import locked_kernel
 from flashladder.machine_code.cubin import LINES, TEXT, read_cubin, read_ptx_lines
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.view.code import main as sass
 from flashladder.view.code import show_linked
-from flashladder.view.command import main as view
 from flashladder.view.linked import Linked, linked_by_name, of_line, of_opcode
 from flashladder.view.linked_page import document, read_document
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 
@@ -98,7 +97,7 @@ def test_a_chain_leads_from_the_instruction_to_the_kernel(kernel: Linked) -> Non
 
 def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel: Linked) -> None:
     n = len(of_opcode(kernel, "LDSM").sass)
-    assert sass(["8", "--opcode", "LDSM", "--config", "a100"]) == 0
+    assert command("sass", "8", "--opcode", "LDSM", "--config", "a100") == 0
     page = capsys.readouterr().out
     assert page.count("  LDSM.16.") == page.count("  ldmatrix.sync.") == n
     assert page.splitlines()[-1] == f"PTX lines {n}, machine instructions {n}: {n} LDSM; {n} in the main loop"
@@ -110,8 +109,8 @@ def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel
 
 def test_pages_are_written_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], kernel: Linked) -> None:
     one, two = tmp_path / "8.html", tmp_path / "7-8.html"
-    assert sass(["8", "--page", str(one)]) == 0
-    assert view(["diff", "7", "8", "--page", str(two)]) == 0
+    assert command("sass", "8", "--page", str(one)) == 0
+    assert command("diff", "7", "8", "--page", str(two)) == 0
     assert capsys.readouterr().out.split() == [str(one), str(two)]
     assert 100_000 < one.stat().st_size < two.stat().st_size < 2_000_000
     text = two.read_text(encoding="utf-8")

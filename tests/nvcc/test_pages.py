@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from flashladder.emulate import command as emulate
 from flashladder.paths import ROOT
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 
@@ -16,13 +16,13 @@ def test_the_page_of_iteration_1_is_what_is_printed(capsys: pytest.CaptureFixtur
     text = (ROOT / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
     shown = re.search(r"ends with\n\n```\n(.*?)```", text, re.DOTALL)
     assert shown is not None
-    assert emulate.main(["1", "--counters"]) == 0
+    assert command("emulate", "1", "--counters") == 0
     printed = capsys.readouterr().out.splitlines()
     for line in shown[1].splitlines():
         if line != "...":
             assert any(one.startswith(line.removesuffix("...").rstrip()) for one in printed), line
     ideal = re.search(r"shared_ld_ideal +([\d,]+)", shown[1])
     assert ideal is not None
-    assert emulate.main(["2", "--counters"]) == 0
+    assert command("emulate", "2", "--counters") == 0
     assert re.search(rf"shared_ld_wavefronts +{ideal[1]}", capsys.readouterr().out)
     assert f"needs only the {ideal[1]} wavefronts" in " ".join(text.split())

@@ -18,7 +18,7 @@ from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import count, disassemble, disassemble_many, opcode_counts, parse
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.view.code import main
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 
@@ -71,19 +71,6 @@ def test_the_toolchain_makes_the_kept_machine_code(arch: str, tmp_path: Path) ->
     assert ptx_sha256(read_ptx(entry.ptx)) == ptx_sha256(read_ptx(DATA / "tiny.ptx"))
 
 
-def test_command_counts_cubins_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(DATA / "tiny.sm_80.cubin"), str(DATA / "tiny.sm_90.cubin")]) == 0
-    header, total, *_ = capsys.readouterr().out.splitlines()
-    assert header.split() == [
-        "opcode",
-        "data/tiny.sm_80",
-        *("data/tiny.sm_80", "main", "loop"),
-        "data/tiny.sm_90",
-        *("data/tiny.sm_90", "main", "loop"),
-    ]
-    assert total.split()[:3] == ["total", "72", "19"]
-
-
 @pytest.mark.parametrize(
     ("words", "arch", "key"),
     [
@@ -95,17 +82,17 @@ def test_command_counts_cubins_side_by_side(capsys: pytest.CaptureFixture[str]) 
 def test_counts_say_of_which_kernel_they_are(
     words: list[str], arch: str, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*words, "--counts"]) == 0
+    assert command("sass", *words, "--counts") == 0
     title, _, header, total, *_ = capsys.readouterr().out.splitlines()
     assert title == f"iteration 8, {arch}: {load_iteration(8).configs[key].brief()}, fp16"
     assert header.split() == ["opcode", "whole", "kernel", "main", "loop"]
-    assert main(words) == 0
+    assert command("sass", *words) == 0
     assert capsys.readouterr().out.splitlines()[0] == title
     assert total.startswith("total")
 
 
 def test_counts_of_a_file_say_of_which_kernel_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(DATA / "tiny.sm_90.cubin"), "--counts"]) == 0
+    assert command("sass", str(DATA / "tiny.sm_90.cubin"), "--counts") == 0
     title, _, header, *_ = capsys.readouterr().out.splitlines()
     assert title == "flash_fwd_kernel, sm_90"
     assert header.split()[-2:] == ["main", "loop"]

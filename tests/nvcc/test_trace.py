@@ -13,8 +13,8 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import INTERMEDIATES, PUBLISHED_GPU
 from flashladder.problem import Shape
-from flashladder.trace import command
 from flashladder.trace.compare import trace
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 NUMBERS = [iteration.number for iteration in load_all() if iteration.family.warps_alike]  # trace refuses the others
@@ -88,7 +88,7 @@ def test_a_grid_in_several_slices_is_compared_as_in_one() -> None:
 
 
 def test_the_screen_and_the_values_at_a_place(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["13", "--input", "range", "--show", "S", "--block", "2", "--at", "16,8"]) == 0
+    assert command("trace", "13", "--input", "range", "--show", "S", "--block", "2", "--at", "16,8") == 0
     page = capsys.readouterr().out
     assert "4 KV blocks of 64 keys, last to first" in page
     assert re.search(r"^3 +S +0\.0e\+00 ", page, re.MULTILINE)  # the first row: block 3, exact numbers
@@ -99,7 +99,7 @@ def test_the_screen_and_the_values_at_a_place(capsys: pytest.CaptureFixture[str]
 
 
 def test_json_has_every_comparison(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["1", "--seq-len", "64", "--dtype", "bf16", "--json"]) == 0
+    assert command("trace", "1", "--seq-len", "64", "--dtype", "bf16", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["right"] is True
     assert facts["first_difference"] is None
@@ -118,4 +118,4 @@ def test_json_has_every_comparison(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_an_iteration_does_not_have_is_refused(words: list[str], says: str) -> None:
     with pytest.raises(FlashladderError, match=says):
-        command.main(["13", "--seq-len", "128", "--show", *words])
+        command("trace", "13", "--seq-len", "128", "--show", *words)

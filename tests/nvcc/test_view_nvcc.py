@@ -6,8 +6,8 @@ import pytest
 
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
-from flashladder.view import command as view
 from flashladder.view import diff as view_counts
+from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
 
@@ -19,7 +19,7 @@ def test_a_compiled_kernel_counts_as_the_lock_says() -> None:
 
 
 def test_diff_7_8_bears_the_title_out(capsys: pytest.CaptureFixture[str]) -> None:
-    view.main(["diff", "7", "8"])
+    command("diff", "7", "8")
     page = capsys.readouterr().out
     table = page[page.index("opcode counts (sm_80), (FP16, 128, 64, 64, 4)") :].partition("\n\n")[0].splitlines()
     assert "-> (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles" in table[0]
