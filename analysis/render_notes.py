@@ -33,11 +33,11 @@ from flashladder.report.tables import counts_of, gpus_of
 NOTES = ITERATIONS / "notes"
 SHOWN = 8  # opcode classes that moved most
 SOURCES = (
-    "Speeds of A100 and RTX 3090 are the published ones, of the published kernels. Counts are of ours, in the main",
-    "loop and so for one KV block unless said otherwise; what was executed, loaded and stored is counted in the launch",
-    "of results/report/counters.md. Shares of an SM's cycles are of those that its HMMA take: shared reads leave out",
-    "what the copies write, issue slots count an HMMA for as long as it keeps its scheduler from issuing anything",
-    "else, which was measured on an H200 and is taken for the other GPUs.",
+    "Speeds on A100 and RTX 3090 are the published ones, of the published kernels. Counts are of this project's",
+    "kernels; unless said otherwise they are of the main loop, one KV block. Executed, loaded and stored instructions",
+    "are counted in the launch of results/report/counters.md. Shares of cycles compare with the cycles that the tensor",
+    "pipe is busy. Shared reads leave out what asynchronous copies write. Issue slots count an HMMA for as long as its",
+    "scheduler can issue nothing else: that time was measured on an H200, and other GPUs are assumed to take as long.",
 )
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 
