@@ -238,6 +238,8 @@ def pythons(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """ruff, clang-format, codespell, imports (-- --fix repairs)."""
+    if unknown := [word for word in session.posargs if word != "--fix"]:
+        session.error(f"lint takes --fix alone, found {unknown[0]}")
     install(session, "lint", torch=False)
     fix = "--fix" in session.posargs
     folders = [Path(name) for name in ("kernels", "tests/broken", "tests/nvcc", "emulator/tests")]

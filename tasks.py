@@ -691,7 +691,8 @@ def help_(_: Context) -> None:
     Example: `invoke help`.
     """
     width = max(len(one.name) for one in namespace.tasks.values())
-    lines = ["invoke TASK ARGUMENTS, for example `invoke show 7`; `invoke TASK --help`: more."]
+    typed = program.called()
+    lines = [f"{typed} TASK ARGUMENTS, for example `{typed} show 7`; `{typed} TASK --help`: more."]
     for heading, tasks in STATIONS.items():
         lines += ["", heading, *(f"  {one.name.ljust(width)}  {first_line(one)}" for one in tasks)]
     print("\n".join(lines))

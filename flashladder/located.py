@@ -322,7 +322,9 @@ def validate(model: type[Model], located: Located) -> Model:
         return model.model_validate(located.data)
     except ValidationError as error:
         problems = sorted(error.errors(include_url=False), key=lambda e: (_line(located, e), e["type"] == "missing"))
-        raise _explain(model, located, problems[0], len(problems) - 1) from error
+        first, *others = (_place(located, one) for one in problems)
+        others = [one for one in others if one[: len(first)] != first]  # an alternative of a union fails in many places
+        raise _explain(model, located, problems[0], len(set(others))) from error
 
 
 def is_of_a_file(error: FlashladderError) -> bool:
@@ -350,7 +352,7 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_
     """One pydantic problem in this project's words."""
     location = tuple(problem["loc"])
     where = located.where(location)
-    name = ".".join(str(step) for step in location if step != "[key]") or "the file"
+    name = ".".join(map(str, _place(located, problem))) or "the file"
     context: Mapping[str, Any] = problem.get("ctx") or {}
     kind, found = problem["type"], _shown(problem["input"])
     more = f"{n_more} more mistake{'s' * (n_more > 1)} in this file" if n_more else None
@@ -386,6 +388,15 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_
     else:
         expected = re.sub(r"^(Input should be|\w+ should have|Value error,) ", "", problem["msg"])
     return FlashladderError(f"bad value for {name!r}", where=where, expected=expected, found=found, hint=hint or more)
+
+
+def _place(located: Located, problem: ErrorDetails) -> Location:
+    """Where a problem is in the document: without ``[key]`` and the alternatives of a union, which pydantic adds."""
+    place: Location = ()
+    for step in problem["loc"]:
+        if (*place, step) in located.lines or (problem["type"] == "missing" and step == problem["loc"][-1]):
+            place = (*place, step)
+    return place
 
 
 def _keys_at(model: type[BaseModel], location: Location) -> list[str]:

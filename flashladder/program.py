@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from invoke.collection import Collection
 
 HELP = ("--help", "-h")
-SHOWS_TASKS = "`invoke` alone shows the tasks"
 _UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
 _MISSING = re.compile(r"did not receive required positional arguments: (.*)")
 _FLAG = re.compile(r"--?[a-z]", re.IGNORECASE)  # -7 and - are words
@@ -118,13 +117,13 @@ def _flag(machine: ParseMachine) -> str:
 def _explained(machine: ParseMachine, text: str) -> FlashladderError:
     """What invoke says about a command line, in this project's words."""
     name = getattr(machine.context, "name", None)
-    more = f"`invoke {name} --help` says more" if name else SHOWS_TASKS
+    more = f"`{called()} {name} --help` says more" if name else shows_tasks()
     if missing := _MISSING.search(text):
         return FlashladderError(f"{name} needs {missing[1]}", hint=more)
     if not (unknown := _UNKNOWN.search(text)):
         if "needed value" in text or "doesn't take" in text:
             text = f"{_flag(machine)} needs a value" if "needed value" in text else f"{_flag(machine)} takes no value"
-        return FlashladderError(text, hint=more if name else "`invoke --help` says more")
+        return FlashladderError(text, hint=more if name else f"`{called()} --help` says more")
     if name == "emulate" and (other := own_kernel(str(machine.context.positional_args[0].value))):
         return other  # `emulate own.ptx --grid 4`
     if unknown[1].startswith("-") and name:
@@ -164,12 +163,12 @@ class LineProgram(Program):
                 super().parse_cleanup()
             except Exit as answered:
                 if answered.message:  # of --list NAME
-                    raise FlashladderError("there are no groups of tasks", hint=SHOWS_TASKS) from None
+                    raise FlashladderError("there are no groups of tasks", hint=shows_tasks()) from None
                 sys.stdout.flush()
                 raise
             except ParseError as error:
                 name = str(self.args.help.value)
-                hint = closest(name, list(self.parser.contexts)) or SHOWS_TASKS
+                hint = closest(name, list(self.parser.contexts)) or shows_tasks()
                 raise FlashladderError("no such task", found=repr(name), hint=hint) from error
 
 
@@ -179,9 +178,19 @@ def run(namespace: Collection, words: Sequence[str]) -> NoReturn:
     Raises:
         SystemExit: always.
     """
-    binary = "invoke" if called_by_invoke() else "flashladder"
+    binary = called()
     LineProgram(namespace=namespace, name="flashladder", binary=binary, version=__version__).run([binary, *words])
     raise SystemExit(0)
+
+
+def called() -> str:
+    """What a person types: ``invoke``, which needs to stand in the checkout, or ``flashladder``."""
+    return "invoke" if called_by_invoke() else "flashladder"
+
+
+def shows_tasks() -> str:
+    """A hint for a person who does not know the tasks."""
+    return f"`{called()}` alone shows the tasks"
 
 
 def called_by_invoke() -> bool:

@@ -132,8 +132,10 @@ def test_bad_input_could_not_run(words: str, says: str, capsys: pytest.CaptureFi
         (np.zeros(4, ">f4"), "found x.npy: >f4"),
         ({"q": np.zeros(4), "k": np.zeros(4)}, "expected one array, a .npy file, found x.npy: an archive of q, k"),
         (b"PK\x03\x04", "a file that numpy.save wrote, found x.npy: not such a file"),
+        (b"\x93NUMPY\x01\x00v\x00{'descr': '|O'", "found x.npy: an array of Python objects"),
+        (b"\x93NUMPY\x01\x00v\x00{'descr': '<f4'", "found x.npy: the file ends early"),
     ],
-    ids=["bool", "complex", "text", "big-endian", "archive", "damaged archive"],
+    ids=["bool", "complex", "text", "big-endian", "archive", "damaged archive", "objects", "cut"],
 )
 def test_files_that_hold_no_array_of_a_documented_dtype(
     contents: Any, says: str, capsys: pytest.CaptureFixture[str]

@@ -380,7 +380,7 @@ def render(diagnosis: Diagnosis) -> str:
     can = (
         "; ".join(diagnosis.can)
         if diagnosis.useful
-        else "nothing until a compiler with the toolchain, or a GPU, is here"
+        else "read the ladder, verify and render results; no kernel is compiled or timed without a compiler or a GPU"
     )
     return "\n".join([*lines, "", f"level    {diagnosis.rung}", hanging("can      ", can)])
 

@@ -129,6 +129,9 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     if found is None:
         raise no_such_iteration(text, folder) if text.isascii() and text.isdigit() else not_a_description(text)
     number, sign, name = found
+    if sign == "-" and name.isdigit() and int(name) > number:  # 1-5
+        numbers = ", ".join(str(one) for one in range(number, min(int(name), number + 4) + 1))
+        raise FlashladderError("ranges are not read", expected=f"numbers one by one: {numbers}", found=repr(text))
     base = load_iteration(number, folder)
     if not sign:
         return base

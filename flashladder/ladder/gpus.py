@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from flashladder.errors import FlashladderError
@@ -38,6 +38,25 @@ OF_SM = (
 )
 LAST_CAPABILITY = 199  # 19.9; GPUs beyond it run what it runs
 _UNITS = {"KiB": 1024, "KiB/block": 1024}
+_COUNT, _CLOCK = "warp instruction/clock/SM", "clock"
+UNITS = {
+    "barriers_per_sm": "barrier/SM", "blocks_per_sm": "block/SM", "partitions_per_sm": "partition/SM",
+    "registers_per_block": "register/block", "registers_per_sm": "register/SM",
+    "registers_per_thread": "register/thread", "register_unit": "register/warp", "sms": "SM",
+    "threads_per_block": "thread/block", "warps_per_sm": "warp/SM", "shared_memory_per_block": "KiB",
+    "shared_memory_per_sm": "KiB", "shared_memory_reserved": "KiB/block", "shared_memory_unit": "byte/block",
+    "boost_clock": "MHz", "max_clock": "MHz", "memory_bandwidth": "GB/s", "fp16_tensor": "TFLOP/s",
+    "fp16_tensor_rate": "FLOP/clock/SM",
+}  # fmt: skip
+"""The unit of each peak that is computed with."""
+RATE_UNITS = {
+    **dict.fromkeys(("alu", "fma", "imad", "issue", "mufu"), _COUNT), "l2": "byte/clock/SM",
+    "mma": "mma.m16n8k16/clock/SM", "mma_issue": "clock/mma", "published_clock": "MHz", "shared": "wavefront/clock/SM",
+    "shared_return": "clock/wavefront",
+    **{f"{name}_latency": _CLOCK for name in ("barrier", "l2", "mma", "mufu", "shared", "shuffle")},
+}  # fmt: skip
+"""The same of rates and latencies."""
+FRACTIONS = ("boost_clock", "max_clock", "memory_bandwidth", "fp16_tensor", "fp16_tensor_rate")  # the others are whole
 
 
 class Quantity(BaseModel):
@@ -45,7 +64,7 @@ class Quantity(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    value: Annotated[float, Field(gt=0)]
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     unit: Annotated[str, Field(min_length=1)]
     source: Annotated[str, Field(min_length=1, description="document and table, or the command that measured it")]
 
@@ -84,7 +103,9 @@ class Gpu(BaseModel):
             FlashladderError: the GPU's file does not have it.
         """
         if name not in self.peaks:
-            raise FlashladderError("the GPU's description lacks a value", where=f"{self.gpu}.yaml", expected=name)
+            raise FlashladderError(
+                "the GPU's description lacks a value", where=f"configs/gpus/{self.gpu}.yaml", expected=name
+            )
         return int(self.peaks[name].value * _UNITS.get(self.peaks[name].unit, 1))
 
     def rate(self, name: str) -> float:
@@ -94,7 +115,9 @@ class Gpu(BaseModel):
             FlashladderError: the GPU's file does not have it.
         """
         if name not in self.rates:
-            raise FlashladderError("the GPU's description lacks a rate", where=f"{self.gpu}.yaml", expected=name)
+            raise FlashladderError(
+                "the GPU's description lacks a rate", where=f"configs/gpus/{self.gpu}.yaml", expected=name
+            )
         return self.rates[name].value
 
     @property
@@ -147,6 +170,22 @@ class Gpu(BaseModel):
     def matches(self, name: str) -> bool:
         """Whether `name`, as the driver reports it, is this model; case does not matter."""
         return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in self.names)
+
+    @field_validator("peaks", "rates", mode="after")
+    @classmethod
+    def _units_are_those_of_the_formulas(
+        cls, found: Mapping[str, Quantity], info: ValidationInfo
+    ) -> Mapping[str, Quantity]:
+        """Refuses another unit than the one that is computed with, and part of a thing that is counted."""
+        units = UNITS if info.field_name == "peaks" else RATE_UNITS
+        for name, one in found.items():
+            if one.unit != units.get(name, one.unit):
+                context = {"expected": f"{name} in {units[name]}", "found": one.unit}
+                raise PydanticCustomError("unit", "another unit", context)
+            if info.field_name == "peaks" and name in UNITS and name not in FRACTIONS and not one.value.is_integer():
+                context = {"expected": f"{name} as a whole number", "found": str(one.value)}
+                raise PydanticCustomError("whole", "not a whole number", context)
+        return found
 
     @model_validator(mode="after")
     def _limits_are_there(self) -> Gpu:

@@ -66,7 +66,7 @@ _RULES = (
             r"|nvcc fatal\s*: (?:Cannot find compiler|Host compiler targets unsupported OS).*"
         ),
         "nvcc could not run the host C++ compiler",
-        "check that it works (g++ --version), reinstall it, or set CXX to another",
+        "check that it works ({compiler} --version), reinstall it, or set CXX to another",
     ),
     Rule(
         re.compile(
@@ -126,7 +126,8 @@ def diagnose(failure: Failure) -> FlashladderError:
         match = rule.pattern.search(failure.text)
         if match or (killed and rule.hint is FEWER_JOBS):
             what, found = rule.what.format(tool=failure.tool), match[0].strip() if match else None
-            return FlashladderError(what, where=_shown(failure.log), found=found, hint=rule.hint)
+            hint = rule.hint.format(compiler=os.environ.get("CXX", "").strip() or "g++")
+            return FlashladderError(what, where=_shown(failure.log), found=found, hint=hint)
     return _source_error(failure) or _unrecognised(failure)
 
 

@@ -17,6 +17,7 @@ LONG = "1" * 5000
 CASES: list[tuple[list[str], str]] = [
     # iterations
     (["show", "0"], f"{NUMBER}0"),
+    (["show", "1-3"], "ranges are not read: expected numbers one by one: 1, 2, 3, found '1-3'"),
     (["show", "29"], f"{NUMBER}29"),
     (["show", "999999999"], f"{NUMBER}999999999"),
     (["show", LONG], f"{NUMBER}1111111111"),
@@ -224,13 +225,13 @@ CASES: list[tuple[list[str], str]] = [
     # tasks and flags
     (["shwo"], "no such task: found 'shwo'; did you mean 'show'?"),
     (["LIST"], "did you mean 'list'?"),
-    (["nosuch", "list"], "no such task: found 'nosuch'; `invoke` alone shows the tasks"),
+    (["nosuch", "list"], "no such task: found 'nosuch'; `flashladder` alone shows the tasks"),
     ([""], "no such task: found ''"),
     (["$(ls)"], "no such task"),
     (["-x"], "no such task: found '-x'"),
     (["--help", "shwo"], "no such task: found 'shwo'; did you mean 'show'?"),
     (["--list", "nosuch"], "there are no groups of tasks"),
-    (["show"], "show needs 'iteration'; `invoke show --help` says more"),
+    (["show"], "show needs 'iteration'; `flashladder show --help` says more"),
     (["diff"], "diff needs 'before', 'after'"),
     (["show", "--"], "show needs 'iteration'"),
     (["show", "7", "-c"], "--config needs a value"),

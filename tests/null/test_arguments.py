@@ -107,7 +107,7 @@ def flashladder(*words: str) -> subprocess.CompletedProcess[str]:
 def test_the_package_by_itself_runs_the_tasks_from_any_folder() -> None:
     alone, listed, wrong = flashladder(), flashladder("show", "7", "--json"), flashladder("shwo")
     assert (alone.returncode, alone.stderr) == (0, "")
-    assert alone.stdout.startswith("invoke TASK ARGUMENTS")
+    assert alone.stdout.startswith("flashladder TASK ARGUMENTS")
     assert listed.returncode == 0
     assert '"iteration": 7' in listed.stdout
     assert (wrong.returncode, wrong.stdout) == (2, "")

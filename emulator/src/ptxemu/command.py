@@ -62,7 +62,7 @@ FRACTIONS = ("randn", "rand", "nan")  # fills that integers cannot hold
 Number = TypeVar("Number", np.generic, int | float)
 LARGEST = 4 << 30  # bytes of one array
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
-_SHAPE = re.compile(r"\d{1,10}(x\d{1,10})*", re.ASCII)
+_SHAPE = re.compile(r"\d{1,30}(x\d{1,30})*", re.ASCII)
 QUIET, EVERY = 2.0, 0.5  # seconds before the first progress line, and between two
 
 
@@ -383,6 +383,15 @@ def _array(text: str, dtype: np.dtype, shape_and_fill: tuple[str, str], rng: np.
     return array
 
 
+def _unread(path: Path) -> str:
+    """Why NumPy does not read a file that is there."""
+    with path.open("rb") as file:
+        head = file.read(256)
+    if not head.startswith(b"\x93NUMPY"):
+        return "not such a file"
+    return "an array of Python objects" if b"'|O'" in head else "the file ends early, or is damaged"
+
+
 def _loaded(path: Path, text: str) -> Array:
     if path.exists() and not path.is_file():  # a FIFO without a writer would wait for one
         _refuse(text, "a file that numpy.save wrote", f"{path}: not a regular file")
@@ -390,7 +399,7 @@ def _loaded(path: Path, text: str) -> Array:
         with path.open("rb") as file:
             found = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile, TokenError) as error:
-        reason = getattr(error, "strerror", None) or "not such a file"
+        reason = getattr(error, "strerror", None) or _unread(path)
         _refuse(text, "a file that numpy.save wrote", f"{path}: {reason}")
     if not isinstance(found, np.ndarray):
         _refuse(text, "one array, a .npy file", f"{path}: an archive of {', '.join(found.files) or 'nothing'}")

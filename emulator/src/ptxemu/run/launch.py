@@ -171,8 +171,10 @@ class Kernel:
 
         def allocate(owner: Array, number: int) -> int:
             given = zip(names, values, strict=False)
-            mine = [
-                name for name, value in given if isinstance(value, np.ndarray) and np.may_share_memory(value, owner)
+            mine = [  # an empty array shares no memory, not even with itself
+                name
+                for name, value in given
+                if isinstance(value, np.ndarray) and (value is owner or np.may_share_memory(value, owner))
             ]
             return memory.allocate(owner, f"{[*mine, f'array {number}'][0]}: {owner.dtype} {owner.shape}")
 
