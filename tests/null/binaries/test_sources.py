@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from flashladder.binaries import cubins
 from flashladder.binaries import images as sources
 from flashladder.binaries.images import images
 from flashladder.binaries.kernels import chosen, kernels_of, with_facts
 from flashladder.errors import FlashladderError
+from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import KERNEL
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
@@ -146,7 +146,7 @@ def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:
             assert one.facts is not None
             assert (one.facts.registers, one.facts.frame_bytes) == (known.registers, known.frame_bytes)
             assert (one.facts.code_bytes, one.facts.shared_bytes) == (len(known.text), 512)
-            assert cubins.code_of(one.image.read(), KERNEL) == known.text
+            assert cubin.code_of(one.image.read(), KERNEL) == known.text
         assert [one.arch for one in kernels_of(found, "PTX")] == ["compute_80"]
         assert [one.arch for one in kernels_of(found, "SASS", "sm_90")] == ["sm_90"]
         assert len(chosen(kernels, "fwd_ker")) == 2
@@ -162,7 +162,7 @@ def test_a_damaged_cubin_is_an_error_or_its_kernels(place: int, value: int, end:
     data[place] = value
     for one in (bytes(data), bytes(data[:end])):
         with suppress(FlashladderError):
-            for kernel in cubins.kernels_of(one):
-                assert len(cubins.code_of(one, kernel.symbol)) <= len(one)
+            for kernel in cubin.kernels_of(one):
+                assert len(cubin.code_of(one, kernel.symbol)) <= len(one)
         with suppress(FlashladderError):
-            assert cubins.debug_ptx(one) == ""  # it was made without -lineinfo
+            assert cubin.debug_ptx(one) == ""  # it was made without -lineinfo
