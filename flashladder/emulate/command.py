@@ -34,6 +34,7 @@ from flashladder.emulate.kernel import (
     forward,
     kernel_of,
     make_tensors,
+    require_length,
 )
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, relative
@@ -170,11 +171,7 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> No
             expected=f"at most {widest}",
             found=shape.n_heads,
         )
-    for tile, size in config.multiples.items():
-        if shape.seq_len % size:
-            raise FlashladderError(
-                "seq_len does not fit the tiles", expected=f"a multiple of {tile} = {size}", found=shape.seq_len
-            )
+    require_length(config, shape.seq_len)
     wanted = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
     if wanted > LARGEST:
         raise FlashladderError(

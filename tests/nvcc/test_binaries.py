@@ -24,7 +24,7 @@ from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from flashladder.view.cfg import main as flow_main
 from tests.null.binaries.fatbin_fixture import DATA
-from tests.null.binaries.test_symbols import FORWARD
+from tests.null.binaries.test_kernel_names import FORWARD
 
 pytestmark = pytest.mark.nvcc
 

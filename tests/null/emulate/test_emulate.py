@@ -1,4 +1,4 @@
-"""``invoke emulate``: arguments that cannot be, errors that must be noticed, and the screen, on a small kernel."""
+"""``invoke emulate``: arguments that cannot be, errors that must be noticed, the screen, and counters of copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate import command as emulate
 from flashladder.emulate import command as emulate_view
 from flashladder.emulate.command import Emulation, Errors
-from flashladder.emulate.kernel import attention_fp64, forward, make_inputs, make_tensors
+from flashladder.emulate.kernel import CopyOrder, attention_fp64, forward, make_inputs, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_iteration
@@ -199,3 +199,58 @@ def test_heads_of_a_fixed_row_stride_are_cut_from_a_wider_tensor() -> None:
     assert q.shape == out.shape == (1, 128, 2, 128)
     assert out.strides[1] == 2 * 2048
     assert np.isnan(out.astype(np.float32)).all()
+
+
+# Each of the first {threads} threads copies 16 bytes, {steps} + 1 times, {stride} bytes further each time.
+WALK = """
+.version 8.0
+.target sm_80
+.address_size 64
+.global .align 16 .b8 buffer[2048];
+.visible .entry walk()
+{{
+.reg .pred %p<3>;
+.reg .b32 %r<7>;
+.reg .b64 %rd<8>;
+mov.u32 %r0, %tid.x;
+mov.u64 %rd5, buffer;
+cvta.global.u64 %rd5, %rd5;
+add.s64 %rd5, %rd5, {first};
+mul.wide.u32 %rd7, %r0, 16;
+cvt.u32.u64 %r5, %rd7;
+mov.u32 %r6, 0;
+setp.ge.u32 %p2, %r0, {threads};
+@%p2 bra DONE;
+AGAIN:
+cp.async.cg.shared.global [%r5], [%rd5], 16;
+add.s64 %rd5, %rd5, {stride};
+add.u32 %r6, %r6, 1;
+setp.le.u32 %p1, %r6, {steps};
+@%p1 bra AGAIN;
+DONE:
+cp.async.wait_all;
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "stride", "steps", "threads", "upward", "downward"),
+    [
+        (0, 64, 3, 64, 6, 0),  # two warps, three steps each
+        (512, -64, 3, 64, 0, 6),
+        (512, -64, 3, 32, 0, 3),  # the second warp copies nothing
+        (512, -64, 3, 8, 0, 3),  # a quarter of a warp is a warp
+        (0, 0, 3, 64, 0, 0),  # the same address again is no step
+        (0, 64, 0, 64, 0, 0),  # one run has none before it
+    ],
+)
+def test_runs_of_a_copy_above_and_below_the_one_before(
+    first: int, stride: int, steps: int, threads: int, upward: int, downward: int
+) -> None:
+    order = CopyOrder()
+    kernel = ptxemu.load(WALK.format(first=first, stride=stride, steps=steps, threads=threads)).kernel()
+    for launches in (1, 2):  # launches add up, and the first of the second has none before it
+        kernel.launch((3,), (64,), (), shared_bytes=1024, observers=(order,))
+        found = {"copies_upward": 3 * launches * upward, "copies_downward": 3 * launches * downward}
+        assert order.as_dict() == found
