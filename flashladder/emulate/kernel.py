@@ -53,13 +53,11 @@ def kernel_of(iteration: Iteration, config: KernelConfig, kernels: Path = KERNEL
     return ptxemu.load(path, path=relative(path)).kernel(KERNEL)
 
 
-def make_inputs(
-    shape: tuple[int, int, int, int], dtype: str, seed: int = 0, scale: float = 1.0
-) -> tuple[Array, Array, Array]:
-    """Q, K and V drawn from N(0, 1), Q times `scale`; (batch, seq_len, n_heads, d_head) each."""
+def make_inputs(shape: tuple[int, int, int, int], dtype: str, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Q, K and V drawn from N(0, 1); (batch, seq_len, n_heads, d_head) each."""
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal(shape, dtype=np.float32).astype(NUMPY_DTYPES[dtype]) for _ in range(3))
-    return (q * NUMPY_DTYPES[dtype].type(scale)), k, v
+    return q, k, v
 
 
 def make_tensors(
@@ -200,8 +198,8 @@ class Executed:
     warps: int  # of the launch
 
 
-def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape, *, lines: bool = False) -> Executed:
-    """What a launch on tensors of `shape` runs; with source `lines` on the instructions, or without.
+def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> Executed:
+    """What a launch on tensors of `shape` runs.
 
     Raises:
         FlashladderError: the shape does not fit the configuration, the kernel does not compile, or its branches depend
@@ -212,7 +210,7 @@ def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape
     place = read_cubin(cubin).parameters_at
     if place is None:
         raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(cubin))
-    return walked(disassemble(cubin, lines=lines), launch, constants_of(iteration, config, launch, place))
+    return walked(disassemble(cubin, lines=False), launch, constants_of(iteration, config, launch, place))
 
 
 def walked(sass: Sass, launch: Launch, constants: Constants, *, asked: bool = False) -> Executed:

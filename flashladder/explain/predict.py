@@ -56,16 +56,16 @@ class Anchor:
     source: str  # where both come from
 
 
-def anchor_of(gpu: Gpu, seq_len: int, folder: Path = RESULTS) -> Anchor | None:
+def anchor_of(gpu: Gpu, seq_len: int) -> Anchor | None:
     """FA2 on a GPU; None where nobody measured or published it at this length.
 
     Raises:
         FlashladderError: a file of results is malformed.
     """
-    path = folder / gpu.gpu / f"{gpu.gpu}.json.gz"
+    path = RESULTS / gpu.gpu / f"{gpu.gpu}.json.gz"
     if path.is_file():
         return _measured(path, gpu.whole("sms"), seq_len)
-    theirs = published.load(folder / "published")
+    theirs = published.load()
     if gpu.gpu not in theirs.gpus or seq_len != PUBLISHED_LENGTH or "published_clock" not in gpu.rates:
         return None
     clock = gpu.rate("published_clock")

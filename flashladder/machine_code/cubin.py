@@ -289,9 +289,9 @@ def _read(path: Path) -> Iterator[bytes]:
         raise
 
 
-def text_sha256(path: Path, kernel: str = KERNEL) -> str:
-    """SHA-256 of the section ``.text.<kernel>`` of a cubin, lower-case hex; errors as `read_cubin`."""
-    return read_cubin(path, kernel).text_sha256
+def text_sha256(path: Path) -> str:
+    """SHA-256 of the machine code of our kernel in a cubin, lower-case hex; errors as `read_cubin`."""
+    return read_cubin(path).text_sha256
 
 
 @dataclass(frozen=True)

@@ -321,9 +321,9 @@ def run(flow: Flow, constants: Constants, limit: int = LIMIT, *, asked: bool = F
     return Executions(flow, blocks, Counter(pairwise(order)), off, frozenset(unknown), frozenset(votes))
 
 
-def path(flow: Flow, constants: Constants, limit: int = LIMIT, *, asked: bool = False) -> Iterator[int]:
+def path(flow: Flow, constants: Constants, *, asked: bool = False) -> Iterator[int]:
     """The blocks of a kernel in the order in which a warp runs them; arguments and errors as of `run`."""
-    return _walk(flow, constants, limit, Counter(), set(), asked=asked)
+    return _walk(flow, constants, LIMIT, Counter(), set(), asked=asked)
 
 
 def _walk(

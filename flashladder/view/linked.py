@@ -174,17 +174,17 @@ def made_from(rows: Sequence[PtxRow], sass: Sass, lines: PtxLines) -> tuple[int 
     return tuple(index.get(lines.at(one.address) or 0) for one in sass.instructions)
 
 
-def ptx_rows(text: str, where: str, kernel: str = KERNEL) -> tuple[PtxRow, ...]:
-    """Every line of a kernel's PTX with an instruction.
+def ptx_rows(text: str, where: str) -> tuple[PtxRow, ...]:
+    """Every line with an instruction of our kernel's PTX.
 
     Raises:
         FlashladderError: it is no PTX, or there is no such kernel in it.
     """
     functions = {function.name: function for function in parse(text, where).functions}
-    if kernel not in functions:
-        raise FlashladderError("no such kernel in the PTX", where=where, expected=kernel, found=", ".join(functions))
+    if KERNEL not in functions:
+        raise FlashladderError("no such kernel in the PTX", where=where, expected=KERNEL, found=", ".join(functions))
     lines, found, labels, label = text.splitlines(), defaultdict[int, list[Instruction]](list), dict[int, str](), ""
-    for item in functions[kernel].body:
+    for item in functions[KERNEL].body:
         if isinstance(item, Instruction):
             found[item.line].append(item)
             labels[item.line], label = label, ""

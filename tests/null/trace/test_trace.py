@@ -118,14 +118,6 @@ def test_a_bad_command_line_is_one_line(words: list[str], says: str) -> None:
     assert refused.value.exit_code == 2
 
 
-@pytest.mark.parametrize("words", [["1", "--show", "T"], ["1", "--input", "zeros"]])
-def test_a_word_that_is_no_choice_leaves_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        command.main(words)
-    assert left.value.code == 2
-    assert "invalid choice" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("right", "code"), [(True, 0), (False, 1)])
 def test_the_sanitizers_run_after_the_trace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], right: bool, code: int

@@ -337,21 +337,6 @@ def test_nothing_is_known_of_an_ablation_and_nothing_differs_from_itself() -> No
     assert deltas.text_of(found("9", "9"), steps("9", "9")) == ""
 
 
-def test_the_sections_name_sources_and_signs() -> None:
-    text = deltas.text_of(
-        {
-            "registers": [Delta("sm_80", "registers", 200, 200), Delta("sm_80", "spilled", 0, 8)],
-            "counters": [],
-            "speed": [Delta("H200", "own configurations", 90.04, 95, alone=False)],
-        },
-        steps("8", "9"),
-    )
-    assert [" ".join(line.split()) for line in text.splitlines()] == [
-        deltas.HEADINGS["registers"], "sm_80 registers 200 200", "sm_80 spilled 0 8 new", "",
-        deltas.HEADINGS["speed"], "H200 own configurations * 90.0 95.0 +5.0 points",
-    ]  # fmt: skip
-
-
 def test_a_diff_ends_with_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert view.main(["diff", "8", "9"]) == 0
     out = capsys.readouterr().out
