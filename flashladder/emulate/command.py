@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import math
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -200,17 +200,10 @@ def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progr
     return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
 
 
-class Wanted(Protocol):
-    """Which parts were asked for."""
-
-    counters: bool
-    hazards: bool
-
-
-def render(found: Emulation, wanted: Wanted) -> str:
-    """The screen."""
+def render(found: Emulation, *, counters: bool) -> str:
+    """The screen, with `counters` or without, and with hazards where they were looked for."""
     parts = [_head(found), _numbers(found)]
-    if wanted.counters:
+    if counters:
         parts.append(ptxemu.render_counters(found.counters, wrappers=WRAPPERS, folder="kernels/"))
     if found.hazards is not None:
         parts.append(ptxemu.render_hazards(found.hazards))
@@ -244,7 +237,7 @@ def _numbers(found: Emulation) -> str:
     )
 
 
-def as_json(found: Emulation, wanted: Wanted) -> str:
+def as_json(found: Emulation, *, counters: bool) -> str:
     """The facts of the screen, and all places and hazards instead of the first ones."""
     ptx = ptx_for(found.iteration, found.config).ptx
     facts: dict[str, object] = {
@@ -265,7 +258,7 @@ def as_json(found: Emulation, wanted: Wanted) -> str:
         "counters": None,
         "hazards": None,
     }
-    if wanted.counters:
+    if counters:
         facts["counters"] = found.counters.facts(WRAPPERS)
     if found.hazards is not None:
         facts["hazards"] = [hazard.render() for hazard in found.hazards.reports]
@@ -340,8 +333,7 @@ def _iteration(options: argparse.Namespace) -> tuple[str, bool]:
         multiprocessors=number_of(options, "multiprocessors") if options.multiprocessors else None,
         progress=True,
     )
-    text = as_json(found, options) if options.json else render(found, options)
-    return text, found.passed
+    return (as_json if options.json else render)(found, counters=options.counters), found.passed
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -64,10 +64,6 @@ def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(emulate_view, "ptx_for", lambda *_: SimpleNamespace(ptx=tmp_path / "kernel.ptx"))
 
 
-def wanted(counters: bool = False, hazards: bool = False) -> emulate_view.Wanted:
-    return SimpleNamespace(counters=counters, hazards=hazards)
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -119,7 +115,7 @@ def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: st
 
 
 def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
-    page = emulate_view.render(found, wanted(counters=True, hazards=True))
+    page = emulate_view.render(found, counters=True)
     for text in (
         "iteration 1: Base implementation",
         "batch 1, seq_len 128, heads 1, d_head 128: 2 CTAs of 4 warps, 48 KiB",
@@ -132,16 +128,16 @@ def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
         "RAW",
     ):
         assert text in page, text
-    plain = emulate_view.render(replace(found, hazards=None), wanted())
+    plain = emulate_view.render(replace(found, hazards=None), counters=False)
     assert "shared_ld" not in plain
     assert "hazards" not in plain.lower()
-    assert "no hazards" in emulate_view.render(replace(found, hazards=ptxemu.Hazards()), wanted())
-    wrong = emulate_view.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), wanted())
+    assert "no hazards" in emulate_view.render(replace(found, hazards=ptxemu.Hazards()), counters=False)
+    wrong = emulate_view.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), counters=False)
     assert "WRONG: max error 1 " in wrong
 
 
 def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
-    facts = json.loads(emulate_view.as_json(found, wanted(counters=True)))
+    facts = json.loads(emulate_view.as_json(found, counters=True))
     assert facts["schema_version"] == 1
     assert facts["right"] is True
     assert facts["counters"]["short"]["shared_ld_conflicts"] == 4
@@ -149,7 +145,7 @@ def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
     assert facts["counters"]["bank_conflicts"][0]["ptx_lines"] == [15]
     assert len(facts["hazards"]) == 1
     holes = replace(found, errors=Errors(float("nan"), 4e-3, float("nan"), 5e-4), hazards=None)
-    facts = json.loads(emulate_view.as_json(holes, wanted()))
+    facts = json.loads(emulate_view.as_json(holes, counters=False))
     assert (facts["right"], facts["errors"]["max_error"]) == (False, None)
     assert facts["counters"] is None
     assert facts["hazards"] is None
