@@ -427,6 +427,8 @@ def drawn(options: argparse.Namespace) -> Picture:
     from flashladder.machine_code.sass import disassemble
     from flashladder.problem import Shape
 
+    if options.seq_len < 1:
+        raise FlashladderError("sequence length", expected="1 or more", found=options.seq_len)
     iteration = load_description(options.iteration)
     config = one_config(iteration, options.config)
     arch = options.arch or iteration.shown_arch

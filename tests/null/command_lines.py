@@ -141,7 +141,7 @@ CASES: list[tuple[list[str], str]] = [
     (["emulate", "1", "--batch", "99999"], "bad --batch: expected a whole number from 1 to 65535"),
     (["emulate", "1", "--heads", "1e3"], "bad --heads"),
     (["cfg", "8", "--seq-len", "96"], "seq_len does not fit the tiles: expected a multiple of B_r = 128, found 96"),
-    (["cfg", "8", "--seq-len", "0"], "seq_len does not fit the tiles"),
+    (["cfg", "8", "--seq-len", "0"], "sequence length"),
     (["cfg", "8", "--seq-len", "-64"], "argument --seq-len"),
     (["cfg", "8", "--seq-len", LONG], "argument --seq-len: expected a whole number from 0 to 999999999, found '111"),
     (["cfg", "8", "--arch", "sm_12"], f"{ARCH}sm_12"),
