@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 import ctypes
 from dataclasses import dataclass
 from functools import cache
-import io
 import lzma
 import mmap
 from pathlib import Path, PurePosixPath
@@ -24,17 +23,13 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from typing import IO, Literal, cast
+from typing import IO, Literal
 import zipfile
 import zlib
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.relocation import RelocationSection
-
-from flashladder.binaries import cubins
 from flashladder.errors import FlashladderError
 from flashladder.files import BOM, relative
+from flashladder.machine_code.cubin import Data, arch_of, bytes_of, is_cubin, sections_of
 from flashladder.machine_code.ptx import is_ptx, target
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
@@ -59,7 +54,6 @@ _RELA = struct.Struct("<QQq")
 _SHORT_FORM = re.compile(rb"\((?:FP16|BF16)(?:, \d{1,9}){4}\): [\w+.-]{1,300}(?=\0)")
 MOST_RELOCATIONS = 1 << 16  # a library of ours has a few hundred; PyTorch's have millions, and no such table
 POINTERS = 3  # of a row: short form, dtype, fatbin
-Data = mmap.mmap | bytes
 
 
 @dataclass(frozen=True)
@@ -180,8 +174,8 @@ def _of_file(stream: IO[bytes], name: str, stack: ExitStack) -> Iterator[Image]:
     if not head:
         return
     data = stack.enter_context(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-    if cubins.is_cubin(head):
-        yield Image("cubin", cubins.arch_of(head), name, "", data)
+    if is_cubin(head):
+        yield Image("cubin", arch_of(head), name, "", data)
     elif is_ptx(head.removeprefix(BOM).decode("utf-8", "replace")):
         if len(data) > MOST_TEXT:
             raise FlashladderError("the PTX file is too long", where=name, expected=f"{MOST_TEXT >> 20} MiB at most")
@@ -248,29 +242,25 @@ def table_of(data: Data, containers: Collection[int]) -> Mapping[int, str]:
     A row of the table begins with pointers to the short form and to the dtype and ends with one to the fatbin; in a
     shared library each pointer is a relocation ``R_X86_64_RELATIVE``, whose addend is where it points.
     """
-    if not containers or data[:4] != b"\x7fELF":
+    if not containers:
         return {}
     try:
         return _table_of(data, containers)
-    except (ELFError, struct.error, ValueError, KeyError, TypeError, IndexError, UnicodeDecodeError, OverflowError):
+    except FlashladderError:
         return {}  # a table that cannot be read names nothing: the kernels are there without it
 
 
 def _table_of(data: Data, containers: Collection[int]) -> dict[int, str]:
-    if isinstance(data, mmap.mmap):
-        data.seek(0)
-    elf = ELFFile(io.BytesIO(data) if isinstance(data, bytes) else cast("IO[bytes]", data))
-    relocations = elf.get_section_by_name(".rela.dyn")
-    if not isinstance(relocations, RelocationSection) or relocations["sh_size"] > MOST_RELOCATIONS * _RELA.size:
+    sections = sections_of(data)
+    relocations = sections.get(".rela.dyn")
+    if relocations is None or relocations.size > MOST_RELOCATIONS * _RELA.size or relocations.size % _RELA.size:
         return {}
-    rows = _RELA.iter_unpack(relocations.data())
+    rows = _RELA.iter_unpack(bytes_of(data, relocations))
     pointers = sorted((offset, addend) for offset, info, addend in rows if info & 0xFFFFFFFF == _RELATIVE)
-    loads = [
-        (one["p_vaddr"], one["p_offset"], one["p_filesz"]) for one in elf.iter_segments() if one["p_type"] == "PT_LOAD"
-    ]
+    loaded = [one for one in sections.values() if one.address]
 
     def place(address: int) -> int:
-        return next((begin + address - low for low, begin, size in loads if low <= address < low + size), -1)
+        return next((one.begin + address - one.address for one in loaded if 0 <= address - one.address < one.size), -1)
 
     found = {}
     for index in range(POINTERS - 1, len(pointers)):

@@ -25,9 +25,9 @@ import shutil
 import subprocess
 from typing import Literal
 
-from flashladder.binaries import cubins
 from flashladder.binaries.images import Image, library
 from flashladder.errors import FlashladderError, printable
+from flashladder.machine_code import cubin
 from flashladder.names import KERNEL
 
 _FORWARD = ("causal", "local", "alibi", "even_MN", "even_K", "softcap")
@@ -188,7 +188,7 @@ class Kernel:
     arch: str  # ``sm_80``, or ``compute_80`` of PTX
     kind: Kind  # machine code or PTX
     image: Image  # where it lies
-    facts: cubins.CodeKernel | None = None  # what its cubin says; None of PTX, and until `with_facts` has read it
+    facts: cubin.CodeKernel | None = None  # what its cubin says; None of PTX, and until `with_facts` has read it
 
     @property
     def title(self) -> str:
@@ -245,10 +245,10 @@ def _symbols(image: Image) -> list[str]:
         return list(dict.fromkeys(_ENTRY.findall(image.read().decode("utf-8", "replace"))))
     most = _FRONT
     while most < image.size:
-        if (names := cubins.names_in_front(image.read(most))) is not None:
+        if (names := cubin.names_in_front(image.read(most))) is not None:
             return names
         most *= 4
-    return [kernel.symbol for kernel in cubins.kernels_of(image.read())]
+    return [kernel.symbol for kernel in cubin.kernels_of(image.read())]
 
 
 def with_facts(kernels: Iterable[Kernel]) -> list[Kernel]:
@@ -258,7 +258,7 @@ def with_facts(kernels: Iterable[Kernel]) -> list[Kernel]:
         FlashladderError: a cubin is damaged.
     """
     found: list[Kernel] = []
-    image, arch, facts = None, "", dict[str, cubins.CodeKernel]()
+    image, arch, facts = None, "", dict[str, cubin.CodeKernel]()
     for kernel in kernels:
         if kernel.kind == "PTX":
             found.append(kernel)
@@ -266,7 +266,7 @@ def with_facts(kernels: Iterable[Kernel]) -> list[Kernel]:
         if kernel.image is not image:
             image = kernel.image
             data = image.read()
-            facts, arch = {one.symbol: one for one in cubins.kernels_of(data)}, cubins.arch_of(data)
+            facts, arch = {one.symbol: one for one in cubin.kernels_of(data)}, cubin.arch_of(data)
         if kernel.symbol in facts:
             own = kernel.arch if _number(kernel.arch) == _number(arch) else arch  # a cubin tells no suffix
             found.append(replace(kernel, facts=facts[kernel.symbol], arch=own))

@@ -27,7 +27,7 @@ from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.paths import RESULTS
 from flashladder.results.files import load_as
 from flashladder.results.published import N_ITERATIONS
-from flashladder.results.schema import CounterResult, Kernel, kernel_key
+from flashladder.results.schema import CounterResult, kernel_key
 
 OF_SASS = (REGISTERS, COUNTERS["instructions"])  # properties of machine code, which the emulator does not run
 
@@ -74,12 +74,9 @@ def claims(reading: EmulatedCounters) -> list[Verdict]:
     counts = {iteration.number: reading.of(iteration.number).counters for iteration in ladder}
     return [
         verdict
-        for iteration in ladder
-        for claim in iteration.expect.counters
-        if countable(claim)
-        for verdict in judge(
-            iteration.number, claim, {"emulator": sides(iteration, counts)}, confirms=on_hardware(claim)
-        )
+        for step in ladder
+        for claim in filter(countable, step.expect.counters)
+        for verdict in judge(step.number, claim, {"emulator": sides(step, counts)}, confirms=on_hardware(claim))
     ]
 
 
@@ -103,15 +100,17 @@ def hardware_claims(path: Path, locks: Path = LOCKS) -> list[Verdict]:
         if key not in result.kernels:
             what = f"no reading of iteration {iteration.number}"
             raise FlashladderError(what, where=relative(path), expected=short_form)
-        _require_lock(path, result.kernels[key], locks)
+        kernel = result.kernels[key]
+        if reason := refusal(kernel, read_lock(kernel.arch, locks)):
+            what = f"the reading of {key} is of machine code that no lock holds"
+            hint = "read the counters again: python -m flashladder.gpu.ncu --all"
+            raise FlashladderError(what, where=relative(path), found=reason, hint=hint)
         counts[iteration.number] = result.counters[key]
-    place = path.parent.name
     return [
         verdict
         for iteration in ladder
-        for claim in iteration.expect.counters
-        if on_hardware(claim)
-        for verdict in judge(iteration.number, claim, {place: sides(iteration, counts)})
+        for claim in filter(on_hardware, iteration.expect.counters)
+        for verdict in judge(iteration.number, claim, {path.parent.name: sides(iteration, counts)})
     ]
 
 
@@ -126,17 +125,6 @@ def sides(iteration: Iteration, counts: Mapping[int, Mapping[str, float]]) -> Si
     if iteration.parent is None or claim_configs(iteration)[1] is None:  # nothing of its family came before
         return Sides(own, None, counts[next_step(iteration).number])
     return Sides(own, counts[iteration.parent], counts[iteration.parent])
-
-
-def _require_lock(path: Path, kernel: Kernel, locks: Path) -> None:
-    """Raises `FlashladderError` unless the machine code of the reading is the locked one."""
-    if reason := refusal(kernel, read_lock(kernel.arch, locks)):
-        raise FlashladderError(
-            f"the reading of {kernel.key} is of machine code that no lock holds",
-            where=relative(path),
-            found=reason,
-            hint="read the counters again: python -m flashladder.gpu.ncu --all",
-        )
 
 
 def check_hardware_claims(folder: Path = RESULTS, locks: Path = LOCKS) -> Checked:

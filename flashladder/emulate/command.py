@@ -31,6 +31,7 @@ from flashladder.emulate.kernel import (
     forward,
     kernel_of,
     make_tensors,
+    require_length,
 )
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, relative
@@ -167,11 +168,7 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> No
             expected=f"at most {widest}",
             found=shape.n_heads,
         )
-    for tile, size in config.multiples.items():
-        if shape.seq_len % size:
-            raise FlashladderError(
-                "seq_len does not fit the tiles", expected=f"a multiple of {tile} = {size}", found=shape.seq_len
-            )
+    require_length(config, shape.seq_len)
     wanted = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
     if wanted > LARGEST:
         raise FlashladderError(
@@ -218,10 +215,10 @@ class Options:
     json: bool = False
 
 
-def render(found: Emulation, options: Options) -> str:
-    """The screen."""
+def render(found: Emulation, *, counters: bool) -> str:
+    """The screen, with `counters` or without, and with hazards where they were looked for."""
     parts = [_head(found), _numbers(found)]
-    if options.counters:
+    if counters:
         parts.append(ptxemu.render_counters(found.counters, wrappers=WRAPPERS, folder="kernels/"))
     if found.hazards is not None:
         parts.append(ptxemu.render_hazards(found.hazards))
@@ -255,7 +252,7 @@ def _numbers(found: Emulation) -> str:
     )
 
 
-def as_json(found: Emulation, options: Options) -> str:
+def as_json(found: Emulation, *, counters: bool) -> str:
     """The facts of the screen, and all places and hazards instead of the first ones."""
     ptx = ptx_for(found.iteration, found.config).ptx
     facts: dict[str, object] = {
@@ -276,7 +273,7 @@ def as_json(found: Emulation, options: Options) -> str:
         "counters": None,
         "hazards": None,
     }
-    if options.counters:
+    if counters:
         facts["counters"] = found.counters.facts(WRAPPERS)
     if found.hazards is not None:
         facts["hazards"] = [hazard.render() for hazard in found.hazards.reports]
@@ -349,5 +346,5 @@ def run(options: Options) -> int:
         raise CheckFailed(f"iteration {options.iteration} may not do this: {error}") from error
     except MemoryError as error:
         raise FlashladderError("not enough memory", hint="a smaller shape, or a smaller --memory-budget") from error
-    print(as_json(found, options) if options.json else render(found, options))
+    print((as_json if options.json else render)(found, counters=options.counters))
     return 0 if found.passed else 1

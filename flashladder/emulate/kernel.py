@@ -9,7 +9,6 @@ meets them on a GPU.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -29,7 +28,7 @@ from flashladder.ladder.family import Launch, TensorBox
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.executions import Constants, Executions, run
-from flashladder.machine_code.flow import LOOP, PEELED, Regions, regions_of
+from flashladder.machine_code.flow import Regions, regions_of
 from flashladder.machine_code.sass import Sass, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
@@ -54,13 +53,11 @@ def kernel_of(iteration: Iteration, config: KernelConfig, kernels: Path = KERNEL
     return ptxemu.load(path, path=relative(path)).kernel(KERNEL)
 
 
-def make_inputs(
-    shape: tuple[int, int, int, int], dtype: str, seed: int = 0, scale: float = 1.0
-) -> tuple[Array, Array, Array]:
-    """Q, K and V drawn from N(0, 1), Q times `scale`; (batch, seq_len, n_heads, d_head) each."""
+def make_inputs(shape: tuple[int, int, int, int], dtype: str, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Q, K and V drawn from N(0, 1); (batch, seq_len, n_heads, d_head) each."""
     rng = np.random.default_rng(seed)
     q, k, v = (rng.standard_normal(shape, dtype=np.float32).astype(NUMPY_DTYPES[dtype]) for _ in range(3))
-    return (q * NUMPY_DTYPES[dtype].type(scale)), k, v
+    return q, k, v
 
 
 def make_tensors(
@@ -147,6 +144,15 @@ def _argument(value: Any) -> Any:
     return value
 
 
+def require_length(config: KernelConfig, seq_len: int) -> None:
+    """Raises `FlashladderError` for a length that the tiles do not divide."""
+    for tile, size in config.multiples.items():
+        if seq_len % size or seq_len < size:
+            raise FlashladderError(
+                "seq_len does not fit the tiles", expected=f"a multiple of {tile} = {size}", found=seq_len
+            )
+
+
 def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]) -> None:
     """Checks the kernel's contract as the launcher on a GPU does, before anything runs.
 
@@ -191,26 +197,9 @@ class Executed:
     warp: Executions  # what one warp runs; all warps of the kernel run alike
     warps: int  # of the launch
 
-    @property
-    def kv_blocks(self) -> int:
-        """KV blocks that a CTA goes through: rounds of the main loop, and a peeled one."""
-        loop = self.regions.flow.main_loop
-        return (int(self.warp.trips(loop)) if loop else 0) + (PEELED in self.regions.present)
 
-    def per_kv_block(self) -> dict[str, float]:
-        """Instructions that a warp runs in a round of the main loop, by full opcode; 0 rounds leave nothing."""
-        loop = self.regions.flow.main_loop
-        rounds = self.warp.blocks[loop.header] if loop else 0
-        counts = self.warp.counts(self.regions.blocks(LOOP))
-        return {opcode: count / rounds for opcode, count in counts.items() if count} if rounds else {}
-
-    def launch(self) -> Counter[str]:
-        """Instructions that all warps of the launch run, by full opcode."""
-        return Counter({opcode: count * self.warps for opcode, count in self.warp.counts().items()})
-
-
-def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape, *, lines: bool = False) -> Executed:
-    """What a launch on tensors of `shape` runs; with source `lines` on the instructions, or without.
+def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> Executed:
+    """What a launch on tensors of `shape` runs.
 
     Raises:
         FlashladderError: the shape does not fit the configuration, the kernel does not compile, or its branches depend
@@ -221,7 +210,7 @@ def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape
     place = read_cubin(cubin).parameters_at
     if place is None:
         raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(cubin))
-    return walked(disassemble(cubin, lines=lines), launch, constants_of(iteration, config, launch, place))
+    return walked(disassemble(cubin, lines=False), launch, constants_of(iteration, config, launch, place))
 
 
 def walked(sass: Sass, launch: Launch, constants: Constants, *, asked: bool = False) -> Executed:
@@ -244,9 +233,7 @@ def launch_of(
     Raises:
         FlashladderError: the tiles do not divide the length.
     """
-    for tile, size in config.multiples.items():
-        if shape.seq_len % size or shape.seq_len < 1:
-            raise FlashladderError("sequence length", expected=f"a multiple of {tile} = {size}", found=shape.seq_len)
+    require_length(config, shape.seq_len)
     heads = iteration.row_stride // shape.d_head if iteration.row_stride else shape.n_heads
     whole = (shape.batch, shape.seq_len, max(heads, shape.n_heads), shape.d_head)
     one = np.zeros(1, NUMPY_DTYPES[config.dtype])

@@ -127,7 +127,7 @@ def _without_swizzle(original: ptxemu.Kernel) -> Iterator[tuple[Instruction, ptx
             yield item, original.with_body((*body[:place], copied, *body[place + 1 :]))
 
 
-def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> Verdict:
+def judge(mutant: Mutant, original: Sequence[Seen], listed: Sequence[Equivalent]) -> Verdict:
     """Runs a mutant on one shape after another, in each order of its warps, and says what gave it away first."""
     reason = next(
         (
@@ -139,7 +139,7 @@ def judge(mutant: Mutant, original: Observed, listed: Sequence[Equivalent]) -> V
         None,
     )
     planned = launches_of(mutant.iteration, mutant.config)
-    trials = product(zip(planned, original.launches, strict=True), ORDERS)
+    trials = product(zip(planned, original, strict=True), ORDERS)
     seen = (_given_away(mutant, one, before, schedule) for (one, before), schedule in trials)
     caught, evidence = next((one for one in seen if one[0]), (None, ""))
     return Verdict(mutant, caught, evidence, reason)
@@ -173,7 +173,7 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
     for number in numbers:
         iteration = load_iteration(number)
         original, reverse = (observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=one) for one in ORDERS)
-        if races := (*original.races, *reverse.races):
+        if races := (*original[-1].races, *reverse[-1].races):  # after a race there is no other launch
             raise CheckFailed(f"iteration {number} as it ships is reported", found=races[0])
         for mutant in mutants_of(iteration):
             if f"{mutant.instruction.opcode}.".startswith(f"{only}." if only else ""):
@@ -187,28 +187,6 @@ class Seen:
     out: Array
     conflicts: int
     races: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What the launches on all of `launches_of` showed, one after another."""
-
-    launches: tuple[Seen, ...]
-
-    @property
-    def out(self) -> Array:
-        """All elements of all outputs."""
-        return np.concatenate([one.out.ravel() for one in self.launches])
-
-    @property
-    def conflicts(self) -> int:
-        """Bank conflicts of all launches."""
-        return sum(one.conflicts for one in self.launches)
-
-    @property
-    def races(self) -> tuple[str, ...]:
-        """Those of the last launch: after a race there is no other."""
-        return self.launches[-1].races
 
 
 class RaceFound(Exception):
@@ -281,14 +259,14 @@ def observe(
     kernel: ptxemu.Kernel | None = None,
     *,
     schedule: str | int = "together",
-) -> Observed:
+) -> tuple[Seen, ...]:
     """Runs a kernel (None: the iteration's own) on `launches_of`, up to a launch with a race."""
     launches = list[Seen]()
     for planned in launches_of(iteration, config):
         launches.append(look(iteration, config, planned, kernel, schedule=schedule))
         if launches[-1].races:
             break
-    return Observed(tuple(launches))
+    return tuple(launches)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

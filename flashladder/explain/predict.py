@@ -19,7 +19,7 @@ import statistics
 from types import MappingProxyType
 
 from flashladder.build.compile import cubin_for
-from flashladder.emulate.kernel import constants_of, forward, launch_of, make_tensors
+from flashladder.emulate.kernel import constants_of, forward, launch_of, make_tensors, require_length
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.explain.simulate import PIPES, SCHEDULERS, Chip, Step, chain, chip_of, simulate, steps_of
@@ -56,16 +56,16 @@ class Anchor:
     source: str  # where both come from
 
 
-def anchor_of(gpu: Gpu, seq_len: int, folder: Path = RESULTS) -> Anchor | None:
+def anchor_of(gpu: Gpu, seq_len: int) -> Anchor | None:
     """FA2 on a GPU; None where nobody measured or published it at this length.
 
     Raises:
         FlashladderError: a file of results is malformed.
     """
-    path = folder / gpu.gpu / f"{gpu.gpu}.json.gz"
+    path = RESULTS / gpu.gpu / f"{gpu.gpu}.json.gz"
     if path.is_file():
         return _measured(path, gpu.whole("sms"), seq_len)
-    theirs = published.load(folder / "published")
+    theirs = published.load()
     if gpu.gpu not in theirs.gpus or seq_len != PUBLISHED_LENGTH or "published_clock" not in gpu.rates:
         return None
     clock = gpu.rate("published_clock")
@@ -333,9 +333,7 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
             a rate, or the kernel has an instruction that the model does not know.
     """
     config = kernel.config
-    for tile, size in config.multiples.items():
-        if seq_len % size or seq_len < size:
-            raise FlashladderError("sequence length", expected=f"a multiple of {tile} = {size}", found=seq_len)
+    require_length(config, seq_len)
     occupancy = gpu.occupancy(**kernel.needs)
     if not occupancy.ctas:
         raise FlashladderError(f"the kernel does not fit an SM of the {gpu.title}", found=config.short_form())

@@ -155,13 +155,13 @@ def compare(predictions: Predictions, gpu: str, folder: Path = RESULTS) -> Compa
     return compared(gpu, what, pairs) if len(pairs) > 1 else None
 
 
-def compare_tuned(predictions: Predictions, gpu: str, folder: Path = RESULTS) -> Compared:
+def compare_tuned(predictions: Predictions, gpu: str) -> Compared:
     """Predicted against measured on kernels of a GPU's tuning run.
 
     Raises:
         FlashladderError: the run is missing, malformed, or lacks one of the kernels.
     """
-    path = folder / gpu / TUNING
+    path = RESULTS / gpu / TUNING
     actual = percentages(path, predictions.seq_len)
     pairs: dict[int | str, tuple[float, float]] = {}
     for one in predictions.tuned[gpu]:

@@ -1,7 +1,10 @@
-"""A cubin as data: a kernel's machine code with its SHA-256, architecture, registers, and PTX line by line.
+"""Cubins as data: kernels with their machine code, its SHA-256, registers, and PTX line by line.
 
 A raw cubin changes with its source's path and time stamp under ``-lineinfo``; its ``.text.<kernel>`` section does not,
 so that the digest of that section is the identity of a kernel: locks and result files carry it.
+
+The layout is ELF-64's; what is NVIDIA's own is the names of sections and ``.nv.info``, a list of records. A library has
+thousands of cubins with dozens of kernels each, hence a reader of section headers instead of a library for ELF.
 
 With ``-lineinfo`` ptxas writes two line tables. ``.debug_line`` holds the CUDA lines that ``nvdisasm -g`` prints;
 ``.nv_debug_line_sass`` holds, in the same DWARF form, lines of the PTX, whose text without comments and line tables
@@ -18,15 +21,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 import io
+import mmap
 from pathlib import Path
 import struct
-
-from elftools.common.utils import struct_parse
-from elftools.dwarf.lineprogram import LineProgram
-from elftools.dwarf.structs import DWARFStructs
-from elftools.elf.elffile import ELFFile
-from elftools.elf.relocation import RelocationSection
-from elftools.elf.sections import SymbolTableSection
+from typing import NamedTuple
 
 from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
@@ -34,11 +32,47 @@ from flashladder.files import relative, sha256
 from flashladder.names import KERNEL
 
 EM_CUDA = 190
+RESERVED = 1024  # bytes that code for sm_90 and later counts as static shared memory: the system's, of each CTA
+LINES, TEXT = ".nv_debug_line_sass", ".nv_debug_ptx_txt"
+
+_HEADER = struct.Struct("<4sBBBBB7xHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_NOBITS, _SYMTAB = 8, 2
+_FAR = 0xFFFF  # in place of the number of a section that is too large for 16 bits
+_ENTRY_POINT = 0x10  # of a symbol's `st_other`: a kernel, not a function that kernels call
+_NAMES = b"\0.shstrtab\0"  # how the tables of names begin, `.shstrtab` right behind the header, `.strtab` behind it
+_CODE = b".text."
 # `.nv.info` is a list of (format, attribute, 16-bit size or value) records; a record of format 4 has a payload.
-PAYLOAD = 4
-ATTRIBUTE_FRAME_SIZE = 0x11
-ATTRIBUTE_REGCOUNT = 0x2F
-ATTRIBUTE_PARAM_CBANK = 0x0A  # in `.nv.info.<kernel>`: where the parameters lie in constant bank 0, and their bytes
+_PAYLOAD = 4
+_FRAME_SIZE, _REGCOUNT = 0x11, 0x2F
+_PARAM_CBANK = 0x0A  # in `.nv.info.<kernel>`: where the parameters lie in constant bank 0, and their bytes
+_ADDRESS_BYTES = 8
+_BITS = 40  # of an address within a kernel; above them stands the kernel's symbol while the line table is read
+
+Data = mmap.mmap | bytes
+
+
+class Section(NamedTuple):
+    """A section of an ELF file."""
+
+    name: str
+    kind: int
+    address: int  # where it is loaded; 0 for what is not
+    begin: int  # in the file
+    size: int
+
+
+@dataclass(frozen=True)
+class CodeKernel:
+    """A kernel of a cubin."""
+
+    symbol: str  # its name, mangled
+    index: int  # of its symbol, as ``nvdisasm -fun`` takes it
+    code_bytes: int  # of its machine code
+    registers: int | None  # per thread; None where the cubin does not say
+    shared_bytes: int  # static shared memory of a CTA
+    frame_bytes: int | None  # stack frame of a thread; None where the cubin does not say
 
 
 @dataclass(frozen=True)
@@ -58,123 +92,206 @@ class Cubin:
         return sha256(self.text)
 
 
+def is_cubin(data: Data) -> bool:
+    """Whether the bytes begin like ELF for CUDA."""
+    return data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == EM_CUDA
+
+
+def arch_of(data: Data) -> str:
+    """``sm_80``, from the ELF flags; the number moved up by one byte with ABI 8 (CUDA 13).
+
+    Raises:
+        FlashladderError: no cubin.
+    """
+    if not is_cubin(data) or len(data) < _HEADER.size or data[4:6] != b"\x02\x01":
+        raise FlashladderError("not a cubin", expected="64-bit ELF for CUDA", found=f"{bytes(data[:20])!r}")
+    flags = _HEADER.unpack_from(data)[12]
+    return f"sm_{(flags >> (8 if data[8] >= 8 else 0)) & 0xFF}"
+
+
+def names_in_front(data: bytes) -> list[str] | None:
+    """The names of the kernels and functions with code, from a cubin's beginning; None where it ends too early.
+
+    NVIDIA's tools put the names of sections right behind the header, where a few kilobytes tell them all.
+    """
+    begin = 64
+    if data[begin : begin + len(_NAMES)] != _NAMES:
+        return None
+    end = data.find(b"\0" + _NAMES, begin + 1)
+    if end < 0:
+        return None
+    names = data[begin:end].split(b"\0")
+    return [name[len(_CODE) :].decode("utf-8", "replace") for name in names if name.startswith(_CODE)]
+
+
+def kernels_of(data: bytes) -> list[CodeKernel]:
+    """Every kernel, in the order of the symbol table.
+
+    Raises:
+        FlashladderError: no cubin, or a damaged one.
+    """
+    reserved = RESERVED if int(arch_of(data)[3:]) >= 90 else 0
+    sections = sections_of(data)
+    table = next((section for section in sections.values() if section.kind == _SYMTAB), None)
+    if table is None:
+        raise _damaged("a symbol table", "none")
+    texts, symbols = _content(data, sections, ".strtab"), bytes_of(data, table)
+    facts = {(owner, attribute): value for owner, attribute, value in _facts(_content(data, sections, ".nv.info"))}
+    found = []
+    for index, at in enumerate(range(0, len(symbols) - _SYMBOL.size + 1, _SYMBOL.size)):
+        place, _, other, _, _, size = _SYMBOL.unpack_from(symbols, at)
+        symbol = _text(texts, place) if other & _ENTRY_POINT else ""
+        code, shared = (sections.get(f".{kind}.{symbol}") for kind in ("text", "nv.shared"))
+        if symbol and code is not None:
+            found.append(
+                CodeKernel(
+                    symbol=symbol,
+                    index=index,
+                    code_bytes=size or code.size,
+                    registers=facts.get((index, _REGCOUNT)),
+                    shared_bytes=max(0, shared.size - reserved) if shared else 0,
+                    frame_bytes=facts.get((index, _FRAME_SIZE)),
+                )
+            )
+    return found
+
+
+def debug_ptx(data: bytes) -> str:
+    """The PTX that ptxas kept (``-lineinfo`` or ``-g``); empty without one.
+
+    Its lines end in NUL and comments and line tables are gone: it has the normal form of what was assembled.
+
+    Raises:
+        FlashladderError: no cubin, a damaged one, or a section that is no text.
+    """
+    return "".join(f"{line}\n" for line in _kept_lines(_content(data, sections_of(data), TEXT)) if line)
+
+
+def _kept_lines(text: bytes) -> list[str]:
+    try:
+        return text.decode("utf-8").removesuffix("\0").split("\0")
+    except UnicodeDecodeError as error:
+        raise _damaged(f"text in {TEXT}", "bytes") from error
+
+
+def code_of(data: bytes, symbol: str) -> bytes:
+    """The machine code of a kernel, 16 bytes per instruction.
+
+    Raises:
+        FlashladderError: no cubin, a damaged one, or one without this kernel.
+    """
+    sections = sections_of(data)
+    name = f".text.{symbol}"
+    if name not in sections:
+        found = ", ".join(one for one in sections if one.startswith(".text.")) or "no code"
+        raise FlashladderError("no such kernel in the cubin", expected=name, found=found)
+    return bytes_of(data, sections[name])
+
+
+def sections_of(data: Data) -> dict[str, Section]:
+    """The sections of a 64-bit ELF file by name, of several of one name the first.
+
+    Raises:
+        FlashladderError: a damaged file.
+    """
+    if len(data) < _HEADER.size or data[:6] != b"\x7fELF\x02\x01":
+        raise FlashladderError("not a cubin", expected="64-bit ELF for CUDA", found=f"{bytes(data[:20])!r}")
+    header = _HEADER.unpack_from(data)
+    begin, size, count, names = header[11], header[16], header[17], header[18]
+    if not count and begin + _SECTION.size <= len(data):  # more than 65,279: the first header tells
+        first = _SECTION.unpack_from(data, begin)
+        count, names = first[5], first[6] if names == _FAR else names
+    if size != _SECTION.size or begin + size * count > len(data) or names >= count:
+        raise _damaged("section headers within the file", f"{count} of {size} bytes at {begin} of {len(data)}")
+    rows = list(_SECTION.iter_unpack(data[begin : begin + size * count]))
+    texts = bytes_of(data, Section(".shstrtab", rows[names][1], 0, rows[names][4], rows[names][5]))
+    found: dict[str, Section] = {}
+    for row in rows:
+        name = _text(texts, row[0])
+        found.setdefault(name, Section(name, row[1], row[3], row[4], row[5]))
+    return found
+
+
+def bytes_of(data: Data, section: Section) -> bytes:
+    """What a section holds.
+
+    Raises:
+        FlashladderError: it ends beyond the file.
+    """
+    if section.kind == _NOBITS:
+        return b""
+    if section.begin + section.size > len(data):
+        raise _damaged(f"the section {section.name} within the file", f"{section.begin + section.size} bytes")
+    return bytes(data[section.begin : section.begin + section.size])
+
+
+def _content(data: bytes, sections: dict[str, Section], name: str) -> bytes:
+    return bytes_of(data, sections[name]) if name in sections else b""
+
+
+def _text(texts: bytes, place: int) -> str:
+    end = texts.find(b"\0", place)
+    if end < 0:
+        raise _damaged("names that end", f"none at {place}")
+    return texts[place:end].decode("utf-8", "replace")
+
+
+def _damaged(expected: str, found: object) -> FlashladderError:
+    return FlashladderError("the cubin is damaged", expected=expected, found=found)
+
+
+def _facts(info: bytes) -> Iterator[tuple[int, int, int]]:
+    """(symbol, attribute, value) of the records of ``.nv.info`` that hold one value for a symbol."""
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form == _PAYLOAD:
+            if size == 8 and at + size <= len(info):
+                symbol, value = struct.unpack_from("<II", info, at)
+                yield symbol, attribute, value
+            at += size
+
+
 def read_cubin(path: Path, kernel: str = KERNEL) -> Cubin:
     """Reads the machine code of `kernel` from a cubin.
 
     Raises:
         FlashladderError: no such file, no cubin, or no such kernel in it (the message lists those it has).
     """
-    with elf_of(path) as elf:
-        return _read(elf, kernel, relative(path))
+    with _read(path) as data:
+        arch, code, sections = arch_of(data), code_of(data, kernel), sections_of(data)
+        own = _kernel(data, kernel)
+        if own.registers is None:
+            raise FlashladderError("the cubin does not give the kernel's registers", expected=".nv.info")
+        places = {name: value for _, name, value in _facts(_content(data, sections, f".nv.info.{kernel}"))}
+        place = places.get(_PARAM_CBANK)
+        parameters_at = None if place is None else place & 0xFFFF
+        return Cubin(kernel, arch, code, own.registers, own.frame_bytes or 0, parameters_at)
+
+
+def _kernel(data: bytes, symbol: str) -> CodeKernel:
+    if found := next((one for one in kernels_of(data) if one.symbol == symbol), None):
+        return found
+    raise FlashladderError("the cubin has no symbol of that kernel", expected=symbol)
 
 
 @contextmanager
-def elf_of(path: Path) -> Iterator[ELFFile]:
-    """A cubin as an ELF file; whatever goes wrong while it is read is one line.
-
-    Raises:
-        FlashladderError: no such file, or none that can be read as a cubin.
-    """
-    where = relative(path)
+def _read(path: Path) -> Iterator[bytes]:
+    """A file's bytes; whatever is wrong with them names the file."""
     try:
-        with path.open("rb") as stream:
-            yield ELFFile(stream)
-    except FileNotFoundError as error:
-        raise FlashladderError("no such cubin", where=where) from error
-    except FlashladderError:
+        yield path.read_bytes()
+    except OSError as error:
+        what = "no such cubin" if isinstance(error, FileNotFoundError) else f"not a cubin ({error.strerror})"
+        raise FlashladderError(what, where=relative(path)) from error
+    except FlashladderError as error:
+        error.where = error.where or relative(path)
         raise
-    except Exception as error:  # pyelftools raises whatever a damaged file leads it to
-        raise FlashladderError("not a cubin", where=where, expected="an ELF file", found=str(error)) from error
 
 
-def text_sha256(path: Path, kernel: str = KERNEL) -> str:
-    """SHA-256 of the section ``.text.<kernel>`` of a cubin, lower-case hex; errors as `read_cubin`."""
-    return read_cubin(path, kernel).text_sha256
-
-
-def _read(elf: ELFFile, kernel: str, where: str) -> Cubin:
-    if elf.header["e_machine"] not in ("EM_CUDA", EM_CUDA):
-        raise FlashladderError("not a cubin", where=where, expected="ELF for CUDA", found=elf.header["e_machine"])
-    section = elf.get_section_by_name(f".text.{kernel}")
-    if section is None:
-        names = [s.name for s in elf.iter_sections() if s.name.startswith(".text.")]
-        raise FlashladderError(
-            "no such kernel in the cubin", where=where, expected=f".text.{kernel}", found=", ".join(names) or "no code"
-        )
-    index = symbol_index(elf, kernel)
-    info = elf.get_section_by_name(".nv.info")
-    values = {} if info is None else dict(_attributes(info.data(), index))
-    if ATTRIBUTE_REGCOUNT not in values:
-        raise FlashladderError("the cubin does not give the kernel's registers", where=where, expected=".nv.info")
-    own = elf.get_section_by_name(f".nv.info.{kernel}")
-    places = dict(_attributes(own.data())) if own is not None else {}
-    place = places.get(ATTRIBUTE_PARAM_CBANK)
-    return Cubin(
-        kernel, _arch(elf), section.data(), values[ATTRIBUTE_REGCOUNT], values.get(ATTRIBUTE_FRAME_SIZE, 0),
-        None if place is None else place & 0xFFFF,
-    )  # fmt: skip
-
-
-def symbol_index(elf: ELFFile, kernel: str) -> int:
-    """Which of the cubin's symbols `kernel` is.
-
-    Raises:
-        FlashladderError: none.
-    """
-    symbols = elf.get_section_by_name(".symtab")
-    if isinstance(symbols, SymbolTableSection):
-        for index, symbol in enumerate(symbols.iter_symbols()):
-            if symbol.name == kernel:
-                return index
-    raise FlashladderError("the cubin has no symbol of that kernel", expected=kernel)
-
-
-def _attributes(data: bytes, symbol: int | None = None) -> Iterator[tuple[int, int]]:
-    """(attribute, value) of the records that hold one value for `symbol`, or for any."""
-    offset = 0
-    while offset + 4 <= len(data):
-        form, attribute, size = struct.unpack_from("<BBH", data, offset)
-        offset += 4
-        if form != PAYLOAD:
-            continue
-        if size == 8:
-            owner, value = struct.unpack_from("<II", data, offset)
-            if symbol in (None, owner):
-                yield attribute, value
-        offset += size
-
-
-def _arch(elf: ELFFile) -> str:
-    """``sm_XX`` from the ELF flags; the number moved up by one byte with ABI 8 (CUDA 13)."""
-    shift = 8 if elf.header["e_ident"]["EI_ABIVERSION"] >= 8 else 0
-    return f"sm_{(elf.header['e_flags'] >> shift) & 0xFF}"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints one line per cubin."""
-    parser = Parser(
-        prog="python -m flashladder.machine_code.cubin",
-        description="Architecture, registers, frame and machine-code digest of cubins.",
-        epilog="example: python -m flashladder.machine_code.cubin build/store/*/kernel.cubin",
-    )
-    parser.add_argument("cubins", nargs="+", type=Path)
-    parser.add_argument("--kernel", default=KERNEL, help=f"the kernel's symbol (default: {KERNEL})")
-    args = parser.parse_args(argv)
-    with one_line_errors():
-        for path in args.cubins:
-            cubin = read_cubin(path, args.kernel)
-            facts = f"{cubin.arch}  {cubin.registers} registers  {cubin.frame_bytes} B frame  {len(cubin.text)} B code"
-            print(f"{cubin.text_sha256}  {facts}  {relative(path)}")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
-
-
-LINES, TEXT = ".nv_debug_line_sass", ".nv_debug_ptx_txt"
-ADDRESS_BYTES = 8
-_BITS = 40  # of an address within a kernel; above them stands the kernel's symbol while the table is read
+def text_sha256(path: Path) -> str:
+    """SHA-256 of the machine code of our kernel in a cubin, lower-case hex; errors as `read_cubin`."""
+    return read_cubin(path).text_sha256
 
 
 @dataclass(frozen=True)
@@ -203,41 +320,44 @@ def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
     Raises:
         FlashladderError: no such file or kernel, no cubin, or one that was made without ``-lineinfo``.
     """
-    where = relative(path)
-    with elf_of(path) as elf:
-        code = elf.get_section_by_name(f".text.{kernel}")
-        lines, text = elf.get_section_by_name(LINES), elf.get_section_by_name(TEXT)
-        if code is None or lines is None or text is None:
+    with _read(path) as data:
+        sections = sections_of(data)
+        if not sections.keys() >= {f".text.{kernel}", LINES, TEXT}:
             raise FlashladderError(
-                "the cubin does not say which PTX its code came from", where=where, expected=f"{LINES} and {TEXT}",
+                "the cubin does not say which PTX its code came from", expected=f"{LINES} and {TEXT}",
                 hint="make it with ptxas -lineinfo",
             )  # fmt: skip
-        starts, end = _rows(_relocated(elf, lines.data()), symbol_index(elf, kernel))
-        if end != code.data_size:
-            raise FlashladderError(
-                "the PTX lines are not those of the code", where=where, expected=f"{code.data_size} bytes", found=end
-            )
-        kept = text.data().decode("utf-8").removesuffix("\0").split("\0")
+        try:
+            starts, end = _rows(_relocated(data, sections), _kernel(data, kernel).index)
+        except FlashladderError:
+            raise
+        except Exception as error:  # pyelftools raises whatever a damaged table leads it to
+            raise _damaged(f"a line table in {LINES}", str(error)) from error
+        size, kept = sections[f".text.{kernel}"].size, _kept_lines(_content(data, sections, TEXT))
+        if end != size:
+            raise FlashladderError("the PTX lines are not those of the code", expected=f"{size} bytes", found=end)
         if any(not 0 <= line <= len(kept) for _, line in starts):
-            raise FlashladderError("a line beyond the PTX", where=where, expected=f"at most {len(kept)} lines")
+            raise FlashladderError("a line beyond the PTX", expected=f"at most {len(kept)} lines")
         return PtxLines(starts, end, tuple(kept))
 
 
-def _relocated(elf: ELFFile, data: bytes) -> bytes:
+def _relocated(data: bytes, sections: dict[str, Section]) -> bytes:
     """The table with each kernel's symbol above its addresses, which alone all begin at 0."""
-    table = bytearray(data)
-    for form in (".rel", ".rela"):  # of sm_80 to sm_89, and of sm_90
-        found = elf.get_section_by_name(form + LINES)
-        for entry in found.iter_relocations() if isinstance(found, RelocationSection) else ():
-            at, symbol = entry["r_offset"], entry["r_info_sym"]
-            address = int.from_bytes(table[at : at + ADDRESS_BYTES], "little") + entry.entry.get("r_addend", 0)
-            table[at : at + ADDRESS_BYTES] = (address | symbol << _BITS).to_bytes(ADDRESS_BYTES, "little")
+    table = bytearray(_content(data, sections, LINES))
+    for name, form in ((".rel", "<QQ"), (".rela", "<QQq")):  # of sm_80 to sm_89, and of sm_90
+        for at, info, *addend in struct.iter_unpack(form, _content(data, sections, name + LINES)):
+            address = int.from_bytes(table[at : at + _ADDRESS_BYTES], "little") + sum(addend)
+            table[at : at + _ADDRESS_BYTES] = (address | info >> 32 << _BITS).to_bytes(_ADDRESS_BYTES, "little")
     return bytes(table)
 
 
 def _rows(table: bytes, symbol: int) -> tuple[tuple[tuple[int, int], ...], int]:
     """(address, line) of one kernel's code in order of address, the last row of each address, and where it ends."""
-    structs = DWARFStructs(little_endian=True, dwarf_format=32, address_size=ADDRESS_BYTES)
+    from elftools.common.utils import struct_parse  # in here, as it takes longer to load than all else
+    from elftools.dwarf.lineprogram import LineProgram
+    from elftools.dwarf.structs import DWARFStructs
+
+    structs = DWARFStructs(little_endian=True, dwarf_format=32, address_size=_ADDRESS_BYTES)
     stream, found, end, at = io.BytesIO(table), dict[int, int](), 0, 0
     while at < len(table):
         header = struct_parse(structs.Dwarf_lineprog_header, stream, at)
@@ -253,3 +373,25 @@ def _rows(table: bytes, symbol: int) -> tuple[tuple[tuple[int, int], ...], int]:
                 found[address] = state.line
         at = behind
     return tuple(sorted(found.items())), end
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints one line per cubin."""
+    parser = Parser(
+        prog="python -m flashladder.machine_code.cubin",
+        description="Architecture, registers, frame and machine-code digest of cubins.",
+        epilog="example: python -m flashladder.machine_code.cubin build/store/*/kernel.cubin",
+    )
+    parser.add_argument("cubins", nargs="+", type=Path)
+    parser.add_argument("--kernel", default=KERNEL, help=f"the kernel's symbol (default: {KERNEL})")
+    args = parser.parse_args(argv)
+    with one_line_errors():
+        for path in args.cubins:
+            cubin = read_cubin(path, args.kernel)
+            facts = f"{cubin.arch}  {cubin.registers} registers  {cubin.frame_bytes} B frame  {len(cubin.text)} B code"
+            print(f"{cubin.text_sha256}  {facts}  {relative(path)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -2,7 +2,7 @@
 
 What stands inside the loop over KV blocks runs hundreds of times, what stands outside once. ``nvdisasm -cfg`` draws
 such a graph for people; here it is data. A loop is not a range of addresses, since the assembler moves rare code behind
-the end. Dominators: Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001).
+the end. A block dominates another one if the other cannot be reached without it.
 
 Edges: a branch that is taken only where the threads of a warp have parted (``BRA.DIV``, ``BRA.CONV``) has a kind of its
 own. BSSY, BSYNC and WARPSYNC are no edges. ptxas writes some branches as ``CALL.REL.NOINC``; in a kernel without RET no
@@ -17,14 +17,14 @@ Run: ``invoke cfg 8``. Or ``regions_of(disassemble(cubin)).of(PEELED)``.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.sass import BYTES, INDIRECT, TENSOR, Instruction, Sass, never_falls_through
+from flashladder.machine_code.sass import INDIRECT, TENSOR, Instruction, Sass, count, never_falls_through
 
 Neighbours = Sequence[Sequence[int]]
 """For each node those that its edges lead to, or come from."""
@@ -47,23 +47,6 @@ class Loop:
     latches: tuple[int, ...]
     parent: int | None = None
     depth: int = 1
-
-
-def reverse_postorder(successors: Neighbours) -> list[int]:
-    """The nodes that can be reached from node 0, each before those that it leads to, but for edges of loops."""
-    order: list[int] = []
-    seen = {0}
-    stack = [(0, iter(successors[0]))]
-    while stack:
-        node, rest = stack[-1]
-        fresh = next((target for target in rest if target not in seen), None)
-        if fresh is None:
-            order.append(node)
-            stack.pop()
-        else:
-            seen.add(fresh)
-            stack.append((fresh, iter(successors[fresh])))
-    return order[::-1]
 
 
 def backward(successors: Neighbours) -> tuple[tuple[int, ...], ...]:
@@ -89,31 +72,13 @@ def reached(starts: Iterable[int], neighbours: Neighbours, wall: frozenset[int] 
 
 def immediate_dominators(successors: Neighbours) -> tuple[int | None, ...]:
     """For each node the last one that all paths from node 0 pass before it; None for node 0 and what is not reached."""
-    order = reverse_postorder(successors)
-    place = {node: i for i, node in enumerate(order)}
-    predecessors = backward(successors)
-    found: dict[int, int] = {0: 0}
-
-    def common(a: int, b: int) -> int:
-        while a != b:
-            while place[a] > place[b]:
-                a = found[a]
-            while place[b] > place[a]:
-                b = found[b]
-        return a
-
-    changed = True
-    while changed:
-        changed = False
-        for node in order[1:]:
-            known = [p for p in predecessors[node] if p in found]
-            best = known[0]
-            for other in known[1:]:
-                best = common(best, other)
-            if found.get(node) != best:
-                found[node] = best
-                changed = True
-    return tuple(found[node] if node and node in found else None for node in range(len(successors)))
+    alive = reached([0], successors)
+    behind = {node: alive - reached([0], successors, frozenset({node})) for node in alive}  # lost without the node
+    found: list[int | None] = [None] * len(successors)
+    for node in sorted(alive, key=lambda one: len(behind[one]), reverse=True):  # the nearest one last
+        for other in behind[node]:
+            found[other] = node
+    return tuple(found)
 
 
 def dominates(immediate: Sequence[int | None], first: int, second: int) -> bool:
@@ -144,13 +109,15 @@ def natural_loops(successors: Neighbours, immediate: Sequence[int | None]) -> tu
 
 def is_reducible(successors: Neighbours, immediate: Sequence[int | None]) -> bool:
     """Whether natural loops are all the loops there are: without back edges, no node can be reached from itself."""
-    alive = reached([0], successors)
-    forward = [
-        [target for target in targets if not dominates(immediate, target, source)] if source in alive else []
-        for source, targets in enumerate(successors)
-    ]
-    place = {node: i for i, node in enumerate(reverse_postorder(forward))}
-    return all(place[source] < place[target] for source in alive for target in forward[source])
+    forward = {
+        source: [target for target in successors[source] if not dominates(immediate, target, source)]
+        for source in reached([0], successors)
+    }
+    try:
+        TopologicalSorter(forward).prepare()
+    except CycleError:
+        return False
+    return True
 
 
 Kind = Literal["falls", "jumps", "branches", "diverges", "calls"]
@@ -282,8 +249,7 @@ class Flow:
 
     def counts(self, blocks: Collection[int]) -> dict[str, int]:
         """Instructions per opcode class in some blocks, and ``total``, as `flashladder.machine_code.sass.count`."""
-        found = Counter(one.opcode_class for block in blocks for one in self.code(block))
-        return {"total": sum(found.values()), **dict(sorted(found.items()))}
+        return count(one for block in blocks for one in self.code(block))
 
 
 def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
@@ -294,10 +260,8 @@ def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
         cuts: indices of instructions at which a block begins in any case.
 
     Raises:
-        FlashladderError: instructions are missing, a branch goes where there are none, or an indirect one does not say
-            where it may go.
+        FlashladderError: a branch goes where no instructions are, or an indirect one does not say where it may go.
     """
-    _require_no_gap(sass)
     returns = any(instruction.opcode_class == "RET" for instruction in sass.instructions)
     leaving = [list(_exits(sass, i, returns=returns)) for i in range(len(sass.instructions))]
     begins = {0, *cuts, *(target for targets in leaving for target, kind in targets if kind != "falls")}
@@ -326,15 +290,6 @@ def main_loop(sass: Sass) -> tuple[Instruction, ...]:
         return ()
     blocks = sorted(flow.main_loop.nodes) if flow.main_loop else []
     return tuple(one for block in blocks for one in flow.code(block))
-
-
-def _require_no_gap(sass: Sass) -> None:
-    first = sass.instructions[0].address if sass.instructions else 0
-    for place, instruction in enumerate(sass.instructions):
-        if instruction.address != (expected := first + place * BYTES):
-            raise FlashladderError(
-                "instructions are missing", expected=f"one at address {expected:#x}", found=f"{instruction.address:#x}"
-            )
 
 
 def _exits(sass: Sass, index: int, *, returns: bool) -> Iterator[tuple[int, Kind]]:

@@ -261,16 +261,9 @@ def _facts(one: Comparison) -> dict[str, object]:
 
 def _place(where: Where) -> dict[str, object]:
     maker = where.maker
+    facts = {name: _number(value) if isinstance(value, float) else value for name, value in vars(where).items()}
     return {
-        "cta": list(where.cta),
-        "warp": where.warp,
-        "lane": where.lane,
-        "row": where.row,
-        "query": where.query,
-        "column": where.column,
-        "found": _number(where.found),
-        "expected": _number(where.expected),
-        "allowed": _number(where.allowed),
+        **{name: value for name, value in facts.items() if name != "maker"},
         "instruction": None if maker is None else str(maker),
         "ptx_line": None if maker is None else maker.line,
         "source": None if maker is None or maker.source is None else maker.source.chain,

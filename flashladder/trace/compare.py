@@ -9,7 +9,7 @@ gives right numbers in the wrong place.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 
 import numpy as np
@@ -96,9 +96,9 @@ class Trace:
 
 def visited(found: Trace) -> list[int]:
     """The KV blocks that the steps should be, in order; steps beyond the last repeat it."""
-    order = list(range(found.n_expected))
-    order = order[::-1] if found.backward else order
-    return [order[min(step, len(order) - 1)] for step in range(len(found.steps))]
+    last = found.n_expected - 1
+    order = [min(step, last) for step in range(len(found.steps))]
+    return [last - step for step in order] if found.backward else order
 
 
 def of_ctas(found: Trace, tensor: Array, *, rows: bool = False) -> torch.Tensor:
@@ -155,11 +155,9 @@ def trace(
     if len(counts) != 1:
         raise UnknownForm("CTAs that visit different numbers of KV blocks", found=sorted(counts))
     steps = tuple(_joined(parts) for parts in zip(*recorder.steps, strict=True))
-    subject = Trace(
-        iteration, config, shape, tensors, tuple(recorder.ctas), steps, shape.seq_len // config.B_c,
-        recorder.backward, (),
-    )  # fmt: skip
-    return Trace(**{**vars(subject), "comparisons": tuple(_compared(subject))})
+    n_expected, ctas = shape.seq_len // config.B_c, tuple(recorder.ctas)
+    subject = Trace(iteration, config, shape, tensors, ctas, steps, n_expected, recorder.backward, ())
+    return replace(subject, comparisons=tuple(_compared(subject)))
 
 
 def _joined(parts: tuple[KvStep, ...]) -> KvStep:
@@ -284,46 +282,24 @@ ANOTHER_ROW = 4.0  # times what is allowed: another row's bound is of the same s
 
 def lookalike(found: Trace, wrong: Comparison) -> str | None:
     """What the first wrong row of S, or column of O, holds instead, in words; None where nothing fits."""
-    if wrong.first is None or wrong.block is None or wrong.name not in ("S", "O"):
+    first, block, keys = wrong.first, wrong.block, found.config.B_c
+    if first is None or block is None or wrong.name not in (S, OUTPUT):
         return None
-    cta = found.ctas.index(wrong.first.cta)
-    return _scores(found, wrong, cta) if wrong.name == "S" else _output(found, wrong, cta)
-
-
-def _scores(found: Trace, wrong: Comparison, cta: int) -> str | None:
-    assert wrong.first is not None
-    assert wrong.block is not None
-    keys = found.config.B_c
-    q, k = (of_ctas(found, tensor)[cta] for tensor in found.tensors[:2])
-    row, limit = exact(wrong.held)[cta, wrong.first.row], ANOTHER_ROW * wrong.first.allowed
-    here = k[wrong.block * keys : (wrong.block + 1) * keys]
-    for query in _matches(q @ here.T, row, limit):
-        return f"the row is that of query {query}"
-    blocks = (q[wrong.first.query] @ k.T).reshape(-1, keys)
-    for block in _matches(blocks, row, limit):
-        return f"the row is that of keys {block * keys} to {(block + 1) * keys - 1}"
+    cta, step = found.ctas.index(first.cta), found.steps[wrong.step]
+    q, k, v = (of_ctas(found, tensor)[cta] for tensor in found.tensors[:3])
+    here, p = slice(block * keys, (block + 1) * keys), exact(step.p16.array)[cta]
+    if wrong.name == S:
+        wanted = exact(wrong.held)[cta, first.row]
+        of_blocks = (q[first.query] @ k.T).reshape(-1, keys)
+        candidates = {"the row is that of query {0}": q @ k[here].T, "the row is that of keys {1} to {2}": of_blocks}
+    else:
+        wanted = (exact(step.o.array) - exact(step.rescaled.array))[cta, :, first.column]
+        of_blocks = torch.stack([p @ part[:, first.column] for part in v.reshape(-1, keys, v.shape[-1])])
+        added = "what was added is P V of V's"
+        candidates = {f"{added} column {{0}}": (p @ v[here]).T, f"{added} rows {{1}} to {{2}}": of_blocks}
+    for words, rows in candidates.items():
+        near = ((rows - wanted).abs() <= ANOTHER_ROW * first.allowed).all(dim=-1)
+        if bool(near.any()) and not bool(near.all()):  # equal inputs tell nothing
+            place = int(near.int().argmax())
+            return words.format(place, place * keys, (place + 1) * keys - 1)
     return None
-
-
-def _output(found: Trace, wrong: Comparison, cta: int) -> str | None:
-    assert wrong.first is not None
-    assert wrong.block is not None
-    assert wrong.first.column is not None
-    keys, column = found.config.B_c, wrong.first.column
-    step = found.steps[wrong.step]
-    p, v = exact(step.p16.array)[cta], of_ctas(found, found.tensors[2])[cta]
-    added = (exact(step.o.array) - exact(step.rescaled.array))[cta, :, column]
-    limit = ANOTHER_ROW * wrong.first.allowed
-    here = v[wrong.block * keys : (wrong.block + 1) * keys]
-    for other in _matches((p @ here).T, added, limit):
-        return f"what was added is P V of V's column {other}"
-    blocks = torch.stack([p @ part[:, column] for part in v.reshape(-1, keys, v.shape[-1])])
-    for block in _matches(blocks, added, limit):
-        return f"what was added is P V of V's rows {block * keys} to {(block + 1) * keys - 1}"
-    return None
-
-
-def _matches(candidates: torch.Tensor, wanted: torch.Tensor, limit: float) -> list[int]:
-    """Rows of `candidates` that are `wanted` to within `limit`; none where all are (equal inputs tell nothing)."""
-    near = ((candidates - wanted).abs() <= limit).all(dim=-1)
-    return [] if bool(near.all()) else [int(place) for place in near.nonzero().flatten()]

@@ -253,22 +253,19 @@ class Window:
     @cached_property
     def _maxima(self) -> tuple[Mapping[int, int], Sequence[Event]]:
         """For each event the set of maxima behind it, as bits, and the maxima in order."""
-        marks: dict[int, int] = {}
-        maxima: list[Event] = []
-        for event in self.events:
-            marks[event.number] = 0 if event.word in MADE_ANEW else self._joined(marks, event)
-            if event.word == "max":
-                marks[event.number] |= 1 << len(maxima)
-                maxima.append(event)
-        return marks, maxima
+        maxima = [event for event in self.events if event.word == "max"]
+        own = {event.number: 1 << place for place, event in enumerate(maxima)}
+        return self._marks(own, lambda event: event.word not in MADE_ANEW), maxima
 
-    @staticmethod
-    def _joined(marks: Mapping[int, int], event: Event) -> int:
-        joined = 0
-        for source in event.sources:
-            if source.event is not None:
-                joined |= marks.get(source.event.number, 0)
-        return joined
+    def _marks(self, own: Mapping[int, int], passes: Callable[[Event], bool]) -> Mapping[int, int]:
+        """For each event, by its number, its `own` bits and those of all events behind it that pass them on."""
+        marks: dict[int, int] = {}
+        for event in self.events:
+            mark = own.get(event.number, 0)
+            for source in event.sources if passes(event) else ():
+                mark |= marks.get(source.event.number, 0) if source.event else 0
+            marks[event.number] = mark
+        return marks
 
     def total(self, elements: Sequence[Value]) -> Value:
         """The sum that has taken up most of a row's exponentials, with the sum of the blocks before.
@@ -277,16 +274,11 @@ class Window:
             UnknownForm: nothing adds them.
         """
         bits = {one.event.number: 1 << place for place, one in enumerate(elements) if one.event}
-        marks: dict[int, int] = {}
-        best: Event | None = None
-        for event in self.events:
-            number = event.number
-            marks[number] = bits.get(number) or (self._joined(marks, event) if event.word in CARRIES else 0)
-            if event.word in ADDS and marks[number].bit_count() > (marks[best.number].bit_count() if best else 1):
-                best = event
-        if best is None:
+        marks = self._marks(bits, lambda event: event.word in CARRIES)
+        sums = [event for event in self.events if event.word in ADDS and marks[event.number].bit_count() > 1]
+        if not sums:
             raise UnknownForm("nothing adds the exponentials of a row", elements[0].event)
-        return self._with_later_terms(best.results[0])
+        return self._with_later_terms(max(sums, key=lambda event: marks[event.number].bit_count()).results[0])
 
     def _with_later_terms(self, total: Value) -> Value:
         """A sum to which more is added before the lanes of a row exchange it."""

@@ -18,12 +18,12 @@ import re
 import sys
 import tempfile
 
-from flashladder.binaries.cubins import code_of, debug_ptx
 from flashladder.binaries.images import Image, images
 from flashladder.binaries.kernels import MOST_FACTS, Kernel, Kind, bytes_of, chosen, kernels_of, with_facts
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, printable
 from flashladder.files import output_file, relative, write_atomic
+from flashladder.machine_code.cubin import code_of, debug_ptx
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.sass import LEGEND, Control, Sass, count, decoded, parse, run_nvdisasm

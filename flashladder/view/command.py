@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 import json
-from pathlib import Path
 import re
 import textwrap
 
@@ -23,7 +22,6 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all
 from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS
-from flashladder.paths import ITERATIONS
 from flashladder.view.fold import NOTE, kernel_text, section
 
 
@@ -42,15 +40,14 @@ def on_gpus(iteration: Iteration) -> dict[str, KernelConfig | None]:
     return {key: iteration.configs[key] if runs(gpus[key].arch) else None for key in GPUS}
 
 
-def list_iterations(folder: Path = ITERATIONS, limit: int | None = None) -> str:
+def list_iterations(limit: int | None = None) -> str:
     """The ladder as an aligned table: number, title, what changes, and the tile configuration on each GPU.
 
     Args:
-        folder: of the iterations.
         limit: columns; None for the terminal's. Where they are too few, the configurations follow as a second table.
     """
     limit = limit or terminal_width()
-    steps = load_all(folder)
+    steps = load_all()
     numbers = [("#",), *((str(step.number),) for step in steps)]
     texts = [("title", "changes"), *((step.title, changes(step)) for step in steps)]
     configs = [GPUS, *(tuple(c.brief() if c else "-" for c in on_gpus(step).values()) for step in steps)]

@@ -50,7 +50,7 @@ ORDERS = {
     "mma_same_a": "mma whose A is that of the one before:",
     "mma_before_use": "mma between a load and its first use, summed:",
 }
-"""Measures of `flashladder.machine_code.instruction_order` in words."""
+"""Measures of `flashladder.machine_code.order` in words."""
 
 
 def equal_configs(before: Iteration, after: Iteration, text: str | None = None) -> Configs:

@@ -1,8 +1,8 @@
 """Linked lines of CUDA, PTX and machine code: ``--line`` and ``--opcode`` of `invoke sass` and `invoke ptx`.
 
 nvcc's ``.loc`` lines tell for every PTX instruction the CUDA line and the calls through which it was inlined; the cubin
-tells for every machine instruction its line of PTX (`flashladder.machine_code.ptx_lines`). What the cubin says is
-checked against the PTX in the store before it is shown. `flashladder.view.linked_page` writes the same as HTML.
+tells for every machine instruction its line of PTX (`flashladder.machine_code.cubin`). `flashladder.view.linked_page`
+writes the same as HTML.
 
 Run:
     invoke sass 8 --line exp2_folded.cuh:20-30      # machine code of these CUDA lines
@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 import json
 from pathlib import Path
 import re
@@ -135,13 +136,12 @@ def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
     """A kernel of the ladder, compiled if it is not in the store.
 
     Raises:
-        FlashladderError: it does not compile, or its line tables are not those of its PTX.
+        FlashladderError: it does not compile.
     """
     entry = cubin_for(iteration, config, arch, find_toolchain())
     text = read_ptx(entry.ptx)
     rows = ptx_rows(text, relative(entry.ptx))
     sass, lines = disassemble(entry.cubin, lines=False), read_ptx_lines(entry.cubin)
-    require_same(rows, lines, relative(entry.cubin))
     return Linked(
         key=iteration.description,
         config=config.short_form(),
@@ -169,22 +169,22 @@ def linked_by_name(description: str, config: str | None, arch: str | None) -> Li
 
 
 def made_from(rows: Sequence[PtxRow], sass: Sass, lines: PtxLines) -> tuple[int | None, ...]:
-    """For each machine instruction the index in `rows` of the line that the cubin names for it."""
+    """For each machine instruction the index in `rows` of the line that the cubin names for it; None without one."""
     index = {row.line: i for i, row in enumerate(rows)}
     return tuple(index.get(lines.at(one.address) or 0) for one in sass.instructions)
 
 
-def ptx_rows(text: str, where: str, kernel: str = KERNEL) -> tuple[PtxRow, ...]:
-    """Every line of a kernel's PTX with an instruction.
+def ptx_rows(text: str, where: str) -> tuple[PtxRow, ...]:
+    """Every line with an instruction of our kernel's PTX.
 
     Raises:
         FlashladderError: it is no PTX, or there is no such kernel in it.
     """
     functions = {function.name: function for function in parse(text, where).functions}
-    if kernel not in functions:
-        raise FlashladderError("no such kernel in the PTX", where=where, expected=kernel, found=", ".join(functions))
+    if KERNEL not in functions:
+        raise FlashladderError("no such kernel in the PTX", where=where, expected=KERNEL, found=", ".join(functions))
     lines, found, labels, label = text.splitlines(), defaultdict[int, list[Instruction]](list), dict[int, str](), ""
-    for item in functions[kernel].body:
+    for item in functions[KERNEL].body:
         if isinstance(item, Instruction):
             found[item.line].append(item)
             labels[item.line], label = label, ""
@@ -206,17 +206,6 @@ def _chain(instruction: Instruction) -> Iterator[Place]:
 def _bare(line: str) -> str:
     """A line of PTX without comment and with single blanks."""
     return " ".join(line.partition("//")[0].split())
-
-
-def require_same(rows: Sequence[PtxRow], lines: PtxLines, where: str) -> None:
-    """Raises `FlashladderError` unless the PTX that the cubin keeps has the same instructions in the same lines."""
-    for row in rows:
-        kept = _bare(lines.text[row.line - 1]) if row.line <= len(lines.text) else "no such line"
-        if kept != row.text:
-            raise FlashladderError(
-                "the cubin was made from other PTX", where=f"{where}, line {row.line} of its PTX", expected=row.text,
-                found=kept, hint="run `invoke build` again",
-            )  # fmt: skip
 
 
 def _sources(rows: Sequence[PtxRow], unit: Path) -> dict[str, tuple[str, ...]]:
@@ -324,15 +313,14 @@ def _no_such(word: str, have: set[str], language: str) -> FlashladderError:
     bases = sorted({opcode.partition(".")[0] for opcode in have})
     base, big = word.partition(".")[0], word.upper()
     problem = unknown(base, language)
-    if problem and base not in bases:
-        is_small = big != word and unknown(big.partition(".")[0], "sass") is None
-        expected = "an opcode of machine code in capitals, or one of PTX, such as LDSM, HMMA.16816, ldmatrix"
-        hint = f"did you mean '{big}'?" if is_small else problem[1]
-        return FlashladderError("no such opcode", expected=expected, found=repr(word), hint=hint)
-    longer = sorted(opcode for opcode in have if opcode.partition(".")[0] == base)[:MOST_NAMED]
-    return FlashladderError(
-        "the kernel has no such instruction", expected=f"one of {', '.join(longer or bases)}", found=repr(word)
-    )
+    if problem is None or base in bases:
+        longer = sorted(opcode for opcode in have if opcode.partition(".")[0] == base)[:MOST_NAMED]
+        expected = f"one of {', '.join(longer or bases)}"
+        return FlashladderError("the kernel has no such instruction", expected=expected, found=repr(word))
+    is_small = big != word and unknown(big.partition(".")[0], "sass") is None
+    expected = "an opcode of machine code in capitals, or one of PTX, such as LDSM, HMMA.16816, ldmatrix"
+    hint = f"did you mean '{big}'?" if is_small else problem[1]
+    return FlashladderError("no such opcode", expected=expected, found=repr(word), hint=hint)
 
 
 def by_address(kernel: Linked, chosen: Selection) -> str:
@@ -340,32 +328,27 @@ def by_address(kernel: Linked, chosen: Selection) -> str:
 
     ``|`` marks the main loop.
     """
-    lines = list[str]()
-    last: tuple[int | None, tuple[Place, ...]] = (-1, ())
-    for index in sorted(chosen.sass):
-        origin = kernel.made_from[index]
-        chain = () if origin is None else kernel.ptx[origin].chain
-        if chain != last[1]:
-            lines += _heading(kernel, chain)
-        if origin != last[0]:
-            lines.append("      // the assembler's own" if origin is None else _ptx_line(kernel.ptx[origin]))
-        last = origin, chain
-        lines.append(_sass_line(kernel, index))
-    return "\n".join([*lines, *([""] if lines else []), _summary(kernel, chosen)])
+    groups = groupby(sorted(chosen.sass), key=lambda index: kernel.made_from[index])
+    return _listing(kernel, chosen, ((origin, list(own)) for origin, own in groups))
 
 
 def by_ptx(kernel: Linked, chosen: Selection) -> str:
     """The selected lines of PTX in order, each with all machine instructions that were made from it."""
-    lines = list[str]()
-    last: tuple[Place, ...] = ()
-    nothing = ["        (no instruction of its own: removed, or one with another's)"]
-    for row in sorted(chosen.ptx):
-        if kernel.ptx[row].chain != last:
-            lines += _heading(kernel, kernel.ptx[row].chain)
-        last = kernel.ptx[row].chain
-        lines.append(_ptx_line(kernel.ptx[row]))
-        lines += [_sass_line(kernel, index) for index in kernel.became.get(row, ())] or nothing
-    return "\n".join([*lines, "", _summary(kernel, chosen)])
+    return _listing(kernel, chosen, ((row, kernel.became.get(row, ())) for row in sorted(chosen.ptx)))
+
+
+def _listing(kernel: Linked, chosen: Selection, groups: Iterable[tuple[int | None, Sequence[int]]]) -> str:
+    """Lines of PTX with machine instructions under them, and the chain of calls where it changes."""
+    lines, last = list[str](), tuple[Place, ...]()
+    for row, instructions in groups:
+        chain = () if row is None else kernel.ptx[row].chain
+        if chain != last:
+            lines += _heading(kernel, chain)
+        last = chain
+        own = "      // the assembler's own" if row is None else f"{kernel.ptx[row].line:6d}  {kernel.ptx[row].text}"
+        nothing = ["        (no instruction of its own: removed, or one with another's)"]
+        lines += [own, *([_sass_line(kernel, index) for index in instructions] or nothing)]
+    return "\n".join([*lines, *([""] if lines else []), _summary(kernel, chosen)])
 
 
 def _heading(kernel: Linked, chain: Sequence[Place]) -> Iterator[str]:
@@ -374,10 +357,6 @@ def _heading(kernel: Linked, chain: Sequence[Place]) -> Iterator[str]:
         yield f"// {' < '.join(map(str, chain))}"
         if text := kernel.source(chain[0]).strip():
             yield f"//   {text}"
-
-
-def _ptx_line(row: PtxRow) -> str:
-    return f"{row.line:6d}  {row.text}"
 
 
 def _sass_line(kernel: Linked, index: int) -> str:

@@ -11,12 +11,11 @@ from itertools import islice
 from pathlib import Path
 
 from flashladder.bench.cross_timers import METRICS, Rounds, by_turn, read_nvbench
-from flashladder.binaries import cubins
 from flashladder.binaries.images import images
 from flashladder.binaries.kernels import Kind, configuration, kernels_of, shortened, with_facts
 from flashladder.gpu.ncu import read_launches, read_peer
 from flashladder.gpu.sanitize import count_errors
-from flashladder.machine_code import flow, ptx, ptxas, sass
+from flashladder.machine_code import cubin, flow, ptx, ptxas, sass
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import DURATION, KERNEL
 from flashladder.problem import Shape
@@ -27,7 +26,7 @@ from flashladder.toolchain.errors import Failure, diagnose
 from ptxemu.syntax.parser import parse as parse_ptx
 from tests.fuzz.target import Target, decoded, filed, scratch, spoken
 from tests.null.binaries import fatbin_fixture
-from tests.null.binaries.test_symbols import BACKWARD, FORWARD
+from tests.null.binaries.test_kernel_names import BACKWARD, FORWARD
 from tests.null.machine_code.test_ptxas import LOG_SM_80, LOG_SM_90
 from tests.null.opinion_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
 
@@ -101,9 +100,9 @@ def _binary(path: Path) -> None:
 
 
 def _all_of_cubin(data: bytes) -> None:
-    for one in cubins.kernels_of(data):
-        assert len(cubins.code_of(data, one.symbol)) <= len(data)
-    cubins.debug_ptx(data)
+    for one in cubin.kernels_of(data):
+        assert len(cubin.code_of(data, one.symbol)) <= len(data)
+    cubin.debug_ptx(data)
 
 
 def _symbol(text: str) -> None:
@@ -185,7 +184,7 @@ TARGETS = (
     ),
     Target(
         "cubin-all",
-        "binaries.cubins.kernels_of, code_of, debug_ptx",
+        "machine_code.cubin.kernels_of, code_of, debug_ptx",
         _all_of_cubin,
         lambda: [(DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90)],
     ),

@@ -141,7 +141,7 @@ CASES: list[tuple[list[str], str]] = [
     (["emulate", "1", "--seq-len", "1073741824"], "the tensors are too large to emulate"),
     (["emulate", "1", "--batch", "99999"], "bad --batch: expected a whole number from 1 to 65535"),
     (["emulate", "1", "--heads", "1e3"], "--heads needs a whole number, found '1e3'"),
-    (["cfg", "8", "--seq-len", "96"], "sequence length: expected a multiple of B_r = 128, found 96"),
+    (["cfg", "8", "--seq-len", "96"], "seq_len does not fit the tiles: expected a multiple of B_r = 128, found 96"),
     (["cfg", "8", "--seq-len", "0"], "bad --seq-len: expected a whole number from 1"),
     (["cfg", "8", "--seq-len", "-64"], "--seq-len needs a whole number"),
     (["cfg", "8", "--arch", "sm_12"], f"{ARCH}sm_12"),

@@ -9,10 +9,10 @@ import zipfile
 
 import pytest
 
-from flashladder.binaries import cubins
 from flashladder.binaries import images as unpack
 from flashladder.binaries.images import images
 from flashladder.errors import FlashladderError
+from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.ptxas import parse_log
@@ -23,7 +23,7 @@ from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pin
 from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import DATA
-from tests.null.binaries.test_symbols import FORWARD
+from tests.null.binaries.test_kernel_names import FORWARD
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
@@ -154,12 +154,12 @@ def test_fatbins_of_every_form_by_the_library_and_by_cuobjdump(
 def test_a_cubin_says_what_ptxas_said_and_keeps_its_ptx(tiny: tuple[Path, str], arch: str) -> None:
     path = tiny[0] / f"{arch}.cubin"
     usage = parse_log(tiny[1][tiny[1].index(f"for '{arch}'") - 60 :].split("ptxas info    : 0 bytes gmem")[0])
-    (kernel,) = cubins.kernels_of(path.read_bytes())
-    assert cubins.arch_of(path.read_bytes()) == arch
+    (kernel,) = cubin.kernels_of(path.read_bytes())
+    assert cubin.arch_of(path.read_bytes()) == arch
     assert (kernel.registers, kernel.frame_bytes, kernel.shared_bytes) == (usage.registers, usage.stack, 512)
-    assert cubins.names_in_front(path.read_bytes()) == [KERNEL]
+    assert cubin.names_in_front(path.read_bytes()) == [KERNEL]
     source = (DATA / "tiny.ptx").read_text()
-    assert normalise(cubins.debug_ptx(path.read_bytes())) == normalise(source)
+    assert normalise(cubin.debug_ptx(path.read_bytes())) == normalise(source)
 
 
 @pytest.mark.parametrize("arch", load_pins().arches)

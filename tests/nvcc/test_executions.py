@@ -73,11 +73,17 @@ def runs(step: Iteration, arch: str, shape: Shape, *, asked: bool = False) -> Ex
     return walked(sass, launch, constants_of(step, config, launch, cubin.parameters_at), asked=asked)
 
 
+def kv_blocks(found: Executed) -> int:
+    """KV blocks that a CTA goes through: rounds of the main loop, and a peeled one."""
+    loop = found.regions.flow.main_loop
+    return (int(found.warp.trips(loop)) if loop else 0) + (PEELED in found.regions.present)
+
+
 def sass_classes(found: Executed) -> Counter[str]:
     """Instructions of the classes that PTX has too, under PTX's names; LDSM by its number of matrices."""
     classes: Counter[str] = Counter()
-    for opcode, n in found.launch().items():
-        words = opcode.split(".")
+    for opcode, each in found.warp.counts().items():
+        n, words = each * found.warps, opcode.split(".")
         head, last = words[0], words[-1]
         if head in ("HMMA", "LDGSTS") or opcode == "MUFU.EX2":
             classes[{"HMMA": "mma", "LDGSTS": "cp.async", "MUFU": "ex2"}[head]] += n
@@ -181,7 +187,7 @@ def test_executed_machine_code_agrees_with_the_committed_reading(number: int) ->
     assert classes["mma"] == kernel.counters[TENSOR]
     assert sum(n for name, n in classes.items() if name.startswith("ldmatrix")) == kernel.counters[LDSM]
     assert classes["cp.async"] == kernel.counters[GLOBAL_REQUESTS.format("ld")]
-    assert found.kv_blocks == reading.shape.seq_len // step.configs[PUBLISHED_GPU].multiples["B_c"]
+    assert kv_blocks(found) == reading.shape.seq_len // step.configs[PUBLISHED_GPU].multiples["B_c"]
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
@@ -227,12 +233,13 @@ def test_the_command_draws_in_each_form(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_next_k_is_not_copied_in_the_last_round() -> None:
     step = load_iteration(16)
     found = executed(step, step.configs[PUBLISHED_GPU], "sm_80", Shape(batch=1, seq_len=640, n_heads=2, d_head=128))
-    per_block = {opcode: n for opcode, n in found.per_kv_block().items() if opcode.startswith(("LDGSTS", "HMMA"))}
-    assert found.kv_blocks == 10
-    assert sorted(per_block.values()) == pytest.approx([8 + 8 * 8 / 9, 256])
+    per_block = picture_of("", found.regions, found.warp).per_kv_block()
+    assert per_block is not None
+    assert kv_blocks(found) == 10
+    assert [per_block["LDGSTS"], per_block["HMMA"]] == pytest.approx([8 + 8 * 8 / 9, 256])
 
 
 def test_a_length_that_the_tiles_do_not_divide_is_refused() -> None:
     step = load_iteration(16)
-    with pytest.raises(FlashladderError, match=r"sequence length: expected a multiple of B_r = 128, found 192"):
+    with pytest.raises(FlashladderError, match=r"tiles: expected a multiple of B_r = 128, found 192"):
         launch_of(step, step.configs[PUBLISHED_GPU], Shape(batch=1, seq_len=192, n_heads=1, d_head=128))

@@ -19,7 +19,7 @@ from flashladder.emulate.mutation import (
     SWIZZLE,
     Equivalent,
     Mutant,
-    Observed,
+    Seen,
     alone,
     judge,
     launches_of,
@@ -80,7 +80,7 @@ def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) ->
 
 def test_without_the_syncwarp_before_q_iteration_1_races() -> None:
     mutant = next(m for m in mutants_of(load_iteration(1)) if m.instruction.opcode == "bar.warp.sync")
-    race = observe(mutant.iteration, mutant.config, mutant.kernel).races[0]
+    race = observe(mutant.iteration, mutant.config, mutant.kernel)[-1].races[0]
     assert "RAW" in race
     assert "ldmatrix" in race
     assert "flash_fwd_runtime_offsets.cuh" in race
@@ -98,10 +98,10 @@ def test_a_kernel_that_ships_with_a_race_in_one_order_alone_is_refused(monkeypat
     """Mutants are tried in both orders, and what they are held against is, too."""
     asked = []
 
-    def observed(iteration: Iteration, config: KernelConfig, *, schedule: str) -> Observed:
+    def observed(iteration: Iteration, config: KernelConfig, *, schedule: str) -> tuple[Seen, ...]:
         asked.append(schedule)
         one = observe(iteration, config)
-        return Observed((replace(one.launches[0], races=("planted",)),)) if schedule == ORDERS[1] else one
+        return (replace(one[0], races=("planted",)),) if schedule == ORDERS[1] else one
 
     monkeypatch.setattr(mutation, "observe", observed)
     with pytest.raises(FlashladderError, match=r"iteration 4 as it ships is reported.*planted"):
@@ -130,9 +130,9 @@ def test_a_mutant_that_nothing_catches_is_reported() -> None:
 
 def test_without_the_swizzle_the_bank_conflicts_of_iteration_1_appear() -> None:
     linear, swizzled = (observe(load_iteration(n), load_iteration(n).configs[PUBLISHED_GPU]) for n in (1, 2))
-    assert swizzled.conflicts == 0
-    assert linear.conflicts > 100_000
-    assert (linear.out == swizzled.out).all()
+    assert sum(one.conflicts for one in swizzled) == 0
+    assert sum(one.conflicts for one in linear) > 100_000
+    assert all((one.out == other.out).all() for one, other in zip(linear, swizzled, strict=True))
 
 
 @pytest.mark.parametrize("number", [24, 26])
@@ -213,8 +213,7 @@ def test_who_is_elected_is_no_secret_that_a_mutant_may_build_on() -> None:
     original = observe_once(25)
     shapes = launches_of(iteration, mutant.config)
     together, reverse = (
-        [mutation._given_away(mutant, *one, order) for one in zip(shapes, original.launches, strict=True)]
-        for order in ORDERS
+        [mutation._given_away(mutant, *one, order) for one in zip(shapes, original, strict=True)] for order in ORDERS
     )
     assert together == [(None, "")] * len(shapes)
     assert any(caught in ("race", "error") for caught, _ in reverse)
@@ -227,7 +226,7 @@ def test_a_launch_of_a_mutant_ends_at_its_first_race_and_says_the_same() -> None
     seen = look(iteration, mutant.config, planned, mutant.kernel)
     assert seen.races
     assert np.isnan(seen.out.view(np.float16)).all(), "nothing was stored yet"
-    caught, evidence = mutation._given_away(mutant, planned, observe_once(24).launches[0], "together")
+    caught, evidence = mutation._given_away(mutant, planned, observe_once(24)[0], "together")
     assert (caught, evidence) == ("race", seen.races[0])
 
 
@@ -248,14 +247,14 @@ def test_numbers_of_the_first_cta_are_compared_in_the_other_order() -> None:
     (planned,) = launches_of(iteration, config)
     shape = planned[0]
     for order in ORDERS:
-        caught, evidence = mutation._given_away(mutant, planned, observe_once(16).launches[0], order)
+        caught, evidence = mutation._given_away(mutant, planned, observe_once(16)[0], order)
         assert caught == "numbers"
         rows = shape.seq_len if order == ORDERS[0] else config.B_r
         assert evidence.endswith(f" of {rows * shape.d_head} elements of O differ")
 
 
 @cache
-def observe_once(number: int) -> Observed:
+def observe_once(number: int) -> tuple[Seen, ...]:
     iteration = load_iteration(number)
     return observe(iteration, iteration.configs[PUBLISHED_GPU])
 

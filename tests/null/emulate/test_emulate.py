@@ -1,4 +1,4 @@
-"""``invoke emulate``: arguments that cannot be, errors that must be noticed, and the screen, on a small kernel."""
+"""``invoke emulate``: arguments that cannot be, errors that must be noticed, the screen, and counters of copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate import command as emulate
 from flashladder.emulate import command as emulate_view
 from flashladder.emulate.command import Emulation, Errors
-from flashladder.emulate.kernel import attention_fp64, forward, make_inputs, make_tensors
+from flashladder.emulate.kernel import CopyOrder, attention_fp64, forward, make_inputs, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_iteration
@@ -62,10 +62,6 @@ def found() -> Emulation:
 def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "kernel.ptx").write_text(PTX, encoding="utf-8")
     monkeypatch.setattr(emulate_view, "ptx_for", lambda *_: SimpleNamespace(ptx=tmp_path / "kernel.ptx"))
-
-
-def wanted(counters: bool = False, hazards: bool = False) -> emulate_view.Wanted:
-    return SimpleNamespace(counters=counters, hazards=hazards)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +115,7 @@ def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: st
 
 
 def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
-    page = emulate_view.render(found, wanted(counters=True, hazards=True))
+    page = emulate_view.render(found, counters=True)
     for text in (
         "iteration 1: Base implementation",
         "batch 1, seq_len 128, heads 1, d_head 128: 2 CTAs of 4 warps, 48 KiB",
@@ -132,16 +128,16 @@ def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
         "RAW",
     ):
         assert text in page, text
-    plain = emulate_view.render(replace(found, hazards=None), wanted())
+    plain = emulate_view.render(replace(found, hazards=None), counters=False)
     assert "shared_ld" not in plain
     assert "hazards" not in plain.lower()
-    assert "no hazards" in emulate_view.render(replace(found, hazards=ptxemu.Hazards()), wanted())
-    wrong = emulate_view.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), wanted())
+    assert "no hazards" in emulate_view.render(replace(found, hazards=ptxemu.Hazards()), counters=False)
+    wrong = emulate_view.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), counters=False)
     assert "WRONG: max error 1 " in wrong
 
 
 def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
-    facts = json.loads(emulate_view.as_json(found, wanted(counters=True)))
+    facts = json.loads(emulate_view.as_json(found, counters=True))
     assert facts["schema_version"] == 1
     assert facts["right"] is True
     assert facts["counters"]["short"]["shared_ld_conflicts"] == 4
@@ -149,7 +145,7 @@ def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
     assert facts["counters"]["bank_conflicts"][0]["ptx_lines"] == [15]
     assert len(facts["hazards"]) == 1
     holes = replace(found, errors=Errors(float("nan"), 4e-3, float("nan"), 5e-4), hazards=None)
-    facts = json.loads(emulate_view.as_json(holes, wanted()))
+    facts = json.loads(emulate_view.as_json(holes, counters=False))
     assert (facts["right"], facts["errors"]["max_error"]) == (False, None)
     assert facts["counters"] is None
     assert facts["hazards"] is None
@@ -199,3 +195,58 @@ def test_heads_of_a_fixed_row_stride_are_cut_from_a_wider_tensor() -> None:
     assert q.shape == out.shape == (1, 128, 2, 128)
     assert out.strides[1] == 2 * 2048
     assert np.isnan(out.astype(np.float32)).all()
+
+
+# Each of the first {threads} threads copies 16 bytes, {steps} + 1 times, {stride} bytes further each time.
+WALK = """
+.version 8.0
+.target sm_80
+.address_size 64
+.global .align 16 .b8 buffer[2048];
+.visible .entry walk()
+{{
+.reg .pred %p<3>;
+.reg .b32 %r<7>;
+.reg .b64 %rd<8>;
+mov.u32 %r0, %tid.x;
+mov.u64 %rd5, buffer;
+cvta.global.u64 %rd5, %rd5;
+add.s64 %rd5, %rd5, {first};
+mul.wide.u32 %rd7, %r0, 16;
+cvt.u32.u64 %r5, %rd7;
+mov.u32 %r6, 0;
+setp.ge.u32 %p2, %r0, {threads};
+@%p2 bra DONE;
+AGAIN:
+cp.async.cg.shared.global [%r5], [%rd5], 16;
+add.s64 %rd5, %rd5, {stride};
+add.u32 %r6, %r6, 1;
+setp.le.u32 %p1, %r6, {steps};
+@%p1 bra AGAIN;
+DONE:
+cp.async.wait_all;
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "stride", "steps", "threads", "upward", "downward"),
+    [
+        (0, 64, 3, 64, 6, 0),  # two warps, three steps each
+        (512, -64, 3, 64, 0, 6),
+        (512, -64, 3, 32, 0, 3),  # the second warp copies nothing
+        (512, -64, 3, 8, 0, 3),  # a quarter of a warp is a warp
+        (0, 0, 3, 64, 0, 0),  # the same address again is no step
+        (0, 64, 0, 64, 0, 0),  # one run has none before it
+    ],
+)
+def test_runs_of_a_copy_above_and_below_the_one_before(
+    first: int, stride: int, steps: int, threads: int, upward: int, downward: int
+) -> None:
+    order = CopyOrder()
+    kernel = ptxemu.load(WALK.format(first=first, stride=stride, steps=steps, threads=threads)).kernel()
+    for launches in (1, 2):  # launches add up, and the first of the second has none before it
+        kernel.launch((3,), (64,), (), shared_bytes=1024, observers=(order,))
+        found = {"copies_upward": 3 * launches * upward, "copies_downward": 3 * launches * downward}
+        assert order.as_dict() == found

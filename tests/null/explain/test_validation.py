@@ -1,7 +1,8 @@
-"""The committed predictions: near enough to what was measured and published, of the locked machine code, rendered."""
+"""The committed predictions: near enough to what was measured, consistent, of the locked machine code, rendered."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 import re
 
@@ -9,20 +10,29 @@ import pytest
 
 from analysis import explain_validation
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.explain.validation import NAME, compare, compare_tuned, known, load_predictions, worth
+from flashladder.explain.predict import D_HEAD, ELEMENT, TENSORS, Resource, anchor_of, binding
+from flashladder.explain.simulate import SCHEDULERS, chip_of
+from flashladder.explain.validation import NAME, Predicted, compare, compare_tuned, known, load_predictions, worth
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import Gpu, load_gpus
+from flashladder.ladder.iteration import load_iteration
+from flashladder.lock.command import locked_kernel
+from flashladder.lock.schema import LockedKernel
 from flashladder.paths import RESULTS
 
 PREDICTIONS = load_predictions()
 NUMBERS = list(range(1, 17))
 
 
-@pytest.mark.parametrize(("gpu", "order"), [("h200", 0.85), ("h100", 0.85), ("a100", 0.8)])
-def test_the_order_and_the_size_of_the_steps_are_predicted(gpu: str, order: float) -> None:
+@pytest.mark.parametrize(
+    ("gpu", "order", "error"), [("h200", 0.85, 10), ("h100", 0.85, 10), ("a100", 0.8, 10), ("rtx3090", -1, 3)]
+)
+def test_the_order_and_the_size_of_the_steps_are_predicted(gpu: str, order: float, error: float) -> None:
     found = compare(PREDICTIONS, gpu)
     assert found is not None
     assert set(NUMBERS) <= set(found.pairs)
-    assert found.spearman >= order
-    assert found.median_error <= 10
+    assert found.spearman >= order  # the steps hardly differ on a 3090
+    assert found.median_error <= error
 
 
 def test_kernels_of_other_tiles_are_predicted_too() -> None:
@@ -30,13 +40,6 @@ def test_kernels_of_other_tiles_are_predicted_too() -> None:
     assert len(found.pairs) >= 30
     assert found.spearman >= 0.75
     assert found.median_error <= 10
-
-
-def test_a_3090_is_predicted_within_points_though_its_steps_hardly_differ() -> None:
-    found = compare(PREDICTIONS, "rtx3090")
-    assert found is not None
-    assert found.median_error <= 3
-    assert abs(found.largest[1]) <= 6
 
 
 def test_what_binds_is_named() -> None:
@@ -102,3 +105,72 @@ def test_predictions_that_are_none_are_one_line(text: str, tmp_path: Path) -> No
         load_predictions(path)
     with pytest.raises(FlashladderError, match="no predictions"):
         load_predictions(tmp_path / NAME)
+
+
+PREDICTIONS = load_predictions()
+GPUS = sorted(PREDICTIONS.gpus)
+CONFIGS_OF = {"a100": "a100", "rtx3090": "rtx3090", "rtx4090": "rtx3090", "h100": "h200", "h200": "h200"}
+
+
+def kernels(key: str) -> Iterator[tuple[Predicted, KernelConfig, LockedKernel]]:
+    """Each prediction of a GPU with the configuration that the GPU runs and what the lock holds of it."""
+    for one in PREDICTIONS.gpus[key]:
+        config = load_iteration(one.iteration).configs[CONFIGS_OF[key]]
+        assert one.config == config.short_form()
+        kernel = locked_kernel(one.iteration, config, load_gpus()[key].arch)
+        assert kernel is not None
+        assert one.text_sha256 == kernel.text_sha256
+        yield one, config, kernel
+
+
+def speeds(gpu: Gpu, one: Predicted) -> tuple[float | None, float]:
+    """Percent of FA2 and TFLOP/s by FLOP per clock: of FA2's own, and at the boost clock where nobody timed FA2."""
+    anchor = anchor_of(gpu, PREDICTIONS.seq_len)
+    if anchor is not None:
+        share = one.flop_per_clock / anchor.flop_per_clock
+        return 100 * share, anchor.tflops * share
+    return None, one.flop_per_clock * gpu.peaks["sms"].value * gpu.peaks["boost_clock"].value * 1e-6
+
+
+@pytest.mark.parametrize("key", GPUS)
+def test_speeds_follow_from_clocks_and_the_anchor(key: str) -> None:
+    gpu = load_gpus()[key]
+    assert gpu.configs_of == CONFIGS_OF[key]
+    for one, config, _ in kernels(key):
+        blocks = PREDICTIONS.seq_len // config.B_c
+        clocks = (blocks * one.clocks * one.ctas + one.overhead) * one.waves
+        flop = 4 * config.B_r * config.B_c * D_HEAD * one.ctas * blocks / clocks
+        assert one.flop_per_clock == pytest.approx(flop, rel=1e-4), one.iteration
+        percent, tflops = speeds(gpu, one)
+        assert one.percent_of_fa2 == (percent if percent is None else pytest.approx(percent, abs=2e-3))
+        assert one.tflops == pytest.approx(tflops, rel=1e-4)
+        peak = 100 * one.flop_per_clock / gpu.peaks["fp16_tensor_rate"].value
+        assert one.percent_of_peak == pytest.approx(peak, abs=2e-3)
+
+
+@pytest.mark.parametrize("key", GPUS)
+def test_what_binds_follows_from_resources_and_waits(key: str) -> None:
+    for one, _, _ in kernels(key):
+        found = [Resource(name, 0.0, "", clocks) for name, clocks in one.resources.items()]
+        idle = dict(sorted(one.idle.items(), key=lambda item: -item[1]))
+        assert binding(found, one.clocks, idle) == one.binding, one.iteration
+
+
+@pytest.mark.parametrize("key", GPUS)
+def test_resources_are_the_locked_loops_times_the_rates(key: str) -> None:
+    gpu = load_gpus()[key]
+    chip = chip_of(gpu)
+    for one, config, kernel in kernels(key):
+        share, loop = config.n_threads / 32 / SCHEDULERS, kernel.main_loop
+        issued = loop["total"] - loop["HMMA"] + loop["HMMA"] * chip.mma_issue
+        dram = TENSORS * D_HEAD * ELEMENT * config.B_r * config.B_c / PREDICTIONS.seq_len
+        wanted = {"tensor": loop["HMMA"] * share * chip.mma, "DRAM": dram / chip.dram}
+        whole = {"MUFU": loop["MUFU"] * share * chip.mufu, "issue slots": issued * share}
+        if "VOTE" in loop:  # what stands behind a vote is in the loop, and taken to be left out
+            assert all(0.7 * clocks < one.resources[name] < clocks for name, clocks in whole.items()), one.iteration
+        else:
+            wanted |= whole
+        assert {name: one.resources[name] for name in wanted} == pytest.approx(wanted, abs=2e-3), one.iteration
+        shared = kernel.dynamic_smem + kernel.static_smem
+        held = gpu.occupancy(registers=kernel.registers, threads=config.n_threads, shared_bytes=shared)
+        assert one.ctas == held.ctas

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.executions import WORD, Executions, Values, run, step_of
+from flashladder.machine_code.executions import WORD, Executions, Values, advance, run
 from flashladder.machine_code.flow import graph_of
 from flashladder.machine_code.sass import Instruction
 from tests.null.sass_fixture import code
@@ -20,10 +20,8 @@ def after(row: str, values: Values, constants: dict[int, int] | None = None) -> 
     """What is known behind one instruction."""
     predicate, _, rest = row.partition(" ") if row.startswith("@") else ("", "", row)
     opcode, _, operands = rest.partition(" ")
-    step = step_of(Instruction(0, predicate, opcode, operands), constants or {})
     values = dict(values)
-    if step is not None:
-        step(values)
+    advance(Instruction(0, predicate, opcode, operands), values, constants or {})
     return values
 
 

@@ -37,9 +37,6 @@ def test_ctas_of_an_sm(
     assert found.fraction == warps / load_gpus()[key].sm.warps
 
 
-"""Warps, CTAs and KiB of shared memory of an SM: CUDA C++ Programming Guide, technical specifications."""
-
-
 @pytest.mark.parametrize(
     ("registers", "threads", "shared", "limited_by"),
     [
@@ -79,17 +76,3 @@ def test_no_sm_holds_more_than_it_has_nor_one_cta_less(registers: int, threads: 
     assert found.ctas == min(found.limits[name] for name in found.limited_by)
     fewer = occupancy(sm, registers=max(1, registers - 8), threads=threads, shared_bytes=shared // 2)
     assert fewer.ctas >= found.ctas
-
-
-@pytest.mark.parametrize(
-    ("arch", "keys"),
-    [
-        ("sm_80", {"a100", "rtx3090", "rtx4090"}),
-        ("sm_86", {"rtx3090", "rtx4090"}),
-        ("sm_89", {"rtx4090"}),
-        ("sm_90", {"h100", "h200"}),
-        ("sm_90a", {"h100", "h200"}),
-    ],
-)
-def test_machine_code_runs_on_its_own_and_later_minor_versions(arch: str, keys: set[str]) -> None:
-    assert {key for key, gpu in load_gpus().items() if gpu.runs(arch)} == keys

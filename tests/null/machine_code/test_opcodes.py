@@ -1,4 +1,4 @@
-"""Names that claims may use: every opcode of the locks, and a hint for a misspelt one."""
+"""Names that claims may use, a hint for a misspelt one, and the kind of each opcode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import read_lock
-from flashladder.machine_code.opcodes import known_opcodes, unknown
+from flashladder.machine_code.opcodes import kind_of, known_opcodes, unknown
 from flashladder.paths import ROOT
 import ptxemu.isa  # noqa: F401 - fills the table of instructions
 from ptxemu.machine.control import ENDS
@@ -57,3 +57,18 @@ def test_a_misspelt_name_is_answered_with_the_closest(name: str, language: str, 
     assert wrong is not None
     assert wrong[1] == f"did you mean {meant!r}?"
     assert unknown(meant, language) is None
+
+
+@pytest.mark.parametrize(
+    ("opcode", "kind"),
+    [
+        ("HMMA", "tensor"), ("HGMMA", "tensor"), ("FFMA", "fp32"), ("FMNMX", "fp32"), ("HFMA2", "other"),
+        ("MUFU", "mufu"), ("F2FP", "convert"), ("IMAD", "integer"), ("IMAD.MOV.U32", "moves"), ("MOV", "moves"),
+        ("CS2R", "moves"), ("ISETP", "integer"), ("SHFL", "shuffle"), ("ULDC", "uniform"), ("LDC", "uniform"),
+        ("LDSM", "ldsm"), ("LDS", "shared"), ("STS", "shared"), ("LDGSTS", "copies"), ("DEPBAR", "copies"),
+        ("STG", "global"), ("STL", "local"), ("BAR", "barriers"), ("EXIT", "control"), ("NOP", "other"),
+        ("QQQ", "other"),
+    ],
+)  # fmt: skip
+def test_kinds_say_what_an_instruction_is_for(opcode: str, kind: str) -> None:
+    assert kind_of(opcode) == kind

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.ptx import normalise, opcode_counts, opcodes, ptx_sha256, read_ptx
+from flashladder.machine_code.ptx import normalise, opcodes, ptx_sha256, read_ptx
 
 TINY = (Path(__file__).parents[2] / "data" / "tiny.ptx").read_text(encoding="utf-8")
 DEBUG_SECTION = """
@@ -62,22 +62,6 @@ def test_names_that_nvcc_makes_from_the_path_are_neutral() -> None:
     name = "mov.u64 %rd8, _ZN34_INTERNAL_7bae6248_4_b_cu_7743d80c36_GLOBAL__N__7bae6248_4_b_cu_7743d80c2t2E;"
     other = name.replace("7bae6248", "00c0ffee").replace("7743d80c", "12345678")
     assert normalise(name) == normalise(other) != normalise(name.replace("2t2E", "2t3E"))
-
-
-def test_counts_by_full_opcode() -> None:
-    counts = opcode_counts(TINY)
-    expected = {
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": 2,
-        "bar.sync": 2,
-        "bra": 5,
-        "ld.param.u64": 2,
-        "ld.global.u32": 2,
-        "ret": 1,
-        "fma.rn.ftz.f32": 1,
-        "setp.lt.s32": 3,
-    }
-    assert {name: counts[name] for name in expected} == expected
-    assert counts["total"] == len(opcodes(TINY)) == sum(counts.values()) - counts["total"]
 
 
 def test_operands_calls_and_labels_are_not_opcodes() -> None:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import pytest
 
-from flashladder.binaries import cubins
 from flashladder.errors import FlashladderError
+from flashladder.machine_code import cubin
 from flashladder.machine_code.ptx import normalise, opcodes
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log
 from flashladder.machine_code.sass import BYTES, Sass, control_of, decoded, parse
@@ -40,9 +40,9 @@ def read(version: str, name: str) -> str:
     return (DATA / version / name).read_text(encoding="utf-8")
 
 
-def kernel_of(version: str, stem: str, arch: str) -> tuple[bytes, cubins.CodeKernel]:
+def kernel_of(version: str, stem: str, arch: str) -> tuple[bytes, cubin.CodeKernel]:
     data = (DATA / version / f"{stem}.{arch}.cubin").read_bytes()
-    (found,) = cubins.kernels_of(data)
+    (found,) = cubin.kernels_of(data)
     return data, found
 
 
@@ -81,7 +81,7 @@ def test_log_cubin_and_cuobjdump_say_the_same(version: str, stem: str, arch: str
 @EACH
 def test_a_listing_is_the_cubins_code(version: str, stem: str, arch: str) -> None:
     data, kernel = kernel_of(version, stem, arch)
-    code, sass = cubins.code_of(data, KERNEL), parse(read(version, f"{stem}.{arch}.sass"))
+    code, sass = cubin.code_of(data, KERNEL), parse(read(version, f"{stem}.{arch}.sass"))
     rows = ROW.findall(read(version, f"{stem}.{arch}.hex").partition(f".section\t.text.{KERNEL},")[2])
     assert len(sass.instructions) == len(code) // BYTES == len(rows) == kernel.code_bytes // BYTES
     for one, (address, text, low, high) in zip(sass.instructions, rows, strict=True):
@@ -97,8 +97,8 @@ def test_a_listing_is_the_cubins_code(version: str, stem: str, arch: str) -> Non
 @EACH
 def test_a_cubin_keeps_the_ptx_that_it_was_made_from(version: str, stem: str, arch: str) -> None:
     data, _ = kernel_of(version, stem, arch)
-    assert normalise(cubins.debug_ptx(data)) == normalise(read(version, f"{stem}.ptx"))
-    assert cubins.names_in_front(data) == [kernel.symbol for kernel in cubins.kernels_of(data)] == [KERNEL]
+    assert normalise(cubin.debug_ptx(data)) == normalise(read(version, f"{stem}.ptx"))
+    assert cubin.names_in_front(data) == [kernel.symbol for kernel in cubin.kernels_of(data)] == [KERNEL]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

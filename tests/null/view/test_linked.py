@@ -1,14 +1,20 @@
-"""What belongs together in a kernel: chains of calls, selections by line and by opcode, listings, what is refused."""
+"""What belongs together in a kernel: selections by line and by opcode, listings, the page, what is refused."""
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
+import hashlib
+import html
 import json
+import re
+from typing import Any
 
 import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import PtxLines
+from flashladder.machine_code.sass import BYTES
 from flashladder.view.code import show_linked
 from flashladder.view.linked import (
     Place,
@@ -19,10 +25,10 @@ from flashladder.view.linked import (
     made_from,
     of_line,
     of_opcode,
-    require_same,
     select,
 )
-from tests.null.view.linked_fixture import MADE_FROM, PTX, toy
+from flashladder.view.linked_page import document, page, read_document
+from tests.null.view.linked_fixture import MADE_FROM, PTX, TWICE, UNIT, toy
 
 KERNEL = toy()
 
@@ -44,17 +50,6 @@ def test_lines_of_the_cubin_become_rows_and_lines_without_an_instruction_none() 
     lines = [row.line for row in KERNEL.ptx]
     starts = [(0, 7), (16, lines[1]), (32, lines[2]), (48, lines[3]), (80, lines[4]), (96, lines[5]), (112, lines[6])]
     assert made_from(KERNEL.ptx, KERNEL.sass, PtxLines(tuple(starts), 128, ())) == MADE_FROM
-
-
-def test_a_cubin_of_other_ptx_is_refused() -> None:
-    text = tuple(line.partition("//")[0] for line in PTX.splitlines())
-    require_same(KERNEL.ptx, PtxLines((), 0, text), "a.cubin")
-    other = [line.replace("%f2, %f3", "%f3, %f2") for line in text]
-    line = KERNEL.ptx[2].line
-    with pytest.raises(FlashladderError, match=f"a.cubin, line {line} of its PTX: the cubin was made from other PTX"):
-        require_same(KERNEL.ptx, PtxLines((), 0, tuple(other)), "a.cubin")
-    with pytest.raises(FlashladderError, match="found no such line"):
-        require_same(KERNEL.ptx, PtxLines((), 0, text[:12]), "a.cubin")
 
 
 @pytest.mark.parametrize(
@@ -203,3 +198,76 @@ def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
         show_linked(["7", "8"], {"line": "a", "config": None, "arch": None})
     with pytest.raises(FlashladderError, match="a file alone has no CUDA lines to ask for"):
         linked_by_name("a.cubin", None, None)
+
+
+ONE = page([toy()]).decode()
+
+
+def data_of(text: str) -> dict[str, Any]:
+    (block,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    found: dict[str, Any] = json.loads(block)
+    return found
+
+
+def test_no_text_ends_its_element_and_no_value_is_markup() -> None:
+    assert ONE.count("<script") == 2
+    assert "<b>bold" not in ONE
+    assert "<i>(FP16)" not in ONE
+    assert data_of(ONE)["kernels"][0]["config"] == "<i>(FP16)</i>"
+    assert data_of(ONE)["files"][0] == ["kernel.cu", list(UNIT)]
+
+
+def test_the_policy_names_the_digest_of_the_only_script_and_nothing_is_asked_for() -> None:
+    (script,) = re.findall(r"<script>(.*?)</script>", ONE, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', ONE)
+    assert f"script-src 'sha256-{digest}'" in html.unescape(policy)
+    assert policy.startswith("default-src 'none'; ")
+    assert not re.search(r"""https?:|\bsrc=|@import|url\(|innerHTML|insertAdjacentHTML""", ONE)
+
+
+def test_the_data_joins_the_three_texts() -> None:
+    kernel = document([toy()])["kernels"][0]["data"]
+    assert [origin for origin, *_ in kernel["sass"]] == [-1 if origin is None else origin for origin in MADE_FROM]
+    assert kernel["sass"][2] == [2, "FMUL.FTZ R4, R2, R3"]
+    assert kernel["blocks"] == [
+        [0, "", "prologue", [1]],
+        [2, ".L_x_0", "main loop", [2, 1]],
+        [7, "", "epilogue", []],
+    ]
+    assert kernel["sass"][3] == [3, "FMUL.FTZ R5, R4, R3"]
+    assert kernel["loop"] == [[2, 6]]
+    line, chain, text, label = kernel["ptx"][2]
+    assert (line, text, label) == (18, "mul.f32 %f1, %f2, %f3;", "$L__BB0_1")
+    assert kernel["chains"][chain] == [[1, 2], [0, 4]]
+    assert kernel["chains"][kernel["ptx"][6][1]] == []
+    instructions = toy().sass.instructions
+    assert [one.address for one in instructions] == [index * BYTES for index in range(len(instructions))]
+
+
+def test_two_kernels_share_the_files_that_are_equal() -> None:
+    other = ("// another unit", *UNIT[1:])
+    data = document([toy("7", other), toy()])
+    assert [name for name, _ in data["files"]] == ["kernel.cu", "kernels/twice.cuh", "kernel.cu"]
+    assert data["files"][1] == ["kernels/twice.cuh", list(TWICE)]
+    assert [one["data"]["files"] for one in data["kernels"]] == [[0, 1], [2, 1]]
+    text = page([toy("7", other), toy()]).decode()
+    assert "<title>Iteration 7 and iteration 8: CUDA, PTX and machine code" in text
+    assert re.findall(r'data-text="(\w+)"( checked)?', text) == [
+        ("cuda", " checked"),
+        ("ptx", ""),
+        ("sass", " checked"),
+    ]
+    assert text.count('<div class="text ptx" hidden>') == 2
+
+
+def test_more_kernels_are_packed_and_read_again() -> None:
+    several = [toy(key) for key in ("7", "8", "16 - swizzle")]
+    text = page(several)
+    assert isinstance(data_of(text.decode())["files"], str)
+    found = read_document(text)
+    assert found["files"] == document([toy()])["files"]
+    assert [one["key"] for one in found["kernels"]] == ["7", "8", "16 - swizzle"]
+    assert [one["data"] for one in found["kernels"]] == [document([toy()])["kernels"][0]["data"]] * 3
+    assert text.decode().count("<option") == 7
+    assert read_document(page([toy()]))["kernels"] == document([toy()])["kernels"]

@@ -1,18 +1,95 @@
-"""``invoke trace`` without a compiler: what is refused, and kernels that are no attention."""
+"""``invoke trace`` without a compiler: where elements are, what differs, what is refused."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
 import pytest
+import torch
 
 from flashladder.errors import FlashladderError
 from flashladder.gpu import doctor, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
-from flashladder.trace import command
-from flashladder.trace.compare import trace
-from flashladder.trace.recorder import UnknownForm
+from flashladder.trace import command, compare
+from flashladder.trace.compare import Comparison, Trace, trace
+from flashladder.trace.recorder import Geometry, Held, UnknownForm, matrix, statistics
 import ptxemu
 from ptxemu.errors import EmulationError
+
+GEOMETRY = Geometry(ctas=2, warps=3, rows=96, keys=24, d_head=16)
+
+
+def label(cta: Any, warp: Any, lane: Any, m: int, n: int, element: int) -> Any:
+    """A number that only this element has; an array of them for arrays."""
+    return ((((cta * 4 + warp) * 32 + lane) * 2 + m) * 4 + n) * 4 + element
+
+
+def test_every_element_of_an_accumulator_is_where_its_place_says() -> None:
+    cta, warp, lane = np.ogrid[:2, :3, :32]
+    registers = [
+        [[np.asarray(label(cta, warp, lane, m, n, element)) for element in range(4)] for n in range(3)]
+        for m in range(2)
+    ]  # fmt: skip
+    found = matrix(registers, GEOMETRY)
+    assert found.shape == (2, 96, 24)
+    for row, column in np.ndindex(96, 24):
+        place = GEOMETRY.place(row, column)
+        assert found[1, row, column] == label(1, place.warp, place.lane, place.m, place.n, place.element)
+
+
+def test_every_copy_of_a_row_statistic_is_where_its_place_says() -> None:
+    cta, warp, lane = np.ogrid[:2, :3, :32]
+    registers = [[np.asarray(label(cta, warp, lane, m, 0, 2 * half)) for half in range(2)] for m in range(2)]
+    found = statistics(registers, GEOMETRY)
+    assert found.shape == (2, 96, 4)
+    for row, copy in np.ndindex(96, 4):
+        place = GEOMETRY.place(row, copy, statistic=True)
+        assert found[0, row, copy] == label(0, place.warp, place.lane, place.m, 0, place.element)
+
+
+STEP = load_iteration(16)
+CONFIG = STEP.configs["a100"]
+SHAPE = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)
+
+
+def compared(value: float, allowed: float = 0.5) -> tuple[Trace, Comparison]:
+    """S of the second CTA, zeros but for `value` in row 70 and column 9; they should be 0, and 1 throughout."""
+    held = np.zeros((1, CONFIG.B_r, CONFIG.B_c), np.float32)
+    held[0, 70, 9] = value
+    empty = np.zeros((1, 256, 1, 128), np.float16)
+    found = Trace(STEP, CONFIG, SHAPE, (empty,) * 4, ((1, 0, 0),), (), 4, True, ())
+    zeros = torch.zeros(held.shape, dtype=torch.float64)
+    pair = compare._Pair(compare.S, Held(held, {}), (zeros, zeros + allowed), zeros + 1)
+    return found, compare._comparison(found, pair, 0, 3)
+
+
+@pytest.mark.parametrize("value", [0.75, -3.0, math.nan, math.inf, -math.inf])
+def test_a_value_that_is_off_or_none_is_found_where_it_is(value: float) -> None:
+    assert CONFIG.B_r == 2 * CONFIG.B_c
+    _, one = compared(value)
+    assert one.n_beyond == 1
+    assert one.first is not None
+    assert one.first == one.worst or math.isnan(value)
+    for place in (one.first, one.worst):
+        assert (place.row, place.column, place.query, place.cta) == (70, 9, CONFIG.B_r + 70, (1, 0, 0))
+    assert one.share > 1
+
+
+def test_errors_are_of_what_is_expected_and_drift_of_the_whole() -> None:
+    _, one = compared(0.25)
+    assert (one.n_beyond, one.first) == (0, None)
+    assert (one.max_error, one.share, one.drift) == (0.25, 0.5, 1.0)
+    assert one.rms == pytest.approx(0.25 / math.sqrt(CONFIG.B_r * CONFIG.B_c))
+
+
+def test_a_trace_that_visits_too_few_blocks_has_not_passed() -> None:
+    found, _ = compared(0.0)
+    assert found.first is None
+    assert not found.passed
+
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .align 8 .b8 p[136]) {\n"
 MMA = "mma.sync.aligned.{}.f32 {{%f0, %f1, %f2, %f3}}, {{%r0, %r1{}}}, {{%r2{}}}, {{%f0, %f1, %f2, %f3}};"
@@ -39,14 +116,6 @@ def test_a_bad_command_line_is_one_line(words: list[str], says: str) -> None:
         command.main(words)
     assert says in str(refused.value)
     assert refused.value.exit_code == 2
-
-
-@pytest.mark.parametrize("words", [["1", "--show", "T"], ["1", "--input", "zeros"]])
-def test_a_word_that_is_no_choice_leaves_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        command.main(words)
-    assert left.value.code == 2
-    assert "invalid choice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("right", "code"), [(True, 0), (False, 1)])
