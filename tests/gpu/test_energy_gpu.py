@@ -28,7 +28,8 @@ def test_fa2_takes_power_and_is_as_fast_as_back_to_back() -> None:
     if device.telemetry.energy_mj() is None:
         pytest.skip(f"{device.gpu.name} does not tell its energy")
     one = prepare("fp16", SHAPE, Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=1)).sets[0]
-    found = sustain(meter_of(device), Arm("fa2", lambda _: reference_forward(one.q, one.k, one.v)), 1.0)
+    fa2 = Arm("fa2", lambda _: reference_forward(one.q, one.k, one.v))
+    found = sustain(meter_of(device), fa2, "fp16", SHAPE, 1.0)
     assert found.seconds >= 1.0
     assert found.samples
     assert 50 < found.watts < 1.1 * (device.gpu.power_limit_w or 2000)

@@ -10,7 +10,7 @@ import pytest
 from flashladder.commands import COMMANDS
 from flashladder.paths import ROOT
 from tests import pages
-from tests.null.test_rooms import is_program
+from tests.null.test_readme import is_program
 
 pytestmark = pytest.mark.nvcc
 

@@ -22,7 +22,7 @@ from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, kernel_key
 from tests.null.bench.test_timing_null import FakeGpu
-from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, kernel, result
+from tests.null.bench_fixture import FAST, GPU, kernel, result
 from tests.null.check.test_check_null import attention, right, zeros
 
 TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
@@ -83,13 +83,6 @@ def test_a_kernel_that_changes_its_mind_is_an_error() -> None:
             process=0, warm_up_s=0.1, reference=reference,
         )  # fmt: skip
     assert caught.value.exit_code == 1
-
-
-def test_missing_leaves_out_what_has_pairs() -> None:
-    kernels = [kernel_subject(16, CONFIG, right), kernel_subject(2, KernelConfig.parse(SLOW), right)]
-    assert bench.missing(result(), kernels, "fp16", SHAPE) == [kernels[1]]
-    assert bench.missing(result(), kernels, "fp16", TINY) == kernels
-    assert bench.missing(result(), kernels, "bf16", SHAPE) == []
 
 
 def test_resuming_takes_over_groups_and_counts_processes(tmp_path: Path) -> None:

@@ -41,9 +41,7 @@ from flashladder.bench.cross_timers import (
     by_turn,
     command,
     launch_rounds,
-    load,
     nvbench_rounds,
-    owner,
     read_nvbench,
     torch_rounds,
     turn_rounds,
@@ -54,7 +52,6 @@ from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu import doctor
 from flashladder.gpu.ncu import read_launches
-from flashladder.names import CYCLES, DURATION
 from flashladder.problem import Shape
 from flashladder.results.derive import derive as derive_paired
 from flashladder.results.files import load_as, load_result, write_result
@@ -75,31 +72,8 @@ def tensors() -> Tensors:
     return make_tensors(Case("tiny", TINY), "fp16", "cpu")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "whose"),
-    [
-        (OURS, "flash_fwd_kernel"),
-        ("flash_fwd_kernel", "flash_fwd_kernel"),
-        *((kernel, name) for name, kernel in NAMES.items()),
-        ("void at::native::vectorized_elementwise_kernel<4>(int)", None),
-    ],
-)
-def test_a_kernels_name_says_whose_it_is(kernel: str, whose: str | None) -> None:
-    assert owner(kernel) == whose
-
-
 def launched(*names: str) -> list[tuple[str, dict[str, int]]]:
     return read_launches(ncu_csv(names), METRICS)
-
-
-def test_launches_go_to_their_turns() -> None:
-    rounds = Rounds(("fa2", KERNELS[0], KERNELS[1], "fa4"), "fp16", TINY, 2)
-    turn = (NAMES["fa2"], OURS, OURS, NAMES["fa4"])
-    (found,) = by_turn(launched(*turn, *turn), [rounds])
-    assert [one.subject for one in found] == list(rounds.subjects)
-    assert all((one.rounds, one.us) == ((0, 1), (1.0, 1.0)) for one in found)
-    assert found[0].counters[CYCLES] == (1500, 1500)
-    assert DURATION not in found[0].counters
 
 
 def test_what_a_reference_launches_besides_is_its_own() -> None:
@@ -122,15 +96,6 @@ def test_what_a_reference_launches_besides_is_its_own() -> None:
 def test_other_launches_than_expected_are_refused(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
         by_turn(launched(*names), [Rounds(("fa2", KERNELS[0]), "fp16", TINY, 1)])
-
-
-def test_nvbenchs_samples_are_read_round_by_round(tmp_path: Path) -> None:
-    path = tmp_path / "nvbench.json"
-    write_nvbench(path, ROUNDS)
-    (found,) = read_nvbench(path, [ROUNDS])
-    assert [one.subject for one in found] == list(ROUNDS.subjects)
-    assert found[2].rounds == (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
-    assert all(abs(us - 3000.0) < 1e-3 for us in found[2].us)
 
 
 def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
@@ -170,29 +135,6 @@ def test_several_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
     rows += read_launches(ncu_csv(names * 2, slow), METRICS)
     cells = by_turn(rows, [first, second])
     assert [[one.us for one in cell] for cell in cells] == [[(1.0,) * 4] * 3, [(1.5,) * 2, (2.0,) * 2, (2.0,) * 2]]
-
-
-def test_cells_of_the_same_subjects_share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[list[int], float]] = []
-
-    def answer(cells: list[Rounds], timeout_s: float) -> list[Opinion]:
-        seen.append(([one.shape.seq_len for one in cells], timeout_s))
-        assert {one.rounds for one in cells} == {3}
-        return []
-
-    monkeypatch.setattr(cross_timers, "ASK", {"nvbench": answer})
-    of = paired()
-    more = [one.model_copy(update={"shape": one.shape.model_copy(update={"seq_len": 512})}) for one in of.summaries]
-    other = more[0].model_copy(update={"dtype": "bf16"})
-    monkeypatch.setattr(cross_timers, "derive", lambda result: result)
-    ask(of.model_copy(update={"summaries": (*of.summaries, *more, other)}), ["nvbench"], 10.0, 3)
-    assert seen == [([4096, 512], 20.0), ([512], 10.0)]
-
-
-@pytest.mark.parametrize(("key", "message"), [("fa5", "no such subject"), ("99 (FP16)", "iteration 99")])
-def test_an_unknown_subject_is_refused(key: str, message: str) -> None:
-    with pytest.raises(FlashladderError, match=message):
-        load(key, "fp16")
 
 
 @dataclass
@@ -366,23 +308,6 @@ def test_agreement_is_an_overlap_of_intervals() -> None:
     assert abs(found["ncu", "16"].reference_us - FA2_US) < 1.0
     assert found["ncu", "16"].n_rounds == 8
     assert problems(made) == []
-
-
-def test_each_sample_is_compared_with_fa2_in_its_round() -> None:
-    """A card that slows down for half of the rounds slows both: the ratio and its interval do not move."""
-    steady = opinion("ncu")
-    slowed = steady.model_copy(
-        update={
-            "timings": tuple(
-                one.model_copy(update={"us": tuple(us * (1.3 if n < 4 else 1) for n, us in enumerate(one.us))})
-                for one in steady.timings
-            )
-        }
-    )
-    for a, b in zip(judged(steady).agreements, judged(slowed).agreements, strict=True):
-        assert [round(x, 9) for x in (a.pct, a.pct_low, a.pct_high)] == [
-            round(x, 9) for x in (b.pct, b.pct_low, b.pct_high)
-        ]
 
 
 def test_the_table_has_all_timers_of_a_cell_beside_each_other() -> None:
@@ -585,41 +510,6 @@ def test_a_launch_that_the_gpu_waited_for_is_taken_again() -> None:
         warm_rounds(gpu.single(), rounds, gpu.launches(fa2=2.0))
 
 
-def test_in_turn_with_each_other_twice_the_l2_is_filled_before_each(
-    tensors: Tensors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu, asked, cycled = Sleeper(), list[int](), list[int]()
-
-    def buffer(size: int, dtype: torch.dtype, device: str) -> SimpleNamespace:
-        assert (dtype, device) == (torch.uint8, "cuda")
-        asked.append(size)
-        return SimpleNamespace(zero_=gpu.flush)
-
-    monkeypatch.setattr(cross_timers, "load", lambda key, dtype: gpu.subject(key, 1.5))
-    monkeypatch.setattr(cross_timers, "first_tensors", lambda _: tensors)
-    monkeypatch.setattr(cross_timers, "RUN_UP_S", 0.0)
-    monkeypatch.setattr(torch, "empty", buffer)
-    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-
-    def sleep(cycles: int) -> None:
-        cycled.append(cycles)
-        gpu.sleep()
-
-    monkeypatch.setattr(torch.cuda, "_sleep", sleep, raising=False)
-    of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
-    (found,) = cross_timers.ask_turns([TWO], 1.0)
-    assert (found.method, found.mode) == ("turns", "event-free")
-    assert {round(us) for one in found.timings for us in one.us} == {1500}
-    assert asked == [600 << 20]
-    samples = sum(len(one.us) for one in found.timings)
-    assert gpu.log.count("flush") == samples
-    assert cycled == [4_000_000] * samples, "2 ms: longer than any library takes the host"
-    places = [place for place, one in enumerate(gpu.log) if one == "flush"]
-    assert {gpu.log[place - 1] for place in places} == {"sleep"}, "the host queues the flush under the sleep"
-
-
 def test_subjects_in_turn_with_each_other_run_up_and_change_their_order() -> None:
     """Each round has each subject once, behind a flush; a second's run-up is no sample."""
     rounds, took = Rounds(("fa2", "cudnn", "fa4"), "fp16", TINY, 12), {"fa2": 2.0, "cudnn": 1.0, "fa4": 1.5}
@@ -767,15 +657,6 @@ def test_other_timers_have_their_own_row_and_their_own_better_one() -> None:
     assert [line for line in lines if line.endswith("cudnn: the host's time")]
     assert "speed over the best of cudnn" in table(made)
     assert beside_libraries(advantages(judged(opinion("torch")))) == []
-
-
-def test_a_round_without_the_library_is_refused() -> None:
-    less = with_cudnn(opinion("torch"), 1.0)
-    cut = less.timings[-1].model_copy(update={"rounds": (0,) * 8})
-    made = judged(opinion("nvbench"))
-    made = made.model_copy(update={"opinions": (less.model_copy(update={"timings": (*less.timings[:-1], cut)}),)})
-    with pytest.raises(FlashladderError, match="torch has no time of cudnn"):
-        advantages(made)
 
 
 def test_a_file_prints_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

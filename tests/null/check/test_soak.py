@@ -373,9 +373,3 @@ def test_the_command_wants_something_to_soak(capsys: pytest.CaptureFixture[str])
             soak.main(argv)
         assert caught.value.code == 2
         assert "expected iterations, at least 2 repeats and a launch" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-def test_without_a_gpu_it_is_one_line() -> None:
-    with pytest.raises(FlashladderError, match="no GPU here"):
-        soak.main(["27"])
