@@ -36,12 +36,12 @@ from flashladder.bench.cross_timers import (
     WARM_SAMPLES,
     WARM_UPS,
     Rounds,
-    Single,
     ask,
     by_turn,
     command,
     launch_rounds,
     nvbench_rounds,
+    one_launch,
     read_nvbench,
     torch_rounds,
     turn_rounds,
@@ -52,6 +52,7 @@ from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu import doctor
 from flashladder.gpu.ncu import read_launches
+from flashladder.names import CYCLES
 from flashladder.problem import Shape
 from flashladder.results.derive import derive as derive_paired
 from flashladder.results.files import load_as, load_result, write_result
@@ -236,7 +237,8 @@ def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, mon
     monkeypatch.setattr(cross_timers, "require_ncu", lambda: ncu)
     (found,) = cross_timers.ask_ncu([rounds], 30.0)
     assert (found.method, found.mode, found.version) == ("ncu", "ncu-base", "Version 2025.3")
-    assert [one.us for one in found.timings] == [(1.0, 1.0), (2.0, 2.0)]
+    assert [(one.rounds, one.us) for one in found.timings] == [((0, 1), (1.0, 1.0)), ((0, 1), (2.0, 2.0))]
+    assert [one.counters[CYCLES] for one in found.timings] == [(1500, 1500), (3000, 3000)]
     argv = (tmp_path / "argv.txt").read_text(encoding="utf-8").splitlines()
     assert argv[argv.index("--clock-control") + 1] == "none"
     assert argv[argv.index("--profile-from-start") + 1] == "off"
@@ -352,7 +354,7 @@ def test_a_time_below_the_gpus_peak_is_found() -> None:
 
 def test_a_round_without_fa2_is_refused() -> None:
     only = opinion("ncu")
-    with pytest.raises(FlashladderError, match="ncu has no time of FA2"):
+    with pytest.raises(FlashladderError, match="ncu has no time of fa2"):
         judged(only.model_copy(update={"timings": only.timings[1:]}))
 
 
@@ -478,13 +480,13 @@ class Sleeper(FakeGpu):
     def event(self) -> FakeEvent:
         return FakeEvent(self)
 
-    def single(self, *, flush: bool = False) -> Single:
+    def single(self, *, flush: bool = False) -> Any:
         def prepare(longer: int) -> None:
             self.sleep(longer)
             if flush:
                 self.flush()
 
-        return Single(self.event, prepare, lambda: None)
+        return partial(one_launch, self.event, prepare, lambda: None)
 
 
 def test_without_a_flush_the_gpu_sleeps_and_each_subject_has_its_turn() -> None:
@@ -538,7 +540,7 @@ def test_subjects_in_turn_with_each_other_run_up_and_change_their_order() -> Non
 
 
 def test_torchs_own_timer_and_events_are_asked(tensors: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, asked, real = Sleeper(), list[int](), benchmark.Timer.timeit
+    gpu, asked, flushed, real = Sleeper(), list[int](), list[int](), benchmark.Timer.timeit
 
     def timeit(self: benchmark.Timer, number: int = 1) -> object:
         asked.append(number)
@@ -559,6 +561,13 @@ def test_torchs_own_timer_and_events_are_asked(tensors: Tensors, monkeypatch: py
     (found,) = cross_timers.ask_warm([TWO], 1.0)
     assert (found.method, found.mode) == ("warm", "event-free")
     assert {round(us) for one in found.timings for us in one.us} == {1500}
+    monkeypatch.setattr(cross_timers, "RUN_UP_S", 0.0)
+    monkeypatch.setattr(torch, "empty", lambda size, **_: SimpleNamespace(zero_=lambda: flushed.append(size)))
+    of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
+    (found,) = cross_timers.ask_turns([TWO], 1.0)
+    assert (found.method, found.mode) == ("turns", "event-free")
+    assert flushed == [600 << 20] * sum(len(one.us) for one in found.timings), "twice the L2, before each sample"
 
 
 def beside(speeds: dict[str, float], *, apart: bool = False) -> BenchResult:
