@@ -26,6 +26,9 @@ class FakeNvml:
         self.refused = refused
         self.pids = pids
         self.answers: dict[str, Any] = {
+            **dict.fromkeys(("nvmlInit", "nvmlShutdown", "nvmlDeviceGetHandleByIndex")),
+            "nvmlDeviceGetCount": 1,
+            "nvmlSystemGetDriverVersion": "580.1",
             "nvmlDeviceGetPowerUsage": 612_500,
             "nvmlDeviceGetTotalEnergyConsumption": 98_765_432_100,
             "nvmlDeviceGetCurrentClocksEventReasons": 0x4,
@@ -34,7 +37,7 @@ class FakeNvml:
             "nvmlDeviceGetTemperature": 55,
             "nvmlDeviceGetName": b"NVIDIA H200",
             "nvmlDeviceGetUUID": "GPU-1",
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_000_000_000),
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=140 << 30),
             "nvmlDeviceGetEnforcedPowerLimit": 700_000,
             "nvmlDeviceGetEccMode": [1, 1],
             "nvmlDeviceGetMigMode": [0, 0],
@@ -43,11 +46,8 @@ class FakeNvml:
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
         }
 
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "580.1"
-
     def __getattr__(self, name: str) -> Any:
-        def answer(handle: object, *_: object) -> Any:
+        def answer(*_: object) -> Any:
             if name in self.refused:
                 raise self.NVMLError(name)
             return self.answers[name]
