@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
@@ -32,7 +31,6 @@ from flashladder.bench.cross_timers import (
     CELLS,
     METRICS,
     RUN_UP_S,
-    SAMPLES,
     WARM_SAMPLES,
     WARM_UPS,
     Rounds,
@@ -40,7 +38,6 @@ from flashladder.bench.cross_timers import (
     by_turn,
     command,
     launch_rounds,
-    nvbench_rounds,
     one_launch,
     read_nvbench,
     torch_rounds,
@@ -160,56 +157,6 @@ def test_only_the_rounds_are_inside_the_profilers_window() -> None:
     launch_rounds(rounds, log.launches(*rounds.subjects), lambda: log.seen.append("wait"), log)
     warm = ["fa2"] * WARM_UPS + ["cudnn"] * WARM_UPS
     assert log.seen == [*warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
-
-
-@dataclass
-class FakeBench:
-    """NVBench's Python module: registers, names, then runs every benchmark's launch once."""
-
-    log: Log
-    registered: list[Any] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    argv: list[str] = field(default_factory=list)
-
-    def register(self, function: Any) -> FakeBench:
-        self.registered.append(function)
-        return self
-
-    def set_name(self, name: str) -> FakeBench:
-        self.names.append(name)
-        return self
-
-    def set_cold_warmup_runs(self, count: int) -> FakeBench:
-        assert count == WARM_UPS
-        return self
-
-    def run_all_benchmarks(self, argv: list[str]) -> None:
-        self.argv = argv
-        for function in self.registered:
-            function(self)
-
-    def exec(self, launch: Any, *, batched: bool) -> None:
-        assert not batched
-        launch("its launch")
-
-
-def test_nvbench_times_every_turn_on_its_own_stream() -> None:
-    log, rounds = Log(), Rounds(("fa2", "cudnn"), "fp16", TINY, 2)
-    fake = FakeBench(log)
-
-    @contextmanager
-    def stream(launch: str) -> Iterator[None]:
-        log.seen.append(f"on the stream of {launch}")
-        yield
-
-    nvbench_rounds(fake, stream, [(rounds, log.launches(*rounds.subjects))], "out.json")
-    assert fake.names == ["0 0 0", "0 0 1", "0 1 0", "0 1 1"]
-    assert log.seen == [one for _, key in rounds.turns() for one in ("on the stream of its launch", key)]
-    options = dict(zip(fake.argv[1::2], fake.argv[2::2], strict=True))
-    assert options["--jsonbin"] == "out.json"
-    assert (options["--stopping-criterion"], options["--target-samples"], options["--min-samples"]) == (
-        "sample-count", str(SAMPLES), str(SAMPLES),
-    )  # fmt: skip
 
 
 def fake_ncu(folder: Path, log: str, code: int = 0) -> Path:

@@ -30,8 +30,6 @@ from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, kernel_key
 from flashladder.results.statistics import (
     LogSummary,
-    harmonic_summary,
-    summarize,
     verdict,
 )
 from tests.null.bench.test_timing_null import FakeGpu
@@ -195,31 +193,6 @@ def test_samples_that_chose_a_configuration_are_not_reported(tmp_path: Path) -> 
         assert report_data.collect(fixture.folder).machines == ()
 
 
-def test_tflops_of_rows_with_equal_ratios_are_equal(tmp_path: Path) -> None:
-    """Two kernels at 80 % of an FA2 that ran at 300 and at 330 TFLOP/s: one figure for both, their own in cells.csv."""
-    fixture = make(tmp_path / "results", lambda number: 80.0 if number < 3 else 50.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
-    factors = {"02": 1.1, "03": 0.9}  # so that the median is neither the least nor the most
-    faster = tuple(
-        one.model_copy(update={
-            "kernel_us": one.kernel_us / by, "reference_us": one.reference_us / by, "tflops": one.tflops * by,
-            "reference_tflops": one.reference_tflops * by,
-        })
-        for one in made.summaries for by in [factors.get(one.kernel[:2], 1.0)]
-    )  # fmt: skip
-    write_result(fixture.bench, made.model_copy(update={"summaries": faster}))
-    ladder = report_data.collect(fixture.folder)
-    lines = report_tables.table(ladder, ladder.machines[0], "fp16").splitlines()
-    assert [line.split("|")[3].strip() for line in lines[2:4]] == ["240.0", "240.0"]  # of the median, 300.2
-    rows = {row[4]: dict(zip(report_tables.CELLS, row, strict=True)) for row in report_tables.cells(ladder)}
-    assert float(str(rows[2]["tflops"])) == pytest.approx(1.1 * float(str(rows[1]["tflops"])), rel=1e-3)
-    caption = report_tables.caption(ladder, ladder.machines[0], "fp16")
-    assert "one figure for FA2, 300.2: the median of what it reached beside the kernels (270.1 to 330.2)" in caption
-    progression = [dict(zip(report_tables.PROGRESSION, row, strict=True)) for row in report_tables.progression(ladder)]
-    assert progression[0]["tflops_seq4096"] == progression[1]["tflops_seq4096"]
-    assert {row["fa2_tflops_seq4096"] for row in progression[:16]} == {"300.150"}
-
-
 def test_a_short_shape_is_bounded_by_its_bytes() -> None:
     """At S = 128 an H200 reads Q, K and V for longer than it multiplies; both bounds count, the longer one decides."""
     short = Shape(batch=16, seq_len=128, n_heads=16, d_head=128)
@@ -264,13 +237,6 @@ def test_the_floor_of_one_dtype_judges_that_dtype_alone() -> None:
 )
 def test_verdicts_at_the_floor(low: float, high: float, expected: str) -> None:
     assert verdict(LogSummary((low + high) / 2, low, high, 24), floor=0.01) == expected
-
-
-def test_lengths_of_a_harmonic_mean_are_drawn_independently() -> None:
-    """Independent errors of equal lengths cancel: the mean's interval is about the square root of two narrower."""
-    values = np.random.default_rng(5).normal(0, 0.02, 60)
-    one, mean = summarize(values), harmonic_summary([(values, None), (values, None)])
-    assert (mean.high - mean.low) < 0.85 * (one.high - one.low)
 
 
 def test_fewer_pairs_than_asked_for_are_ambiguous() -> None:

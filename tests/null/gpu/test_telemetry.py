@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.build.installed import Installed, chosen_configs, load_installed
+from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
 from flashladder.gpu.device import Telemetry, exclusive, form_factor
 from flashladder.ladder.config import KernelConfig
@@ -162,15 +162,3 @@ def test_a_configuration_that_was_not_built_is_answered_with_those_that_were() -
         wheel.require(KernelConfig.parse(FAST).with_dtype("bf16"))
     assert FAST in str(caught.value)
     assert "invoke build 16" in str(caught.value)
-
-
-def test_a_missing_wheel_is_answered_with_the_command_that_makes_it() -> None:
-    with pytest.raises(FlashladderError, match="nox -s build-iteration-99"):
-        load_installed(99)
-
-
-def test_gpu_names_select_their_configuration() -> None:
-    both = chosen_configs(7, ["a100", "rtx3090"], ["fp16"])
-    assert len(both) == 2
-    assert chosen_configs(7, ["prog:a100", "a100"], ["fp16"]) == both[:1]
-    assert chosen_configs(7, [both[0].short_form()], ["fp16", "bf16"]) == both[:1]
