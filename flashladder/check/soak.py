@@ -36,7 +36,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flashladder.arguments import Parser, whole
-from flashladder.bench.command import add_kernels, add_result, another, on_this_gpu, require_same
+from flashladder.bench.command import add_kernels, add_result, on_this_gpu, require_same, require_same_code
 from flashladder.bench.references import reference_identity
 from flashladder.build.installed import Installed, chosen_configs, load_installed
 from flashladder.cases.inputs import Case, Tensors, cases_for, make_tensors
@@ -600,10 +600,7 @@ def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
     mine, theirs = ((one.gpu.uuid, one.reference, one.rule) for one in (fresh, old))
     require_same(path, zip(("GPU", "FA2", "rule of correctness"), mine, theirs, strict=True))
     for key in sorted(old.kernels.keys() & fresh.kernels.keys()):
-        both = (fresh.kernels[key], old.kernels[key])
-        if not both[0].same_code(both[1]):
-            expected, found = (one.text_sha256 or one.build or "unknown" for one in both)
-            raise another(path, f"machine code of {key}", expected, found)
+        require_same_code(path, fresh.kernels[key], old.kernels[key])
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None})
 
 

@@ -99,13 +99,14 @@ def test_resuming_refuses_other_machine_code_gpu_or_settings(tmp_path: Path) -> 
     path = write_result(tmp_path / "bench.json.gz", result())
     fresh = result()
     other_code = {kernel_key(16, FAST): kernel(16, FAST, text="cd" * 32)}
-    for change in (
-        {"kernels": other_code},
-        {"gpu": fresh.gpu.model_copy(update={"uuid": "GPU-1"})},
-        {"settings": fresh.settings.model_copy(update={"pairs": 99})},
-        {"purpose": "tune"},
-    ):
-        with pytest.raises(FlashladderError, match="another GPU, protocol or machine code"):
+    changes: dict[str, dict[str, object]] = {
+        "machine code of 16": {"kernels": other_code},
+        "GPU: expected GPU-1": {"gpu": fresh.gpu.model_copy(update={"uuid": "GPU-1"})},
+        "settings, pairs: expected 99": {"settings": fresh.settings.model_copy(update={"pairs": 99})},
+        "purpose: expected tune": {"purpose": "tune"},
+    }
+    for told, change in changes.items():
+        with pytest.raises(FlashladderError, match=f"another {told}.*choose another --out"):
             bench.earlier(path, fresh.model_copy(update=change))
 
 
