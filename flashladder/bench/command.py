@@ -168,25 +168,22 @@ def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult,
     return finish(options.out, result, device, tuple(beside.identities)), complete
 
 
-def judged(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bool]:
-    """`run_bench`, then the same cells by other tools; the file holds both, so that it must not exist yet."""
-    from flashladder.bench.cross_timers import compare
-
-    out, options.out = options.out, None
-    if out is not None and out.exists():
-        raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
-    result, complete = run_bench(options, device)
-    compare(out, result, options.methods, options.rounds)
-    return result, complete
-
-
 def timed(options: argparse.Namespace, device: Device) -> bool:
-    """Times and prints the table; whether all of it was reached.
+    """Times, by other tools too where they are asked for, and prints the table; whether all of it was reached.
 
     Raises:
         CheckFailed: a kernel is wrong, or a time is impossible.
     """
-    result, complete = judged(options, device) if options.methods else run_bench(options, device)
+    out = options.out
+    if options.methods:
+        options.out = None  # the file will hold both, so that it must not exist yet
+        if out is not None and out.exists():
+            raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
+    result, complete = run_bench(options, device)
+    if options.methods:
+        from flashladder.bench.cross_timers import compare
+
+        compare(out, result, options.methods, options.rounds)
     print(ranking(result) if options.tune else table(result))
     if device.foreign_before:
         print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
