@@ -23,7 +23,6 @@ from flashladder.bench.cross_checks import (
     advantages,
     beside_libraries,
     derive,
-    held_up,
     problems,
     table,
 )
@@ -40,7 +39,6 @@ from flashladder.bench.cross_timers import (
     launch_rounds,
     one_launch,
     read_nvbench,
-    torch_rounds,
     turn_rounds,
     warm_rounds,
 )
@@ -190,27 +188,6 @@ def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, mon
     assert argv[argv.index("--clock-control") + 1] == "none"
     assert argv[argv.index("--profile-from-start") + 1] == "off"
     assert argv[argv.index(sys.executable) :] == command([rounds])
-
-
-@pytest.mark.parametrize(
-    ("log", "code", "message"),
-    [
-        ("==ERROR== ERR_NVGPUCTRPERM - no permission", 1, "refuses hardware counters .*; invoke doctor says"),
-        ("==ERROR== no kernels were profiled", 0, "ncu printed no table"),
-        ("==ERROR== broken", 3, "ncu ended with exit code 3: found ==ERROR== broken"),
-    ],
-)
-def test_a_refused_counter_drops_ncu_with_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, code: int, message: str
-) -> None:
-    monkeypatch.setattr(cross_timers, "require_ncu", lambda: fake_ncu(tmp_path, log, code))
-    made = ask(paired(), ["ncu"])
-    assert made.opinions == ()
-    assert len(made.left_out) == 1
-    with pytest.raises(FlashladderError, match=message):
-        cross_timers.ask_ncu([ROUNDS], 30.0)
-    assert "left out: ncu: " in table(made)
-    assert problems(made) == []
 
 
 def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,46 +344,6 @@ def test_the_command_asks_tools_for_the_same_cells(
 
 
 TWO = Rounds(("fa2", "cudnn"), "fp16", TINY, 3)
-
-
-@dataclass
-class Card:
-    """A GPU that the host queues for: a launch takes `ms[key]`, queuing it `host_s[key]`."""
-
-    ms: dict[str, float]
-    host_s: dict[str, float]
-    now: float = 0.0
-    queued: int = 0
-    log: list[str] = field(default_factory=list)
-
-    def launch(self, key: str) -> None:
-        self.log.append(key)
-        self.now += self.host_s[key]
-
-    def timer(self, launch: object) -> SimpleNamespace:
-        """Torch's: runs it so often, and tells the mean."""
-
-        def timeit(number: int) -> SimpleNamespace:
-            before = len(self.log)
-            for _ in range(number):
-                launch()  # type: ignore[operator]  # what torch_rounds hands in
-            key = self.log[before]
-            assert self.log[before:] == [key] * number
-            return SimpleNamespace(median=max(self.ms[key] / 1e3, self.host_s[key]))
-
-        return SimpleNamespace(timeit=timeit)
-
-
-def test_torchs_timer_has_each_subject_in_turn_and_tells_what_the_host_took() -> None:
-    card = Card({"fa2": 2.0, "cudnn": 0.1}, {"fa2": 20e-6, "cudnn": 97e-6})
-    launches = {key: partial(card.launch, key) for key in TWO.subjects}
-    found = torch_rounds(card.timer, lambda: None, TWO, launches, lambda: card.now)
-    assert [(one.subject, one.rounds) for one in found] == [("fa2", (0, 1, 2)), ("cudnn", (0, 1, 2))]
-    assert found[0].us == pytest.approx((2000.0,) * 3)
-    assert found[1].counters[HOST] == (97000,) * 3
-    assert [held_up(one) for one in found] == [False, True]
-    turns = [key for before, key in zip(["", *card.log], card.log, strict=False) if key != before]
-    assert turns == ["fa2", "cudnn"] * 4, "how many fit a run, then three rounds"
 
 
 @dataclass

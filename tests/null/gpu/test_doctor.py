@@ -13,6 +13,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gpu import doctor
 from flashladder.gpu.doctor import TorchBuild, n_gpus, require_gpu, torch_build
 from flashladder.paths import ROOT
+from flashladder.sweep import place
 from flashladder.toolchain import wheels
 from tests.null.gpu.test_telemetry import FakeNvml
 
@@ -194,3 +195,13 @@ sys.exit("torch" in sys.modules)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "no GPU here" in done.stdout + done.stderr
+
+
+def test_a_sweep_sees_each_card_with_its_name_uuid_and_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setattr(place, "require_gpu", lambda _: None)
+    (card,) = place.cards({})
+    assert (card.index, card.name, card.uuid, card.arch) == (0, "NVIDIA H200", "GPU-1", "sm_90")
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(refused=("nvmlInit",)))
+    with pytest.raises(FlashladderError, match="no GPU answers through NVML"):
+        place.cards({})
