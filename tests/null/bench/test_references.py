@@ -270,11 +270,6 @@ def test_a_group_without_the_floor_has_only_its_subject() -> None:
     assert (nothing.blocks, nothing.warm_up_s) == ((), 0.0)
 
 
-def test_a_subject_of_another_dtype_is_refused() -> None:
-    with pytest.raises(FlashladderError, match="inputs of another dtype"):
-        timed(FakeGpu(), [Subject("cudnn", "bf16", lambda tensors: tensors.q, returns=True)])
-
-
 def beside() -> BenchResult:
     """The fixture's result, with cuDNN timed beside its kernels."""
     series = Series(kernel="cudnn", pairs=pairs(1.8, 9), before=GOOD, after=GOOD)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import pytest
-
 from flashladder.bench.timing import RUN_UP, Arm, Hardware, time_pairs, warm_up
-from flashladder.errors import FlashladderError
 from flashladder.results.blocks import GPU_IDLE, SW_POWER_CAP, Plan, changed_state, settle
 from flashladder.results.schema import Block, Pair, Sample
 
@@ -179,11 +176,3 @@ def test_warm_up_waits_until_the_clock_is_level() -> None:
 def test_warm_up_ends_on_a_clock_that_never_settles() -> None:
     gpu = FakeGpu(clock_mhz=lambda n: 1000 + 500 * (n % 2))
     assert 2.0 <= warm_up(gpu.hardware(), Arm("R", gpu.launch("R", 5.0)), least_s=0.3, most_s=2.0) < 2.5
-
-
-def test_keys_must_be_unique() -> None:
-    gpu = FakeGpu()
-    arm = Arm("A", gpu.launch("A", 1.0))
-    for arms in ([], [arm, arm]):
-        with pytest.raises(FlashladderError, match="unique"):
-            time_pairs(gpu.hardware(), arm, arms, Plan())

@@ -16,7 +16,6 @@ from flashladder.cases.inputs import (
     ENDING,
     FAR,
     LARGE_LOGITS,
-    LOGITS,
     Case,
     make_tensors,
 )
@@ -53,24 +52,6 @@ def test_the_cases_hold_the_accepted_shapes_and_fit_the_tiles(number: int) -> No
         assert min(blocks) == max(config.B_r, config.B_c) // config.B_c
         assert any(count % 2 for count in blocks) or config.B_r > config.B_c  # else lengths are even numbers of blocks
         assert set(cases_for(config, stride, quick=True)) <= {*cases, *cases_for(config, stride, quick=True)}
-
-
-def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
-    config = load_iteration(24).configs["h200"]
-    whole, quick = (
-        {(case.shape.batch, case.shape.seq_len, case.shape.n_heads) for case in cases_for(config, quick=short)}
-        for short in (False, True)
-    )
-    assert whole >= {(1, 201, 2), (2, 384, 1), (1, 1, 2), (2, 17, 1), (1, 129, 3), (1, 1000, 1)}
-    apart = [case.shape.seq_len for case in cases_for(config) if set(case.contents) == set(LOGITS)]
-    assert apart == [2 * 128, 2 * 128 - 1], "logits of all kinds, and those a row short of a block"
-    ending = [case.shape.seq_len for case in cases_for(config) if case.contents == ENDING]
-    assert ending == [5 * 128 + 1], "the last key is a block by itself"
-    assert quick >= {(1, 201, 2), (2, 384, 1)}, "one that no block divides, and one that blocks of 128 do"
-    divisible = load_iteration(16).configs["h200"]
-    assert not {shape for shape in whole if shape[1] % 16} & {
-        (case.shape.batch, case.shape.seq_len, case.shape.n_heads) for case in cases_for(divisible)
-    }
 
 
 def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse() -> None:
