@@ -9,11 +9,10 @@ Run: ``python -c "from flashladder.located import read_yaml; print(read_yaml('co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 import difflib
 from functools import lru_cache
-import itertools
 import os
 from pathlib import Path
 import re
@@ -90,11 +89,7 @@ def plain(text: str) -> object:
     Raises:
         yaml.YAMLError, ValueError: it is no YAML, or more than that.
     """
-    depth = 0
-    for event in yaml.parse(text, Loader=LOADERS[0]):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
-            raise _mistake("an alias, or it nests too deep", event)
+    _root(text, LOADERS[0])
     return cast("object", LOADERS[0](text).get_single_data())
 
 
@@ -103,9 +98,9 @@ def _read(path: Path) -> tuple[object, dict[Location, int]]:
     text = read_text(path, MAX_BYTES)
     try:
         try:
-            return _Reader(LOADERS[0](text), path).document()
+            reader = _Reader(LOADERS[0], text, path)
         except yaml.YAMLError:
-            return _Reader(LOADERS[1](text), path).document()
+            reader = _Reader(LOADERS[1], text, path)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise FlashladderError(
@@ -115,109 +110,91 @@ def _read(path: Path) -> tuple[object, dict[Location, int]]:
         ) from error
     except (yaml.YAMLError, ValueError) as error:
         raise FlashladderError(f"not valid YAML, {error}", where=f"{relative(path)}:1") from error
+    return reader.content, reader.lines
 
 
-def _mistake(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
-    mark: Any = event.start_mark  # of libyaml or of PyYAML
+def _mistake(what: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
+    mark: Any = place.start_mark  # of libyaml or of PyYAML
     return yaml.MarkedYAMLError(problem=what, problem_mark=mark)
 
 
-class _Reader:
-    """Builds a file's content from the parser's events, and notes the line of every location in it."""
-
-    def __init__(self, loader: Any, path: Path) -> None:
-        self.loader, self.path = loader, path
-        self.lines: dict[Location, int] = {}
-
-    def document(self) -> tuple[object, dict[Location, int]]:
-        """The only document, None without one, and the lines."""
-        self.loader.get_event()  # the stream begins
-        if self.loader.check_event(yaml.StreamEndEvent):
-            return None, self.lines
-        self.loader.get_event()  # the document begins
-        value = self.value(self.loader.get_event(), ())
-        self.loader.get_event()  # the document ends
-        if not self.loader.check_event(yaml.StreamEndEvent):
-            raise _mistake("but found another document", self.loader.get_event())
-        return value, self.lines
-
-    def value(self, event: Any, location: Location) -> object:
-        """The value that begins with `event`."""
-        self.lines.setdefault(location, event.start_mark.line + 1)
+def _root(text: str, loader: Any) -> Any:
+    """The root node, None where there is none. Events are read first: nodes of a deep nest need a deep stack."""
+    depth = n_documents = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        n_documents += isinstance(event, yaml.DocumentStartEvent)
         if isinstance(event, yaml.AliasEvent):
             raise _mistake("an alias (*name) is not allowed", event)
-        if len(location) >= MAX_DEPTH:
+        if depth > MAX_DEPTH:
             raise _mistake(f"it nests deeper than {MAX_DEPTH} levels", event)
-        if isinstance(event, yaml.ScalarEvent):
-            return self.scalar(event)
-        kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
-        if event.tag not in (None, "!", f"tag:yaml.org,2002:{kind}"):
-            raise _mistake(f"could not determine a constructor for the tag {event.tag!r}", event)
-        return self.mapping(location) if kind == "map" else list(self.items(location))
+        if n_documents > 1:
+            raise _mistake("but found another document", event)
+    return loader(text).get_single_node()
 
-    def items(self, location: Location) -> Iterator[object]:
-        """The items of a list."""
-        for i in itertools.count():
-            if isinstance(event := self.loader.get_event(), yaml.SequenceEndEvent):
-                return
-            yield self.value(event, (*location, i))
 
-    def mapping(self, location: Location) -> dict[str, object]:
-        """A mapping whose keys are text, each once."""
+class _Reader:
+    """A file's content from its nodes, and the line of every location in it."""
+
+    def __init__(self, loader: Any, text: str, path: Path) -> None:
+        self.path, self.lines = path, dict[Location, int]()
+        self.construct = loader("").construct_object
+        root = _root(text, loader)
+        self.content = None if root is None else self.value(root, ())
+
+    def value(self, node: Any, location: Location) -> object:
+        """The value of a node."""
+        self.lines.setdefault(location, node.start_mark.line + 1)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
+        kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
+        if node.tag != f"tag:yaml.org,2002:{kind}":
+            raise _mistake(f"could not determine a constructor for the tag {node.tag!r}", node)
+        if kind == "seq":
+            return [self.value(item, (*location, i)) for i, item in enumerate(node.value)]
         result: dict[str, object] = {}
-        while not isinstance(event := self.loader.get_event(), yaml.MappingEndEvent):
-            key, line = self.key(event), event.start_mark.line + 1
+        for key_node, value in node.value:
+            key = self.key(key_node)
             if key in result:
                 found = f"it already on line {self.lines[(*location, key)]}"
-                raise self.error(event, f"duplicate key {key!r}", "each key once", found)
-            self.lines[(*location, key)] = line
-            result[key] = self.value(self.loader.get_event(), (*location, key))
+                raise self.error(key_node, f"duplicate key {key!r}", "each key once", found)
+            self.lines[(*location, key)] = key_node.start_mark.line + 1
+            result[key] = self.value(value, (*location, key))
         return result
 
-    def key(self, event: Any) -> str:
+    def key(self, node: Any) -> str:
         """A mapping's key, which must be plain text (``on``, a truth value to YAML 1.1, is a key of claims)."""
-        if isinstance(event, yaml.AliasEvent):
-            raise _mistake("an alias (*name) is not allowed", event)
-        if not isinstance(event, yaml.ScalarEvent):
-            raise self.error(event, "bad key", "text", "a collection")
-        text = str(event.value)
-        if not self.node(event).tag.endswith(":str") and text != "on":
-            raise self.error(event, "bad key", "text", text)
-        self.require_printable(text, event)
-        return text
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.error(node, "bad key", "text", "a collection")
+        if not node.tag.endswith(":str") and node.value != "on":
+            raise self.error(node, "bad key", "text", node.value)
+        self.require_printable(node.value, node)
+        return str(node.value)
 
-    def node(self, event: Any) -> yaml.ScalarNode:
-        """A scalar with its tag, which its form decides where it has none."""
-        tag = event.tag
-        if tag in (None, "!"):
-            tag = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
-        return yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, style=event.style or None)
-
-    def scalar(self, event: Any) -> object:
+    def scalar(self, node: Any) -> object:
         """A scalar's value, if YAML 1.1 and 1.2 agree on it."""
-        node = self.node(event)
         if expected := _misread(node):
-            raise self.error(event, "a value that programs read differently", expected, node.value)
-        found: object = self.loader.construct_object(node, deep=True)
+            raise self.error(node, "a value that programs read differently", expected, node.value)
+        found: object = self.construct(node, deep=True)
         if isinstance(found, str):
-            self.require_printable(found, event)
+            self.require_printable(found, node)
         return found
 
-    def require_printable(self, text: str, event: Any) -> None:
+    def require_printable(self, text: str, node: Any) -> None:
         """Refuses what YAML's escapes can write and a terminal would obey: titles and reasons are printed as is."""
         if wrong := next((one for one in text if not (one.isprintable() or one in "\n\t")), None):
-            raise self.error(event, "a character that cannot be shown", "text", f"U+{ord(wrong):04X}")
+            raise self.error(node, "a character that cannot be shown", "text", f"U+{ord(wrong):04X}")
 
-    def error(self, event: Any, what: str, expected: str, found: str) -> FlashladderError:
-        """An error at the line of `event`."""
-        where = f"{relative(self.path)}:{event.start_mark.line + 1}"
+    def error(self, node: Any, what: str, expected: str, found: str) -> FlashladderError:
+        """An error at the line of a node."""
+        where = f"{relative(self.path)}:{node.start_mark.line + 1}"
         return FlashladderError(what, where=where, expected=expected, found=found)
 
 
 def _misread(node: yaml.ScalarNode) -> str | None:
     """What should stand there instead of a plain value that YAML 1.1 and 1.2 read differently; None for any other."""
     kind = node.tag.rpartition(":")[2]
-    if node.style is not None or kind not in _MISREAD:  # in quotes, or a block of text
+    if node.style or kind not in _MISREAD:  # in quotes, or a block of text
         return None
     same, expected = _MISREAD[kind]
     return None if same(node.value) else expected

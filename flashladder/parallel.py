@@ -61,17 +61,25 @@ def over(
         FlashladderError: the first item's, in order, for which `function` raised one; or a process was killed.
     """
     n_processes = min(len(items), len(os.sched_getaffinity(0)), MOST)
-    bar = tqdm(total=len(items), desc=what, disable=None, leave=False)
+    bar, found = tqdm(total=len(items), desc=what, disable=None, leave=False), list[Answer]()
+
+    def collect(answers: Iterable[Answer]) -> list[Answer]:
+        for answer in answers:
+            bar.update()
+            tell(answer)
+            found.append(answer)
+        return found
+
     if n_processes < 2:
         with bar:
-            return list(_ticking(map(function, items), bar.update, tell))
+            return collect(map(function, items))
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
     with bar, _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, tune_gc) as pool:
         try:
             with _interrupts_not_inherited():
                 futures = [pool.submit(_portable, function, item) for item in items]
-            return list(_ticking(_answers(futures, interrupts), bar.update, tell))
+            return collect(_answers(futures, interrupts))
         except BrokenProcessPool as error:
             hint = f"most likely the machine ran out of memory; {ONE_PROCESS}"
             raise FlashladderError(f"{what}: a process was killed", hint=hint) from error
@@ -87,16 +95,6 @@ def _answers(futures: Iterable[Future[Answer]], interrupts: Sequence[int]) -> It
             if interrupts:
                 raise KeyboardInterrupt
         yield future.result()
-
-
-def _ticking(
-    answers: Iterable[Answer], tick: Callable[[], object], tell: Callable[[Answer], object]
-) -> Iterator[Answer]:
-    """`answers`, with a tick after each, and told."""
-    for answer in answers:
-        tick()
-        tell(answer)
-        yield answer
 
 
 @contextmanager

@@ -92,20 +92,14 @@ def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
     if path is None or not path.is_file():
         return fresh
     old = load_as(path, BenchResult, hint=OTHER_FILE)
-    comparable = (old.gpu.uuid, old.settings, old.purpose, old.protocol_version, old.reference.torch) == (
-        fresh.gpu.uuid, fresh.settings, fresh.purpose, fresh.protocol_version, fresh.reference.torch,
-    )  # fmt: skip
-    stale = [
-        key for key, kernel in old.kernels.items() if key in fresh.kernels and not fresh.kernels[key].same_code(kernel)
-    ]
-    both = old.references.keys() & fresh.references.keys()
-    stale += sorted(name for name in both if old.references[name].version != fresh.references[name].version)
-    if not comparable or stale:
-        raise FlashladderError(
-            "the file holds another GPU, protocol or machine code" + (f" ({stale[0]})" if stale else ""),
-            where=path,
-            hint="choose another --out, or delete it",
-        )
+    mine, theirs = ((one.gpu.uuid, one.settings, one.purpose, one.protocol_version, one.reference.torch)
+                    for one in (fresh, old))  # fmt: skip
+    require_same(path, zip(("GPU", "settings", "purpose", "protocol", "torch"), mine, theirs, strict=True))
+    for key in sorted(old.kernels.keys() & fresh.kernels.keys()):
+        require_same_code(path, fresh.kernels[key], old.kernels[key])
+    both = sorted(old.references.keys() & fresh.references.keys())
+    versions = ((f"version of {name}", fresh.references[name].version, old.references[name].version) for name in both)
+    require_same(path, versions)
     return fresh.model_copy(
         update={
             "kernels": old.kernels | fresh.kernels,
@@ -186,25 +180,22 @@ def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult,
     return finish(options.out, result, device, tuple(beside.identities)), complete
 
 
-def judged(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bool]:
-    """`run_bench`, then the same cells by other tools; the file holds both, so that it must not exist yet."""
-    from flashladder.bench.cross_timers import compare
-
-    out, options.out = options.out, None
-    if out is not None and out.exists():
-        raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
-    result, complete = run_bench(options, device)
-    compare(out, result, options.methods, options.rounds)
-    return result, complete
-
-
 def timed(options: argparse.Namespace, device: Device) -> bool:
-    """Times and prints the table; whether all of it was reached.
+    """Times, by other tools too where they are asked for, and prints the table; whether all of it was reached.
 
     Raises:
         CheckFailed: a kernel is wrong, or a time is impossible.
     """
-    result, complete = judged(options, device) if options.methods else run_bench(options, device)
+    out = options.out
+    if options.methods:
+        options.out = None  # the file will hold both, so that it must not exist yet
+        if out is not None and out.exists():
+            raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
+    result, complete = run_bench(options, device)
+    if options.methods:
+        from flashladder.bench.cross_timers import compare
+
+        compare(out, result, options.methods, options.rounds)
     print(ranking(result) if options.tune else table(result))
     if device.foreign_before:
         print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
@@ -266,13 +257,6 @@ def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
     )
 
 
-def another(path: Path, what: str, expected: object, found: object) -> FlashladderError:
-    """An earlier file, which this run was to go on with, is of something else."""
-    return FlashladderError(
-        f"the file holds another {what}", where=path, expected=expected, found=found, hint=OTHER_FILE
-    )
-
-
 def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> None:
     """Refuses a file that this run cannot go on with; `facts`: name, what this run has, what the file has.
 
@@ -281,7 +265,18 @@ def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> Non
     """
     for what, mine, theirs in facts:
         if mine != theirs:
-            raise another(path, *_first_difference(what, mine, theirs))
+            name, expected, found = _first_difference(what, mine, theirs)
+            raise FlashladderError(
+                f"the file holds another {name}", where=path, expected=expected, found=found, hint=OTHER_FILE
+            )
+
+
+def require_same_code(path: Path, mine: Kernel, theirs: Kernel) -> None:
+    """Refuses a file with other machine code of a kernel."""
+    if not mine.same_code(theirs):
+        expected, found = (one.text_sha256 or one.build or "unknown" for one in (mine, theirs))
+        what = f"the file holds another machine code of {mine.key}"
+        raise FlashladderError(what, where=path, expected=expected, found=found, hint=OTHER_FILE)
 
 
 def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, object, object]:

@@ -154,18 +154,27 @@ def _others(opinion: Opinion, kernels: Mapping[str, object], among: Sequence[str
     if not libraries:
         return
     over = min(libraries, key=lambda name: float(np.median(libraries[name].us)))
-    medians = by_round(libraries[over])
     for own in (one for one in opinion.timings if one.subject in kernels):
-        if lacking := set(own.rounds) - medians.keys():
-            raise FlashladderError(f"{opinion.method} has no time of {over}", where=own.subject, found=min(lacking))
-        ratios = log_ratios([medians[number] for number in own.rounds], own.us)
-        found = summarize(ratios, own.rounds)
+        pct, low, high = _against_rounds(opinion, own, over)
         slow = tuple(one.subject for one in (own, *libraries.values()) if held_up(one))
         yield Advantage(
-            opinion.method, own.subject, opinion.dtype, opinion.shape, over, tuple(libraries),
-            percent(found.median), percent(found.low), percent(found.high),
+            opinion.method, own.subject, opinion.dtype, opinion.shape, over, tuple(libraries), pct, low, high,
             float(np.median(own.us)), float(np.median(libraries[over].us)), len(set(own.rounds)), slow,
         )  # fmt: skip
+
+
+def _against_rounds(opinion: Opinion, own: Timings, over: str) -> tuple[float, float, float]:
+    """Percentage of the speed of `over`, and its 95 % interval: each sample against its median in the same round.
+
+    Raises:
+        FlashladderError: `over` was not timed in one of the rounds.
+    """
+    other = opinion.of(over)
+    medians = by_round(other) if other else {}
+    if lacking := set(own.rounds) - medians.keys():
+        raise FlashladderError(f"{opinion.method} has no time of {over}", where=own.subject, found=min(lacking))
+    found = summarize(log_ratios([medians[number] for number in own.rounds], own.us), own.rounds)
+    return percent(found.median), percent(found.low), percent(found.high)
 
 
 def by_round(timings: Timings) -> dict[int, float]:
@@ -220,18 +229,10 @@ def _cells(paired: BenchResult) -> Mapping[Cell, Summary]:
 
 
 def _agreement(opinion: Opinion, timings: Timings, paired: Summary, floor: float) -> Agreement:
-    """One tool's ratio of one cell; `floor` is the ratio that two runs of FA2 itself may differ by.
-
-    Raises:
-        FlashladderError: FA2 was not timed in one of the rounds.
-    """
+    """One tool's ratio of one cell; `floor` is the ratio that two runs of FA2 itself may differ by."""
+    pct, low, high = _against_rounds(opinion, timings, FA2)
     fa2 = opinion.of(FA2)
-    medians = by_round(fa2) if fa2 else {}
-    if lacking := set(timings.rounds) - medians.keys():
-        raise FlashladderError(f"{opinion.method} has no time of FA2", where=timings.subject, found=min(lacking))
-    ratios = log_ratios([medians[number] for number in timings.rounds], timings.us)
-    found = summarize(ratios, timings.rounds)
-    pct, low, high = (percent(value) for value in (found.median, found.low, found.high))
+    assert fa2 is not None, "its rounds were compared"
     return Agreement(
         method=opinion.method,
         kernel=timings.subject,
@@ -241,7 +242,7 @@ def _agreement(opinion: Opinion, timings: Timings, paired: Summary, floor: float
         pct_low=low,
         pct_high=high,
         kernel_us=float(np.median(timings.us)),
-        reference_us=float(np.median(list(medians.values()))),
+        reference_us=float(np.median(list(by_round(fa2).values()))),
         n_rounds=len(set(timings.rounds)),
         off_pct=100.0 * (pct / paired.pct - 1.0),
         agrees=low <= paired.pct_high * floor and paired.pct_low <= high * floor,
@@ -260,7 +261,8 @@ def problems(result: SecondOpinionResult) -> list[str]:
         expected = {FA2} | {key for key, dtype, shape in cells if (dtype, shape) == (opinion.dtype, opinion.shape)}
         timed = [one.subject for one in opinion.timings]
         found += [f"{where}: {key}: not timed" for key in sorted(expected - set(timed))]
-        found += [f"{where}: {key}: not timed by the paired timer, or twice" for key in _surplus(timed, expected)]
+        surplus = sorted({key for key in timed if key not in expected or timed.count(key) > 1})
+        found += [f"{where}: {key}: not timed by the paired timer, or twice" for key in surplus]
         limit = summaries.fastest_possible_us(opinion.shape, result.gpu.name) or 0.0
         found += [
             f"{where}: {one.subject}: {min(one.us):.1f} us is below the {limit:.1f} us that the GPU's peaks allow"
@@ -277,10 +279,6 @@ def problems(result: SecondOpinionResult) -> list[str]:
         for old, new in zip(written, derived, strict=True)
         for field, a, b in unequal(old, new)
     ]
-
-
-def _surplus(timed: Sequence[str], expected: set[str]) -> list[str]:
-    return sorted({key for key in timed if key not in expected or timed.count(key) > 1})
 
 
 def table(result: SecondOpinionResult) -> str:
@@ -300,31 +298,29 @@ def table(result: SecondOpinionResult) -> str:
 
 def _rows(result: SecondOpinionResult, paired: Summary) -> list[str]:
     cell = (paired.kernel, paired.dtype, paired.shape)
-    rows = [_row("paired", result.paired.mode, paired, paired.sm_clock_mhz, "")]
+    rows = [_row(PAIRED, result.paired.mode, paired, paired.sm_clock_mhz, "")]
     for one in result.agreements:
-        if (one.kernel, one.dtype, one.shape) == cell:
-            opinion = next(
-                other
-                for other in result.opinions
-                if (other.method, other.dtype, other.shape) == (one.method, one.dtype, one.shape)
-            )
-            told = f"{'agree' if one.agrees else 'differ'} ({one.off_pct:+.2f} %)"
-            told += "; the host's time" if held_up(opinion.of(one.kernel)) else ""
-            rows.append(_row(one.method, opinion.mode, one, _clock(opinion.of(one.kernel)), told))
+        if (one.kernel, one.dtype, one.shape) != cell:
+            continue
+        opinion = next(
+            other
+            for other in result.opinions
+            if (other.method, other.dtype, other.shape) == (one.method, one.dtype, one.shape)
+        )
+        timings = opinion.of(one.kernel)
+        cycles = timings.counters.get(CYCLES) if timings else None
+        clock = float(np.median(np.asarray(cycles) / np.asarray(timings.us))) if timings and cycles else None
+        told = f"{'agree' if one.agrees else 'differ'} ({one.off_pct:+.2f} %)"
+        told += "; the host's time" if held_up(timings) else ""
+        rows.append(_row(one.method, opinion.mode, one, clock, told))
     return rows
 
 
 def _row(timer: str, mode: str, one: Summary | Agreement, clock: float | None, told: str) -> str:
+    """`clock`: of the SMs in MHz, where the timer knows it."""
     mhz = f"{clock:5.0f}" if clock else f"{'':5s}"
     row = f"{timer:8s} {mode:10s} {one.kernel_us:10.1f} {one.reference_us:10.1f} {mhz} {one.pct:8.2f}"
     return f"{row} {one.pct_low:7.2f}-{one.pct_high:7.2f}  {told}".rstrip()
-
-
-def _clock(timings: Timings | None) -> float | None:
-    """SM clock in MHz during the kernel: its cycles by its time, where the tool counted them."""
-    if timings is None or CYCLES not in timings.counters:
-        return None
-    return float(np.median(np.asarray(timings.counters[CYCLES]) / np.asarray(timings.us)))
 
 
 def print_tables(path: Path) -> None:

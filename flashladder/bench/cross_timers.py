@@ -68,6 +68,7 @@ TURN_SLEEP_CYCLES = 4_000_000  # 2 ms, after another subject's launch: FA4's tak
 TRIES = 5  # of one launch, until the host was ahead: the GPU sleeps twice as long before each further one
 
 Launches = Mapping[str, Callable[[], object]]  # subject to what queues it once
+Single = Callable[[str, Callable[[], object]], float]  # microseconds of one launch of a subject
 Samples = dict[str, list[tuple[int, float]]]  # subject to round and microseconds
 
 
@@ -212,16 +213,14 @@ def read_nvbench(path: Path, cells: Sequence[Rounds]) -> list[tuple[Timings, ...
     return found
 
 
-def _samples(folder: Path, state: Mapping[str, object]) -> Sequence[float]:
-    """One state's samples in seconds; raises ValueError, KeyError or OSError."""
+def _samples(folder: Path, state: Mapping[str, Any]) -> Sequence[float]:
+    """One state's samples in seconds."""
     if state.get("is_skipped"):
         msg = f"skipped: {state.get('skip_reason')}"
         raise ValueError(msg)
-    summaries = state["summaries"]
-    if not isinstance(summaries, list):
-        msg = "no summaries"
-        raise TypeError(msg)
-    data: Sequence[Mapping[str, str]] = next((one["data"] for one in summaries if one["tag"] == SAMPLE_TIMES), [])
+    data: Sequence[Mapping[str, str]] = next(
+        (one["data"] for one in state["summaries"] if one["tag"] == SAMPLE_TIMES), []
+    )
     values = {one["name"]: one["value"] for one in data}
     found = np.fromfile(folder / values["filename"], dtype="<f4")
     if found.size != int(values["size"]) or not found.size:
@@ -301,11 +300,7 @@ def _counted(rounds: Rounds, counted: Sequence[Mapping[str, int]]) -> tuple[Timi
 
 
 def ask_torch(cells: Sequence[Rounds], _: float) -> list[Opinion]:
-    """Times of ``torch.utils.benchmark.Timer``, launches back to back for `RUN_S` in each turn.
-
-    Raises:
-        FlashladderError: a subject is not installed here.
-    """
+    """Times of ``torch.utils.benchmark.Timer``, launches back to back for `RUN_S` in each turn."""
     import torch
     from torch.utils import benchmark
 
@@ -348,24 +343,16 @@ def torch_rounds(
 
 
 def ask_warm(cells: Sequence[Rounds], _: float) -> list[Opinion]:
-    """Events around single launches, without a flush.
-
-    Raises:
-        FlashladderError: a subject is not installed here, or the host is too slow.
-    """
+    """Events around single launches, without a flush."""
     import torch
 
-    single = Single(cuda_event, _sleep, torch.cuda.synchronize)
+    single = partial(one_launch, cuda_event, _sleep, torch.cuda.synchronize)
     version = f"events of torch {torch.__version__}"
     return [_opinion("warm", version, one, warm_rounds(single, one, own)) for one, own in prepared(cells)]
 
 
 def ask_turns(cells: Sequence[Rounds], _: float) -> list[Opinion]:
-    """Events around single launches, L2 flushed before each, all subjects alternating.
-
-    Raises:
-        FlashladderError: a subject is not installed here, or the host is too slow.
-    """
+    """Events around single launches, L2 flushed before each, all subjects alternating."""
     import torch
 
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
@@ -375,7 +362,7 @@ def ask_turns(cells: Sequence[Rounds], _: float) -> list[Opinion]:
         _sleep(longer, TURN_SLEEP_CYCLES)
         buffer.zero_()
 
-    single = Single(cuda_event, prepare, torch.cuda.synchronize)
+    single = partial(one_launch, cuda_event, prepare, torch.cuda.synchronize)
     version = f"events of torch {torch.__version__}"
     return [_opinion("turns", version, one, turn_rounds(single, one, own)) for one, own in prepared(cells)]
 
@@ -386,38 +373,36 @@ def _sleep(longer: int, cycles: int = SLEEP_CYCLES) -> None:
     torch.cuda._sleep(longer * cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001 - under no public name
 
 
-@dataclass(frozen=True)
-class Single:
-    """Times single launches that the host had queued before the GPU came to them.
+def one_launch(
+    event: Callable[[], Event],
+    prepare: Callable[[int], object],
+    wait: Callable[[], object],
+    key: str,
+    launch: Callable[[], object],
+) -> float:
+    """Microseconds of one launch that the host had queued before the GPU came to it.
 
-    Attributes:
+    Args:
         event: makes an event.
-        prepare: queues what comes before each launch: a sleep of the GPU, so many times as long as first, and perhaps a
-            flush.
+        prepare: queues what comes before: a sleep of the GPU, so many times as long as first, and perhaps a flush.
         wait: until the GPU has done all that is queued.
+        key: of the subject, for the message.
+        launch: queues it.
+
+    Raises:
+        FlashladderError: the GPU waited for the host before a launch `TRIES` times.
     """
-
-    event: Callable[[], Event]
-    prepare: Callable[[int], object]
-    wait: Callable[[], object]
-
-    def us(self, key: str, launch: Callable[[], object]) -> float:
-        """Microseconds of one launch.
-
-        Raises:
-            FlashladderError: the GPU waited for the host before a launch `TRIES` times.
-        """
-        for tried in range(TRIES):
-            start, end = self.event(), self.event()
-            self.prepare(2**tried)
-            start.record()
-            launch()
-            end.record()
-            late = start.query()
-            self.wait()
-            if not late:
-                return start.elapsed_time(end) * 1e3
-        raise FlashladderError(f"the host was too slow {TRIES} times", where=key, hint="run it on an idle machine")
+    for tried in range(TRIES):
+        start, end = event(), event()
+        prepare(2**tried)
+        start.record()
+        launch()
+        end.record()
+        late = start.query()
+        wait()
+        if not late:
+            return start.elapsed_time(end) * 1e3
+    raise FlashladderError(f"the host was too slow {TRIES} times", where=key, hint="run it on an idle machine")
 
 
 def warm_rounds(single: Single, rounds: Rounds, launches: Launches) -> tuple[Timings, ...]:
@@ -428,7 +413,7 @@ def warm_rounds(single: Single, rounds: Rounds, launches: Launches) -> tuple[Tim
     found: Samples = {key: [] for key in launches}
     for number, key in rounds.turns():
         launches[key]()
-        found[key] += [(number, single.us(key, launches[key])) for _ in range(WARM_SAMPLES)]
+        found[key] += [(number, single(key, launches[key])) for _ in range(WARM_SAMPLES)]
     return _timings(rounds, found)
 
 
@@ -442,12 +427,12 @@ def turn_rounds(
     begun = clock()
     while clock() - begun < RUN_UP_S:
         for key, launch in launches.items():
-            single.us(key, launch)
+            single(key, launch)
     found: Samples = {key: [] for key in launches}
     order = Random(rounds.shape.seq_len)  # noqa: S311 - no secret
     for number in range(rounds.rounds):
         for key in order.sample(rounds.subjects, len(rounds.subjects)):
-            found[key].append((number, single.us(key, launches[key])))
+            found[key].append((number, single(key, launches[key])))
     return _timings(rounds, found)
 
 
@@ -466,8 +451,9 @@ def _timings(
 
 
 def _opinion(method: Method, version: str, rounds: Rounds, timings: tuple[Timings, ...]) -> Opinion:
-    facts = {"method": method, "mode": MODES.get(method, "event-free"), "version": version}
-    return Opinion.model_validate({**facts, "dtype": rounds.dtype, "shape": rounds.shape, "timings": timings})
+    mode = MODES.get(method, "event-free")
+    facts = {"method": method, "mode": mode, "version": version, "dtype": rounds.dtype, "shape": rounds.shape}
+    return Opinion.model_validate({**facts, "timings": timings})
 
 
 ASK: Mapping[Method, Callable[[Sequence[Rounds], float], list[Opinion]]] = {

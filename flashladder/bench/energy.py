@@ -27,7 +27,7 @@ import time
 from flashladder.arguments import Parser, seconds, whole
 from flashladder.bench.command import add_kernels, add_result, choose, on_this_gpu, require_same
 from flashladder.bench.references import FA2, Subject, arms, reference_forward, reference_identity
-from flashladder.bench.table import LEGEND, Steady, steady
+from flashladder.bench.table import LEGEND, steady
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
@@ -52,10 +52,6 @@ MORE_S = 0.4  # of a run, for its first launches and the ticks at both ends; and
 Done = Callable[[], bool]
 
 
-def _pause() -> None:
-    time.sleep(PAUSE_S)
-
-
 @dataclass(frozen=True)
 class Meter:
     """What a run needs of a GPU.
@@ -72,20 +68,10 @@ class Meter:
     energy_mj: Callable[[], int | None]
     sample: Callable[[], Sample]
     clock: Callable[[], float] = time.monotonic
-    pause: Callable[[], object] = _pause
+    pause: Callable[[], object] = lambda: time.sleep(PAUSE_S)
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a run gave: launches and the seconds that they took, their mean power, samples taken meanwhile."""
-
-    launches: int
-    seconds: float
-    watts: float
-    samples: tuple[Sample, ...]
-
-
-def sustain(meter: Meter, arm: Arm, at_least_s: float) -> Run:
+def sustain(meter: Meter, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: float, turn: int = 0) -> Sustained:
     """Launches `arm` back to back; power is that between two ticks of the energy counter.
 
     Raises:
@@ -104,7 +90,12 @@ def sustain(meter: Meter, arm: Arm, at_least_s: float) -> Run:
             looked = now
         seen = done
         if len(ends) == 2:
-            return _run(ticks, ends, samples)
+            seconds = ends[1][0] - ends[0][0]
+            watts = (ticks[1][1] - ticks[0][1]) / 1e3 / (ticks[1][0] - ticks[0][0])
+            return Sustained(
+                subject=arm.key, dtype=dtype, shape=shape, turn=turn, launches=ends[1][1] - ends[0][1],
+                seconds=round(seconds, 6), joules=round(watts * seconds, 3), samples=tuple(samples),
+            )  # fmt: skip
         if ends and now - looked >= LOOK_S:
             samples.append(meter.sample())
             looked = now
@@ -114,12 +105,6 @@ def sustain(meter: Meter, arm: Arm, at_least_s: float) -> Run:
             ticks.append((now, energy))
         last = energy
     raise FlashladderError("the GPU's energy counter stands still", where=arm.key, expected="about ten ticks a second")
-
-
-def _run(ticks: list[tuple[float, int]], ends: list[tuple[float, int]], samples: list[Sample]) -> Run:
-    (from_s, from_mj), (to_s, to_mj) = ticks
-    watts = (to_mj - from_mj) / 1e3 / (to_s - from_s)
-    return Run(ends[1][1] - ends[0][1], ends[1][0] - ends[0][0], watts, tuple(samples))
 
 
 def _launches_a_batch(meter: Meter, arm: Arm) -> int:
@@ -170,14 +155,14 @@ def render(result: EnergyResult) -> str:
     ]
     found = sorted(steady(result), key=lambda one: (one.dtype, one.seq_len, one.pj_per_flop))
     for (dtype, seq_len), own in groupby(found, key=lambda one: (one.dtype, one.seq_len)):
-        rows = [("subject", "TFLOP/s", "W", "MHz", "pJ/FLOP", "limited by"), *map(_row, own)]
+        rows = [("subject", "TFLOP/s", "W", "MHz", "pJ/FLOP", "limited by")]
+        rows += [
+            (one.subject, f"{one.tflops:.1f}", f"{one.watts:.0f}", f"{one.mhz:.0f}" if one.mhz is not None else "",
+             f"{one.pj_per_flop:.3f}", one.limit)
+            for one in own
+        ]  # fmt: skip
         lines += ["", f"{dtype}, S = {seq_len}", *table(rows, None, right={1, 2, 3, 4})]
     return "\n".join([*lines, "", LEGEND])
-
-
-def _row(one: Steady) -> tuple[str, ...]:
-    clock = f"{one.mhz:.0f}" if one.mhz is not None else ""
-    return one.subject, f"{one.tflops:.1f}", f"{one.watts:.0f}", clock, f"{one.pj_per_flop:.3f}", one.limit
 
 
 def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, bool]:
@@ -207,17 +192,29 @@ def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, 
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)
-    start, plan = time.monotonic(), Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2)
+    meter, start, plan = (
+        meter_of(device),
+        time.monotonic(),
+        Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2),
+    )
     for dtype, shape in work:
         if options.budget and time.monotonic() - start > options.budget:
             return result, False
         own = [one for one in subjects if one.dtype == dtype]
-        cell, sets = Cell(meter_of(device), dtype, shape, options.seconds), prepare(dtype, shape, plan).sets
-        runs = tuple(cell.run(_arm(one, sets), turn) for turn in range(options.turns) for one in own)
+        sets = prepare(dtype, shape, plan).sets
+        runs = tuple(
+            sustain(meter, _arm(one, sets), dtype, shape, options.seconds, turn)
+            for turn in range(options.turns)
+            for one in own
+        )
         result = result.model_copy(update={"runs": (*result.runs, *runs)})
         if options.out:
             write_result(options.out, result)
     return result, True
+
+
+def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
+    return Arm(subject.key, lambda i: subject.launch(sets[i % len(sets)]))
 
 
 def meter_of(device: Device) -> Meter:
@@ -245,28 +242,6 @@ def earlier(path: Path | None, fresh: EnergyResult) -> EnergyResult:
     require_same(path, ((what, getattr(fresh, name), getattr(old, name)) for name, what in names.items()))
     require_same(path, [("GPU", fresh.gpu.uuid, old.gpu.uuid)])
     return old
-
-
-def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
-    return Arm(subject.key, lambda i: subject.launch(sets[i % len(sets)]))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One dtype and shape on a GPU."""
-
-    meter: Meter
-    dtype: Dtype
-    shape: Shape
-    at_least_s: float
-
-    def run(self, arm: Arm, turn: int) -> Sustained:
-        """One turn of a subject."""
-        found = sustain(self.meter, arm, self.at_least_s)
-        return Sustained(
-            subject=arm.key, dtype=self.dtype, shape=self.shape, turn=turn, launches=found.launches,
-            seconds=round(found.seconds, 6), joules=round(found.watts * found.seconds, 3), samples=found.samples,
-        )  # fmt: skip
 
 
 def _parser() -> argparse.ArgumentParser:

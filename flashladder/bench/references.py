@@ -46,10 +46,11 @@ FA2 = "fa2"  # the reference that everything is paired with
 REFERENCE_OP = "torch.ops.aten._flash_attention_forward"
 PROFILER_S = 300.0  # limit of the profiler's process: FA4 is compiled by its first call
 PROBE = (1, 1024, 16, 128)  # what a reference is tried and profiled on
-_TRAITS = re.compile(r"kernel_traits<(?:\(int\))?(\d+), *(?:\(int\))?(\d+), *(?:\(int\))?(\d+)")  # d_head, B_r, B_c
+_TRAITS = re.compile(r"kernel_traits<(?:\(int\))?\d+, *(?:\(int\))?(\d+), *(?:\(int\))?(\d+)")  # d_head, B_r, B_c
 _C = r"(?:cute::)?C<(?:\(int\))?(\d+)>"
-_FA3_TILE = re.compile(rf"CollectiveMainloopFwdSm90<.*?tuple<.*?tuple<{_C}, *{_C}, *{_C}")
-_KNOB = re.compile(r"_(\d+x\d+x\d+)_")  # in cuDNN's kernel names
+# Of ``CollectiveMainloopFwdSm90<2, tuple<cluster>, tuple<C<128>, C<176>, C<128>>, ...`` B_r and B_c.
+_FA3_TILE = re.compile(rf"CollectiveMainloopFwdSm90<.*?tuple<.*?tuple<{_C}, *{_C},")
+_KNOB = re.compile(r"_(\d+x\d+x\d+)_")  # in cuDNN's kernel names: rows of a warp group's product, keys, d_head
 
 Forward = Callable[[Any, Any, Any], Any]
 
@@ -157,22 +158,9 @@ def _fa4_version() -> str:
     return f"{metadata.version('flash-attn-4')}, nvidia-cutlass-dsl {metadata.version('nvidia-cutlass-dsl')}"
 
 
-def _traits_tile(kernel: str) -> str | None:
-    """``128x64`` from ``Flash_fwd_kernel_traits<128, 128, 64, 4, ...>``."""
-    found = _TRAITS.search(kernel)
-    return f"{found[2]}x{found[3]}" if found else None
-
-
-def _cudnn_tile(kernel: str) -> str | None:
-    """``64x128x128`` as cuDNN writes it: rows of a warp group's product, keys, d_head."""
-    found = _KNOB.search(kernel)
-    return found[1] if found else None
-
-
-def _fa3_tile(kernel: str) -> str | None:
-    """``128x176`` of ``CollectiveMainloopFwdSm90<2, tuple<cluster>, tuple<C<128>, C<176>, C<128>>, ...``: B_r, B_c."""
-    found = _FA3_TILE.search(kernel)
-    return f"{found[1]}x{found[2]}" if found else None
+def _named_tile(pattern: re.Pattern[str]) -> Callable[[str], str | None]:
+    """Reads a tile such as ``128x64`` from a kernel's name: the groups of `pattern`."""
+    return lambda kernel: "x".join(found.groups()) if (found := pattern.search(kernel)) else None
 
 
 def _fa4_tile(kernel: str) -> str | None:
@@ -189,15 +177,19 @@ def _fa4_tile(kernel: str) -> str | None:
 
 
 BACKENDS: dict[str, Backend] = {
-    FA2: Backend(REFERENCE_OP, lambda: reference_forward, lambda: None, _traits_tile, r"pytorch_flash::"),
+    FA2: Backend(REFERENCE_OP, lambda: reference_forward, lambda: None, _named_tile(_TRAITS), r"pytorch_flash::"),
     "cudnn": Backend(
-        "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION", _cudnn, _cudnn_version, _cudnn_tile, "cudnn"
+        "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION",
+        _cudnn,
+        _cudnn_version,
+        _named_tile(_KNOB),
+        "cudnn",
     ),
     "fa3": Backend(
         "flash_attn_interface.flash_attn_func",
         _package("flash_attn_interface"),
         lambda: metadata.version("flash-attn-3"),
-        _fa3_tile,
+        _named_tile(_FA3_TILE),
         r"FlashAttnFwdSm90",
     ),
     "fa4": Backend(
@@ -207,7 +199,7 @@ BACKENDS: dict[str, Backend] = {
         "flash_attn.flash_attn_func",
         _package("flash_attn"),
         lambda: metadata.version("flash-attn"),
-        _traits_tile,
+        _named_tile(_TRAITS),
         r"^(?!.*pytorch_flash).*\bflash_fwd",
     ),
 }

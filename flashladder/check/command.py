@@ -13,8 +13,8 @@ Exit code: 0 all correct, 1 a check failed, 2 it could not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 import time
 
@@ -244,31 +244,8 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
 Result = CheckResult | EmulatedCheckResult
 
 
-@dataclass(frozen=True)
-class Resumed:
-    """A check that goes on with what its file holds.
-
-    Attributes:
-        result: of this run: all kernels that are asked for, without cases.
-        cases: of these kernels, those in the file that still hold.
-        others: of kernels that are not asked for; they stay in the file.
-        kernels: identities of the others, as recorded.
-    """
-
-    result: Result
-    cases: tuple[CaseResult, ...] = ()
-    others: tuple[CaseResult, ...] = ()
-    kernels: Mapping[str, Kernel] = field(default_factory=dict)
-
-    def write(self, path: Path, cases: Sequence[CaseResult]) -> None:
-        """Writes the others and these cases, with the identities of their kernels."""
-        every, known = (*self.others, *cases), {**self.kernels, **self.result.kernels}
-        kernels = {key: known[key] for key in dict.fromkeys(case.kernel for case in every)}
-        write_result(path, self.result.model_copy(update={"kernels": kernels, "cases": every}))
-
-
-def resumed(path: Path | None, result: Result) -> Resumed:
-    """What the file at `path` (None, or there is none: nothing) holds already.
+def resumed(path: Path | None, result: Result) -> tuple[Result, tuple[CaseResult, ...]]:
+    """`result` with what the file at `path` holds of kernels that are not asked for, and the kept cases of the others.
 
     A case of a kernel that is asked for still holds if it did not fail, its kernel's code is the same, and so are GPU,
     rule and FA2, whose error bounds it. On the emulator a kernel's identity covers the rule.
@@ -277,7 +254,7 @@ def resumed(path: Path | None, result: Result) -> Resumed:
         FlashladderError: the file is of another GPU, rule or FA2 and holds kernels that are not asked for.
     """
     if path is None or not path.is_file():
-        return Resumed(result)
+        return result, ()
     old = load_as(path, type(result), hint=OTHER_FILE)
     others = tuple(case for case in old.cases if case.kernel not in result.kernels)
     facts: list[tuple[str, object, object]] = [("FA2", result.reference, old.reference)]
@@ -287,10 +264,17 @@ def resumed(path: Path | None, result: Result) -> Resumed:
         require_same(path, facts)
     comparable = all(mine == theirs for _, mine, theirs in facts)
     same = {key for key, kernel in result.kernels.items() if key in old.kernels and kernel.same_code(old.kernels[key])}
-    cases = tuple(case for case in old.cases if comparable and case.kernel in same and case.status != "fail")
-    if cases:
-        print(f"{len(cases)} case{'s' if len(cases) > 1 else ''} kept from {path}, not run again")
-    return Resumed(result, cases, others, old.kernels)
+    kept = tuple(case for case in old.cases if comparable and case.kernel in same and case.status != "fail")
+    if kept:
+        print(f"{len(kept)} case{'s' if len(kept) > 1 else ''} kept from {path}, not run again")
+    return result.model_copy(update={"kernels": {**old.kernels, **result.kernels}, "cases": others}), kept
+
+
+def write(path: Path, result: Result, cases: Sequence[CaseResult]) -> None:
+    """Writes a resumed result with these cases, and with the identities of the kernels that have a case."""
+    every = (*result.cases, *cases)
+    kernels = {key: result.kernels[key] for key in dict.fromkeys(case.kernel for case in every)}
+    write_result(path, result.model_copy(update={"kernels": kernels, "cases": every}))
 
 
 def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Device) -> CheckReport:
@@ -312,8 +296,8 @@ def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Devi
         rule=rule(),
         cases=(),
     )
-    before, references = resumed(options.out, result), References()
-    report = CheckReport(before.cases)
+    references, (begun, kept) = References(), resumed(options.out, result)
+    report = CheckReport(kept)
     for number in numbers:
         if options.budget and time.monotonic() - start > options.budget:
             print(report.render())
@@ -331,7 +315,7 @@ def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Devi
         )
         report = CheckReport((*report.cases, *more.cases))
         if options.out:
-            before.write(options.out, report.cases)
+            write(options.out, begun, report.cases)
     return report
 
 
@@ -354,10 +338,10 @@ def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckRe
         reference=reference_identity({}),
         cases=(),
     )
-    before = resumed(options.out, result)
-    more = Emulated(asked.configs, asked.dtypes, asked.quick, CheckReport(before.cases).done).check_many(numbers)
-    report = CheckReport((*before.cases, *more.cases))
-    before.write(options.out, report.cases)
+    begun, kept = resumed(options.out, result)
+    more = replace(asked, done=CheckReport(kept).done).check_many(numbers)
+    report = CheckReport((*kept, *more.cases))
+    write(options.out, begun, report.cases)
     return report
 
 

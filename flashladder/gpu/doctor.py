@@ -11,7 +11,7 @@ Exit code 0; 2 when the machine can neither compile a kernel nor run one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import ctypes
 from dataclasses import asdict, dataclass
 import importlib.metadata
@@ -28,6 +28,7 @@ from flashladder.columns import hanging
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, require_folder_or_nothing
 from flashladder.paths import BUILD, ROOT
+from flashladder.toolchain import wheels
 
 CUDA_TORCH = "`pip install torch` brings a CUDA build on Linux"
 EMULATOR = "`invoke check N --backend emulator` checks the PTX on this CPU"
@@ -102,24 +103,12 @@ class Finding:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
-class GpuFacts:
-    """A GPU as NVML describes it; `memory_gib` in GiB, `power_w` the enforced limit in W (None: not reported)."""
+def gpus() -> tuple[Finding, Finding]:
+    """The findings about the GPUs of this machine, and about driver and NVML."""
 
-    index: int
-    name: str
-    arch: str
-    memory_gib: float
-    power_w: float | None
-    mig: bool
-    processes: int
-
-
-def gpus() -> tuple[list[GpuFacts], Finding, Finding]:
-    """The GPUs of this machine, the finding about them, and the finding about driver and NVML."""
-
-    def lacking(found: str, remedy: str) -> tuple[list[GpuFacts], Finding, Finding]:
-        return [], gpu_finding(()), Finding("driver", False, found, remedy)
+    def lacking(found: str, remedy: str) -> tuple[Finding, Finding]:
+        no_gpu = Finding("gpu", False, "none", "compiling, emulating and reports work without one; bench needs one")
+        return no_gpu, Finding("driver", False, found, remedy)
 
     try:
         import pynvml
@@ -132,56 +121,40 @@ def gpus() -> tuple[list[GpuFacts], Finding, Finding]:
     try:
         found = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
         version = int(pynvml.nvmlSystemGetCudaDriverVersion())
-        cuda = (version // 1000, version % 1000 // 10)
         name = decoded(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError as error:
         return lacking(f"NVML: {error}", "look at the kernel log; restart the machine")
     finally:
         pynvml.nvmlShutdown()
+    cuda = (version // 1000, version % 1000 // 10)
     driver = Finding(
         "driver", cuda >= OLDEST_CUDA_DRIVER, f"{name}, up to CUDA {cuda[0]}.{cuda[1]}, NVML answers",
         "update the driver to 580 or newer: the CUDA 13 runtime inside the operators needs it",
     )  # fmt: skip
-    return found, gpu_finding(found), driver
-
-
-def gpu_finding(found: Sequence[GpuFacts]) -> Finding:
-    """Timing needs one GPU of sm_80 or newer, without MIG and without other processes."""
     if not found:
-        return Finding("gpu", False, "none", "compiling, emulating and reports work without one; bench needs one")
-    text = "; ".join(
-        f"{gpu.index}: {gpu.name} ({gpu.arch}, {gpu.memory_gib:.0f} GiB"
-        + (f", {gpu.power_w:.0f} W" if gpu.power_w else "")
-        + (", MIG" if gpu.mig else "")
-        + (f", {gpu.processes} processes on it" if gpu.processes else "")
-        + ")"
-        for gpu in found
-    )
-    ok = any(int(gpu.arch.removeprefix("sm_")) >= 80 and not gpu.mig and not gpu.processes for gpu in found)
-    return Finding("gpu", ok, text, "use a whole GPU of sm_80 or newer, with no other process on it, to time kernels")
+        return lacking("", "")[0], driver
+    remedy = "use a whole GPU of sm_80 or newer, with no other process on it, to time kernels"
+    return Finding("gpu", any(ok for ok, _ in found), "; ".join(told for _, told in found), remedy), driver
 
 
-def _gpu(nvml: Any, index: int) -> GpuFacts:
+def _gpu(nvml: Any, index: int) -> tuple[bool, str]:
+    """Whether kernels can be timed on a GPU, which must be new enough, whole and free; and what NVML says of it."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(name: str) -> Any:
+        try:
+            return getattr(nvml, name)(handle)
+        except nvml.NVMLError:  # not every GPU knows every question
+            return None
+
+    name, memory = decoded(nvml.nvmlDeviceGetName(handle)), nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    power = _optional(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
-    mig = _optional(nvml, "nvmlDeviceGetMigMode", handle)
-    return GpuFacts(
-        index=index,
-        name=decoded(nvml.nvmlDeviceGetName(handle)),
-        arch=f"sm_{major}{minor}",
-        memory_gib=nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30,
-        power_w=None if power is None else power / 1000,
-        mig=mig is not None and bool(mig[0]),
-        processes=len(_optional(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or ()),
-    )
-
-
-def _optional(nvml: Any, name: str, handle: object) -> Any:
-    try:
-        return getattr(nvml, name)(handle)
-    except nvml.NVMLError:  # not every GPU knows every question
-        return None
+    power, mig = ask("nvmlDeviceGetEnforcedPowerLimit"), (ask("nvmlDeviceGetMigMode") or (0,))[0]
+    processes = len(ask("nvmlDeviceGetComputeRunningProcesses") or ())
+    facts = [f"sm_{major}{minor}", f"{memory:.0f} GiB"]
+    facts += [f"{power / 1000:.0f} W"] * bool(power) + ["MIG"] * bool(mig)
+    facts += [f"{processes} processes on it"] * bool(processes)
+    return major >= 8 and not mig and not processes, f"{index}: {name} ({', '.join(facts)})"
 
 
 def decoded(value: object) -> str:
@@ -252,11 +225,6 @@ class Diagnosis:
     rung: str
     can: tuple[str, ...]
 
-    @property
-    def useful(self) -> bool:
-        """Whether the machine can compile a kernel or run one."""
-        return bool(self.can)
-
 
 def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
     """What `look` finds; its error with the hint as the remedy."""
@@ -269,31 +237,22 @@ def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
 
 def compiler() -> Finding:
     """The host C++ compiler that nvcc and the binding need, with its first version line."""
-    from flashladder.toolchain.wheels import host_compiler, host_compiler_version
 
     def version() -> str:
-        path = host_compiler()
-        return f"{host_compiler_version(path)} at {path}"
+        path = wheels.host_compiler()
+        return f"{wheels.host_compiler_version(path)} at {path}"
 
     return _looked_for("compiler", version, "install g++, or set CXX")
 
 
 def toolchain() -> Finding:
     """nvcc, ptxas and their friends, from wheels."""
-    from flashladder.toolchain.wheels import find_toolchain
 
     def versions() -> str:
-        found = find_toolchain().versions
+        found = wheels.find_toolchain().versions
         return ", ".join(f"{re.sub(r'^nvidia-(cuda-)?', '', name)} {version}" for name, version in found.items())
 
     return _looked_for("toolchain", versions, "run: nox -s dev")
-
-
-def ninja() -> Finding:
-    """The build tool that schedules the compilers."""
-    from flashladder.toolchain.wheels import find_ninja
-
-    return _looked_for("ninja", lambda: str(find_ninja()), "run: pip install ninja")
 
 
 def tool(name: str, remedy: str) -> Finding:
@@ -339,10 +298,11 @@ def disk(folder: Path = ROOT, needed_gb: float = DISK_GB) -> Finding:
 
 def diagnose() -> Diagnosis:
     """Looks at everything; takes about a second."""
-    found, gpu, driver = gpus()
-    admin = privileged()
+    gpu, driver = gpus()
+    has_gpu, admin = gpu.found != "none", privileged()
     counted = counters(find_ncu(), admin=admin)
-    lockable = bool(found) and admin
+    lockable = has_gpu and admin
+    ninja = _looked_for("ninja", lambda: str(wheels.find_ninja()), "run: pip install ninja")
     clocks = Finding(
         "clocks",
         lockable,
@@ -355,7 +315,7 @@ def diagnose() -> Diagnosis:
             "python", sys.version_info >= (3, 10), f"{platform.python_version()} at {sys.executable}",
             "install Python 3.10 or newer",
         ),
-        compiler(), toolchain(), ninja(), torch(bool(found)), emulator(),
+        compiler(), toolchain(), ninja, torch(has_gpu), emulator(),
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
@@ -364,10 +324,10 @@ def diagnose() -> Diagnosis:
         "compile kernels, verify locks": compiles,
         "emulate kernels": compiles and ok["emulator"],
         "build and load torch operators": compiles and ok["torch"],
-        "check and time kernels": bool(found) and ok["torch"],
-        "profile with ncu": bool(found) and ok["counters"],
+        "check and time kernels": has_gpu and ok["torch"],
+        "profile with ncu": has_gpu and ok["counters"],
     }
-    return Diagnosis(findings, rung(bool(found), ok["counters"], ok["clocks"]), tuple(k for k, v in can.items() if v))
+    return Diagnosis(findings, rung(has_gpu, ok["counters"], ok["clocks"]), tuple(k for k, v in can.items() if v))
 
 
 def render(diagnosis: Diagnosis) -> str:
@@ -377,11 +337,8 @@ def render(diagnosis: Diagnosis) -> str:
         lines.append(hanging(f"{'ok     ' if finding.ok else 'lacking'}  {finding.name:9s}  ", finding.found))
         if not finding.ok and finding.remedy:
             lines.append(hanging(f"{'':9s}{'':9s}  -> ", finding.remedy))
-    can = (
-        "; ".join(diagnosis.can)
-        if diagnosis.useful
-        else "read the ladder, verify and render results; no kernel is compiled or timed without a compiler or a GPU"
-    )
+    nothing = "read the ladder, verify and render results; no kernel is compiled or timed without a compiler or a GPU"
+    can = "; ".join(diagnosis.can) or nothing
     return "\n".join([*lines, "", f"level    {diagnosis.rung}", hanging("can      ", can)])
 
 
@@ -389,4 +346,4 @@ def doctor(*, as_json: bool = False) -> int:
     """Prints the diagnosis; exit code 2 when nothing can be done here."""
     diagnosis = diagnose()
     print(dump_json(asdict(diagnosis)).rstrip() if as_json else render(diagnosis))
-    return 0 if diagnosis.useful else 2
+    return 0 if diagnosis.can else 2

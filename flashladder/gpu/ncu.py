@@ -14,7 +14,7 @@ Exit code: 0 as published, 1 a counter differs, 2 it could not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import io
 from pathlib import Path
@@ -48,6 +48,7 @@ CONFIGS = (PUBLISHED_GPU,)  # whose published configurations the peer was built 
 REFUSED = "ERR_NVGPUCTRPERM"  # what ncu says where the driver keeps counters for administrators
 WAVEFRONT_TOLERANCE = 0.001
 REGISTER_TOLERANCE = 16
+COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}  # of its table, that are read
 _ID = re.compile(r"\d{1,9}", re.ASCII)
 NOISY = range(1, 8)  # iterations whose conflict counters vary from run to run: two pipelines meet at shared memory
 STORE_NOISE = 0.2  # of their store wavefronts: in nine readings conflicts were up to 18 % of those of 2, 15 of others'
@@ -107,14 +108,13 @@ def launch(launches: Launches) -> int:
     import torch
 
     count = 0
-    for number in launches.numbers:
-        installed = load_installed(number)
-        chosen = chosen_configs(number, launches.configs, launches.dtypes)
-        for config, shape in ((one, shape) for one in chosen for shape in launches.shapes(one)):
+    for number, config in launches.kernels():
+        run = load_installed(number).run
+        for shape in launches.shapes(config):
             drawn = make_tensors(Case("launch", shape, seed=number), config.dtype, "cpu")
             q, k, v, out = (tensor.to("cuda") for tensor in (drawn.q, drawn.k, drawn.v, drawn.out))
             try:
-                installed.run(q, k, v, out, config.short_form())
+                run(q, k, v, out, config.short_form())
                 torch.cuda.synchronize()
             except (ValueError, RuntimeError) as error:
                 raise FlashladderError(
@@ -160,8 +160,14 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
     start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         raise FlashladderError("ncu printed no table", found=(lines or ["nothing"])[-1])
+    try:
+        rows = csv_records(line for line in lines[start:] if line.startswith('"'))
+    except ValueError as error:
+        raise FlashladderError("ncu's table is damaged", found=error) from error
     launches: dict[int, tuple[str, dict[str, int]]] = {}
-    for row in _rows(line for line in lines[start:] if line.startswith('"')):
+    for row in rows:
+        if not row.keys() >= COLUMNS or not _ID.fullmatch(row["ID"]):
+            raise FlashladderError("ncu's table is damaged", expected=", ".join(sorted(COLUMNS)), found=list(row))
         if not row["Metric Name"]:
             continue  # advice of a rule, not a metric
         try:
@@ -176,20 +182,6 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
                 "ncu did not measure a metric", expected=min(lacking), found=", ".join(sorted(found))
             )
     return ordered
-
-
-def _rows(lines: Iterable[str]) -> list[dict[str, str]]:
-    """Rows of ncu's table, which have what `read_launches` asks for."""
-    try:
-        rows = csv_records(lines)
-    except ValueError as error:
-        raise FlashladderError("ncu's table is damaged", found=error) from error
-    for row in rows:
-        if not {"ID", "Kernel Name", "Metric Name", "Metric Value"} <= row.keys() or not _ID.fullmatch(row["ID"]):
-            raise FlashladderError(
-                "ncu's table is damaged", expected="ID, Kernel Name, Metric Name and Metric Value", found=list(row)
-            )
-    return rows
 
 
 def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | None = None) -> str:
@@ -281,9 +273,8 @@ def table(counters: Mapping[str, Counters]) -> str:
     """Counters for people."""
     shown = {"registers": REGISTERS, "ld wavefr.": WAVEFRONTS.format("ld"), "conflicts": CONFLICTS.format("ld"),
              "st wavefr.": WAVEFRONTS.format("st"), "ld sectors": SECTORS[0], "ldsm": LDSM}  # fmt: skip
-    rows = [[*shown, "kernel"]]
-    rows += [[*(str(found[metric]) for metric in shown.values()), key] for key, found in counters.items()]
-    return "\n".join(aligned(rows, None, right=range(len(shown))))
+    rows = [[*(str(found[metric]) for metric in shown.values()), key] for key, found in counters.items()]
+    return "\n".join(aligned([[*shown, "kernel"], *rows], None, right=range(len(shown))))
 
 
 def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple[CounterResult, list[str]]:

@@ -28,8 +28,7 @@ from flashladder.build.compile import ptx_many
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
 from flashladder.gpu.device import exclusive
-from flashladder.gpu.doctor import gpus as described
-from flashladder.gpu.doctor import require_gpu
+from flashladder.gpu.doctor import decoded, require_gpu
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
@@ -104,11 +103,16 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
         import pynvml
     except ModuleNotFoundError as error:
         raise FlashladderError("NVML binding not installed", hint="pip install nvidia-ml-py") from error
-    pynvml.nvmlInit()
     found = []
-    for gpu in described()[0]:
-        uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(gpu.index))
-        found.append(Card(gpu.index, gpu.name, uuid if isinstance(uuid, str) else uuid.decode(), gpu.arch))
+    try:
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            name, uuid = (decoded(ask(handle)) for ask in (pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetUUID))
+            major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+            found.append(Card(index, name, uuid, f"sm_{major}{minor}"))
+    except pynvml.NVMLError as error:
+        raise FlashladderError("no GPU answers through NVML", found=error) from error
     return visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
 
 

@@ -6,8 +6,8 @@ Nothing to run here; `tests.fuzz.targets` lists them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 import gzip
-import hashlib
 import json
 from pathlib import Path
 import re
@@ -21,7 +21,7 @@ from flashladder.build.wheel import checked_manifest
 from flashladder.emulate.mutation import read_equivalent
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, load_json, relative
+from flashladder.files import dump_json, load_json, relative, sha256
 from flashladder.ladder.gpus import read_gpu
 from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import load_iteration
@@ -45,46 +45,14 @@ from tests.null.malformed_templates import STEP
 OLD = Path(__file__).parent.parent / "data" / "results_v1"
 ADDRESS = "0123456789abcdef"
 YAML = (
-    "&a ",
-    "*a",
-    "!!str ",
-    "|\n ",
-    ">\n ",
-    "? ",
-    ": ",
-    "- ",
-    "---\n",
-    "{",
-    "}",
-    "[",
-    "]",
-    "<<: ",
-    "'",
-    '"',
-    "#",
-    "%YAML 1.1\n",
-    "0o17",
-    "1:30",
-    "2001-01-01",
-    ".inf",
-    "no",
-    "\\x1b",
-    '"\\e[31m"',
-    '"\\u202e"',
+    *("&a ", "*a", "!!str ", "|\n ", ">\n ", "? ", ": ", "- ", "---\n", "{", "}", "[", "]", "<<: ", "'", '"', "#"),
+    *("%YAML 1.1\n", "0o17", "1:30", "2001-01-01", ".inf", "no", "\\x1b", '"\\e[31m"', '"\\u202e"'),
 )
+KINDS = "floating integer conversion movement predicates memory uniform warpgroup tensor_memory texture control other"
+OPCODES = "\n".join(("source: s", "url: u", *(f"{name}: [FADD]" for name in KINDS.split()), "ptx: [add]", ""))
 CLAIMS = (
-    "falls",
-    "rises",
-    "unchanged",
-    "{falls: 0.5}",
-    "{equals: 1, within: 0.1}",
-    "IADD3+LOP3",
-    "on: [sm_80]",
-    "ptx:",
-    "main_loop:",
-    "counters:",
-    "at:",
-    "load_tiles: [2, 2, 2]",
+    *["falls", "rises", "unchanged", "IADD3+LOP3", "ptx:", "main_loop:", "counters:", "at:"],
+    *("{falls: 0.5}", "{equals: 1, within: 0.1}", "on: [sm_80]", "load_tiles: [2, 2, 2]"),
 )
 
 
@@ -106,28 +74,16 @@ def _iteration(path: Path) -> None:
     assert found.title.isprintable()
 
 
-def _pins(path: Path) -> None:
-    load_pins.__wrapped__(path)
-
-
 def _published_csv(path: Path) -> None:
     """A table whose digest is the one that is noted: what follows is the reader's."""
-    data = path.read_bytes()
-    text = (published.PUBLISHED / published.DESCRIPTION).read_text(encoding="utf-8")
-    before = hashlib.sha256((published.PUBLISHED / published.PROGRESSION).read_bytes()).hexdigest()
-    description = path.parent / published.DESCRIPTION
-    if not _PLAIN:
-        _PLAIN.append(published.load_description())
-    noted = dict(_PLAIN[0].files)
-    mine = noted[published.PROGRESSION].model_copy(update={"sha256": hashlib.sha256(data).hexdigest()})
-    noted[published.PROGRESSION] = mine
-    assert before in text
-    rows = published.read_csv(description.parent, published.PROGRESSION, _PLAIN[0].model_copy(update={"files": noted}))
-    for row in rows:
+    description = _description()
+    noted = description.files[published.PROGRESSION].model_copy(update={"sha256": sha256(path.read_bytes())})
+    files = {**description.files, published.PROGRESSION: noted}
+    for row in published.read_csv(path.parent, published.PROGRESSION, description.model_copy(update={"files": files})):
         published.number(row, "iteration", int, relative(path))
 
 
-_PLAIN: list[published.Description] = []
+_description = cache(published.load_description)
 
 
 def _result(path: Path) -> None:
@@ -137,16 +93,16 @@ def _result(path: Path) -> None:
     assert load_result(write_result(again, result)) == result
 
 
-def _old(version: int, name: str) -> bytes:
-    """A document of an earlier version, or the same as today's writes it."""
-    path = OLD / f"{name}.json"
-    if version == 1:
-        return path.read_bytes()
-    return write_result(scratch() / "seed.json", load_result(path)).read_bytes()
-
-
 def _results(version: int) -> Callable[[], list[bytes]]:
-    return lambda: [_old(version, path.stem) for path in sorted(OLD.glob("*.json"))]
+    """Documents of an earlier version, or the same as today's writes them."""
+
+    def seeds() -> list[bytes]:
+        paths = sorted(OLD.glob("*.json"))
+        if version > 1:
+            paths = [write_result(scratch() / f"seed-{path.name}", load_result(path)) for path in paths]
+        return [path.read_bytes() for path in paths]
+
+    return seeds
 
 
 def _lock() -> list[bytes]:
@@ -198,7 +154,7 @@ def _manifest(path: Path) -> None:
 
 def _manifests() -> list[bytes]:
     kernels = {"(FP16, ...)": {"sm_90": {"text_sha256": "ab", "registers": 128}}}
-    document = {"inputs_digest": "d", "outputs": {"x.so": hashlib.sha256(b"code").hexdigest()}, "kernels": kernels}
+    document = {"inputs_digest": "d", "outputs": {"x.so": sha256(b"code")}, "kernels": kernels}
     return [dump_json({**document, "library_sha256": "00"}).encode(), dump_json(document).encode()]
 
 
@@ -214,11 +170,6 @@ def _entries() -> list[bytes]:
     return [dump_json({**usage, "key": "entry", "sha256": "ab"}).encode()]
 
 
-def _packed() -> list[bytes]:
-    return [gzip.compress(b'{"schema_version": 2}', mtime=0)]
-
-
-READERS = (ValidationError, ValueError)
 TARGETS = (
     Target(
         "yaml",
@@ -243,33 +194,17 @@ TARGETS = (
     ),
     Target("gpu", "ladder.gpus.read_gpu", filed("a100.yaml", read_gpu), _committed("gpus/a100.yaml"), YAML),
     Target(
-        "toolchain", "toolchain.wheels.load_pins", filed("toolchain.yaml", _pins), _committed("toolchain.yaml"), YAML
+        "toolchain",
+        "toolchain.wheels.load_pins",
+        filed("toolchain.yaml", load_pins.__wrapped__),
+        _committed("toolchain.yaml"),
+        YAML,
     ),
     Target(
         "opcodes",
         "machine_code.opcodes.read_opcodes",
         filed("opcodes.yaml", read_opcodes),
-        lambda: [
-            b"source: s\nurl: u\n"
-            + b"".join(
-                f"{name}: [FADD]\n".encode()
-                for name in (
-                    "floating",
-                    "integer",
-                    "conversion",
-                    "movement",
-                    "predicates",
-                    "memory",
-                    "uniform",
-                    "warpgroup",
-                    "tensor_memory",
-                    "texture",
-                    "control",
-                    "other",
-                )
-            )
-            + b"ptx: [add]\n"
-        ],
+        lambda: [OPCODES.encode()],
         YAML,
     ),
     Target(
@@ -295,7 +230,13 @@ TARGETS = (
     ),
     Target("result", "results.files.load_result", filed("r.json", _result), _results(2)),
     Target("result-v1", "results.files.migrate", filed("r.json", _result), _results(1)),
-    Target("packed", "results.files.read_json of .json.gz", filed("r.json.gz", read_json), _packed, heavy=packed_bombs),
+    Target(
+        "packed",
+        "results.files.read_json of .json.gz",
+        filed("r.json.gz", read_json),
+        lambda: [gzip.compress(b'{"schema_version": 2}', mtime=0)],
+        heavy=packed_bombs,
+    ),
     Target("lock", "lock.schema.read_lock", filed("sm_80.json", lambda path: read_lock("sm_80", path.parent)), _lock),
     Target("step-counts", "lock.step_counts.read_counts", filed("counts.json", read_counts), _first(COUNTS, "kernels")),
     Target("reading", "emulate.reading.load_reading", filed("reading.json", load_reading), _first(READING, "kernels")),
@@ -312,6 +253,6 @@ TARGETS = (
         filed("entry/meta.json", _entry),
         _entries,
         (),
-        (FlashladderError, *READERS),
+        (FlashladderError, ValidationError, ValueError),
     ),
 )

@@ -1,4 +1,4 @@
-"""What the runs tried and found, as data, and the page made from it.
+"""What the runs tried and found, as data, and the table of docs/fuzzing.md made from it.
 
 `results/fuzzing.json` holds per target and engine the inputs, seconds and causes found by the last recorded run, and
 what all earlier ones led to: the inputs under tests/data/found, each of which was mended. Run
@@ -25,36 +25,7 @@ from tests.fuzz.targets import TARGETS
 FIGURES = RESULTS / "fuzzing.json"
 PAGE = ROOT / "docs" / "fuzzing.md"
 PROGRAM = "python -m tests.fuzz.figures"
-TEXT = """\
-# Fuzzing
-
-Every parser and loader is given inputs that nobody meant: those of people (iterations, grids, descriptions, command
-lines), those of tools (PTX, machine code, logs, tables) and those of the project itself (results, locks,
-records). The rule for each input: it is read, or refused by the declared error in one printable line of at most 12,000
-characters; within 5 seconds; within 3 GiB of further memory; and what has a printer is read back equal.
-
-Targets are rows of data in `tests/fuzz/` (`words.py`, `outputs.py`, `documents.py`). Three engines drive them:
-
-- *mutations*: words, lines, bytes and JSON values of valid inputs exchanged (`tests/fuzz/mutate.py`), the nests, alias
-  and gzip bombs first; an input follows from the target, the seed and its number;
-- *hypothesis*: documents and statements from nothing, and spliced seeds;
-- *atheris*: libFuzzer, led by the coverage of the project's own code.
-
-```
-nox -s fuzz                                                    # 2,000 inputs a target by mutations
-nox -s fuzz -- --inputs 100000 --record                        # the figures below
-nox -s fuzz -- --engine atheris --inputs 100000 --target ptx   # one target, led by coverage
-```
-
-What a run finds lies under `build/fuzz/`. Once it is mended, the input moves to `tests/data/found/<target>/`, and
-`tests/null/test_found_inputs.py` replays it ever after. `nox -s tests` also runs 40 inputs of every target.
-
-{table}
-
-{sums} *left* are causes that the recorded runs found; *found and fixed* are inputs under `tests/data/found/`, one a
-cause; those of a hundred kilobytes and more are made anew by each run instead. A row with fewer than 100,000 inputs
-waits for a longer run. Measured {when}: {where}; seconds are the CPU's, of atheris the clock's.
-"""
+BEGIN, END = "<!-- figures: made by python -m tests.fuzz.figures -->\n", "<!-- end of figures -->\n"
 
 
 def load() -> dict[str, Any]:
@@ -87,7 +58,7 @@ def kept(target: str) -> int:
 
 
 def render(document: Mapping[str, Any]) -> str:
-    """The page."""
+    """The page with these figures between its marks."""
     engines = [name for name in ("mutations", "hypothesis", "atheris") if _of(document, name)]
     head = ["target", "reads", *(f"{name}: inputs, s" for name in engines), "left", "found and fixed"]
     rows = [head, ["---", "---", *("---:" for _ in engines), "---:", "---:"]]
@@ -103,8 +74,9 @@ def render(document: Mapping[str, Any]) -> str:
         for name in engines
     )
     total = sum(kept(name) for name in TARGETS)
-    sums = f"In all {sums} {total} causes were found and fixed."
-    return TEXT.format(table=table, sums=sums, when=document.get("date", "never"), where=document.get("where", "-"))
+    told = f"In all {sums} {total} causes were found and fixed. Measured {document['date']}: {document['where']}."
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n{table}\n\n{told}\n\n{END}{rest.partition(END)[2]}"
 
 
 def _of(document: Mapping[str, Any], engine: str) -> list[dict[str, Any]]:

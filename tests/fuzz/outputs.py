@@ -33,27 +33,9 @@ from tests.null.opinion_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
 SMALL = replace(ROUNDS, subjects=ROUNDS.subjects[:2], rounds=2)
 DATA = Path(__file__).parent.parent / "data"
 PTX_WORDS = (
-    ".reg .b32 %r<9>;",
-    ".shared .align 16 .b8 s[64];",
-    "@%p1 bra",
-    "ld.shared.f32",
-    "{",
-    "}",
-    "ret;",
-    ".entry k(",
-    ");",
-    "$L__1:",
-    ".loc 1 2 3",
-    ".param .u64 p",
-    "mov.u32 %r1, %tid.x;",
-    "0f3F800000",
-    "// x\n",
-    "/* */",
-    ".func f()",
-    "call.uni (a), f, (b);",
-    ".version 9.0",
-    ".target sm_80",
-    ".address_size 64",
+    *(".reg .b32 %r<9>;", ".shared .align 16 .b8 s[64];", "@%p1 bra", "ld.shared.f32", "{", "}", "ret;", ".entry k("),
+    *(");", "$L__1:", ".loc 1 2 3", ".param .u64 p", "mov.u32 %r1, %tid.x;", "0f3F800000", "// x\n", "/* */"),
+    *(".func f()", "call.uni (a), f, (b);", ".version 9.0", ".target sm_80", ".address_size 64"),
     ".global .f32 g[2] = {1.0, 2.0};",
 )
 SMALL_PTX = b""".version 9.0
@@ -74,10 +56,6 @@ ERRORS = (
     b"Killed\n",
     b"No space left on device",
 )
-
-
-def _ptx(text: str) -> None:
-    parse_ptx(text, "x.ptx")
 
 
 def _ptx_text(text: str) -> None:
@@ -160,7 +138,13 @@ def _sass_seeds() -> list[bytes]:
 
 
 TARGETS = (
-    Target("ptx", "ptxemu.syntax.parser.parse", decoded(_ptx), lambda: [SMALL_PTX], PTX_WORDS),
+    Target(
+        "ptx",
+        "ptxemu.syntax.parser.parse",
+        decoded(lambda text: parse_ptx(text, "x.ptx")),
+        lambda: [SMALL_PTX],
+        PTX_WORDS,
+    ),
     Target(
         "ptx-text",
         "machine_code.ptx.normalise, opcodes",

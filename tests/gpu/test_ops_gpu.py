@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 import math
-import re
 import subprocess
 import sys
 import threading
@@ -77,8 +76,6 @@ ANY_LENGTH = [
     if step.number in INSTALLED and not any(config.multiples for config in step.configs.values())
 ]
 LENGTHS = (1, 17, 129, 1000, 4097)  # the last two with a ragged block of keys behind many whole ones
-GUARD = 128  # rows around a tensor: a block of queries or keys
-NANS = (math.nan, math.nan, math.nan, 7.0)  # what lies around Q, K, V and O
 
 
 @pytest.fixture(params=INSTALLED)
@@ -117,12 +114,6 @@ def is_attention(out: torch.Tensor, tensors: Triple) -> bool:
 def operators(iteration: int) -> Any:
     flashladder.forward(*inputs(), iteration=iteration)  # imports the library
     return getattr(torch.ops, f"flashladder_{iteration:02d}")
-
-
-def test_every_iteration_is_installed() -> None:
-    missing = [str(step.number) for step in LADDER if step.number not in INSTALLED]
-    if missing:
-        pytest.skip(f"not installed, so not tried here: iterations {', '.join(missing)} (nox -s build-iteration-N)")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -170,43 +161,6 @@ def test_views_of_one_packed_buffer(iteration: int) -> None:
     flashladder.forward(*views, iteration=iteration, out=out)
     assert is_attention(out, tensors)
     assert all(torch.equal(view, tensor) for view, tensor in zip(views, tensors, strict=True))
-
-
-def test_another_order_of_dimensions_in_memory(iteration: int) -> None:
-    """Heads before positions: only strides differ."""
-    if load_iteration(iteration).row_stride:
-        pytest.skip(f"iteration {iteration} fixes the row stride")
-    q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in inputs())
-    tensors = (q, k, v)
-    assert is_attention(flashladder.forward(*tensors, iteration=iteration), tensors)
-
-
-@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
-@pytest.mark.parametrize("number", ANY_LENGTH)
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_any_length_and_nothing_beyond_it(number: int, length: int, dtype: str) -> None:
-    """Copies end where a tensor does: rows around the inputs are NaN, rows around the output stay as they were."""
-    tensors = inputs(dtype, shape=(2, length, 3, 128))
-    inside = slice(GUARD, GUARD + length)
-    buffers = [torch.full((2, length + 2 * GUARD, 3, 128), nan, dtype=tensors[0].dtype, device="cuda") for nan in NANS]
-    q, k, v, out = (buffer[:, inside] for buffer in buffers)
-    for view, tensor in zip((q, k, v), tensors, strict=True):
-        view.copy_(tensor)
-    flashladder.forward(q, k, v, iteration=number, out=out)
-    assert is_attention(out, tensors)
-    assert bool((buffers[3][:, :GUARD] == NANS[3]).all())
-    assert bool((buffers[3][:, inside.stop :] == NANS[3]).all())
-    assert all(torch.equal(view, tensor) for view, tensor in zip((q, k, v), tensors, strict=True))
-
-
-@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
-@pytest.mark.parametrize("number", ANY_LENGTH)
-def test_one_k_and_v_for_all_samples_and_heads(number: int) -> None:
-    """Strides of 0, as expand() makes them."""
-    q, k, v = inputs()
-    tensors = (q, k[:1, :, :1].expand(SHAPE), v[:1, :, :1].expand(SHAPE))
-    assert is_attention(flashladder.forward(*tensors, iteration=number), tensors)
 
 
 @pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
@@ -309,23 +263,6 @@ def test_the_bare_operator_compiles_with_the_tuned_configuration(iteration: int)
     torch.compiler.reset()
     compiled: Callable[..., torch.Tensor] = torch.compile(forward, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(*tensors), forward(*tensors))
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
-@pytest.mark.parametrize("fullgraph", [True, False])
-def test_compiled_code_refuses_a_gradient_in_the_same_words(fullgraph: bool) -> None:
-    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return flashladder.forward(q, k, v)
-
-    torch.compiler.reset()
-    compiled: Callable[..., torch.Tensor] = torch.compile(forward, fullgraph=fullgraph, backend="aot_eager")
-    for index in range(3):
-        tensors = inputs()
-        tensors[index].requires_grad_()
-        with pytest.raises(FlashladderError, match="no backward kernel") as eager:
-            forward(*tensors)
-        with pytest.raises(Exception, match=re.escape(str(eager.value))):  # torch wraps it in a class of its own
-            compiled(*tensors)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above

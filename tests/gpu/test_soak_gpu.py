@@ -14,7 +14,7 @@ if not torch.cuda.is_available():
 from flashladder.bench.references import reference_forward
 from flashladder.cases.inputs import cases_for
 from flashladder.cases.reference import References, Subject, check_case
-from flashladder.check.soak_runs import PLAIN, Watchdog, cuda_queue, far, hammer, on_gpu
+from flashladder.check.soak import PLAIN, Watchdog, cuda_queue, far, hammer, on_gpu
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
 
@@ -24,7 +24,7 @@ SMALL = Shape(batch=1, seq_len=129, n_heads=2, d_head=128)
 LONG = Shape(batch=2, seq_len=4097, n_heads=2, d_head=128)
 HANG = """
 import torch
-from flashladder.check.soak_runs import Watchdog
+from flashladder.check.soak import Watchdog
 with Watchdog().within(0.5, "a long sleep"):
     for _ in range(40):
         torch.cuda._sleep(1_000_000_000)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from flashladder.build.compile import render
-from flashladder.columns import csv_text, hanging, table, terminal_width
+from flashladder.columns import hanging, table, terminal_width
 from flashladder.gpu.doctor import Diagnosis, Finding
 from flashladder.gpu.doctor import render as render_diagnosis
 from flashladder.ladder.iteration import load_all, load_iteration
@@ -43,16 +43,6 @@ def test_prose_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) ->
         assert len(line) <= width
     assert hanging("head  ", "word " * 40).splitlines()[1].startswith("        word")
     assert hanging("", "word " * 40).splitlines()[1].startswith("word")
-
-
-def test_without_a_limit_nothing_is_folded() -> None:
-    long = [("kernel", "n"), ("x " * 90, "1")]
-    assert table(long, None, right={1}, wrapped={0}) == [f"{'kernel':180s}  n", f"{'x ' * 90}  1"]
-
-
-def test_csv_has_empty_cells_for_none_and_quotes_what_needs_it() -> None:
-    text = csv_text(["iteration", "config"], [(7, "(FP16, 128)"), (None, 'a "b"')])
-    assert text == 'iteration,config\n7,"(FP16, 128)"\n,"a ""b"""\n'
 
 
 def test_narrower_is_one_blank_and_then_wrapped_cells() -> None:

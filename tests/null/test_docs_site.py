@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from analysis import docs_site, transcript
-from analysis.docs_site import LISTED, Link, dead, fetched, links, pages, settled, stage
+from analysis import docs_site
+from analysis.docs_site import LISTED, Link, dead, fetched, links, pages, stage
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.located import read_yaml
 from flashladder.paths import ROOT
@@ -47,11 +47,6 @@ def test_a_link_that_leads_nowhere_is_named() -> None:
     assert "a page that the site does not list" in unlisted
 
 
-def test_a_link_to_a_folder_leads_to_its_first_page() -> None:
-    listed = ["docs/decisions/README.md", "docs/decisions/001-ptx-first.md"]
-    assert settled("README.md", "[x](docs/decisions/) [y](docs)", listed) == "[x](docs/decisions/README.md) [y](docs)"
-
-
 def test_what_a_site_would_fetch_is_named(tmp_path: Path) -> None:
     page = tmp_path / "a" / "index.html"
     page.parent.mkdir()
@@ -68,22 +63,3 @@ def test_a_check_without_a_site_says_what_makes_one(tmp_path: Path, monkeypatch:
     with pytest.raises(FlashladderError, match="no site to check; run: nox -s docs") as caught:
         docs_site.main(["--check"])
     assert not isinstance(caught.value, CheckFailed)
-
-
-def test_a_step_is_shown_without_places_and_progress() -> None:
-    step = transcript.Step("invoke list", "Says.", 2, "x")
-    printed = f"Looking in links: /x\nfirst\n/tmp/q/clone/a\n 50%|## | 3it/s]\r{'y' * 200}\n"
-    text = transcript.section(3, step, 1.2, printed, {"/tmp/q/clone": "~/flashladder"})
-    assert text == (
-        "## 3. `invoke list`\n\nSays. 1 s, exit code 0.\n\n```text\n... (1 lines before)\n~/flashladder/a\n"
-        f"{'y' * 97}...\n```\n\n"
-    )
-
-
-def test_quick_keeps_the_long_steps_of_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(transcript, "typed", lambda step, clone: (1.0, "text"))
-    kept = {"nox -s tests": "## 9. `nox -s tests`\n\nkept\n\n"}
-    sections = transcript.walk(tmp_path / "clone", kept, quick=True)
-    assert sections[1] == "## 2. `nox -s tests`\n\nkept\n\n"
-    assert len(sections) == len(transcript.STEPS) - 1
-    assert len(transcript.walk(tmp_path / "clone", kept, quick=False)) == len(transcript.STEPS)

@@ -13,7 +13,6 @@ from pathlib import Path
 import resource
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 from typing import Any
@@ -24,7 +23,6 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import write_atomic
 from flashladder.paths import ROOT
 
-TINY = ROOT / "tests" / "data" / "tiny.ptx"
 FOLDERS = ("configs", "iterations", "kernels")
 READING = [["list"], ["show", "8"], ["list", "--json"]]
 BARE = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
@@ -75,15 +73,6 @@ def test_a_path_with_blanks_quotes_and_umlauts(odd: Path, words: list[str]) -> N
     assert snapshot(odd) == before  # so that a checkout that cannot be written will do
 
 
-def test_an_error_names_the_odd_path(odd: Path, tmp_path: Path) -> None:
-    broken = copy_of_checkout(tmp_path / "c d é")
-    (broken / "iterations" / "03_x.yaml").write_text("a: [", encoding="utf-8")
-    done = run(["list"], broken)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: iterations/03_x.yaml: ")
-    assert done.stderr.count("\n") == 1
-
-
 LOCALES = {
     "c": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     "posix": {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
@@ -114,15 +103,6 @@ def test_a_home_that_is_missing_or_cannot_be_written(odd: Path, name: str) -> No
     command = [sys.executable, "-m", "flashladder", "show", "1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd="/", timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_files_are_for_everybody_whatever_the_umask_is(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        written = write_atomic(tmp_path / "new" / "file.json", "{}")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(written.stat().st_mode) == 0o644
 
 
 MIGRATE = [sys.executable, "-m", "flashladder.results", "--migrate"]

@@ -10,21 +10,7 @@ import pytest
 from flashladder import fastest
 from flashladder.errors import FlashladderError
 from flashladder.fastest import Fastest, choices, load_fastest
-from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_iteration
-
-
-def test_the_committed_file_names_gpus_and_steps_that_they_run() -> None:
-    found = load_fastest()
-    assert found
-    for key, one in found.items():
-        assert min(one.from_seq_len) == 1
-        for step in one.from_seq_len.values():
-            iteration = load_iteration(step)
-            assert not iteration.unmeasured
-            assert key in load_gpus()
-        assert not one.ranking or set(one.from_seq_len.values()) <= set(one.ranking)
-        assert len(set(one.ranking)) == len(one.ranking)
 
 
 def first_of(gpu: str, arch: str) -> tuple[tuple[int, int], ...]:

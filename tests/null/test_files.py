@@ -111,16 +111,6 @@ def test_what_is_no_text_is_told_with_its_file(tmp_path: Path, make: Callable[[P
     assert caught.value.exit_code == 2
 
 
-def test_a_file_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, *_: object) -> int:
-        raise PermissionError(13, os.strerror(13), str(path))
-
-    (tmp_path / "a.txt").write_text("")
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(FlashladderError, match=r"a\.txt: cannot read the file \(Permission denied\)"):
-        read_text(tmp_path / "a.txt")
-
-
 def test_a_folder_is_listed_without_what_editors_leave(tmp_path: Path) -> None:
     kept = ["a.json.gz", "b.yaml", "sub/c.json.gz"]
     left = [

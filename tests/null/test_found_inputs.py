@@ -16,7 +16,6 @@ from flashladder.errors import FlashladderError
 from flashladder.files import MOST_JSON_DEPTH, load_json, unpacked
 from tests.fuzz import figures
 from tests.fuzz.mutate import Mutator
-from tests.fuzz.strategies import hypothesis_inputs
 from tests.fuzz.target import FOUND, Finding, Hang, Target, attempt, within
 from tests.fuzz.targets import TARGETS
 
@@ -55,10 +54,6 @@ def test_the_seeds_are_read(name: str) -> None:
             continue
         accepted += 1
     assert accepted >= 1
-
-
-def test_hypothesis_drives_a_target_as_well() -> None:
-    assert told(list(hypothesis_inputs(TARGETS["short-form"], 60, 1))) == []
 
 
 def test_each_kind_of_failure_is_a_finding() -> None:

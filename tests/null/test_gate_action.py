@@ -78,14 +78,6 @@ def test_inputs_are_words_and_nothing_to_gate_is_an_error(runner: Path) -> None:
     assert not list(runner.glob("broken*"))
 
 
-def test_the_step_that_installs_names_what_is_there() -> None:
-    action: Any = read_yaml(ROOT / "action.yml")
-    (step,) = (one for one in action["runs"]["steps"] if one.get("name") == "Install")
-    files = [word for word in step["run"].split() if word.endswith(".txt")]
-    assert files
-    assert all((ROOT / file).is_file() for file in files)
-
-
 @pytest.mark.parametrize(("given", "message"), [
     ({"GATE_EXPECTED": "y"}, "bad input `expected`"),
     ({"GATE_EXPECTED": "y=nosuch.npy"}, "bad input `expected`"),

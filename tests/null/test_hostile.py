@@ -44,13 +44,6 @@ def test_no_shell_no_pickle_no_unsafe_loader(path: Path) -> None:
         assert not name.endswith((".extractall", ".unpack_archive")) or "filter" in given, f"{path}:{call.lineno}"
 
 
-def test_a_forbidden_call_would_be_seen(tmp_path: Path) -> None:
-    source = tmp_path / "bad.py"
-    source.write_text("import subprocess\nsubprocess.run('ls', shell=True)\n", encoding="utf-8")
-    with pytest.raises(AssertionError, match=r"bad\.py:2"):
-        test_no_shell_no_pickle_no_unsafe_loader(source)
-
-
 HOSTILE = [
     "a|b",
     "=1+1",

@@ -66,12 +66,6 @@ def forward(iteration: Any = 8, config: Any = None, out: Any = None, q: Any = No
     return flashladder.forward(tensor() if q is None else q, tensor(), tensor(), iteration, config, out)
 
 
-def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import sys, flashladder; print('torch' in sys.modules, flashladder.__version__)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["False", flashladder.__version__]
-
-
 def test_without_torch_forward_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
@@ -91,15 +85,6 @@ def test_its_names_are_listed_before_they_are_loaded_and_nothing_else_is() -> No
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["__version__ configurations forward", "False"]
     assert set(dir(flashladder)) == set(flashladder.__all__)
-
-
-def test_the_configurations_of_an_installed_step(calls: list[str]) -> None:
-    assert flashladder.configurations(8) == tuple(KernelConfig.parse(line) for line in BUILT)
-
-
-def test_other_attributes_are_still_missing() -> None:
-    with pytest.raises(AttributeError, match="module 'flashladder' has no attribute 'backward'"):
-        _ = flashladder.backward
 
 
 @pytest.mark.parametrize("iteration", [0, 29, -1, True, 8.0, "8", [8]])
@@ -218,30 +203,25 @@ def test_cpu_tensors_are_told_that_there_is_no_kernel_before_any_build_is_asked_
     ("gpu", "arch", "key"),
     [
         ("NVIDIA A100-SXM4-80GB", "sm_80", "a100"),
-        ("NVIDIA A30", "sm_80", "a100"),
         ("NVIDIA GeForce RTX 3090", "sm_86", "rtx3090"),
         ("NVIDIA GeForce RTX 4090", "sm_89", "rtx3090"),
         ("NVIDIA H200", "sm_90", "h200"),
-        ("NVIDIA H100 80GB HBM3", "sm_90", "h200"),
         ("NVIDIA GH200 480GB", "sm_90", "h200"),
         ("NVIDIA Tomorrow", "sm_100", "a100"),
     ],
 )
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_the_tuned_configuration_follows_the_gpus_name_or_architecture(
-    gpu: str, arch: str, key: str, dtype: str
-) -> None:
+def test_the_tuned_configuration_follows_the_gpus_name_or_architecture(gpu: str, arch: str, key: str) -> None:
     from flashladder import ops
 
-    assert ops._tuned(7, dtype, gpu, arch) == load_iteration(7).configs[key].with_dtype(dtype).short_form()
+    assert ops._tuned(7, "bf16", gpu, arch) == load_iteration(7).configs[key].with_dtype("bf16").short_form()
 
 
 @pytest.fixture
-def installs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int]], None]]:
+def installs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int] | range], None]]:
     """Makes the wheels of these steps, and no others, count as installed."""
     from flashladder import ops
 
-    def only(steps: list[int]) -> None:
+    def only(steps: list[int] | range) -> None:
         names = {ops.library_name(step) for step in steps}
         monkeypatch.setattr(ops, "find_spec", lambda name: name if name in names else None)
         ops._installed_choices.cache_clear()
@@ -251,14 +231,9 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int]], 
 
 
 @pytest.fixture
-def every_step_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def every_step_installed(installs: Callable[[list[int] | range], None]) -> None:
     """Whatever is installed here: all wheels are."""
-    from flashladder import ops
-
-    ops._installed_choices.cache_clear()
-    monkeypatch.setattr(ops, "find_spec", lambda name: name)
-    yield
-    ops._installed_choices.cache_clear()
+    installs(range(1, 29))
 
 
 @pytest.mark.usefixtures("every_step_installed")
@@ -293,7 +268,7 @@ def test_the_default_is_the_fastest_step_at_this_length(
     ],
 )
 def test_the_fastest_of_the_installed_steps_is_taken(
-    installed: list[int], choices: tuple[tuple[int, int], ...], installs: Callable[[list[int]], None]
+    installed: list[int], choices: tuple[tuple[int, int], ...], installs: Callable[[list[int] | range], None]
 ) -> None:
     from flashladder import ops
 
@@ -301,45 +276,14 @@ def test_the_fastest_of_the_installed_steps_is_taken(
     assert ops._installed_choices("NVIDIA H200", "sm_90") == choices
 
 
-def test_the_ladders_last_step_counts_when_it_is_installed(
-    installs: Callable[[list[int]], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from flashladder import fastest, ops
-
-    installs([16, ops.LAST_ITERATION])
-    monkeypatch.setattr(fastest, "choices", lambda *_: ((1, (ops.LAST_ITERATION, 16)),))
-    assert ops._installed_choices("a GPU", "sm_90") == ((1, ops.LAST_ITERATION),)
-
-
-def test_of_the_installed_steps_those_that_the_gpu_does_not_run_are_not_taken(
-    installs: Callable[[list[int]], None],
-) -> None:
-    from flashladder import ops
-
-    installs([7, 16, 26])
-    assert ops._installed_choices("NVIDIA A100-SXM4-80GB", "sm_80") == ((1, 16),)
-
-
 @pytest.mark.parametrize(("installed", "step"), [([7, 16], 16), ([], 28)])
 def test_tensors_without_memory_ask_for_the_last_installed_step(
-    installed: list[int], step: int, installs: Callable[[list[int]], None]
+    installed: list[int], step: int, installs: Callable[[list[int] | range], None]
 ) -> None:
     from flashladder import ops
 
     installs(installed)
     assert ops._step_for(torch.empty(1, 512, 1, 1, device="meta"), None) == step
-
-
-@pytest.mark.usefixtures("every_step_installed")
-@pytest.mark.parametrize("shape", [(), (5,), (1, 0, 1, 1)])
-def test_without_a_length_the_operator_that_is_asked_is_one_that_the_gpu_runs(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its check says what is wrong; that of a step which nobody was told to build would not be installed."""
-    from flashladder import ops
-
-    monkeypatch.setattr(ops, "_gpu", lambda _: ("NVIDIA H200", "sm_90"))
-    assert ops._step_for(torch.empty(shape), 0) == 26
 
 
 def test_forward_asks_for_the_step_of_qs_length_and_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,9 +356,3 @@ def test_it_traces_whole_even_when_the_iteration_varies(calls: list[str], config
             seen.append(f"invoke build {iteration}" in str(error))
     assert seen == [True, True, True]
     assert set(calls) == {BUILT[0]}  # in the trace, and in the call
-
-
-def test_the_wheels_template_is_inert_in_the_checkout() -> None:
-    module = importlib.import_module("flashladder.build.wheel_template")
-    assert not module.LIBRARY.exists()
-    assert not hasattr(torch.ops.wheel_template, "forward")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import LONG, dealt
+from tests.conftest import dealt
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,3 @@ def test_each_equal_part_begins_with_its_share_of_the_long_ones() -> None:
     files = {name: [i for i, part in enumerate(parts) if any(str(item.path) == name for item in part)] for name in
              ("a.py", "b.py", "c.py", "slurm.py")}  # fmt: skip
     assert all(len(where) == 1 for where in files.values()), files
-
-
-def test_files_that_are_known_to_take_long_are_there_and_begin_first() -> None:
-    root = Path(__file__).parents[2]
-    folders = (root / "tests" / "nvcc", root / "emulator" / "tests" / "nvcc")
-    assert LONG.keys() <= {path.name for folder in folders for path in folder.glob("test_*.py")}
-    name = max(LONG, key=lambda one: LONG[one])
-    many: list[Any] = [Item(f"nvcc/many.py::{i}", "nvcc") for i in range(100)]
-    few: list[Any] = [Item(f"nvcc/{name}::{i}", "nvcc") for i in range(2)]
-    assert dealt([*many, *few], 1) == [*few, *many]
-    assert dealt([*many, *(Item(f"nvcc/other.py::{i}", "nvcc") for i in range(2))], 1)[:100] == many  # type: ignore[list-item]

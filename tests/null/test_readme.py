@@ -1,7 +1,9 @@
-"""What README.md says about commands, files and counts is so."""
+"""What README.md and the pages say about commands, programs and files is so."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import importlib.util
 from pathlib import Path
 import re
 
@@ -9,10 +11,7 @@ from invoke.collection import Collection
 import pytest
 import yaml
 
-from flashladder.check.on_emulator import cases_for
-from flashladder.ladder.config import DTYPES
-from flashladder.ladder.iteration import load_all
-from flashladder.paths import ROOT
+from flashladder.paths import PACKAGE, ROOT
 import tasks
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,12 +36,6 @@ def test_every_session_exists() -> None:
         assert f"\ndef {name}(session" in noxfile or name == "build-iteration-", name
 
 
-def test_each_line_of_the_set_up_works_alone() -> None:
-    """On a machine that has Python and git, pasted by itself."""
-    for session in ("reproduce", "tests"):
-        assert re.search(rf"^pip install nox && nox -s {session}\b", TEXT, re.MULTILINE)
-
-
 def test_the_citation_names_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -63,8 +56,27 @@ def test_links_lead_to_files(page: Path) -> None:
         assert (page.parent / link).exists(), link
 
 
-def test_the_emulator_checks_as_many_cases_as_it_says() -> None:
-    cases = sum(
-        len(cases_for(iteration.configs["a100"], iteration.row_stride)) * len(DTYPES) for iteration in load_all()
-    )
-    assert f"({cases} cases," in (ROOT / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
+PROGRAM = re.compile(r"""-m"?,?\s"?(flashladder(?:\.[a-z_0-9]+)*)""")
+
+
+def texts() -> Iterator[Path]:
+    """Where programs are named: sources, scripts and pages."""
+    folders = [PACKAGE, *(ROOT / name for name in ("tests", "analysis", "docs", "configs", "iterations", "results"))]
+    yield from (path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yaml"))
+    yield from (ROOT / name for name in ("noxfile.py", "tasks.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+
+
+def is_program(name: str) -> bool:
+    """Whether ``python -m name`` does something: a room with a ``__main__``, or a module that runs what it holds."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        return False
+    if spec.submodule_search_locations:
+        return Path(spec.origin).with_name("__main__.py").is_file()
+    return '\nif __name__ == "__main__":\n' in Path(spec.origin).read_text(encoding="utf-8")
+
+
+def test_every_program_that_is_named_exists() -> None:
+    named = {match[1]: path for path in texts() for match in PROGRAM.finditer(path.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    assert {name: path for name, path in named.items() if not is_program(name)} == {}

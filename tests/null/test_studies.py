@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from analysis import accuracy, mutation, stale_maximum
-from flashladder.bench.references import Arms, Subject
+from analysis import accuracy, stale_maximum
 from flashladder.build.installed import Installed
 from flashladder.gate.verify import verify_file
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import read_lock
-from flashladder.paths import ROOT
 from flashladder.report.accuracy import render
-from flashladder.results.schema import Reference
 from flashladder.trace.reference import SLACK
 
 ODD = (
     (("--seq-len", "0"), "expected 1 or more, of at most 9 digits, found '0'"),
-    (("--seq-len", "-512"), "expected 1 or more, of at most 9 digits, found '-512'"),
     (("--seq-len", "100"), "expected a multiple of 512, found '100'"),
-    (("--heads", "1.5"), "expected 1 or more, of at most 9 digits, found '1.5'"),
-    (("--seeds", "0"), "expected 1 or more, of at most 9 digits, found '0'"),
     (("--scale", "nan"), "expected a number above 0, found 'nan'"),
-    (("--scale", "wide"), "expected a number above 0, found 'wide'"),
     (
         ("--scale", "1e300", "--seq-len", "512", "--heads", "1", "--seeds", "1"),
         "--scale 1e+300: FA2's errors cannot be",
@@ -86,24 +76,6 @@ def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.Ca
     assert ended.value.code == 2
     assert "no GPU that torch can use" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_folder_of_wheels_is_told_before_a_gpu_is_looked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        accuracy.main(["--wheels", str(tmp_path / "nosuch"), "--out", str(tmp_path / "out.json.gz")])
-    assert ended.value.code == 2
-    assert "nosuch: no such folder: expected a folder of unpacked wheels" in capsys.readouterr().err
-
-
-def test_the_hint_of_a_script_can_be_typed() -> None:
-    done = subprocess.run(
-        [sys.executable, "analysis/docs_site.py", "--nope"], cwd=ROOT, capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "; python analysis/docs_site.py --help says more" in done.stderr
 
 
 @pytest.fixture
@@ -188,64 +160,3 @@ def test_a_family_is_measured_beside_libraries_and_the_gate_takes_the_file(
     assert f"| {numbers[-1]}: max | {numbers[-1]}: RMS | cudnn: max | cudnn: RMS | FA2's max |" in page
     assert "is held for other libraries: cudnn 9.19.0." in page
     assert page.count("| one key has all weight ") == page.count("| equal logits ") == 2
-
-
-@pytest.mark.usefixtures("measured")
-def test_a_kernel_that_fails_is_no_library_to_leave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accuracy, "kernels", lambda *_: {"20": moody})
-    with pytest.raises(ValueError, match="96 is not for me"):
-        accuracy.main(["--wheels", str(tmp_path), "--family", "hopper", "--out", str(tmp_path / "a.json.gz")])
-
-
-def test_libraries_that_run_in_one_dtype_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    both, one = (Subject(name, "fp16", lambda _: None) for name in ("cudnn", "fa4"))
-    known = Reference(op="x", version="1.2", torch="2", cuda=None, kernels={})
-    found = Arms((both, both, one), {"cudnn": known, "fa4": known}, ("fa4: does not run in bf16",))
-    monkeypatch.setattr("flashladder.bench.references.arms", lambda *_: found)
-    monkeypatch.setattr("flashladder.bench.references.backend", lambda _: SimpleNamespace(forward=lambda: attention))
-    assert accuracy.libraries(["all"]) == ({"fa2": attention, "cudnn": attention}, {"cudnn": "1.2"})
-    assert "left out: fa4: does not run in bf16" in capsys.readouterr().out
-
-
-def test_a_sample_of_mutants_is_drawn_by_their_names() -> None:
-    names = [f"m.x_judge__mutmut_{number}" for number in range(50)]
-    drawn = mutation.sampled(names, 1, 10)
-    assert len(set(drawn)) == 10
-    assert mutation.sampled(names[::-1], 1, 10) == drawn != mutation.sampled(names, 2, 10)
-    assert sorted(mutation.sampled(names, 1, None)) == sorted(names)
-
-
-@pytest.mark.parametrize(("noticed", "code", "says"), [(9, None, ""), (8, 1, "expected a score of 85 %")])
-def test_a_room_below_its_score_fails(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    noticed: int,
-    code: int | None,
-    says: str,
-) -> None:
-    outcome = {str(number): "killed" if number < noticed else "survived" for number in range(10)}
-    monkeypatch.setattr(mutation, "TREES", tmp_path)
-    monkeypatch.setattr(mutation, "prepare", lambda tree, *_: tree.mkdir())
-    monkeypatch.setattr(mutation, "planted", lambda *_: list(outcome))
-    monkeypatch.setattr(mutation, "tried", lambda *_: outcome)
-    monkeypatch.setattr(mutation, "mutmut", lambda: ["true"])
-    if code is None:
-        mutation.main(["lock"])
-    else:
-        with pytest.raises(SystemExit) as ended:
-            mutation.main(["lock"])
-        assert ended.value.code == code
-    told = capsys.readouterr()
-    assert says in told.err
-    assert "survived: 9" in told.out
-    assert f"lock: {noticed}0.0 % of 10 mutants noticed" in told.out
-
-
-def test_an_unknown_room_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        mutation.main(["attic"])
-    assert ended.value.code == 2
-    assert "no such room: expected lock, results, check, gate, found attic" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 from flashladder.paths import ROOT
 from tests import pages
-from tests.null.test_rooms import is_program
+from tests.null.test_readme import is_program
 from tests.typed import tasks
 
 pytestmark = pytest.mark.nvcc

@@ -11,7 +11,7 @@ kills all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 import ctypes
 from dataclasses import dataclass
 import getpass
@@ -128,14 +128,11 @@ def cluster(nodes: int = 2, cpus: int = 1) -> Iterator[Cluster]:
 
 def _free_ports(count: int) -> list[int]:
     """Ports that nobody listened on a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def _configure(folder: Path, nodes: int, cpus: int) -> None:
@@ -159,13 +156,12 @@ def _configure(folder: Path, nodes: int, cpus: int) -> None:
 
 
 def _daemons(folder: Path, nodes: int) -> Iterator[list[str]]:
-    """The commands that start them, in order, each in the foreground and dying with the keeper."""
+    """The commands that start them, in order, each in the foreground."""
     munge = [f"--{what}-file={folder}/munge.{what}" for what in ("key", "pid", "seed", "log")]
     conf = ["-f", str(folder / "slurm.conf")]
     yield ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *munge]
     yield ["slurmctld", "-D", *conf]
-    for i in range(nodes):
-        yield ["slurmd", "-D", "-N", f"node{i}", *conf]
+    yield from (["slurmd", "-D", "-N", f"node{i}", *conf] for i in range(nodes))
 
 
 def _descendants(root: int) -> set[int]:
@@ -190,15 +186,11 @@ def _kill_all() -> None:
     deadline = time.monotonic() + STOP_S
     while (living := _descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in living:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        try:
+        with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
-        except ChildProcessError:
-            continue
         time.sleep(0.02)
 
 

@@ -13,7 +13,7 @@ from flashladder.errors import FlashladderError
 from flashladder.sweep import slurm as slurm_array
 from flashladder.sweep.slurm import Request, default_tasks, parse_options, running_job, submit_array, watch
 from tests.slurm.cluster import Cluster, cluster
-from tests.slurm.conftest import require, within
+from tests.slurm.conftest import require
 from tests.slurm.stand_in import sweep
 
 
@@ -86,14 +86,6 @@ def test_a_silent_controller_is_asked_again(slurm: Cluster, tmp_path: Path, monk
     assert states == {"COMPLETED": 1}
     assert [event["event"] for event in events[:2]] == ["slurm-silent", "slurm"]  # told once
     assert "Unable to contact" in events[0]["message"]
-
-
-def test_a_running_array_is_found_until_it_is_cancelled(slurm: Cluster, tmp_path: Path) -> None:
-    one = request(tmp_path, "cpus=1", 600, machine="cpu")
-    job = submit_array(one, 2)
-    assert running_job(one) == job
-    slurm.ask("scancel", job)
-    within(30, lambda: running_job(one) is None, lambda: str(slurm.tasks()))
 
 
 def test_without_slurm_or_submitit_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

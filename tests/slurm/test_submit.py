@@ -1,29 +1,93 @@
-"""What ``--slurm`` refuses before it submits, what the tasks are told, and what is said when cells are missing."""
+"""``--slurm`` without Slurm: what it accepts and refuses, what a task is told and how it ends, missing cells."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from flashladder.errors import FlashladderError
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.grid import load_grid
 from flashladder.sweep import command, slurm
+from flashladder.sweep import place as places
 from flashladder.sweep.place import Place
-from flashladder.sweep.slurm import Options, Request, incomplete, parameters, parse_options
+from flashladder.sweep.slurm import Options, Request, Task, free, incomplete, on_machine, parameters, parse_options
+
+# As sinfo pads its fields; node2 answers not, node3 is taken, node4 is in two partitions.
+SINFO = """\
+node0     |idle      |gpu:h100:8(S:0-1)    |gpu:h100:0(IDX:N/A)      |0/64/0/64
+node1     |mix       |gpu:h100:4,gpu:a100:2|gpu:h100:3(IDX:0-2),gpu:a100:0(IDX:N/A)|48/16/0/64
+node2     |idle*     |gpu:h100:8           |gpu:h100:0               |0/0/64/64
+node3     |alloc     |gpu:h100:8           |gpu:h100:0               |64/0/0/64
+node4     |idle~     |gpu:2                |gpu:0                    |0/8/0/8
+node4     |idle~     |gpu:2                |gpu:0                    |0/8/0/8
+node5     |drain     |gpu:2                |gpu:0                    |0/0/8/8
+node6     |idle      |(null)               |gpu:0                    |0/4/0/4
+"""
 
 
-def place(grid: str, options: str = "", *, anyway: bool = False) -> Place:
+def test_every_key_is_read() -> None:
+    text = (
+        "partition=gpu, account=me,qos=high,constraint=h100&ib,reservation=r1,gres=gpu:h100:1,gpu=h100,cpus=4,mem=32G"
+    )
+    found = parse_options(f"{text},time=1-2:03,array=8")
+    assert found.site == {
+        "partition": "gpu", "account": "me", "qos": "high", "constraint": "h100&ib", "reservation": "r1",
+        "gres": "gpu:h100:1", "mem": "32G",
+    }  # fmt: skip
+    assert (found.gpu, found.cpus, found.array) == ("h100", 4, 8)
+    assert found.minutes == 26 * 60 + 3
+    assert parse_options("").site == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("90", 90), ("0:61", 2), ("2:00:00", 120), ("1-0", 1440), ("1-1:30", 1530), ("0-0:0:1", 1)],
+)
+def test_times_are_slurms(text: str, minutes: int) -> None:
+    assert parse_options(f"time={text}").minutes == minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("partitions=gpu", "--slurm: unknown key: expected one of partition, account, "),
+        ("gpu", "--slurm: gpu needs a value"),
+        ("partition=", "--slurm: partition needs a value"),
+        ("account=$(id)", "--slurm: account needs a value"),
+        ("qos=a,qos=b", "--slurm: qos twice"),
+        ("array=0", "--slurm: array is no number of that size: expected 1 to 1000, found 0"),
+        ("array=eight", "found eight"),
+        ("time=0", "--slurm: no time at all"),
+        ("time=2h", "--slurm: time is none of Slurm's: expected minutes, M:S, "),
+        ("gpu=b200", "--slurm: unknown GPU: expected one of "),
+    ],
+)
+def test_a_mistake_is_one_line(text: str, said: str) -> None:
+    with pytest.raises(FlashladderError) as caught:
+        parse_options(text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_free_is_what_no_job_holds_on_nodes_that_take_jobs() -> None:
+    cpus = 64 + 16 + 8 + 4
+    assert free(SINFO) == (8 + 1 + 2 + 2, cpus)
+    assert free(SINFO, "h100") == (8 + 1, cpus)
+    assert free(SINFO, "v100") == (0, cpus)
+
+
+def destination(grid: str, options: str = "", *, anyway: bool = False) -> Place:
     return slurm.destination(load_grid(grid), parse_options(options), anyway=anyway)
 
 
 def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
-    assert place("a100") == Place((), "a100", "sm_80")
-    assert place("smoke", "gpu=h100") == Place((), "h100", "sm_90")
-    assert place("a100", "gpu=h200", anyway=True) == Place((), "h200", "sm_90", "a100")
-    assert place("cpu", "gpu=h200") == Place((), "cpu", "")
+    assert destination("a100") == Place((), "a100", "sm_80")
+    assert destination("smoke", "gpu=h100") == Place((), "h100", "sm_90")
+    assert destination("a100", "gpu=h200", anyway=True) == Place((), "h200", "sm_90", "a100")
+    assert destination("cpu", "gpu=h200") == Place((), "cpu", "")
 
 
 @pytest.mark.parametrize(
@@ -73,13 +137,6 @@ def test_a_task_asks_for_one_gpu_and_for_a_warning_in_time() -> None:
     assert "gpus_per_task" not in parameters(made("", "cpu"))
 
 
-def test_a_folder_has_one_name_in_slurm() -> None:
-    one = made("")
-    assert one.name == made("array=3").name
-    assert one.name != replace(one, folder=Path("/shared/other")).name
-    assert one.name.startswith("flashladder-h100-")
-
-
 def test_missing_cells_are_told_with_the_tasks_and_their_last_error(tmp_path: Path) -> None:
     one = Request("cpu", tmp_path, (), Options({}), "cpu", command.main)
     one.logs.mkdir()
@@ -90,3 +147,61 @@ def test_missing_cells_are_told_with_the_tasks_and_their_last_error(tmp_path: Pa
     assert "found tasks: 1 completed, 1 failed (error: no space)" in said
     assert f"logs: {tmp_path}/slurm; the same command submits the rest" in said
     assert "found tasks: forgotten by Slurm; logs" in str(incomplete(one, "9", {}, "3 of 64"))
+
+
+def raises(error: BaseException) -> Callable[[Sequence[str]], int]:
+    def sweep(_: Sequence[str]) -> int:
+        raise error
+
+    return sweep
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(CheckFailed("2 of 9 cells failed"), 1), (FlashladderError("no disk"), 2), (KeyboardInterrupt(), 143)],
+)
+def test_failed_cells_are_a_result_and_other_errors_are_exit_codes(
+    tmp_path: Path, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """143, as a shell has it after SIGTERM: the batch script does not start the task again."""
+    task = Task(raises(error), (), tmp_path)
+    if code == 1:
+        assert task() == 1
+    else:
+        with pytest.raises(SystemExit) as left:
+            task()
+        assert left.value.code == code
+    assert capsys.readouterr().err.startswith("interrupted" if code == 143 else "error: ")
+
+
+def test_a_task_that_finished_a_cell_goes_on_later_and_another_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("submitit")
+    (tmp_path / f"{0:016x}.json.gz").touch()  # of another time
+    again = []
+
+    def announced(words: Sequence[str]) -> int:
+        """Slurm announces the end of the task's time, before and after its first cell is finished."""
+        again.append(task.checkpoint())
+        (tmp_path / f"{1:016x}.json.gz").touch()
+        again.append(task.checkpoint())
+        return len(words)
+
+    task = Task(announced, ("--shard", "0/2"), tmp_path)
+    assert task() == 2
+    assert again[0] is None
+    assert "error: no cell was finished in the task's time" in capsys.readouterr().err
+    assert again[1]
+    assert again[1].function == Task(announced, ("--shard", "0/2"), tmp_path)
+
+
+def test_another_gpu_than_planned_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [places.Card(0, "NVIDIA A100-SXM4-80GB", "GPU-0", "sm_80")]
+    monkeypatch.setattr(places, "cards", lambda: cards)
+    assert [on_machine(machine, len, ["--shard", "0/2"]) for machine in ("a100", "cpu")] == [2, 2]
+    with pytest.raises(FlashladderError, match="another GPU: expected h100, found a100; --slurm gres"):
+        on_machine("h100", len, [])
+    cards.clear()
+    with pytest.raises(FlashladderError, match="expected h100, found none"):
+        on_machine("h100", len, [])

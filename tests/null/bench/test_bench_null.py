@@ -22,7 +22,7 @@ from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, kernel_key
 from tests.null.bench.test_timing_null import FakeGpu
-from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, kernel, result
+from tests.null.bench_fixture import FAST, GPU, kernel, result
 from tests.null.check.test_check_null import attention, right, zeros
 
 TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
@@ -85,13 +85,6 @@ def test_a_kernel_that_changes_its_mind_is_an_error() -> None:
     assert caught.value.exit_code == 1
 
 
-def test_missing_leaves_out_what_has_pairs() -> None:
-    kernels = [kernel_subject(16, CONFIG, right), kernel_subject(2, KernelConfig.parse(SLOW), right)]
-    assert bench.missing(result(), kernels, "fp16", SHAPE) == [kernels[1]]
-    assert bench.missing(result(), kernels, "fp16", TINY) == kernels
-    assert bench.missing(result(), kernels, "bf16", SHAPE) == []
-
-
 def test_resuming_takes_over_groups_and_counts_processes(tmp_path: Path) -> None:
     path = write_result(tmp_path / "bench.json.gz", derive(result()))
     fresh = result().model_copy(update={"groups": ()})
@@ -106,13 +99,14 @@ def test_resuming_refuses_other_machine_code_gpu_or_settings(tmp_path: Path) -> 
     path = write_result(tmp_path / "bench.json.gz", result())
     fresh = result()
     other_code = {kernel_key(16, FAST): kernel(16, FAST, text="cd" * 32)}
-    for change in (
-        {"kernels": other_code},
-        {"gpu": fresh.gpu.model_copy(update={"uuid": "GPU-1"})},
-        {"settings": fresh.settings.model_copy(update={"pairs": 99})},
-        {"purpose": "tune"},
-    ):
-        with pytest.raises(FlashladderError, match="another GPU, protocol or machine code"):
+    changes: dict[str, dict[str, object]] = {
+        "machine code of 16": {"kernels": other_code},
+        "GPU: expected GPU-1": {"gpu": fresh.gpu.model_copy(update={"uuid": "GPU-1"})},
+        "settings, pairs: expected 99": {"settings": fresh.settings.model_copy(update={"pairs": 99})},
+        "purpose: expected tune": {"purpose": "tune"},
+    }
+    for told, change in changes.items():
+        with pytest.raises(FlashladderError, match=f"another {told}.*choose another --out"):
             bench.earlier(path, fresh.model_copy(update=change))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
@@ -24,7 +23,6 @@ from flashladder.bench.cross_checks import (
     advantages,
     beside_libraries,
     derive,
-    held_up,
     problems,
     table,
 )
@@ -32,20 +30,15 @@ from flashladder.bench.cross_timers import (
     CELLS,
     METRICS,
     RUN_UP_S,
-    SAMPLES,
     WARM_SAMPLES,
     WARM_UPS,
     Rounds,
-    Single,
     ask,
     by_turn,
     command,
     launch_rounds,
-    load,
-    nvbench_rounds,
-    owner,
+    one_launch,
     read_nvbench,
-    torch_rounds,
     turn_rounds,
     warm_rounds,
 )
@@ -54,7 +47,7 @@ from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu import doctor
 from flashladder.gpu.ncu import read_launches
-from flashladder.names import CYCLES, DURATION
+from flashladder.names import CYCLES
 from flashladder.problem import Shape
 from flashladder.results.derive import derive as derive_paired
 from flashladder.results.files import load_as, load_result, write_result
@@ -75,31 +68,8 @@ def tensors() -> Tensors:
     return make_tensors(Case("tiny", TINY), "fp16", "cpu")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "whose"),
-    [
-        (OURS, "flash_fwd_kernel"),
-        ("flash_fwd_kernel", "flash_fwd_kernel"),
-        *((kernel, name) for name, kernel in NAMES.items()),
-        ("void at::native::vectorized_elementwise_kernel<4>(int)", None),
-    ],
-)
-def test_a_kernels_name_says_whose_it_is(kernel: str, whose: str | None) -> None:
-    assert owner(kernel) == whose
-
-
 def launched(*names: str) -> list[tuple[str, dict[str, int]]]:
     return read_launches(ncu_csv(names), METRICS)
-
-
-def test_launches_go_to_their_turns() -> None:
-    rounds = Rounds(("fa2", KERNELS[0], KERNELS[1], "fa4"), "fp16", TINY, 2)
-    turn = (NAMES["fa2"], OURS, OURS, NAMES["fa4"])
-    (found,) = by_turn(launched(*turn, *turn), [rounds])
-    assert [one.subject for one in found] == list(rounds.subjects)
-    assert all((one.rounds, one.us) == ((0, 1), (1.0, 1.0)) for one in found)
-    assert found[0].counters[CYCLES] == (1500, 1500)
-    assert DURATION not in found[0].counters
 
 
 def test_what_a_reference_launches_besides_is_its_own() -> None:
@@ -122,15 +92,6 @@ def test_what_a_reference_launches_besides_is_its_own() -> None:
 def test_other_launches_than_expected_are_refused(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
         by_turn(launched(*names), [Rounds(("fa2", KERNELS[0]), "fp16", TINY, 1)])
-
-
-def test_nvbenchs_samples_are_read_round_by_round(tmp_path: Path) -> None:
-    path = tmp_path / "nvbench.json"
-    write_nvbench(path, ROUNDS)
-    (found,) = read_nvbench(path, [ROUNDS])
-    assert [one.subject for one in found] == list(ROUNDS.subjects)
-    assert found[2].rounds == (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
-    assert all(abs(us - 3000.0) < 1e-3 for us in found[2].us)
 
 
 def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
@@ -172,29 +133,6 @@ def test_several_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
     assert [[one.us for one in cell] for cell in cells] == [[(1.0,) * 4] * 3, [(1.5,) * 2, (2.0,) * 2, (2.0,) * 2]]
 
 
-def test_cells_of_the_same_subjects_share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[list[int], float]] = []
-
-    def answer(cells: list[Rounds], timeout_s: float) -> list[Opinion]:
-        seen.append(([one.shape.seq_len for one in cells], timeout_s))
-        assert {one.rounds for one in cells} == {3}
-        return []
-
-    monkeypatch.setattr(cross_timers, "ASK", {"nvbench": answer})
-    of = paired()
-    more = [one.model_copy(update={"shape": one.shape.model_copy(update={"seq_len": 512})}) for one in of.summaries]
-    other = more[0].model_copy(update={"dtype": "bf16"})
-    monkeypatch.setattr(cross_timers, "derive", lambda result: result)
-    ask(of.model_copy(update={"summaries": (*of.summaries, *more, other)}), ["nvbench"], 10.0, 3)
-    assert seen == [([4096, 512], 20.0), ([512], 10.0)]
-
-
-@pytest.mark.parametrize(("key", "message"), [("fa5", "no such subject"), ("99 (FP16)", "iteration 99")])
-def test_an_unknown_subject_is_refused(key: str, message: str) -> None:
-    with pytest.raises(FlashladderError, match=message):
-        load(key, "fp16")
-
-
 @dataclass
 class Log:
     """Notes what happens, in order; also the profiler's window."""
@@ -217,56 +155,6 @@ def test_only_the_rounds_are_inside_the_profilers_window() -> None:
     launch_rounds(rounds, log.launches(*rounds.subjects), lambda: log.seen.append("wait"), log)
     warm = ["fa2"] * WARM_UPS + ["cudnn"] * WARM_UPS
     assert log.seen == [*warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
-
-
-@dataclass
-class FakeBench:
-    """NVBench's Python module: registers, names, then runs every benchmark's launch once."""
-
-    log: Log
-    registered: list[Any] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    argv: list[str] = field(default_factory=list)
-
-    def register(self, function: Any) -> FakeBench:
-        self.registered.append(function)
-        return self
-
-    def set_name(self, name: str) -> FakeBench:
-        self.names.append(name)
-        return self
-
-    def set_cold_warmup_runs(self, count: int) -> FakeBench:
-        assert count == WARM_UPS
-        return self
-
-    def run_all_benchmarks(self, argv: list[str]) -> None:
-        self.argv = argv
-        for function in self.registered:
-            function(self)
-
-    def exec(self, launch: Any, *, batched: bool) -> None:
-        assert not batched
-        launch("its launch")
-
-
-def test_nvbench_times_every_turn_on_its_own_stream() -> None:
-    log, rounds = Log(), Rounds(("fa2", "cudnn"), "fp16", TINY, 2)
-    fake = FakeBench(log)
-
-    @contextmanager
-    def stream(launch: str) -> Iterator[None]:
-        log.seen.append(f"on the stream of {launch}")
-        yield
-
-    nvbench_rounds(fake, stream, [(rounds, log.launches(*rounds.subjects))], "out.json")
-    assert fake.names == ["0 0 0", "0 0 1", "0 1 0", "0 1 1"]
-    assert log.seen == [one for _, key in rounds.turns() for one in ("on the stream of its launch", key)]
-    options = dict(zip(fake.argv[1::2], fake.argv[2::2], strict=True))
-    assert options["--jsonbin"] == "out.json"
-    assert (options["--stopping-criterion"], options["--target-samples"], options["--min-samples"]) == (
-        "sample-count", str(SAMPLES), str(SAMPLES),
-    )  # fmt: skip
 
 
 def fake_ncu(folder: Path, log: str, code: int = 0) -> Path:
@@ -294,32 +182,12 @@ def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, mon
     monkeypatch.setattr(cross_timers, "require_ncu", lambda: ncu)
     (found,) = cross_timers.ask_ncu([rounds], 30.0)
     assert (found.method, found.mode, found.version) == ("ncu", "ncu-base", "Version 2025.3")
-    assert [one.us for one in found.timings] == [(1.0, 1.0), (2.0, 2.0)]
+    assert [(one.rounds, one.us) for one in found.timings] == [((0, 1), (1.0, 1.0)), ((0, 1), (2.0, 2.0))]
+    assert [one.counters[CYCLES] for one in found.timings] == [(1500, 1500), (3000, 3000)]
     argv = (tmp_path / "argv.txt").read_text(encoding="utf-8").splitlines()
     assert argv[argv.index("--clock-control") + 1] == "none"
     assert argv[argv.index("--profile-from-start") + 1] == "off"
     assert argv[argv.index(sys.executable) :] == command([rounds])
-
-
-@pytest.mark.parametrize(
-    ("log", "code", "message"),
-    [
-        ("==ERROR== ERR_NVGPUCTRPERM - no permission", 1, "refuses hardware counters .*; invoke doctor says"),
-        ("==ERROR== no kernels were profiled", 0, "ncu printed no table"),
-        ("==ERROR== broken", 3, "ncu ended with exit code 3: found ==ERROR== broken"),
-    ],
-)
-def test_a_refused_counter_drops_ncu_with_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, code: int, message: str
-) -> None:
-    monkeypatch.setattr(cross_timers, "require_ncu", lambda: fake_ncu(tmp_path, log, code))
-    made = ask(paired(), ["ncu"])
-    assert made.opinions == ()
-    assert len(made.left_out) == 1
-    with pytest.raises(FlashladderError, match=message):
-        cross_timers.ask_ncu([ROUNDS], 30.0)
-    assert "left out: ncu: " in table(made)
-    assert problems(made) == []
 
 
 def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,23 +236,6 @@ def test_agreement_is_an_overlap_of_intervals() -> None:
     assert problems(made) == []
 
 
-def test_each_sample_is_compared_with_fa2_in_its_round() -> None:
-    """A card that slows down for half of the rounds slows both: the ratio and its interval do not move."""
-    steady = opinion("ncu")
-    slowed = steady.model_copy(
-        update={
-            "timings": tuple(
-                one.model_copy(update={"us": tuple(us * (1.3 if n < 4 else 1) for n, us in enumerate(one.us))})
-                for one in steady.timings
-            )
-        }
-    )
-    for a, b in zip(judged(steady).agreements, judged(slowed).agreements, strict=True):
-        assert [round(x, 9) for x in (a.pct, a.pct_low, a.pct_high)] == [
-            round(x, 9) for x in (b.pct, b.pct_low, b.pct_high)
-        ]
-
-
 def test_the_table_has_all_timers_of_a_cell_beside_each_other() -> None:
     lines = table(judged(opinion("nvbench"), opinion("ncu", faster=1.02), left_out=("x: y",))).splitlines()
     at = lines.index(KERNELS[1])
@@ -427,7 +278,7 @@ def test_a_time_below_the_gpus_peak_is_found() -> None:
 
 def test_a_round_without_fa2_is_refused() -> None:
     only = opinion("ncu")
-    with pytest.raises(FlashladderError, match="ncu has no time of FA2"):
+    with pytest.raises(FlashladderError, match="ncu has no time of fa2"):
         judged(only.model_copy(update={"timings": only.timings[1:]}))
 
 
@@ -496,46 +347,6 @@ TWO = Rounds(("fa2", "cudnn"), "fp16", TINY, 3)
 
 
 @dataclass
-class Card:
-    """A GPU that the host queues for: a launch takes `ms[key]`, queuing it `host_s[key]`."""
-
-    ms: dict[str, float]
-    host_s: dict[str, float]
-    now: float = 0.0
-    queued: int = 0
-    log: list[str] = field(default_factory=list)
-
-    def launch(self, key: str) -> None:
-        self.log.append(key)
-        self.now += self.host_s[key]
-
-    def timer(self, launch: object) -> SimpleNamespace:
-        """Torch's: runs it so often, and tells the mean."""
-
-        def timeit(number: int) -> SimpleNamespace:
-            before = len(self.log)
-            for _ in range(number):
-                launch()  # type: ignore[operator]  # what torch_rounds hands in
-            key = self.log[before]
-            assert self.log[before:] == [key] * number
-            return SimpleNamespace(median=max(self.ms[key] / 1e3, self.host_s[key]))
-
-        return SimpleNamespace(timeit=timeit)
-
-
-def test_torchs_timer_has_each_subject_in_turn_and_tells_what_the_host_took() -> None:
-    card = Card({"fa2": 2.0, "cudnn": 0.1}, {"fa2": 20e-6, "cudnn": 97e-6})
-    launches = {key: partial(card.launch, key) for key in TWO.subjects}
-    found = torch_rounds(card.timer, lambda: None, TWO, launches, lambda: card.now)
-    assert [(one.subject, one.rounds) for one in found] == [("fa2", (0, 1, 2)), ("cudnn", (0, 1, 2))]
-    assert found[0].us == pytest.approx((2000.0,) * 3)
-    assert found[1].counters[HOST] == (97000,) * 3
-    assert [held_up(one) for one in found] == [False, True]
-    turns = [key for before, key in zip(["", *card.log], card.log, strict=False) if key != before]
-    assert turns == ["fa2", "cudnn"] * 4, "how many fit a run, then three rounds"
-
-
-@dataclass
 class Sleeper(FakeGpu):
     """A GPU that can sleep; a launch takes its subject's milliseconds."""
 
@@ -553,13 +364,13 @@ class Sleeper(FakeGpu):
     def event(self) -> FakeEvent:
         return FakeEvent(self)
 
-    def single(self, *, flush: bool = False) -> Single:
+    def single(self, *, flush: bool = False) -> Any:
         def prepare(longer: int) -> None:
             self.sleep(longer)
             if flush:
                 self.flush()
 
-        return Single(self.event, prepare, lambda: None)
+        return partial(one_launch, self.event, prepare, lambda: None)
 
 
 def test_without_a_flush_the_gpu_sleeps_and_each_subject_has_its_turn() -> None:
@@ -583,41 +394,6 @@ def test_a_launch_that_the_gpu_waited_for_is_taken_again() -> None:
     gpu = Sleeper(late=[True] * cross_timers.TRIES)
     with pytest.raises(FlashladderError, match="fa2: the host was too slow 5 times"):
         warm_rounds(gpu.single(), rounds, gpu.launches(fa2=2.0))
-
-
-def test_in_turn_with_each_other_twice_the_l2_is_filled_before_each(
-    tensors: Tensors, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu, asked, cycled = Sleeper(), list[int](), list[int]()
-
-    def buffer(size: int, dtype: torch.dtype, device: str) -> SimpleNamespace:
-        assert (dtype, device) == (torch.uint8, "cuda")
-        asked.append(size)
-        return SimpleNamespace(zero_=gpu.flush)
-
-    monkeypatch.setattr(cross_timers, "load", lambda key, dtype: gpu.subject(key, 1.5))
-    monkeypatch.setattr(cross_timers, "first_tensors", lambda _: tensors)
-    monkeypatch.setattr(cross_timers, "RUN_UP_S", 0.0)
-    monkeypatch.setattr(torch, "empty", buffer)
-    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-
-    def sleep(cycles: int) -> None:
-        cycled.append(cycles)
-        gpu.sleep()
-
-    monkeypatch.setattr(torch.cuda, "_sleep", sleep, raising=False)
-    of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
-    (found,) = cross_timers.ask_turns([TWO], 1.0)
-    assert (found.method, found.mode) == ("turns", "event-free")
-    assert {round(us) for one in found.timings for us in one.us} == {1500}
-    assert asked == [600 << 20]
-    samples = sum(len(one.us) for one in found.timings)
-    assert gpu.log.count("flush") == samples
-    assert cycled == [4_000_000] * samples, "2 ms: longer than any library takes the host"
-    places = [place for place, one in enumerate(gpu.log) if one == "flush"]
-    assert {gpu.log[place - 1] for place in places} == {"sleep"}, "the host queues the flush under the sleep"
 
 
 def test_subjects_in_turn_with_each_other_run_up_and_change_their_order() -> None:
@@ -648,7 +424,7 @@ def test_subjects_in_turn_with_each_other_run_up_and_change_their_order() -> Non
 
 
 def test_torchs_own_timer_and_events_are_asked(tensors: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, asked, real = Sleeper(), list[int](), benchmark.Timer.timeit
+    gpu, asked, flushed, real = Sleeper(), list[int](), list[int](), benchmark.Timer.timeit
 
     def timeit(self: benchmark.Timer, number: int = 1) -> object:
         asked.append(number)
@@ -669,6 +445,13 @@ def test_torchs_own_timer_and_events_are_asked(tensors: Tensors, monkeypatch: py
     (found,) = cross_timers.ask_warm([TWO], 1.0)
     assert (found.method, found.mode) == ("warm", "event-free")
     assert {round(us) for one in found.timings for us in one.us} == {1500}
+    monkeypatch.setattr(cross_timers, "RUN_UP_S", 0.0)
+    monkeypatch.setattr(torch, "empty", lambda size, **_: SimpleNamespace(zero_=lambda: flushed.append(size)))
+    of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
+    (found,) = cross_timers.ask_turns([TWO], 1.0)
+    assert (found.method, found.mode) == ("turns", "event-free")
+    assert flushed == [600 << 20] * sum(len(one.us) for one in found.timings), "twice the L2, before each sample"
 
 
 def beside(speeds: dict[str, float], *, apart: bool = False) -> BenchResult:
@@ -767,15 +550,6 @@ def test_other_timers_have_their_own_row_and_their_own_better_one() -> None:
     assert [line for line in lines if line.endswith("cudnn: the host's time")]
     assert "speed over the best of cudnn" in table(made)
     assert beside_libraries(advantages(judged(opinion("torch")))) == []
-
-
-def test_a_round_without_the_library_is_refused() -> None:
-    less = with_cudnn(opinion("torch"), 1.0)
-    cut = less.timings[-1].model_copy(update={"rounds": (0,) * 8})
-    made = judged(opinion("nvbench"))
-    made = made.model_copy(update={"opinions": (less.model_copy(update={"timings": (*less.timings[:-1], cut)}),)})
-    with pytest.raises(FlashladderError, match="torch has no time of cudnn"):
-        advantages(made)
 
 
 def test_a_file_prints_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ class Card:
 
 def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
     card = Card()
-    run = energy.Cell(card.meter, "fp16", SHAPE, 1.0).run(card.arm, 0)
+    run = sustain(card.meter, card.arm, "fp16", SHAPE, 1.0)
     assert 1.0 <= run.seconds < 1.0 + 2 * TICK_S
     assert run.watts == pytest.approx(WATTS, rel=2 * PAUSE_S)
     assert run.launches * LAUNCH_S == pytest.approx(run.seconds, rel=2 * PAUSE_S)
@@ -91,7 +91,7 @@ def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
 def test_launches_that_take_longer_than_a_batch_are_counted_one_by_one() -> None:
     card = Card()
     slow = Arm("slow", lambda i: tuple(map(card.launch, [i] * 20)))
-    found = sustain(card.meter, slow, 0.5)
+    found = sustain(card.meter, slow, "fp16", SHAPE, 0.5)
     assert found.launches * 20 * LAUNCH_S == pytest.approx(found.seconds, abs=2 * PAUSE_S)
     assert found.watts == pytest.approx(WATTS, rel=0.005)
     assert found.seconds >= 0.5
@@ -99,7 +99,7 @@ def test_launches_that_take_longer_than_a_batch_are_counted_one_by_one() -> None
 
 def test_the_gpu_works_on_while_the_driver_is_asked() -> None:
     card = Card(answer_s=0.008)
-    found = sustain(card.meter, card.arm, 1.0)
+    found = sustain(card.meter, card.arm, "fp16", SHAPE, 1.0)
     assert found.launches * LAUNCH_S == pytest.approx(found.seconds, rel=0.01)
     assert found.watts == pytest.approx(WATTS, rel=0.02)
     assert found.samples
@@ -115,7 +115,7 @@ def test_the_gpu_works_on_while_the_driver_is_asked() -> None:
 )
 def test_a_card_that_does_not_tell_is_one_line(card: Card, message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        sustain(card.meter, card.arm, 0.2)
+        sustain(card.meter, card.arm, "fp16", SHAPE, 0.2)
 
 
 def test_a_document_comes_back_as_it_was_written_and_prints_a_table(tmp_path: Path) -> None:
@@ -222,19 +222,6 @@ def test_a_file_of_something_else_is_left_alone(simulated: Simulated, tmp_path: 
     write_result(path, document.model_copy(update={"references": {}, "runs": document.runs[:1]}))
     with pytest.raises(FlashladderError, match=r"the file holds another set of references: expected cudnn, found none"):
         energy.main(line)
-
-
-def test_torch_tells_when_a_batch_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    told: list[str] = []
-    event = SimpleNamespace(record=lambda: told.append("recorded"), query=lambda: bool(told))
-    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
-    device = SimpleNamespace(telemetry=SimpleNamespace(energy_mj=lambda: 7, sample=Card().sample))
-    meter = energy.meter_of(device)  # type: ignore[arg-type]  # a stand-in
-    done = meter.mark()
-    assert told == ["recorded"]
-    assert done() is True
-    assert meter.energy_mj() == 7
 
 
 @pytest.mark.parametrize(

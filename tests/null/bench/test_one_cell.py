@@ -103,14 +103,6 @@ def ran(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
     return caught.value.code
 
 
-def test_it_needs_nothing_of_ours() -> None:
-    text = SCRIPT.read_text(encoding="utf-8")
-    imports = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
-    assert not [line for line in imports if "flashladder" in line]
-    known = {*sys.stdlib_module_names, "torch"}
-    assert {line.split()[1].partition(".")[0] for line in imports} <= known
-
-
 def test_it_tells_who_is_faster(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert ran(monkeypatch, "--seq-len", "64", "--dtype", "bfloat16") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -141,11 +133,6 @@ def test_a_library_that_is_not_installed_is_one_line(
     assert "pip install" in lines[0]
     assert best in lines[-1]
     assert set(gpu.log) == MS.keys() - {missing}
-
-
-def test_only_the_references_that_are_named_are_timed(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ran(monkeypatch, "--seq-len", "32", "--references", "fa3") == 0
-    assert set(gpu.log) == {"flashladder_27", "cudnn", "fa3"}
 
 
 @pytest.mark.usefixtures("gpu")

@@ -6,7 +6,7 @@ than the L2, results off the grid, floors of the last file instead of each one's
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch
 
 from flashladder.bench import timing as bench_run
 from flashladder.bench.references import kernel_subject
-from flashladder.bench.timing import RUN_UP, Arm, bench_group, prepare, warm_up
+from flashladder.bench.timing import bench_group, prepare
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
@@ -25,16 +25,11 @@ from flashladder.report.reasons import Words
 from flashladder.report.tables import headline
 from flashladder.report.variants import BOTH
 from flashladder.results import derive as summaries
-from flashladder.results import statistics
 from flashladder.results.blocks import Plan
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, kernel_key
 from flashladder.results.statistics import (
     LogSummary,
-    floor_of,
-    harmonic_summary,
-    resampled_medians,
-    summarize,
     verdict,
 )
 from tests.null.bench.test_timing_null import FakeGpu
@@ -92,24 +87,9 @@ def test_each_pair_runs_on_one_input_set_and_all_sets_are_used(spy: Spy) -> None
         assert len({q for launched, q in spy.launches if launched == name}) == least
 
 
-def test_fa2_is_timed_on_every_input_set_equally_often(spy: Spy) -> None:
-    """After the warm-up each set is timed in two pairs of each arm: twice beside the kernel, four times in A/A."""
-    first = next(index for index, name in enumerate(spy.gpu.log) if name == "flush")
-    timed = [name for name in spy.gpu.log[first:] if name == "FA2"]
-    inputs = [q for name, q in spy.launches if name == "FA2"][-len(timed) :]
-    counts = sorted(inputs.count(q) for q in set(inputs))
-    assert counts == [6, 6, 6 + 3]  # each block starts with one run more, on the first set
-
-
 def test_fa2_runs_before_the_first_pair_until_the_clock_is_level(spy: Spy) -> None:
     first = spy.gpu.log.index("flush")
     assert spy.gpu.log[:first].count("FA2") * 20.0 >= 300.0  # milliseconds
-
-
-def test_flushes_are_queued_ahead_of_the_first_pair_of_a_block(spy: Spy) -> None:
-    first = spy.gpu.log.index("flush")
-    assert spy.gpu.log[first : first + 3 + RUN_UP] == ["flush", "FA2", *["flush"] * (RUN_UP + 1)]
-    assert RUN_UP >= 2
 
 
 @pytest.mark.parametrize(
@@ -189,29 +169,6 @@ def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tupl
         Words(ladder, 28).noise()
 
 
-def test_a_pages_noise_is_of_its_dtype_and_of_the_parents_run_too(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    ladder = report_data.collect(fixture.folder)
-    (machine,) = ladder.machines
-    floors = {1: 0.9, 2: 0.2, 3: 0.1}
-    measured = {key: replace(one, floor=floors.get(key[0], 0.3)) for key, one in machine.measured.items()}
-    (own,) = (one for (number, _), one in measured.items() if number == 3)
-    other = replace(own, floor=5.0, kernel=own.kernel.model_copy(update={"dtype": "bf16"}))
-    changed = replace(ladder, machines=(replace(machine, measured={**measured, (3, "another"): other}),))
-    assert [Words(changed, number).noise_points for number in (1, 2, 3)] == [0.9 * BOTH, 0.9 * BOTH, 0.2 * BOTH]
-
-
-def test_a_kernel_that_several_runs_timed_has_the_largest_floor_of_them(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[1024, 4096])
-    made = load_as(fixture.bench, BenchResult)
-    for name, floor, length in (("bench.json.gz", 0.75, 4096), ("bench_more.json.gz", 0.25, 1024)):
-        part = tuple(one for one in made.summaries if one.shape.seq_len == length)
-        update = {"summaries": part, "means": (), "floors_pct": {"fp16": floor}}
-        write_result(fixture.bench.parent / name, made.model_copy(update=update))
-    (machine,) = report_data.collect(fixture.folder).machines
-    assert machine.floors("fp16") == (0.75,)
-
-
 def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> None:
     fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
     made = load_as(fixture.bench, BenchResult)
@@ -234,31 +191,6 @@ def test_samples_that_chose_a_configuration_are_not_reported(tmp_path: Path) -> 
     for change in ({"purpose": "tune"}, {"mode": "event-locked"}):
         write_result(fixture.bench, made.model_copy(update=change))
         assert report_data.collect(fixture.folder).machines == ()
-
-
-def test_tflops_of_rows_with_equal_ratios_are_equal(tmp_path: Path) -> None:
-    """Two kernels at 80 % of an FA2 that ran at 300 and at 330 TFLOP/s: one figure for both, their own in cells.csv."""
-    fixture = make(tmp_path / "results", lambda number: 80.0 if number < 3 else 50.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
-    factors = {"02": 1.1, "03": 0.9}  # so that the median is neither the least nor the most
-    faster = tuple(
-        one.model_copy(update={
-            "kernel_us": one.kernel_us / by, "reference_us": one.reference_us / by, "tflops": one.tflops * by,
-            "reference_tflops": one.reference_tflops * by,
-        })
-        for one in made.summaries for by in [factors.get(one.kernel[:2], 1.0)]
-    )  # fmt: skip
-    write_result(fixture.bench, made.model_copy(update={"summaries": faster}))
-    ladder = report_data.collect(fixture.folder)
-    lines = report_tables.table(ladder, ladder.machines[0], "fp16").splitlines()
-    assert [line.split("|")[3].strip() for line in lines[2:4]] == ["240.0", "240.0"]  # of the median, 300.2
-    rows = {row[4]: dict(zip(report_tables.CELLS, row, strict=True)) for row in report_tables.cells(ladder)}
-    assert float(str(rows[2]["tflops"])) == pytest.approx(1.1 * float(str(rows[1]["tflops"])), rel=1e-3)
-    caption = report_tables.caption(ladder, ladder.machines[0], "fp16")
-    assert "one figure for FA2, 300.2: the median of what it reached beside the kernels (270.1 to 330.2)" in caption
-    progression = [dict(zip(report_tables.PROGRESSION, row, strict=True)) for row in report_tables.progression(ladder)]
-    assert progression[0]["tflops_seq4096"] == progression[1]["tflops_seq4096"]
-    assert {row["fa2_tflops_seq4096"] for row in progression[:16]} == {"300.150"}
 
 
 def test_a_short_shape_is_bounded_by_its_bytes() -> None:
@@ -305,31 +237,6 @@ def test_the_floor_of_one_dtype_judges_that_dtype_alone() -> None:
 )
 def test_verdicts_at_the_floor(low: float, high: float, expected: str) -> None:
     assert verdict(LogSummary((low + high) / 2, low, high, 24), floor=0.01) == expected
-
-
-def test_the_floor_is_the_farther_end_on_either_side() -> None:
-    assert floor_of([LogSummary(0, -0.001, 0.004, 20), LogSummary(0, -0.001, 0.002, 20)]) == 0.004
-    assert floor_of([LogSummary(0, -0.005, 0.004, 20)]) == 0.005
-
-
-def test_the_bootstrap_draws_often_and_from_its_seed() -> None:
-    values = np.random.default_rng(5).normal(0, 0.01, 30)
-    draws = resampled_medians(values)
-    assert draws.shape == (2000,)
-    assert statistics.CONFIDENCE == 0.95
-    assert not np.array_equal(draws, resampled_medians(values, seed=1))
-
-
-def test_lengths_of_a_harmonic_mean_are_drawn_independently() -> None:
-    """Independent errors of equal lengths cancel: the mean's interval is about the square root of two narrower."""
-    values = np.random.default_rng(5).normal(0, 0.02, 60)
-    one, mean = summarize(values), harmonic_summary([(values, None), (values, None)])
-    assert (mean.high - mean.low) < 0.85 * (one.high - one.low)
-
-
-def test_warm_up_lasts_its_least_time_on_a_clock_that_is_level_at_once() -> None:
-    gpu = FakeGpu()
-    assert 3.0 <= warm_up(gpu.hardware(), Arm("R", gpu.launch("R", 5.0)), least_s=3.0, most_s=9.0) < 3.5
 
 
 def test_fewer_pairs_than_asked_for_are_ambiguous() -> None:

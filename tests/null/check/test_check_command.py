@@ -15,7 +15,7 @@ import torch
 from flashladder import parallel
 from flashladder.build.installed import chosen_configs
 from flashladder.cases.inputs import Case
-from flashladder.cases.reference import REPEATS, References
+from flashladder.cases.reference import References
 from flashladder.check import command as check
 from flashladder.check import on_emulator
 from flashladder.check.command import CheckReport, Emulated, check_iteration, emulated_identity, rule
@@ -206,16 +206,6 @@ def test_the_command_line(argv: list[str], found: dict[str, object]) -> None:
     assert {name: getattr(options, name) for name in found} == found
 
 
-@pytest.mark.parametrize(
-    "argv", [[], ["x"], ["7", "--all"], ["7", "--budget", "soon"], ["7", "--dtype", "fp8"], ["7", "--backend", "z"]]
-)
-def test_a_wrong_command_line_is_one_line(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        check.main(argv)
-    assert left.value.code == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 def test_the_command_asks_the_gpu_or_the_emulator(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,19 +290,6 @@ def test_every_case_of_every_configuration_is_checked_but_those_that_are_done(ch
         )
 
 
-def test_an_installed_wheel_is_what_runs_by_default(
-    checked: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    required: list[str] = []
-    wheel = SimpleNamespace(run=nothing, require=lambda config: required.append(config.short_form()))
-    monkeypatch.setattr(check, "load_installed", lambda number: {7: wheel}[number])
-    monkeypatch.setattr(check, "cases_for", lambda config, quick: SEEN[:1] if quick else SEEN)
-    assert len(check_iteration(7, configs=["a100"], dtypes=["fp16"], quick=True).cases) == 1
-    assert len(check_iteration(7, configs=["a100"], dtypes=["fp16"]).cases) == 2
-    assert required == [key[3:] for key in keys(7)] * 2
-    assert {(device, repeats) for *_, device, repeats in checked} == {("cuda", REPEATS)}
-
-
 def test_what_a_failed_launch_broke_ends_the_check_and_nothing_else_is_swallowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -383,10 +360,3 @@ def test_an_emulated_kernel_is_known_by_ptx_emulator_and_rule(monkeypatch: pytes
         iteration.family.targets.ptx,
         {"nvcc": "13.0"},
     )
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match=r"no GPU here: .*; `invoke check N --backend emulator`") as caught:
-        check.main(["7", "--out", str(tmp_path / "check.json")])
-    assert caught.value.exit_code == 2

@@ -16,7 +16,6 @@ from flashladder.cases.inputs import (
     ENDING,
     FAR,
     LARGE_LOGITS,
-    LOGITS,
     Case,
     make_tensors,
 )
@@ -55,24 +54,6 @@ def test_the_cases_hold_the_accepted_shapes_and_fit_the_tiles(number: int) -> No
         assert set(cases_for(config, stride, quick=True)) <= {*cases, *cases_for(config, stride, quick=True)}
 
 
-def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
-    config = load_iteration(24).configs["h200"]
-    whole, quick = (
-        {(case.shape.batch, case.shape.seq_len, case.shape.n_heads) for case in cases_for(config, quick=short)}
-        for short in (False, True)
-    )
-    assert whole >= {(1, 201, 2), (2, 384, 1), (1, 1, 2), (2, 17, 1), (1, 129, 3), (1, 1000, 1)}
-    apart = [case.shape.seq_len for case in cases_for(config) if set(case.contents) == set(LOGITS)]
-    assert apart == [2 * 128, 2 * 128 - 1], "logits of all kinds, and those a row short of a block"
-    ending = [case.shape.seq_len for case in cases_for(config) if case.contents == ENDING]
-    assert ending == [5 * 128 + 1], "the last key is a block by itself"
-    assert quick >= {(1, 201, 2), (2, 384, 1)}, "one that no block divides, and one that blocks of 128 do"
-    divisible = load_iteration(16).configs["h200"]
-    assert not {shape for shape in whole if shape[1] % 16} & {
-        (case.shape.batch, case.shape.seq_len, case.shape.n_heads) for case in cases_for(divisible)
-    }
-
-
 def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse() -> None:
     config = load_iteration(16).configs["a100"]
     for case in cases_for(config, 2048):
@@ -84,16 +65,6 @@ def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse(
     taken = {case.view for case in cases_for(config, 2048) if case.view in TAKEN}
     assert taken == TAKEN
     assert {case.view for case in cases_for(config, 2048)} > TAKEN
-
-
-FIXED: list[tuple[object, ...]] = [
-    ("mixed rows of 2048 0 2x256x2", "mixed_slots", {}),
-    ("mixed rows of 2048 2 2x256x2", "mixed_slots", {"turn": 2}),
-    ("other row stride 0 1x128x2", "one_off", {}),
-    ("other row stride 1 1x128x2", "one_off", {"turn": 1}),
-    ("other row stride 2 1x128x2", "one_off", {"turn": 2}),
-    ("other row stride 3 1x128x2", "one_off", {"turn": 3}),
-]
 
 
 CASES = {case.view: case for case in cases_for(load_iteration(1).configs["a100"]) if case.view not in FAR}
@@ -221,10 +192,3 @@ def test_a_forbidden_access_is_a_failed_case_with_its_ptx_line(monkeypatch: pyte
     outcome = check_case(Subject(1, config, run), cases_for(config)[2], References(), "cpu")
     assert outcome.status == "fail"
     assert "kernel.ptx:12: an address outside every buffer, address 0x40" in str(outcome.reason)
-
-
-def test_a_kernel_that_writes_nothing_fails_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_of_one(monkeypatch, lambda *_, **__: None, 1)
-    config = load_iteration(1).configs["a100"]
-    outcome = check_case(Subject(1, config, run), cases_for(config)[2], References(), "cpu")
-    assert "were not written" in str(outcome.reason)

@@ -106,11 +106,6 @@ def sloppy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
     out.copy_(attention(q, k, v).bfloat16())
 
 
-def random_last_bit(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
-    right(q, k, v, out, config)
-    out.view(torch.int16)[0, 0, 0, 0] ^= int(torch.randint(0, 2, ()))
-
-
 def once() -> Run:
     """Writes O in its first run and nothing after it."""
     runs: list[int] = []
@@ -178,13 +173,6 @@ def scribble(name: str, outside: bool) -> Run:
 def test_writing_to_an_input_or_beside_it_fails(name: str, outside: bool) -> None:
     found = outcome(scribble(name, outside), Case("sliced", SMALL, "sliced"))
     assert (found.status, found.reason) == ("fail", f"wrote to {name}, an input: 1 of its elements changed")
-
-
-def test_varying_bits_fail() -> None:
-    torch.manual_seed(0)
-    found = check_case(Subject(7, CONFIG, random_last_bit), Case("small", SMALL), References(), "cpu", repeats=30)
-    assert found.reason is not None
-    assert "bit for bit" in found.reason
 
 
 def test_writing_outside_the_view_fails() -> None:

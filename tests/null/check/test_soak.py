@@ -18,8 +18,8 @@ from flashladder.bench.references import REFERENCE_OP
 from flashladder.build.installed import chosen_configs
 from flashladder.cases.inputs import Case
 from flashladder.cases.reference import Run
-from flashladder.check import soak, soak_runs
-from flashladder.check.soak_runs import LEAST, Load, Queue, Watchdog, chosen_rows, chosen_slices, hammer
+from flashladder.check import soak
+from flashladder.check.soak import LEAST, Load, Queue, Watchdog, chosen_rows, chosen_slices, hammer
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.problem import Shape
@@ -45,7 +45,7 @@ def hammered(run: Run, count: int = 3000) -> Hammered:
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small numbers of launches."""
     for name, number in (("PLAIN", 30), ("CHUNK", 10), ("GRAPH", 20)):
-        monkeypatch.setattr(soak_runs, name, number)
+        monkeypatch.setattr(soak, name, number)
 
 
 @pytest.mark.usefixtures("few")
@@ -106,7 +106,7 @@ def test_whoever_does_not_end_is_told_and_ended() -> None:
 def test_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     codes: list[int] = []
     monkeypatch.setattr("os._exit", codes.append)
-    soak_runs.leave("27: no end within 20 s")
+    soak.leave("27: no end within 20 s")
     assert codes == [1]
     assert capsys.readouterr().err == "error: 27: no end within 20 s\n"
 
@@ -162,7 +162,7 @@ def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> 
 
 
 def long_rows(run: Run, shape: Shape = LONG) -> FarRows:
-    return soak_runs.far(KEY, CONFIG, run, shape, lambda: None, DOG, "cpu")
+    return soak.far(KEY, CONFIG, run, shape, lambda: None, DOG, "cpu")
 
 
 def test_rows_around_powers_of_two_are_compared() -> None:
@@ -180,7 +180,7 @@ def test_slices_on_both_sides_of_2_to_the_31_are_compared() -> None:
     assert {(0, 0), (3, 15), (2, 0), (1, 15)} <= set(found)
     assert chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))[-1] == (2048, 15)
     assert (2047, 15) in chosen_slices(Shape(batch=2049, seq_len=1024, n_heads=16, d_head=128))
-    assert max(shape.batch * shape.seq_len * shape.n_heads * 128 for shape in soak_runs.LONG_SHAPES) > 2**32
+    assert max(shape.batch * shape.seq_len * shape.n_heads * 128 for shape in soak.LONG_SHAPES) > 2**32
 
 
 def off(out: torch.Tensor) -> None:
@@ -211,7 +211,7 @@ def test_tensors_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -
     def none(*_: object) -> None:
         raise RuntimeError("CUDA out of memory\nmore")
 
-    monkeypatch.setattr(soak_runs, "make_tensors", none)
+    monkeypatch.setattr(soak, "make_tensors", none)
     with pytest.raises(FlashladderError, match="cannot make tensors of B=2, S=1030, H=3: found CUDA out of memory"):
         long_rows(right)
 
@@ -255,10 +255,10 @@ def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[Run], None]
         monkeypatch.setattr("flashladder.bench.command.open_device", lambda: device)
         monkeypatch.setattr(soak, "load_installed", lambda _: Wheel(run))
         monkeypatch.setattr(soak, "cases_for", lambda *_, **__: small)
-        monkeypatch.setattr(soak_runs, "on_gpu", lambda: WithLaunch(clock).load())
-        monkeypatch.setattr(soak_runs, "cuda_queue", lambda: QUEUE)
-        monkeypatch.setattr(soak_runs, "split", partial(soak_runs.split, shapes=(TINY, SHORT)))
-        monkeypatch.setattr(soak_runs, "LONG_SHAPES", (LONG,))
+        monkeypatch.setattr(soak, "on_gpu", lambda: WithLaunch(clock).load())
+        monkeypatch.setattr(soak, "cuda_queue", lambda: QUEUE)
+        monkeypatch.setattr(soak, "split", partial(soak.split, shapes=(TINY, SHORT)))
+        monkeypatch.setattr(soak, "LONG_SHAPES", (LONG,))
         monkeypatch.setattr(soak, "Soak", partial(soak.Soak, device="cpu"))
         monkeypatch.setattr(soak, "reference_identity", lambda _: made().reference)
 
@@ -373,9 +373,3 @@ def test_the_command_wants_something_to_soak(capsys: pytest.CaptureFixture[str])
             soak.main(argv)
         assert caught.value.code == 2
         assert "expected iterations, at least 2 repeats and a launch" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
-def test_without_a_gpu_it_is_one_line() -> None:
-    with pytest.raises(FlashladderError, match="no GPU here"):
-        soak.main(["27"])

@@ -13,7 +13,6 @@ from tests.broken import wrong_page
 from tests.broken.wrong_kernels import (
     EVIDENCE,
     LAUNCH,
-    Edit,
     WrongKernel,
     config_of,
     read_all,
@@ -45,16 +44,6 @@ def test_a_mistake_is_made_in_every_source_of_the_kernels() -> None:
     changed = {edit.file for wrong in read_all() for edit in wrong.edits}
     sources = {path.relative_to(ROOT).as_posix() for path in KERNELS.rglob("*.cuh")} | set(LAUNCH)
     assert changed == sources - TYPES_ONLY
-
-
-@pytest.mark.parametrize("text", ["", "a b", "a a"])
-def test_a_text_that_does_not_stand_there_once_is_refused(text: str) -> None:
-    edit = Edit(file="kernels/ampere/cta.cuh", old="a", new="b")
-    if text.count("a") == 1:
-        assert edit.apply(text) == "b b"
-        return
-    with pytest.raises(ValueError, match="expected the text to be replaced once"):
-        edit.apply(text)
 
 
 def test_the_committed_page_is_current() -> None:

@@ -45,13 +45,6 @@ def test_what_ncu_cannot_say_is_one_line(text: str, message: str) -> None:
         read_launches(text, ["a", "b"])
 
 
-def test_the_published_counters_agree_with_themselves() -> None:
-    peer = read_peer()
-    assert sorted(peer) == list(range(1, 17))
-    for iteration, found in peer.items():
-        assert differences(iteration, found, found) == []
-
-
 @pytest.mark.parametrize("metric", [*SECTORS, LDSM, TENSOR])
 def test_exact_counters_are_exact(metric: str) -> None:
     peer = read_peer()[16]
@@ -115,20 +108,6 @@ def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
     assert dataclasses.replace(launches, rare=False).shapes(split) == (sanitize.SHAPE,)
 
 
-@pytest.mark.parametrize(
-    ("text", "errors"),
-    [
-        ("========= ERROR SUMMARY: 0 errors", 0),
-        ("========= ERROR SUMMARY: 1 error", 1),
-        ("========= RACECHECK SUMMARY: 12 hazards displayed (3 errors, 9 warnings)", 12),
-        ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0),
-        ("Segmentation fault", None),
-    ],
-)
-def test_sanitizer_summaries(text: str, errors: int | None) -> None:
-    assert sanitize.count_errors(text) == errors
-
-
 def tool(folder: Path, script: str) -> Path:
     path = folder / "compute-sanitizer"
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
@@ -150,11 +129,6 @@ def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, cle
     launches = Launches((1,), ("a100",), ("fp16",), sanitize.SHAPE)
     found = sanitize.run_tool(tool(tmp_path, script), "memcheck", launches, timeout_s=1.0)
     assert (found.clean, found.errors) == (clean, errors)
-
-
-def test_sanitizers_see_both_dtypes_and_rare_ways() -> None:
-    expected = Launches((27, 28), ("a100",), ("fp16", "bf16"), sanitize.SHAPE, rare=True)
-    assert sanitize.launches([27, 28], ["a100"]) == expected
 
 
 def fake_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int = 0) -> None:

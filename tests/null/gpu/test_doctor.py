@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 import subprocess
 import sys
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.gpu import doctor
-from flashladder.gpu.doctor import Finding, TorchBuild, n_gpus, require_gpu, torch_build
+from flashladder.gpu.doctor import TorchBuild, n_gpus, require_gpu, torch_build
 from flashladder.paths import ROOT
+from flashladder.sweep import place
 from flashladder.toolchain import wheels
+from tests.null.gpu.test_telemetry import FakeNvml
 
 INSTEAD = "`invoke check N --backend emulator` checks the PTX on this CPU"
 NO_GPU = "no GPU here: expected an NVIDIA GPU with its driver"
@@ -115,96 +116,35 @@ def test_privilege_is_read_from_the_effective_capabilities(tmp_path: Path, mask:
     assert doctor.privileged(status) is expected
 
 
-@pytest.mark.parametrize(
-    ("changes", "ok"), [({}, True), ({"arch": "sm_75"}, False), ({"mig": True}, False), ({"processes": 2}, False)]
-)
-def test_a_gpu_counts_when_it_is_whole_free_and_new_enough(changes: dict[str, object], ok: bool) -> None:
-    facts: dict[str, object] = {
-        "index": 0, "name": "NVIDIA H200", "arch": "sm_90", "memory_gib": 140.0, "power_w": 700.0, "mig": False,
-        "processes": 0,
-    }  # fmt: skip
-    gpu = doctor.GpuFacts(**{**facts, **changes})  # type: ignore[arg-type]  # facts of mixed types
-    assert doctor.gpu_finding([gpu]).ok is ok
-    assert "NVIDIA H200" in doctor.gpu_finding([gpu]).found
-
-
-class FakeNvml(ModuleType):
-    """NVML as pynvml offers it, with one H200 that does not know MIG."""
-
-    class NVMLError(Exception):
-        """As pynvml's."""
-
-    def __init__(self, cuda: int = 13000, *, works: bool = True) -> None:
-        super().__init__("pynvml")
-        self.cuda, self.works = cuda, works
-
-    def nvmlInit(self) -> None:
-        if not self.works:
-            raise self.NVMLError("driver not loaded")
-
-    def nvmlShutdown(self) -> None: ...
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 1
-
-    def nvmlSystemGetCudaDriverVersion(self) -> int:
-        return self.cuda
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:
-        return b"580.95.05"
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return (9, 0)
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return "NVIDIA H200"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
-        return SimpleNamespace(total=140 * 2**30)
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
-        return 700_000
-
-    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
-        raise self.NVMLError("not supported")
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[object]:
-        return []
-
-
-@pytest.mark.parametrize("module", [FakeNvml(works=False), None])
-def test_no_nvml_means_no_gpu(monkeypatch: pytest.MonkeyPatch, module: FakeNvml | None) -> None:
+@pytest.mark.parametrize("module", [FakeNvml(refused=("nvmlInit",)), None])
+def test_no_nvml_means_no_gpu(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    found, gpu, driver = doctor.gpus()
-    assert found == []
-    assert not gpu.ok
-    assert not driver.ok
+    gpu, driver = doctor.gpus()
+    assert (gpu.ok, gpu.found, driver.ok) == (False, "none", False)
     assert driver.remedy
 
 
-def test_render_puts_remedies_under_what_is_lacking() -> None:
-    findings = (Finding("uv", False, "not found", "run: pip install nox"), Finding("disk", True, "9 GB", "unused"))
-    text = doctor.render(doctor.Diagnosis(findings, "CPU only", ()))
-    assert "lacking  uv" in text
-    assert "-> run: pip install nox" in text
-    assert "unused" not in text
-    assert "read the ladder, verify and render results" in " ".join(text.split())
-
-
+@pytest.mark.parametrize(
+    ("changes", "ok", "told"),
+    [
+        ({}, True, "0: NVIDIA H200 (sm_90, 140 GiB, 700 W)"),
+        ({"nvmlDeviceGetCudaComputeCapability": (7, 5)}, False, "sm_75"),
+        ({"nvmlDeviceGetMigMode": [1, 1]}, False, "700 W, MIG)"),
+        ({"nvmlDeviceGetComputeRunningProcesses": [1, 2]}, False, "2 processes on it"),
+    ],
+)
 @pytest.mark.parametrize("cuda", [13000, 12040])
-def test_a_gpu_is_described_as_nvml_tells(monkeypatch: pytest.MonkeyPatch, cuda: int) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(cuda))
-    found, gpu, driver = doctor.gpus()
-    assert [(one.name, one.arch, one.memory_gib, one.power_w, one.mig) for one in found] == [
-        ("NVIDIA H200", "sm_90", 140.0, 700.0, False)
-    ]
-    assert gpu.ok
-    assert gpu.found == "0: NVIDIA H200 (sm_90, 140 GiB, 700 W)"
+def test_a_gpu_counts_when_it_is_whole_free_and_new_enough(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], ok: bool, told: str, cuda: int
+) -> None:
+    nvml = FakeNvml()
+    nvml.answers |= {"nvmlSystemGetCudaDriverVersion": cuda, **changes}
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    gpu, driver = doctor.gpus()
+    assert gpu.ok is ok
+    assert told in gpu.found
     assert driver.ok is (cuda >= 13000)
-    assert driver.found.startswith("580.95.05")
+    assert driver.found.startswith("580.1, up to CUDA 1")
     assert "580 or newer" in driver.remedy
 
 
@@ -239,14 +179,6 @@ def test_torch_is_described_as_it_describes_itself() -> None:
     assert torch.__version__.startswith(found.version)  # PyPI's wheel names its CUDA in one of the two alone
 
 
-def test_a_driver_that_cannot_be_loaded_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> None:
-        raise OSError(name)
-
-    monkeypatch.setattr("ctypes.CDLL", load)
-    assert n_gpus() == 0
-
-
 @pytest.mark.skipif(n_gpus() > 0, reason="says what happens without a GPU")
 @pytest.mark.parametrize("module", ["check", "bench"])
 def test_without_a_gpu_no_second_is_spent_on_importing_torch(module: str) -> None:
@@ -263,3 +195,13 @@ sys.exit("torch" in sys.modules)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "no GPU here" in done.stdout + done.stderr
+
+
+def test_a_sweep_sees_each_card_with_its_name_uuid_and_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setattr(place, "require_gpu", lambda _: None)
+    (card,) = place.cards({})
+    assert (card.index, card.name, card.uuid, card.arch) == (0, "NVIDIA H200", "GPU-1", "sm_90")
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(refused=("nvmlInit",)))
+    with pytest.raises(FlashladderError, match="no GPU answers through NVML"):
+        place.cards({})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.build.installed import Installed, chosen_configs, load_installed
+from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
 from flashladder.gpu.device import Telemetry, exclusive, form_factor
 from flashladder.ladder.config import KernelConfig
@@ -26,6 +26,9 @@ class FakeNvml:
         self.refused = refused
         self.pids = pids
         self.answers: dict[str, Any] = {
+            **dict.fromkeys(("nvmlInit", "nvmlShutdown", "nvmlDeviceGetHandleByIndex")),
+            "nvmlDeviceGetCount": 1,
+            "nvmlSystemGetDriverVersion": "580.1",
             "nvmlDeviceGetPowerUsage": 612_500,
             "nvmlDeviceGetTotalEnergyConsumption": 98_765_432_100,
             "nvmlDeviceGetCurrentClocksEventReasons": 0x4,
@@ -34,7 +37,7 @@ class FakeNvml:
             "nvmlDeviceGetTemperature": 55,
             "nvmlDeviceGetName": b"NVIDIA H200",
             "nvmlDeviceGetUUID": "GPU-1",
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_000_000_000),
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=140 << 30),
             "nvmlDeviceGetEnforcedPowerLimit": 700_000,
             "nvmlDeviceGetEccMode": [1, 1],
             "nvmlDeviceGetMigMode": [0, 0],
@@ -43,11 +46,8 @@ class FakeNvml:
             "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=pid) for pid in pids],
         }
 
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "580.1"
-
     def __getattr__(self, name: str) -> Any:
-        def answer(handle: object, *_: object) -> Any:
+        def answer(*_: object) -> Any:
             if name in self.refused:
                 raise self.NVMLError(name)
             return self.answers[name]
@@ -162,15 +162,3 @@ def test_a_configuration_that_was_not_built_is_answered_with_those_that_were() -
         wheel.require(KernelConfig.parse(FAST).with_dtype("bf16"))
     assert FAST in str(caught.value)
     assert "invoke build 16" in str(caught.value)
-
-
-def test_a_missing_wheel_is_answered_with_the_command_that_makes_it() -> None:
-    with pytest.raises(FlashladderError, match="nox -s build-iteration-99"):
-        load_installed(99)
-
-
-def test_gpu_names_select_their_configuration() -> None:
-    both = chosen_configs(7, ["a100", "rtx3090"], ["fp16"])
-    assert len(both) == 2
-    assert chosen_configs(7, ["prog:a100", "a100"], ["fp16"]) == both[:1]
-    assert chosen_configs(7, [both[0].short_form()], ["fp16", "bf16"]) == both[:1]
