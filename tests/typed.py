@@ -10,8 +10,9 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.parser.context import ParserContext
 
+from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.program import LineParser
+from flashladder.program import LineParser, UsageError
 
 
 @cache
@@ -32,7 +33,10 @@ def contexts() -> list[ParserContext]:
 
 def command(*words: str) -> int:
     """Runs ``invoke WORDS``, one task, and returns its exit code; an error of the task is raised, not printed."""
-    (typed,) = LineParser(contexts=contexts()).parse_argv(list(words))
+    try:
+        (typed,) = LineParser(contexts=contexts()).parse_argv(list(words))
+    except UsageError as error:
+        raise FlashladderError(str(error).removeprefix("error: ")) from error
     values = {argument.attr_name or str(argument.name): argument.value for argument in typed.args.values()}
     try:
         tasks().namespace.tasks[typed.name](Context(), **values)

@@ -13,7 +13,6 @@ import pytest
 
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate import command as emulate
-from flashladder.emulate import command as emulate_view
 from flashladder.emulate.command import Emulation, Errors
 from flashladder.emulate.kernel import CopyOrder, attention_fp64, forward, make_inputs, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
@@ -21,6 +20,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
 import ptxemu
+from tests.typed import command
 
 SHAPE = Shape(batch=1, seq_len=128, n_heads=1, d_head=128)
 # Thread i stores to shared byte 8 i of one word (2-way conflicts) from three source lines, and reads its neighbour's.
@@ -68,11 +68,11 @@ def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("argv", "message"),
     [
         (["29"], "no such iteration"),
-        (["1", "--batch", "-1"], "bad --batch"),
-        (["1", "--heads", "two"], "bad --heads"),
+        (["1", "--batch", "-1"], "--batch needs a whole number, found '-1'"),
+        (["1", "--heads", "two"], "--heads needs a whole number"),
         (["1", "--batch", "65536"], "bad --batch: expected a whole number from 1 to 65535, found '65536'"),
-        (["1", "--seq-len", "9" * 5000], "bad --seq-len: expected a whole number from 1 to 2147483647"),
-        (["1", "--seed", "1.5"], "bad --seed"),
+        (["1", "--seq-len", "9" * 10], "bad --seq-len: expected a whole number from 1 to 2147483647"),
+        (["1", "--seed", "1.5"], "--seed needs a whole number"),
         (
             ["26", "--multiprocessors", "0"],
             "bad --multiprocessors: expected a whole number from 1 to 2147483647, found '0'",
@@ -96,7 +96,7 @@ def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 )
 def test_bad_arguments_could_not_run(argv: list[str], message: str) -> None:
     with pytest.raises(FlashladderError, match=re.escape(message)) as caught:
-        emulate.main(argv)
+        command("emulate", *argv)
     assert caught.value.exit_code == 2
 
 
@@ -115,7 +115,7 @@ def test_rounded_attention_is_right_and_a_hole_or_a_shifted_row_is_not(dtype: st
 
 
 def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
-    page = emulate_view.render(found, counters=True)
+    page = emulate.render(found, counters=True)
     for text in (
         "iteration 1: Base implementation",
         "batch 1, seq_len 128, heads 1, d_head 128: 2 CTAs of 4 warps, 48 KiB",
@@ -128,16 +128,16 @@ def test_the_screen_shows_what_was_asked_for(found: Emulation) -> None:
         "RAW",
     ):
         assert text in page, text
-    plain = emulate_view.render(replace(found, hazards=None), counters=False)
+    plain = emulate.render(replace(found, hazards=None), counters=False)
     assert "shared_ld" not in plain
     assert "hazards" not in plain.lower()
-    assert "no hazards" in emulate_view.render(replace(found, hazards=ptxemu.Hazards()), counters=False)
-    wrong = emulate_view.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), counters=False)
+    assert "no hazards" in emulate.render(replace(found, hazards=ptxemu.Hazards()), counters=False)
+    wrong = emulate.render(replace(found, errors=Errors(1.0, 4e-3, 0.5, 5e-4)), counters=False)
     assert "WRONG: max error 1 " in wrong
 
 
 def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
-    facts = json.loads(emulate_view.as_json(found, counters=True))
+    facts = json.loads(emulate.as_json(found, counters=True))
     assert facts["schema_version"] == 1
     assert facts["right"] is True
     assert facts["counters"]["short"]["shared_ld_conflicts"] == 4
@@ -145,7 +145,7 @@ def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
     assert facts["counters"]["bank_conflicts"][0]["ptx_lines"] == [15]
     assert len(facts["hazards"]) == 1
     holes = replace(found, errors=Errors(float("nan"), 4e-3, float("nan"), 5e-4), hazards=None)
-    facts = json.loads(emulate_view.as_json(holes, counters=False))
+    facts = json.loads(emulate.as_json(holes, counters=False))
     assert (facts["right"], facts["errors"]["max_error"]) == (False, None)
     assert facts["counters"] is None
     assert facts["hazards"] is None
@@ -159,8 +159,8 @@ def test_the_exit_code_is_the_verdict(
 ) -> None:
     seen = replace(found, errors=Errors(errors, 0.5, errors, 0.5), hazards=found.hazards if race else None)
     monkeypatch.setattr(emulate, "emulate", lambda *_, **__: seen)
-    assert emulate.main(["1"]) == code
-    assert emulate.main(["1", "--json"]) == code
+    assert command("emulate", "1") == code
+    assert command("emulate", "1", "--json") == code
 
 
 @pytest.mark.parametrize(("kind", "kinder"), [("out-of-bounds", 1), ("deadlock", 1), ("unsupported", 2), ("syntax", 2)])
@@ -172,7 +172,7 @@ def test_a_forbidden_access_fails_and_an_unknown_opcode_could_not_run(
 
     monkeypatch.setattr(emulate, "emulate", broken)
     with pytest.raises((FlashladderError, ptxemu.PtxemuError), match=r"kernel\.ptx:7") as caught:
-        emulate.main(["16 - swizzle"])
+        command("emulate", "16 - swizzle")
     assert isinstance(caught.value, FlashladderError | ptxemu.PtxemuError)
     assert caught.value.exit_code == kinder
     assert isinstance(caught.value, CheckFailed) == (kinder == 1)

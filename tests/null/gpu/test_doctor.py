@@ -16,6 +16,7 @@ from flashladder.paths import ROOT
 from flashladder.sweep import place
 from flashladder.toolchain import wheels
 from tests.null.gpu.test_telemetry import FakeNvml
+from tests.typed import command
 
 INSTEAD = "`invoke check N --backend emulator` checks the PTX on this CPU"
 NO_GPU = "no GPU here: expected an NVIDIA GPU with its driver"
@@ -26,7 +27,7 @@ CUDA = "`pip install torch` brings a CUDA build on Linux"
 def test_this_machine_gets_a_finding_of_each_kind(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = doctor.main(["--json"])
+    code = command("doctor", "--json")
     told = json.loads(capsys.readouterr().out)
     names = {finding["name"] for finding in told["findings"]}
     assert names >= {"python", "compiler", "toolchain", "ninja", "torch", "uv", "disk", "gpu", "driver", "counters"}
@@ -34,7 +35,7 @@ def test_this_machine_gets_a_finding_of_each_kind(
     assert told["rung"] in doctor.RUNGS
     assert code == (0 if told["can"] else 2)
     monkeypatch.setattr(doctor, "diagnose", lambda: doctor.Diagnosis((), "CPU only", ()))
-    assert doctor.main([]) == 2
+    assert command("doctor") == 2
 
 
 def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

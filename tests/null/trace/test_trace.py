@@ -13,11 +13,13 @@ from flashladder.errors import FlashladderError
 from flashladder.gpu import doctor, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
-from flashladder.trace import command, compare
+from flashladder.trace import command as trace
+from flashladder.trace import compare
 from flashladder.trace.compare import Comparison, Trace, trace
 from flashladder.trace.recorder import Geometry, Held, UnknownForm, matrix, statistics
 import ptxemu
 from ptxemu.errors import EmulationError
+from tests import typed
 
 GEOMETRY = Geometry(ctas=2, warps=3, rows=96, keys=24, d_head=16)
 
@@ -113,7 +115,7 @@ SMALL = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
 )
 def test_a_bad_command_line_is_one_line(words: list[str], says: str) -> None:
     with pytest.raises(FlashladderError) as refused:
-        command.main(words)
+        typed.command("trace", *words)
     assert says in str(refused.value)
     assert refused.value.exit_code == 2
 
@@ -128,15 +130,15 @@ def test_the_sanitizers_run_after_the_trace(
 
     monkeypatch.setattr(doctor, "require_gpu", lambda _: None)
     monkeypatch.setattr(sanitize, "main", tools)
-    monkeypatch.setattr(command, "run", lambda _: ("traced", right))
-    assert command.main(["7", "--sanitize", "--config", "h200"]) == code
+    monkeypatch.setattr(trace, "traced", lambda _: ("traced", right))
+    assert typed.command("trace", "7", "--sanitize", "--config", "h200") == code
     assert capsys.readouterr().out.splitlines() == ["traced", "tools of ['7', '--configs', 'h200']"]
 
 
 def test_without_a_gpu_the_sanitizers_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "n_gpus", lambda: 0)
     with pytest.raises(FlashladderError, match=r"no GPU here.*invoke emulate N --hazards"):
-        command.main(["7", "--sanitize"])
+        typed.command("trace", "7", "--sanitize")
 
 
 def kernel(body: str) -> ptxemu.Kernel:

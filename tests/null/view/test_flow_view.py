@@ -16,8 +16,9 @@ from flashladder.machine_code.executions import run
 from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.opcodes import KINDS
 from flashladder.machine_code.sass import parse
-from flashladder.view.cfg import Picture, as_data, dot, main, outline, per_block, picture_of, svg
+from flashladder.view.cfg import Picture, as_data, dot, outline, per_block, picture_of, svg
 from tests.null.sass_fixture import code
+from tests.typed import command
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
 MMA = "HMMA.16816.F32 R8, R4, R16, R8"
@@ -150,14 +151,9 @@ def test_json_holds_the_graph(rounds: Picture) -> None:
     assert found["reducible"] is True
 
 
-def test_one_form_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["1", "--dot", "--svg"])
-    assert left.value.code == 2
-    assert (
-        "one form at a time: expected one of --counts, --dot, --svg, --json, found dot and svg"
-        in capsys.readouterr().err
-    )
+def test_one_form_at_a_time() -> None:
+    with pytest.raises(FlashladderError, match="expected one of --counts, --dot, --svg, --json, found dot and svg"):
+        command("cfg", "1", "--dot", "--svg")
 
 
 def test_two_conditions_of_a_branch_are_both_told() -> None:

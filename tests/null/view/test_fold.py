@@ -19,6 +19,7 @@ from flashladder.ladder.selection import select_configs
 from flashladder.paths import KERNELS
 from flashladder.view import command as view
 from flashladder.view.fold import WIDTH, compact, folded, kernel_text
+from tests.typed import command
 
 LONGEST = 490  # lines of a page
 EACH = pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
@@ -78,7 +79,7 @@ def test_types_and_sizes_are_written_out(step: Iteration) -> None:
 
 def test_all_is_the_whole_text(capsys: pytest.CaptureFixture[str]) -> None:
     last = load_iteration(16)
-    view.main(["show", "16", "--all"])
+    command("show", "16", "--all")
     page = capsys.readouterr().out
     for path in included_files(translation_unit(last, last.configs["a100"])):
         text = re.sub(r"^#(?:include|pragma once).*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -26,6 +26,7 @@ from flashladder.view import command as view
 from flashladder.view import diff
 from flashladder.view import diff as deltas
 from flashladder.view.diff import Delta, equal_configs
+from tests.typed import command
 
 SIXTEEN = load_iteration(16)
 NUMBERS = [step.number for step in load_all()]
@@ -39,7 +40,7 @@ def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert view.main(["list"]) == 0
+    assert command("list") == 0
     lines = capsys.readouterr().out.splitlines()
     head, *rows = lines[: 1 + len(NUMBERS)]
     assert [row[:2] for row in rows] == [f"{n:2d}" for n in NUMBERS]
@@ -57,7 +58,7 @@ def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str], monkeypatc
 
 
 def test_list_as_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> None:
-    view.main(["list", "--json"])
+    command("list", "--json")
     data = json.loads(capsys.readouterr().out)
     assert [item["iteration"] for item in data] == NUMBERS
     assert data[7]["change"] == {"layout": "xor_static"}
@@ -74,7 +75,7 @@ def test_show_tells_why_then_what_then_the_kernel(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    view.main(["show", "8"])
+    command("show", "8")
     page = capsys.readouterr().out
     order = [
         "Iteration 8: Reducing IADD3, LOP3 and SHF instructions (from iteration 7)",
@@ -118,7 +119,7 @@ def test_a_gpu_on_which_the_family_does_not_run_has_no_configuration(capsys: pyt
     assert "a100     (FP16" in view.header(load_iteration(19))
     row = next(line for line in view.list_iterations(limit=300).splitlines() if line.startswith("26 "))
     assert re.search(r" {2,}- +- +128,128,2 ", row)
-    view.main(["show", "26", "--json"])
+    command("show", "26", "--json")
     configs = json.loads(capsys.readouterr().out)["configs"]
     assert configs["a100"] is None
     assert configs["h200"] == load_iteration(26).configs["h200"].short_form()
@@ -126,7 +127,7 @@ def test_a_gpu_on_which_the_family_does_not_run_has_no_configuration(capsys: pyt
 
 def test_show_refuses_a_configuration_that_the_iteration_lacks() -> None:
     with pytest.raises(FlashladderError) as caught:
-        view.main(["show", "1", f"--config={SIXTEEN.configs['a100'].short_form()}"])
+        command("show", "1", f"--config={SIXTEEN.configs['a100'].short_form()}")
     assert str(caught.value) == (
         f"iteration 1 cannot express {SIXTEEN.configs['a100'].short_form()}: expected a legal combination, "
         "found eager_load_blocks must be False: schedule lazy decides it"
@@ -157,7 +158,7 @@ def test_expectations_need_no_legend(claim: Claim, line: str) -> None:
 
 
 def test_diff_is_at_the_configuration_of_the_childs_claims(capsys: pytest.CaptureFixture[str]) -> None:
-    view.main(["diff", "7", "8"])
+    command("diff", "7", "8")
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["--- iteration 7", "+++ iteration 8"]
     assert "-  layout        xor" in lines
@@ -188,7 +189,7 @@ def test_every_step_is_compared_with_its_parent_at_one_configuration(step: Itera
 
 def test_a_named_configuration_is_that_of_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
     text = load_iteration(8).configs["rtx3090"].with_dtype("bf16").short_form()
-    view.main(["diff", "7", "8", f"--config={text}", "--json"])
+    command("diff", "7", "8", f"--config={text}", "--json")
     data = json.loads(capsys.readouterr().out)
     assert data["after"]["config"] == text
     assert data["before"]["config"] == f"{text}+opt_softmax"
@@ -214,16 +215,16 @@ def test_the_diff_of_the_store_policy_shows_the_store() -> None:
 def test_what_is_not_the_effect_of_the_step_alone_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     tiled, whole, tuned = load_iteration(4), load_iteration(3), load_iteration(7)
     config = replace(tuned.configs["a100"], Q_mma_load_K_tiles=0, K_mma_load_K_tiles=0, V_mma_load_K_tiles=0)
-    view.main(["diff", "4", "7", f"--config={config}"])  # iteration 4 cannot load everything up front
+    command("diff", "4", "7", f"--config={config}")  # iteration 4 cannot load everything up front
     assert capsys.readouterr().out.startswith("different loads: not the effect of this step alone\n\n--- iteration 4\n")
     tall = replace(whole.configs["a100"], B_r=128, dtype="bf16")
     assert diff.equal_configs(tiled, whole, str(tall)) == (tiled.configs["a100"].with_dtype("bf16"), tall)
-    view.main(["diff", "4", "3", f"--config={tall}"])
+    command("diff", "4", "3", f"--config={tall}")
     assert capsys.readouterr().out.startswith("different tiles: not the effect of this step alone\n\n")
 
 
 def test_diff_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    view.main(["diff", "16", "16 - store_policy", "--json"])
+    command("diff", "16", "16 - store_policy", "--json")
     data = json.loads(capsys.readouterr().out)
     assert data["before"]["description"] == "16"
     assert data["after"]["opcode_counts"] is None
@@ -338,11 +339,11 @@ def test_nothing_is_known_of_an_ablation_and_nothing_differs_from_itself() -> No
 
 
 def test_a_diff_ends_with_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert view.main(["diff", "8", "9"]) == 0
+    assert command("diff", "8", "9") == 0
     out = capsys.readouterr().out
     assert out.index("opcode counts") < out.index("registers per thread") < out.index("speed in percent of FA2")
     assert max(map(len, out[out.index("registers per thread") :].splitlines())) <= 80
-    assert view.main(["diff", "8", "9", "--json"]) == 0
+    assert command("diff", "8", "9", "--json") == 0
     data = json.loads(capsys.readouterr().out)
     assert {row["source"] for row in data["speed"]} == {"H200", "H100", "A100", "RTX 3090"}
 
@@ -354,7 +355,7 @@ def test_a_broken_result_hides_no_source(
         raise FlashladderError("not a result", where=str(tmp_path))
 
     monkeypatch.setattr(deltas, "committed", broken)
-    assert view.main(["diff", "8", "9"]) == 0
+    assert command("diff", "8", "9") == 0
     out = capsys.readouterr().out
     assert "k_order" in out
     assert f"registers, counters and speed are not shown: {tmp_path}: not a result" in out
