@@ -8,7 +8,6 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description, nameable
-from flashladder.ladder.families.ampere import config_conflicts, contradictions
 from flashladder.ladder.iteration import load_iteration
 
 
@@ -78,10 +77,10 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         if (number, name) == (7, "tuned"):
             continue  # that is iteration 6
         ablation = load_description(f"{number} - {name}")
-        assert not list(contradictions(ablation.parts))
+        assert not list(ablation.family.contradictions(ablation.parts))
         assert ablation.parts != load_iteration(number).parts or ablation.configs != load_iteration(number).configs
         for config in ablation.configs.values():
-            assert config_conflicts(ablation.parts, config) == ()
+            assert ablation.family.conflicts(ablation.parts, config) == ()
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import EXAMPLE
-from flashladder.ladder.families.ampere import AmpereConfig, legal_configs
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.families.ampere import FAMILY, AmpereConfig
+from flashladder.ladder.iteration import load_all
 
 FULL = AmpereConfig("fp16", 128, 64, 64, 4, True, True, True, 2, 2, 2, True, True)
 BARE = AmpereConfig("bf16", 128, 128, 32, 8, True, False, False, 0, 0, 0, False, False)
-LADDER = [step for step in load_all() if step.family is load_iteration(1).family]
-SPACE = {c.with_dtype(d) for step in LADDER for c in legal_configs(step.parts) for d in ("fp16", "bf16")}
+LADDER = [step for step in load_all() if step.family is FAMILY]
+SPACE = {c.with_dtype(d) for step in LADDER for c in FAMILY.legal_configs(step.parts) for d in ("fp16", "bf16")}
 
 
 def test_short_form() -> None:
@@ -24,26 +24,10 @@ def test_short_form() -> None:
     assert BARE.short_form() == "(BF16, 128, 128, 32, 8): async+load_0_0_0_tiles"
 
 
-def test_slug() -> None:
-    assert FULL.slug() == "fp16_128_64_64_4_async_eager_swizzled_load_2_2_2_tiles_buffer_opt_softmax"
-    assert BARE.slug() == "bf16_128_128_32_8_async_load_0_0_0_tiles"
-
-
 def test_round_trip_over_the_whole_space() -> None:
     assert len(SPACE) > 400
     for config in SPACE:
         assert AmpereConfig.parse(config.short_form()) == config
-
-
-def test_round_trip_of_every_combination_of_flags() -> None:
-    flags = ["async_copy", "eager_load_blocks", "swizzled", "mma_double_buffer_loads", "optimized_softmax"]
-    seen = set()
-    for bits in range(2 ** len(flags)):
-        values: dict[str, Any] = {flag: bool(bits >> i & 1) for i, flag in enumerate(flags)}
-        config = replace(FULL, **values)
-        assert AmpereConfig.parse(config.short_form()) == config
-        seen.add(config.short_form())
-    assert len(seen) == 32
 
 
 @pytest.mark.parametrize(
@@ -69,11 +53,13 @@ def test_round_trip_of_every_combination_of_flags() -> None:
         EXAMPLE.replace("load_2_2_2_tiles", "load_2_2_2"),
         EXAMPLE.replace("load_2_2_2_tiles", "load_02_2_2_tiles"),
         EXAMPLE.replace("4)", "\N{ARABIC-INDIC DIGIT FOUR})"),
+        "(FP16, 128, 128, 128, 2): stages_02_2",
+        "(FP16, 128, 128, 128, 2): stages_2_2+registers_0_0",
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(FlashladderError) as caught:
-        AmpereConfig.parse(text)
+        KernelConfig.parse(text)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
     assert "expected" in str(caught.value)
@@ -83,7 +69,6 @@ def test_anything_else_is_refused(text: str) -> None:
     ("field", "value", "message"),
     [
         ("dtype", "fp32", "bad kernel configuration, dtype: expected fp16 or bf16, found 'fp32'"),
-        ("dtype", "FP16", "bad kernel configuration, dtype: expected fp16 or bf16, found 'FP16'"),
         ("B_r", 0, "bad kernel configuration, B_r: expected 1 or more, found 0"),
         ("B_c", 64.0, "bad kernel configuration, B_c: expected an integer, found 64.0"),
         ("n_warps", True, "bad kernel configuration, n_warps: expected an integer, found True"),

@@ -14,7 +14,6 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.families.ampere import (
     AmpereConfig,
-    config_conflicts,
 )
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import GPUS
@@ -116,14 +115,14 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
 
 def test_tiles_that_the_threads_cannot_copy() -> None:
     small = "(FP16, 128, 64, 64, 2): async+eager+swizzled+load_2_2_2_tiles"
-    reasons = config_conflicts(load_iteration(9).parts, AmpereConfig.parse(small))
+    reasons = load_iteration(1).family.conflicts(load_iteration(9).parts, AmpereConfig.parse(small))
     assert reasons == ("2 warps copy 4 rows at a time: the static swizzle needs a multiple of 8",)
     many = "(FP16, 128, 256, 32, 16): async+eager+swizzled+load_2_2_2_tiles"
-    assert config_conflicts(load_iteration(15).parts, AmpereConfig.parse(many)) == (
+    assert load_iteration(1).family.conflicts(load_iteration(15).parts, AmpereConfig.parse(many)) == (
         "B_r 256 and B_c 32: must be multiples of 64, the rows copied at a time",
     )
     odd = "(FP16, 128, 256, 16, 16): async+eager+swizzled+load_0_0_0_tiles+opt_softmax"
-    assert config_conflicts(load_iteration(7).parts, AmpereConfig.parse(odd)) == (
+    assert load_iteration(1).family.conflicts(load_iteration(7).parts, AmpereConfig.parse(odd)) == (
         "B_c 16 with 16 warps: each warp copies four rows at a time",
     )
 

@@ -17,7 +17,7 @@ from flashladder.bench.timing import Arm, bench_group, time_pairs
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.families.ampere import EXCLUSIONS, legal_configs
+from flashladder.ladder.families.ampere import EXCLUSIONS
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.blocks import Plan
@@ -339,9 +339,7 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     made = plan.make(grid(tuned.parent, GRID, "tune"), "h200", digests)
     text = tune.dry_run(made, Records(tuned), 1)
     counts = left_out(load_iteration(7))
-    legal = legal_configs(load_iteration(7).parts)
-    assert sum(counts.values()) == len(legal)
-    assert counts[""] == len(load_iteration(7).family.tuning_space(load_iteration(7).parts)) == 47
+    assert (sum(counts.values()), counts[""]) == (99, 47)
     row = next(line for line in text.splitlines() if line.split()[:1] == ["7"])
     assert row.split() == ["7", "99", "47", *(str(counts[rule.name]) for rule in EXCLUSIONS)]
     assert all(rule.why in " ".join(text.split()) for rule in EXCLUSIONS)
