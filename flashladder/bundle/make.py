@@ -200,9 +200,7 @@ class Kernels:
 def kernels_of(grid: Grid) -> set[Kernel]:
     """Every kernel that a grid measures."""
     return {
-        (load_description(one.subject).description, one.toolchain, one.config)
-        for one in wanted(grid)
-        if not one.is_reference
+        (load_description(one.subject).description, one.toolchain, one.config) for one in wanted(grid) if one.config
     }
 
 

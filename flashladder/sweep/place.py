@@ -37,8 +37,9 @@ from flashladder.ladder.grid import Grid
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import BUILD, ROOT
 from flashladder.results.files import machine_name
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan
-from flashladder.sweep.plan import CPU, Wanted
+from flashladder.sweep.plan import CPU
 from flashladder.sweep.screen import to_build
 from flashladder.sweep.workers import Device
 from flashladder.toolchain.wheels import load_pins
@@ -230,9 +231,9 @@ def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any
     return None
 
 
-def code_of(cell: Wanted, arch: str) -> Code | None:
+def code_of(cell: PlannedCell, arch: str) -> Code | None:
     """The installed kernel of a cell; None for a reference, and where no wheel holds the kernel."""
-    found = None if cell.is_reference else wheel_of(cell.subject, cell.toolchain, ROOT)
+    found = wheel_of(cell.subject, cell.toolchain, ROOT) if cell.config else None
     kernels = found[1].get("kernels") if found else None
     if found is None or not isinstance(kernels, dict) or cell.config not in kernels:
         return None
@@ -241,14 +242,14 @@ def code_of(cell: Wanted, arch: str) -> Code | None:
     return Code(found[0], str(kernel["text_sha256"] if kernel else found[1]["inputs_digest"]), compiled=bool(kernel))
 
 
-def digests(cells: Sequence[Wanted], arch: str) -> list[str]:
+def digests(cells: Sequence[PlannedCell], arch: str) -> list[str]:
     """The digest of each cell's machine code for `arch`, of a reference its version; empty: it is not built.
 
     A kernel without machine code for `arch` counts only where none is ever made for it.
     """
 
-    def digest(cell: Wanted) -> str:
-        if cell.is_reference:
+    def digest(cell: PlannedCell) -> str:
+        if not cell.config:
             return reference_version(cell.subject) or ""
         found = code_of(cell, arch)
         return found.digest if found and (found.compiled or arch not in load_pins().arches) else ""
@@ -256,7 +257,7 @@ def digests(cells: Sequence[Wanted], arch: str) -> list[str]:
     return list(map(digest, cells))
 
 
-def python_of(cell: Wanted, arch: str) -> str:
+def python_of(cell: PlannedCell, arch: str) -> str:
     """The interpreter of the environment that has the cell's kernel; this one for a reference."""
     found = code_of(cell, arch)
     return found.python if found else sys.executable
@@ -293,7 +294,7 @@ def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> p
         from flashladder.sweep.measure import known_digests as digests_here
     else:
 
-        def digests_here(wanted: Sequence[Wanted]) -> list[str]:
+        def digests_here(wanted: Sequence[PlannedCell]) -> list[str]:
             return digests(wanted, place.arch)
 
     made = plan.make(grid, place.machine, digests_here)
@@ -317,7 +318,7 @@ def require_built(made: plan.Plan) -> None:
         )
 
 
-def build_all(kernels: Sequence[Wanted], place: Place) -> None:
+def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
     """Builds and installs the wheels that hold these kernels; for the emulator it compiles their PTX.
 
     Raises:

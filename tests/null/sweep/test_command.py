@@ -18,10 +18,9 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.grid import load_grid
 from flashladder.paths import ROOT
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, PlannedCell
 from flashladder.sweep import command, measure, place, plan
 from flashladder.sweep.place import Card
-from flashladder.sweep.plan import Wanted
 from flashladder.sweep.records import Records, held
 from flashladder.sweep.workers import Device, Outcome, Task
 from tests.null.sweep.planted_sweep import MODULE, plant
@@ -274,12 +273,12 @@ class Host:
     def made(self) -> plan.Plan:
         return plan.make(grid(self.folder, self.text), "h200", digests)
 
-    def digests(self, cells: Sequence[Wanted], arch: str) -> list[str]:
+    def digests(self, cells: Sequence[PlannedCell], arch: str) -> list[str]:
         assert arch == "sm_90"
         every = zip(cells, digests(cells), strict=True)
         return [code if self.built or cell.subject != "16" else "" for cell, code in every]
 
-    def build(self, kernels: Sequence[Wanted], where: place.Place) -> None:
+    def build(self, kernels: Sequence[PlannedCell], where: place.Place) -> None:
         self.builds.append(([kernel.subject for kernel in kernels], where.arch))
         self.built = True
 

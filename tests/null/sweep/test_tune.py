@@ -20,6 +20,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import EXCLUSIONS
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_iteration
+from flashladder.problem import Shape
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import problems
 from flashladder.results.files import load_as
@@ -28,7 +29,7 @@ from flashladder.sweep import command, plan, tune
 from flashladder.sweep import measure as measure_gpu
 from flashladder.sweep.measure import MARK, blamed, candidate_in
 from flashladder.sweep.place import Place
-from flashladder.sweep.plan import RUNGS, Settings, Wanted
+from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
 from flashladder.sweep.tune import (
     HALF,
@@ -109,7 +110,8 @@ def test_nobody_goes_where_nothing_was_learnt() -> None:
 LADDER_SETTINGS = Settings("h200", "tune", 2, 2, 20)
 FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"
          for rows in (64, 128) for load in ("2_2_2", "2_2_0") for opt in ("", "+buffer", "+opt_softmax")]  # fmt: skip
-CELLS = [Wanted("16", form, "fp16", (1, 128, 16, 128)).planned("c", LADDER_SETTINGS) for form in FORMS]
+SHAPE = Shape(batch=1, seq_len=128, n_heads=16, d_head=128)
+CELLS = [with_code(cell_of("16", form, "fp16", SHAPE), "c", LADDER_SETTINGS) for form in FORMS]
 
 
 def ladder() -> Ladder:
@@ -189,7 +191,7 @@ n_heads: 1
 """
 
 
-def digests(cells: Sequence[Wanted]) -> list[str]:
+def digests(cells: Sequence[PlannedCell]) -> list[str]:
     return [f"code of {cell.subject} {cell.config}" for cell in cells]
 
 
