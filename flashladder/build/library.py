@@ -17,9 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 import tempfile
 
-from flashladder.build.store import STORE, entry_lock
+from flashladder.build.store import STORE, entry_lock, outputs_of, whole_record
 from flashladder.errors import FlashladderError
-from flashladder.files import digest_files, dump_json, load_json, read_text, sha256, write_atomic
+from flashladder.files import digest_files, dump_json, read_text, sha256, write_atomic
 from flashladder.ladder.config import ELEMENT_BYTES, KernelConfig
 from flashladder.ladder.family import Family
 from flashladder.ladder.iteration import included_files
@@ -155,7 +155,7 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
     folder = store / sha256(dump_json(inputs))
     objects = [folder / f"{source.stem}.o" for source in sources]
     with entry_lock(folder):
-        if not _has_objects(folder, objects):
+        if whole_record(folder / "meta.json") is None:
             log = Log([], folder / "host.failed.log")
             with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
                 for source, target in zip(sources, objects, strict=True):
@@ -163,19 +163,9 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
                     log.run(_object(source, made, toolchain), folder)
                     made.replace(target)
             write_atomic(folder / "host.log", "".join(log.parts))
-            write_atomic(folder / "meta.json", dump_json({"inputs": inputs, "outputs": digest_files(objects)}))
+            record = {"inputs": inputs} | outputs_of(folder, [*objects, folder / "host.log"])
+            write_atomic(folder / "meta.json", dump_json(record))
     return objects, (folder / "host.log").read_text(encoding="utf-8", errors="replace")
-
-
-def _has_objects(folder: Path, objects: Sequence[Path]) -> bool:
-    """Whether the host objects are in `folder` with the digests that they had when they were made, and their log."""
-    try:
-        meta = load_json((folder / "meta.json").read_bytes())
-        made = {Path(path).name: digest for path, digest in meta["outputs"].items()}
-        whole = made == {path.name: sha256(path.read_bytes()) for path in objects}
-        return whole and (folder / "host.log").is_file()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
 
 
 def _object(source: Path, target: Path, toolchain: Toolchain) -> list[str]:

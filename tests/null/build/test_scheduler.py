@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-import re
-import sys
-import tempfile
 
 import pytest
 
@@ -14,10 +11,8 @@ from flashladder.build.store import (
     CubinEntry,
     PtxEntry,
     Tools,
-    build_graph,
     cubin_entry,
     fill_all,
-    missing_entries,
     ptx_entry,
 )
 from flashladder.errors import FlashladderError
@@ -81,17 +76,6 @@ def test_nothing_missing_needs_no_ninja(tmp_path: Path, monkeypatch: pytest.Monk
     assert runs(tmp_path) == 3
 
 
-def test_only_what_is_missing_is_planned_ptx_first(tmp_path: Path) -> None:
-    first, second, *_ = wanted = entries(tmp_path)
-    assert missing_entries([first, second]) == [first.ptx_entry, first, second]
-    fill_all([first])
-    assert missing_entries([first, second]) == [second]
-    assert "ptx_entry" not in build_graph([second])
-    graph = build_graph(missing_entries(wanted))
-    assert len(re.findall(r"^build .*: ptx$", graph, re.MULTILINE)) == 2
-    assert len(re.findall(r"^build .*: cubin \| .*meta\.json$", graph, re.MULTILINE)) == 5
-
-
 def failing(root: Path, tool: str, text: str) -> FlashladderError:
     wanted = entries(root)
     script(root / "bin" / tool, text)
@@ -118,32 +102,6 @@ def test_a_killed_ptxas_suggests_fewer_jobs(tmp_path: Path) -> None:
 
 def test_a_killed_worker_suggests_fewer_jobs(tmp_path: Path) -> None:
     assert "ran out of memory; use fewer jobs" in str(failing(tmp_path, "nvcc", "kill -9 $PPID"))
-
-
-def test_a_worker_that_cannot_start_is_reported_in_ninjas_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    error = str(failing(tmp_path, "nvcc", "true"))
-    assert error.startswith("the build stopped without a compiler's message: found")
-    assert "/nonexistent/python" in error
-
-
-def test_missing_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = entries(tmp_path)
-    monkeypatch.setitem(sys.modules, "ninja", None)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FlashladderError, match="ninja, which schedules the compilers, was not found; run: pip install"):
-        fill_all(wanted)
-
-
-def test_a_full_disk_while_the_graph_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_space(**_: object) -> str:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "mkdtemp", no_space)
-    with pytest.raises(FlashladderError, match="the disk is full; free space"):
-        fill_all(entries(tmp_path))
 
 
 def test_waiting_for_another_build_is_announced_before_ninja_starts(

@@ -204,16 +204,6 @@ def test_a_part_that_breaks_its_contract_is_named(tmp_path: Path, context: str, 
     assert error.found == part
 
 
-def test_a_full_disk_under_the_worker_itself(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_space(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    prepare(lab.ptx())
-    monkeypatch.setattr(Path, "mkdir", no_space)
-    with pytest.raises(FlashladderError, match="the disk is full; free space"):
-        fill(lab.ptx().folder)
-
-
 def worker(folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-S", "-m", "flashladder.build.store", str(folder)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

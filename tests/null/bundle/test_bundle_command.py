@@ -9,13 +9,11 @@ import sys
 
 import pytest
 
-from flashladder import errors
 from flashladder.bundle import make as bundle
-from flashladder.bundle.make import Kernels, grids_that_run, readme
+from flashladder.bundle.make import Kernels, grids_that_run
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.paths import CARRIED
 
 
 def ladder(*numbers: int) -> Kernels:
@@ -76,15 +74,3 @@ def test_a_choice_of_iterations_that_lacks_kernels_of_the_grids_is_told() -> Non
     assert bundle.lacking(grids_that_run(ladder(*range(1, 29)), ["sm_90"])) == ""
     told = bundle.lacking(grids_that_run(ladder(1, 16), ["sm_90"]))
     assert told == "warning: it lacks kernels of the grids cpu and smoke; to include them: --grid cpu,smoke"
-
-
-def test_commands_that_need_a_checkout_say_so_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    errors.require_checkout("gate")
-    monkeypatch.setattr(errors, "ROOT", CARRIED)
-    with pytest.raises(FlashladderError, match="gate needs a checkout, and this package is installed without one"):
-        errors.require_checkout("gate")
-
-
-def test_the_text_for_the_node_names_what_runs() -> None:
-    text = readme("flashladder-0.1.0-sm_90-cp312", ["sm_90"], ["3.12"], ["cpu", "h200"], range(1, 29))
-    assert "Grids that run from this bundle: cpu, h200." in text

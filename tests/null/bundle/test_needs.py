@@ -43,12 +43,8 @@ def test_markers_are_read_for_the_target_not_for_this_python(python: str, numpy:
 def test_the_lock_holds_all_that_a_node_needs_each_with_hashes() -> None:
     for python in ("3.10", "3.12", "3.14"):
         lines = bundle.pinned(bundle.LOCK.read_text(encoding="utf-8"), python)
-        found = {line.partition("==")[0]: line for line in lines}
-        assert set(found) == {
-            "annotated-types", "invoke", "ml-dtypes", "numpy", "nvidia-ml-py", "pydantic", "pydantic-core",
-            "pyelftools", "pyyaml", "tqdm", "typing-extensions", "typing-inspection",
-        }  # fmt: skip
-        assert all("--hash=sha256:" in line for line in found.values())
+        assert {line.partition("==")[0] for line in lines} >= {"invoke", "numpy", "pydantic", "pyelftools", "pyyaml"}
+        assert all("--hash=sha256:" in line for line in lines)
 
 
 def pip(monkeypatch: pytest.MonkeyPatch, code: int, stderr: str = "") -> list[list[str]]:

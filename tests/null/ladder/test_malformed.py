@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-import textwrap
 from typing import Any
 
 import pytest
 import yaml
 
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_all
 from tests.null.malformed_templates import HOPPER_ROOT, HOPPER_STEP, ROOT, STEP
 
@@ -71,19 +69,6 @@ def test_what_editors_leave_is_no_iteration(tmp_path: Path, name: str) -> None:
     assert [one.number for one in load_all(tmp_path)] == [1]
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
-    fill(tmp_path, {"01_base.yaml": ROOT})
-    path = tmp_path / "01_base.yaml"
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert [one.number for one in load_all(tmp_path)] == [1]
-
-
-def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "01_base.yaml").mkdir()
-    with pytest.raises(FlashladderError, match=r"01_base\.yaml: cannot read the file \(Is a directory\)$"):
-        load_all(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["17_mine.yml", "17_mine.YAML", "17_mine.Yml"])
 def test_a_file_that_nobody_reads(tmp_path: Path, name: str) -> None:
     fill(tmp_path, {"01_base.yaml": ROOT, name: STEP})
@@ -92,12 +77,6 @@ def test_a_file_that_nobody_reads(tmp_path: Path, name: str) -> None:
     hint = "rename it to 17_mine.yaml, or remove it"
     assert str(caught.value) == f"{tmp_path / name}: the file is not read; {hint}"
     assert caught.value.exit_code == 2
-
-
-def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "01_base.yaml")
-    with pytest.raises(FlashladderError, match=r"01_base\.yaml: not a regular file; put a file there$"):
-        load_all(tmp_path)
 
 
 def test_a_file_of_thirty_megabytes_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
@@ -113,13 +92,3 @@ def test_the_error_of_a_parent_names_the_parents_file(tmp_path: Path) -> None:
     fill(tmp_path, {"01_base.yaml": ROOT.replace("softmax: exp", "softmax: expp"), "02_step.yaml": STEP})
     with pytest.raises(FlashladderError, match=r"01_base\.yaml:10: bad value for 'change\.softmax'"):
         load_all(tmp_path)
-
-
-def test_at_a_terminal_it_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(tmp_path, {"01_base.yaml": textwrap.dedent(ROOT).replace("title: Base", "titel: Base")})
-    with pytest.raises(SystemExit) as caught, one_line_errors():
-        load_all(tmp_path)
-    assert caught.value.code == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert err.startswith(f"error: {tmp_path / '01_base.yaml'}:2: unknown key 'titel'")

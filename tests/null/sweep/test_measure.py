@@ -340,20 +340,6 @@ def test_a_time_that_no_gpu_can_have_is_wrong(machine: Machine) -> None:
     assert caught.value.kind == "wrong"
 
 
-def test_inputs_stay_for_cells_of_their_dtype_and_shape_only(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[str, int]] = []
-
-    def noted(dtype: str, shape: Any, pairs: Any, *, first_seed: int) -> object:
-        drawn.append((dtype, shape.seq_len))
-        return prepare(dtype, shape, pairs, "cpu", first_seed=first_seed)
-
-    monkeypatch.setattr(measure, "prepare", noted)
-    wanted = [("7", "fp16", 128), ("fa2", "fp16", 128), ("7", "bf16", 128), ("7", "bf16", 256)]
-    documents = measured(machine, *(machine.cell(*one) for one in wanted))
-    assert drawn == [("fp16", 128), ("bf16", 128), ("bf16", 256)]
-    assert [document.groups[0].dtype for document in documents] == ["fp16", "fp16", "bf16", "bf16"]
-
-
 @pytest.mark.parametrize("changed", ["version", "rule", "_ptx_digest"])
 def test_another_emulator_rule_or_ptx_is_another_code(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_iteration(7).configs["a100"].short_form()

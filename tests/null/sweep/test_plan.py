@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import pairwise
 import json
 from pathlib import Path
-import time
 
 import pytest
 
@@ -91,32 +90,13 @@ def test_an_address_is_for_ever() -> None:
     assert title(planned) == "16 (FP16, 128, 128, 64, 4): x S=4096 B=16 H=16"
 
 
-def test_ten_thousand_cells_are_planned_within_two_seconds() -> None:
-    tune = load_grid("tune")
-    shapes = [(cell, cell.shape.model_copy(update={"batch": n})) for n in range(1, 8) for cell in tune.cells]
-    many = replace(tune, cells=tuple(replace(cell, shape=shape) for cell, shape in shapes))
-    assert len(many.cells) > 10_000
-    start = time.process_time()
-    made = plan.make(many, "h200", digests)
-    assert time.process_time() - start < 2.0
-    assert len({cell.address for cell in made.cells}) == len(made.cells)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("count", [1, 3, 100])
 def test_shards_are_all_cells_once_and_take_about_equally_long(count: int) -> None:
     made = plan.make(load_grid("h200"), "h200", digests)
     shards = [plan.shard(made.cells, (index, count), made.settings) for index in range(count)]
     assert [cell for one in shards for cell in one] == list(made.cells)
     longest = max(plan.estimate_s(cell, made.settings) for cell in made.cells)
     assert max(made.estimate_s(one) for one in shards) <= made.estimate_s(made.cells) / count + longest
-
-
-def test_a_slow_step_is_given_more_time() -> None:
-    made = plan.make(load_grid("h200"), "h200", digests)
-    by_subject = {cell.subject: cell for cell in made.cells if cell.shape.seq_len == 16384}
-    first, last = by_subject["1"], by_subject["16"]
-    assert plan.estimate_s(first, made.settings) > 2 * plan.estimate_s(last, made.settings)
-    assert plan.timeout_s(last, made.settings) > 60 + 10 * plan.estimate_s(last, made.settings)
 
 
 def test_the_last_cell_is_in_a_shard_though_it_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def climbed(true: Mapping[str, float], seed: int) -> tuple[str, int]:
     return alive[0], cost
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_it_finds_the_winner_within_the_budget(seed: int) -> None:
     draw = random.Random(1000 + seed)
     true = {f"c{index}": draw.uniform(0.75, 1.0) for index in range(93)} | {"best": 1.01}
