@@ -24,7 +24,7 @@ from flashladder.ladder.config import ELEMENT_BYTES, KernelConfig
 from flashladder.ladder.family import Family
 from flashladder.ladder.iteration import included_files
 from flashladder.paths import KERNELS, ROOT
-from flashladder.toolchain.errors import Failure, diagnose, run_tool
+from flashladder.toolchain.errors import diagnose, run_tool
 from flashladder.toolchain.wheels import Toolchain, host_compiler, host_compiler_version
 
 HOST_SOURCES = (KERNELS / "host" / "binding.cpp", KERNELS / "host" / "launch.cpp")
@@ -104,7 +104,7 @@ class Log:
         self.parts.append(f"$ {' '.join(command)}\n{text}")
         if code:
             log = write_atomic(self.failed, self.parts[-1])
-            raise diagnose(Failure(Path(command[0]).name, code, text, log, folder))
+            raise diagnose(Path(command[0]).name, code, text, log, folder)
 
 
 def torch_version() -> str:

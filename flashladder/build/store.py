@@ -47,7 +47,7 @@ from flashladder.files import (
 )
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log, warnings_of
 from flashladder.paths import BUILD, PACKAGE
-from flashladder.toolchain.errors import FEWER_JOBS, Failure, diagnose, disk_full, run_tool
+from flashladder.toolchain.errors import FEWER_JOBS, diagnose, disk_full, run_tool
 from flashladder.toolchain.wheels import find_ninja
 
 SCHEMA = 1
@@ -360,7 +360,7 @@ def _run(folder: Path, job: Mapping[str, Any]) -> None:
         wall_ms = round((time.monotonic() - started) * 1000, 1)
         log = write_atomic(folder / job["log"], f"$ {' '.join(job['command'])} -o {job['output']}\n{text}")
         if code:
-            raise diagnose(Failure(job["tool"], code, text, log, folder))
+            raise diagnose(job["tool"], code, text, log, folder)
         data = (scratch / job["output"]).read_bytes()
         if job["roots"]:
             data = portable_paths(data.decode(), job["roots"], folder).encode()

@@ -35,7 +35,7 @@ from flashladder.build.store import (
 )
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.toolchain.errors import Failure, diagnose, disk_full
+from flashladder.toolchain.errors import diagnose, disk_full
 
 TEXT = '#include "sub/part.cuh"\nint unit;\n'
 # The last argument is the output. The fake nvcc writes .file lines as the real one does: absolute, through "..".
@@ -289,7 +289,7 @@ def test_a_part_that_breaks_its_contract_is_named(tmp_path: Path, context: str, 
         "struct Kernel {\n    using Gmem = flashladder::Indexed;\n};\n", encoding="utf-8"
     )
     text = f'a.cuh(7): error: static assertion failed with "Gmem must"\n  instantiation of {context}\n'
-    error = diagnose(Failure("nvcc", 2, text, tmp_path / "nvcc.log", tmp_path))
+    error = diagnose("nvcc", 2, text, tmp_path / "nvcc.log", tmp_path)
     assert error.found == part
 
 
