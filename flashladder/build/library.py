@@ -60,22 +60,23 @@ def torch_root() -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def object_command(source: Path, output: Path, *, compiler: Path, cuda_root: Path, torch: Path) -> list[str]:
+def object_command(source: Path, output: Path, cuda_root: Path) -> list[str]:
     """The command that compiles one host source (`HOST_SOURCES` or a generated table) to an object file.
 
-    `cuda_root` holds `include/` and `lib/` of the CUDA runtime; `torch` is `torch_root()`. Third-party headers are
-    system headers, so that warnings as errors concern our own code only.
+    `cuda_root` holds `include/` and `lib/` of the CUDA runtime. Third-party headers are system headers, so that
+    warnings as errors concern our own code only.
     """
+    torch = torch_root()
     prefixes = [f"-ffile-prefix-map={ROOT}=.", f"-ffile-prefix-map={torch}=torch"]  # no machine paths inside
     includes = [f"-I{KERNELS}", "-isystem", str(torch / "include"), "-isystem", str(cuda_root / "include")]
-    return [str(compiler), *COMPILE_FLAGS, *prefixes, *includes, "-c", str(source), "-o", str(output)]
+    return [str(host_compiler()), *COMPILE_FLAGS, *prefixes, *includes, "-c", str(source), "-o", str(output)]
 
 
-def library_command(objects: list[Path], output: Path, *, compiler: Path, cuda_root: Path, torch: Path) -> list[str]:
+def library_command(objects: Sequence[Path], output: Path, cuda_root: Path) -> list[str]:
     """The command that links host objects and one table into the library."""
-    libraries = [f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", f"-L{cuda_root / 'lib'}", "-lcudart_static"]
+    libraries = [f"-L{torch_root() / 'lib'}", "-ltorch", "-ltorch_cpu", f"-L{cuda_root / 'lib'}", "-lcudart_static"]
     system = ["-Wl,--as-needed", "-lpthread", "-ldl", "-lrt"]
-    return [str(compiler), *LINK_FLAGS, *map(str, objects), *libraries, *system, "-o", str(output)]
+    return [str(host_compiler()), *LINK_FLAGS, *map(str, objects), *libraries, *system, "-o", str(output)]
 
 
 OLDEST_TORCH = (2, 10)
@@ -160,18 +161,12 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
             with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
                 for source, target in zip(sources, objects, strict=True):
                     made = Path(scratch) / target.name
-                    log.run(_object(source, made, toolchain), folder)
+                    log.run(object_command(source, made, toolchain.root), folder)
                     made.replace(target)
             write_atomic(folder / "host.log", "".join(log.parts))
             record = {"inputs": inputs} | outputs_of(folder, [*objects, folder / "host.log"])
             write_atomic(folder / "meta.json", dump_json(record))
     return objects, (folder / "host.log").read_text(encoding="utf-8", errors="replace")
-
-
-def _object(source: Path, target: Path, toolchain: Toolchain) -> list[str]:
-    """The command that compiles one object."""
-    torch = torch_root()
-    return object_command(source, target, compiler=host_compiler(), cuda_root=toolchain.root, torch=torch)
 
 
 def fatbin(folder: Path, ptx: tuple[Path, str], cubins: Mapping[str, Path], toolchain: Toolchain, log: Log) -> Path:
@@ -199,15 +194,8 @@ def link(folder: Path, table: str, objects: Sequence[Path], toolchain: Toolchain
     """
     source = write_atomic(folder / "table.cpp", table)
     made, library = folder / "table.o", folder / LIBRARY_NAME
-    log.run(_object(source, made, toolchain), folder)
-    command = library_command(
-        [made, *objects],
-        library,
-        compiler=host_compiler(),
-        cuda_root=toolchain.root,
-        torch=torch_root(),
-    )
-    log.run(command, folder)
+    log.run(object_command(source, made, toolchain.root), folder)
+    log.run(library_command([made, *objects], library, toolchain.root), folder)
     made.unlink()
     return library
 
