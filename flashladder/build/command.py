@@ -33,13 +33,12 @@ from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source
 from flashladder.build.other_toolchains import toolchain_of
-from flashladder.build.store import CubinEntry, PtxEntry, entry_lock
+from flashladder.build.store import CubinEntry, PtxEntry, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import (
     digest_files,
     dump_json,
-    load_json,
     make_folder,
     read_text,
     relative,
@@ -138,13 +137,7 @@ def inputs_of(
 
 def is_fresh(folder: Path, digest: str) -> bool:
     """Whether `folder` holds a whole build of exactly these inputs: every output is there with the digest it had."""
-    try:
-        manifest = load_json((folder / "manifest.json").read_bytes())
-        if manifest["inputs_digest"] != digest:
-            return False
-        return all(sha256((folder / name).read_bytes()) == known for name, known in manifest["outputs"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    return (whole_record(folder / "manifest.json") or {}).get("inputs_digest") == digest
 
 
 def make(
@@ -181,7 +174,8 @@ def make(
         digest = sha256((scratch / LIBRARY_NAME).read_bytes())
         manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: digest}
         _assemble(scratch, request, manifest, table[0])
-        manifest |= _outputs(scratch) | {"git": git_revision()}
+        made = outputs_of(scratch, [path for path in scratch.rglob("*") if path.is_file()])
+        manifest |= made | {"git": git_revision()}
         write_atomic(scratch / "manifest.json", dump_json(manifest))
         scratch.chmod(0o755)
         if request.folder.exists():
@@ -273,12 +267,6 @@ def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[s
         "inputs": dict(inputs),
         "inputs_digest": sha256(dump_json(inputs)),
     }
-
-
-def _outputs(folder: Path) -> dict[str, object]:
-    """Digest of every file under `folder`, under the key ``outputs``."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {"outputs": {path.relative_to(folder).as_posix(): sha256(path.read_bytes()) for path in files}}
 
 
 def git_revision() -> str | None:

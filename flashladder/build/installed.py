@@ -37,14 +37,8 @@ class Installed:
 
     @property
     def kernels(self) -> Mapping[str, Mapping[str, Any]]:
-        """Per short form what the manifest says about its kernels; builds keep it at the top or under their inputs."""
-        found = self.manifest.get("kernels", self._inputs.get("kernels", {}))
-        return found if isinstance(found, Mapping) else {}
-
-    @property
-    def _inputs(self) -> Mapping[str, Any]:
-        found = self.manifest.get("inputs", self.manifest)
-        return found if isinstance(found, Mapping) else {}
+        """Per short form what the manifest says about its kernels."""
+        return dict(self.manifest.get("kernels", {}))
 
     @property
     def built(self) -> tuple[str, ...]:
@@ -65,8 +59,7 @@ class Installed:
         """What a result says about this kernel on a GPU of `arch`; without machine code it runs JIT-compiled PTX."""
         own = self.kernels.get(config.short_form(), {})
         arch = f"{arch}a" if f"{arch}a" in own else arch  # code for one architecture alone
-        found = own.get(arch)
-        entry = found if isinstance(found, Mapping) else {}
+        entry = own.get(arch, {})
         return Kernel(
             iteration=self.number,
             variant=self.named.variant,
@@ -83,10 +76,9 @@ class Installed:
 
     def _toolchain(self) -> dict[str, str]:
         """Versions of all tools, the host compiler's among them, and the flags that nvcc and ptxas were given."""
-        host = self._inputs.get("host", {}).get("versions", {})
-        flags = self._inputs.get("flags", {})
-        found = {str(name): str(version) for name, version in {**self._inputs.get("toolchain", {}), **host}.items()}
-        return found | {f"{tool} flags": " ".join(given) for tool, given in flags.items()}
+        inputs = self.manifest.get("inputs", {})
+        versions: dict[str, str] = inputs.get("toolchain", {}) | inputs.get("host", {}).get("versions", {})
+        return versions | {f"{tool} flags": " ".join(given) for tool, given in inputs.get("flags", {}).items()}
 
 
 def load_installed(subject: int | str, cuda: str = "") -> Installed:

@@ -17,14 +17,14 @@ from importlib.util import find_spec
 from pathlib import Path
 import tempfile
 
-from flashladder.build.store import STORE, entry_lock
+from flashladder.build.store import STORE, entry_lock, outputs_of, whole_record
 from flashladder.errors import FlashladderError
-from flashladder.files import digest_files, dump_json, load_json, read_text, sha256, write_atomic
+from flashladder.files import digest_files, dump_json, read_text, sha256, write_atomic
 from flashladder.ladder.config import ELEMENT_BYTES, KernelConfig
 from flashladder.ladder.family import Family
 from flashladder.ladder.iteration import included_files
 from flashladder.paths import KERNELS, ROOT
-from flashladder.toolchain.errors import Failure, diagnose, run_tool
+from flashladder.toolchain.errors import diagnose, run_tool
 from flashladder.toolchain.wheels import Toolchain, host_compiler, host_compiler_version
 
 HOST_SOURCES = (KERNELS / "host" / "binding.cpp", KERNELS / "host" / "launch.cpp")
@@ -60,22 +60,23 @@ def torch_root() -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def object_command(source: Path, output: Path, *, compiler: Path, cuda_root: Path, torch: Path) -> list[str]:
+def object_command(source: Path, output: Path, cuda_root: Path) -> list[str]:
     """The command that compiles one host source (`HOST_SOURCES` or a generated table) to an object file.
 
-    `cuda_root` holds `include/` and `lib/` of the CUDA runtime; `torch` is `torch_root()`. Third-party headers are
-    system headers, so that warnings as errors concern our own code only.
+    `cuda_root` holds `include/` and `lib/` of the CUDA runtime. Third-party headers are system headers, so that
+    warnings as errors concern our own code only.
     """
+    torch = torch_root()
     prefixes = [f"-ffile-prefix-map={ROOT}=.", f"-ffile-prefix-map={torch}=torch"]  # no machine paths inside
     includes = [f"-I{KERNELS}", "-isystem", str(torch / "include"), "-isystem", str(cuda_root / "include")]
-    return [str(compiler), *COMPILE_FLAGS, *prefixes, *includes, "-c", str(source), "-o", str(output)]
+    return [str(host_compiler()), *COMPILE_FLAGS, *prefixes, *includes, "-c", str(source), "-o", str(output)]
 
 
-def library_command(objects: list[Path], output: Path, *, compiler: Path, cuda_root: Path, torch: Path) -> list[str]:
+def library_command(objects: Sequence[Path], output: Path, cuda_root: Path) -> list[str]:
     """The command that links host objects and one table into the library."""
-    libraries = [f"-L{torch / 'lib'}", "-ltorch", "-ltorch_cpu", f"-L{cuda_root / 'lib'}", "-lcudart_static"]
+    libraries = [f"-L{torch_root() / 'lib'}", "-ltorch", "-ltorch_cpu", f"-L{cuda_root / 'lib'}", "-lcudart_static"]
     system = ["-Wl,--as-needed", "-lpthread", "-ldl", "-lrt"]
-    return [str(compiler), *LINK_FLAGS, *map(str, objects), *libraries, *system, "-o", str(output)]
+    return [str(host_compiler()), *LINK_FLAGS, *map(str, objects), *libraries, *system, "-o", str(output)]
 
 
 OLDEST_TORCH = (2, 10)
@@ -104,7 +105,7 @@ class Log:
         self.parts.append(f"$ {' '.join(command)}\n{text}")
         if code:
             log = write_atomic(self.failed, self.parts[-1])
-            raise diagnose(Failure(Path(command[0]).name, code, text, log, folder))
+            raise diagnose(Path(command[0]).name, code, text, log, folder)
 
 
 def torch_version() -> str:
@@ -155,33 +156,17 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
     folder = store / sha256(dump_json(inputs))
     objects = [folder / f"{source.stem}.o" for source in sources]
     with entry_lock(folder):
-        if not _has_objects(folder, objects):
+        if whole_record(folder / "meta.json") is None:
             log = Log([], folder / "host.failed.log")
             with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
                 for source, target in zip(sources, objects, strict=True):
                     made = Path(scratch) / target.name
-                    log.run(_object(source, made, toolchain), folder)
+                    log.run(object_command(source, made, toolchain.root), folder)
                     made.replace(target)
             write_atomic(folder / "host.log", "".join(log.parts))
-            write_atomic(folder / "meta.json", dump_json({"inputs": inputs, "outputs": digest_files(objects)}))
+            record = {"inputs": inputs} | outputs_of(folder, [*objects, folder / "host.log"])
+            write_atomic(folder / "meta.json", dump_json(record))
     return objects, (folder / "host.log").read_text(encoding="utf-8", errors="replace")
-
-
-def _has_objects(folder: Path, objects: Sequence[Path]) -> bool:
-    """Whether the host objects are in `folder` with the digests that they had when they were made, and their log."""
-    try:
-        meta = load_json((folder / "meta.json").read_bytes())
-        made = {Path(path).name: digest for path, digest in meta["outputs"].items()}
-        whole = made == {path.name: sha256(path.read_bytes()) for path in objects}
-        return whole and (folder / "host.log").is_file()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
-
-
-def _object(source: Path, target: Path, toolchain: Toolchain) -> list[str]:
-    """The command that compiles one object."""
-    torch = torch_root()
-    return object_command(source, target, compiler=host_compiler(), cuda_root=toolchain.root, torch=torch)
 
 
 def fatbin(folder: Path, ptx: tuple[Path, str], cubins: Mapping[str, Path], toolchain: Toolchain, log: Log) -> Path:
@@ -209,15 +194,8 @@ def link(folder: Path, table: str, objects: Sequence[Path], toolchain: Toolchain
     """
     source = write_atomic(folder / "table.cpp", table)
     made, library = folder / "table.o", folder / LIBRARY_NAME
-    log.run(_object(source, made, toolchain), folder)
-    command = library_command(
-        [made, *objects],
-        library,
-        compiler=host_compiler(),
-        cuda_root=toolchain.root,
-        torch=torch_root(),
-    )
-    log.run(command, folder)
+    log.run(object_command(source, made, toolchain.root), folder)
+    log.run(library_command([made, *objects], library, toolchain.root), folder)
     made.unlink()
     return library
 

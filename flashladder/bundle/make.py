@@ -206,9 +206,7 @@ class Kernels:
 def kernels_of(grid: Grid) -> set[Kernel]:
     """Every kernel that a grid measures."""
     return {
-        (load_description(one.subject).description, one.toolchain, one.config)
-        for one in wanted(grid)
-        if not one.is_reference
+        (load_description(one.subject).description, one.toolchain, one.config) for one in wanted(grid) if one.config
     }
 
 
@@ -383,21 +381,15 @@ def make(
     wheels = {f"{runner.WHEELS}/{path.name}": path.read_bytes() for paths in install.values() for path in paths}
     files = {f"{runner.BUILD}/{path}": data for path, data in kernels.store.items()}
     files[f"{runner.BUILD}/bundle.json"] = dump_json(facts).encode()
-    files["README.txt"] = readme(name, arches, [*install], grids, numbers).encode()
+    text = TEXT.format(
+        name=name, arches=", ".join(arches), pythons=" or ".join(install), numbers=", ".join(map(str, numbers)),
+        grids=", ".join(grids) or "none of the committed ones",
+    )  # fmt: skip
+    files["README.txt"] = text.encode()
     files["LICENSE"] = (ROOT / "LICENSE").read_bytes()
     files["sbom.cdx.json"] = sbom(name, wheels, load_pins()).encode()
     inside = {python: [f"{runner.WHEELS}/{path.name}" for path in paths] for python, paths in install.items()}
     return write_bundle(out / f"{name}.pyz", MACHINE, inside, {**files, **wheels})
-
-
-def readme(
-    name: str, arches: Sequence[str], pythons: Sequence[str], grids: Sequence[str], numbers: Sequence[int]
-) -> str:
-    """The text for the node."""
-    return TEXT.format(
-        name=name, arches=", ".join(arches), pythons=" or ".join(pythons), numbers=", ".join(map(str, numbers)),
-        grids=", ".join(grids) or "none of the committed ones",
-    )  # fmt: skip
 
 
 def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], files: Mapping[str, bytes]) -> Path:

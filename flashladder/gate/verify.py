@@ -61,7 +61,7 @@ from flashladder.results.schema import (
     Sweep,
     kernel_key,
 )
-from flashladder.sweep.plan import CPU, Settings, address_of, title, wanted, wanted_of
+from flashladder.sweep.plan import CPU, Settings, address_of, title, wanted
 from flashladder.sweep.records import Records
 
 GRIDS = CONFIGS / "grids"
@@ -412,7 +412,7 @@ def _sweep(result: Swept) -> list[str]:
     failed = {failure.address for failure in sweep.failures}
     found = [f"cell {line}" for line in _unplanned(sweep)]
     for cell in sweep.planned:
-        address = address_of(wanted_of(cell), cell.code, settings)
+        address = address_of(cell, cell.code, settings)
         if address != cell.address:
             found.append(f"cell {title(cell)}: address {cell.address} does not follow from it: expected {address}")
         if cell.address not in failed:
@@ -432,10 +432,9 @@ def _unplanned(sweep: Sweep) -> Iterator[str]:
     for one in dict.fromkeys(
         (one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(sweep.grid))
     ):
-        subject, dtype, _, sizes = one
-        shape = Shape(**dict(zip(Shape.model_fields, sizes, strict=True)))
+        subject, dtype, _, shape = one
         absent_library = subject in BACKENDS and subject != FA2 and subject not in subjects
-        if not absent_library and (*one[:3], shape) not in planned:
+        if not absent_library and one not in planned:
             yield f"{_series(subject, dtype, shape)}: is of the grid {sweep.grid}, and missing"
 
 

@@ -204,7 +204,7 @@ def _taken_back(base: Iteration, step: Iteration, concerns: Iterable[str], linea
 def _added(base: Iteration, step: Iteration, concerns: Iterable[str]) -> Any:
     """The parts of `base` with the step's change, wholly where a part of it cannot stand alone."""
     result = replace(base.parts, **{concern: step.change[concern] for concern in concerns})
-    if base.family.contradictions(result):
+    if any(base.family.contradictions(result)):
         result = replace(base.parts, **step.change)
     return result
 

@@ -9,8 +9,9 @@ family through this protocol, and never which one it is. A family is a module or
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 import re
 from typing import Any, ClassVar, Literal
@@ -239,9 +240,10 @@ class Family(ABC):
             raise FlashladderError("incomplete configuration", expected=expected, found=f"no {missing[0]}")
         return self.config_type.of({"d_head": D_HEAD, **dict.fromkeys(self.required, 1)})
 
-    @abstractmethod
-    def contradictions(self, parts: Any) -> tuple[Contradiction, ...]:
-        """Every contradiction within `parts`; empty when a kernel can be composed of them."""
+    def contradictions(self, parts: Any) -> Iterable[Contradiction]:
+        """Every contradiction within `parts`; none when a kernel can be composed of them."""
+        del parts
+        return ()
 
     @abstractmethod
     def conflicts(self, parts: Any, config: Any) -> tuple[str, ...]:
@@ -252,8 +254,12 @@ class Family(ABC):
         return replace(config, **self.decided(parts))
 
     @abstractmethod
-    def legal_configs(self, parts: Any, dtype: str = "fp16") -> Sequence[KernelConfig]:
-        """Every configuration that these parts can express, sorted, over the sizes that the family knows."""
+    def candidates(self, parts: Any, dtype: str) -> Iterable[KernelConfig]:
+        """Configurations over all sizes that the family knows, whether or not `parts` can express them."""
+
+    def legal_configs(self, parts: Any, dtype: str = "fp16") -> tuple[Any, ...]:
+        """The candidates that these parts can express, with what the parts decide, sorted."""
+        return _legal_configs(self, parts, dtype)
 
     def of_brief(self, parts: Any, text: str) -> KernelConfig | None:
         """The fp16 configuration that its `brief` writes as `text`, with what the parts decide; None: another form."""
@@ -357,6 +363,12 @@ class Family(ABC):
         if self.targets.alone:
             return self.targets.arches[0]
         return f"compute capability {self.least_capability[0]}.{self.least_capability[1]} or later"
+
+
+@lru_cache(maxsize=128)
+def _legal_configs(family: Family, parts: Any, dtype: str) -> tuple[Any, ...]:
+    fitted = {family.fit(parts, config) for config in family.candidates(parts, dtype)}
+    return tuple(sorted(config for config in fitted if not family.conflicts(parts, config)))
 
 
 @dataclass(frozen=True)

@@ -221,17 +221,13 @@ def require_fit(key: str, config: KernelConfig, folder: Path = GPUS, *, family: 
         raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])
 
 
+@cache
 def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
     """All files of `folder`, by key.
 
     Raises:
         FlashladderError: a file is not YAML, has an unknown or missing key, or is named after another GPU.
     """
-    return _load_gpus(folder)  # the cache has one key per folder, named or not
-
-
-@cache
-def _load_gpus(folder: Path) -> Mapping[str, Gpu]:
     return {gpu.gpu: gpu for gpu in map(read_gpu, yaml_files(folder))}
 
 

@@ -225,12 +225,17 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
         described.add(iteration.description)
         for config in configs:
             for j, shape in enumerate(shapes):
-                found = _exclusion(file, description, config.dtype, shape.seq_len)
-                if found is None:
-                    cells.append(_cell(located, (i, j), Cell(iteration, config, shape), file.mode))
+                why = [one.leaves_out(description, config.dtype, shape.seq_len) for one in file.exclude]
+                if any(why):
+                    left_out[why.index(True)] += 1
                 else:
-                    left_out[found] += 1
-    _exclusions_apply(located, left_out, len(cells))
+                    cells.append(_cell(located, (i, j), Cell(iteration, config, shape), file.mode))
+    if 0 in left_out:
+        what, expected = "the exclusion leaves nothing out", "iterations, dtypes and lengths of this grid"
+        raise located.error(("exclude", left_out.index(0)), what, expected, "none of them")
+    if not cells:
+        found = f"all {sum(left_out)} left out"
+        raise located.error(("exclude",), "the exclusions leave no cell", "at least one cell", found)
     return Grid(
         name=name,
         why=" ".join(file.why.split()),
@@ -290,22 +295,6 @@ def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
 def _twice(located: Located, key: str, i: int, item: object) -> FlashladderError:
     """The error about the i-th item of a list, which stands there already."""
     return located.error((key, i), f"duplicate item in {key!r}", "each once", item)
-
-
-def _exclusion(file: GridFile, description: str, dtype: str, seq_len: int) -> int | None:
-    """The index of the first exclusion that leaves this cell out."""
-    return next((i for i, one in enumerate(file.exclude) if one.leaves_out(description, dtype, seq_len)), None)
-
-
-def _exclusions_apply(located: Located, left_out: list[int], kept: int) -> None:
-    """Refuses an exclusion that excludes nothing, for it names what is not there, and those that leave no cell."""
-    for i, count in enumerate(left_out):
-        if not count:
-            expected = "iterations, dtypes and lengths of this grid"
-            raise located.error(("exclude", i), "the exclusion leaves nothing out", expected, "none of them")
-    if not kept:
-        found = f"all {sum(left_out)} left out"
-        raise located.error(("exclude",), "the exclusions leave no cell", "at least one cell", found)
 
 
 def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:

@@ -145,7 +145,7 @@ def resolve_parts(located: Located, family: Family, change: Mapping[str, object]
                     ("change", concern), f"{concern!r} does not change", f"not the parent's {old}", value
                 )
         parts = replace(parent, **change)
-    if found := family.contradictions(parts):
+    if found := [*family.contradictions(parts)]:
         at = next((("change", concern) for concern in found[0].concerns if concern in change), ("change",))
         raise located.error(at, "the parts contradict each other", "parts that go together", found[0].why)
     return parts

@@ -25,7 +25,7 @@ from flashladder.ladder.grid import Grid, load_grid, runnable
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import pack, plan
 from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_of, python_of, require_built
-from flashladder.sweep.plan import CPU, wanted_of
+from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, held, out_folder
 from flashladder.sweep.screen import Screen, dry_run
 from flashladder.sweep.workers import Device, Task, run
@@ -143,7 +143,7 @@ def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: 
     return [
         Task(
             cell,
-            sys.executable if made.settings.machine == CPU else python_of(wanted_of(cell), arch),
+            sys.executable if made.settings.machine == CPU else python_of(cell, arch),
             timeout or plan.timeout_s(cell, made.settings),
             {**common, "cell": cell.model_dump(mode="json")},
         )

@@ -58,7 +58,7 @@ from flashladder.results.schema import (
     Settings,
     Sweep,
 )
-from flashladder.sweep.plan import Wanted, pairs_of
+from flashladder.sweep.plan import pairs_of
 from flashladder.sweep.records import CellFailed, first_line, kind_of
 import ptxemu
 from ptxemu import Array, EmulationError
@@ -94,7 +94,7 @@ def code_digest(subject: str, config: str) -> str:
     return sha256(_machine_version() + _ptx_digest(load_description(subject), KernelConfig.parse(config)))
 
 
-def known_digests(wanted: Sequence[Wanted]) -> list[str]:
+def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
     """`code_digest` of each cell whose PTX is in the store, empty for the others; compiles nothing."""
     try:
         tools = tools_of()

@@ -36,8 +36,9 @@ from flashladder.ladder.grid import Grid
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import BUILD, ROOT
 from flashladder.results.files import machine_name
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan
-from flashladder.sweep.plan import CPU, Wanted
+from flashladder.sweep.plan import CPU
 from flashladder.sweep.screen import to_build
 from flashladder.sweep.workers import Device
 from flashladder.toolchain.wheels import load_pins
@@ -189,19 +190,6 @@ def locked(found: Sequence[Card]) -> Iterator[list[Device]]:
         ]
 
 
-@dataclass(frozen=True)
-class Code:
-    """One installed kernel: the interpreter of its environment, and the SHA-256 of its machine code.
-
-    `compiled` is false where the wheel has no machine code for the architecture, so that the driver compiles its PTX;
-    the digest is then that of all inputs of the wheel.
-    """
-
-    python: str
-    digest: str
-    compiled: bool
-
-
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
     """The manifest of a wheel; None where there is none, or a broken one."""
     try:
@@ -234,36 +222,33 @@ def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any
     return None
 
 
-def code_of(cell: Wanted, arch: str) -> Code | None:
-    """The installed kernel of a cell; None for a reference, and where no wheel holds the kernel."""
-    found = None if cell.is_reference else wheel_of(cell.subject, cell.toolchain, ROOT)
+def code_of(cell: PlannedCell, arch: str) -> tuple[str, str] | None:
+    """The interpreter that has a cell's kernel, and the SHA-256 of its machine code; None where no wheel holds it.
+
+    Where no machine code is ever made for `arch` the driver compiles the PTX, and the digest is that of all inputs of
+    the wheel. Where it is made, and this wheel lacks it, the digest is empty.
+    """
+    found = wheel_of(cell.subject, cell.toolchain, ROOT) if cell.config else None
     kernels = found[1].get("kernels") if found else None
     if found is None or not isinstance(kernels, dict) or cell.config not in kernels:
         return None
     own = kernels[cell.config]
-    kernel = own.get(arch) or own.get(f"{arch}a")  # machine code for one architecture alone
-    return Code(found[0], str(kernel["text_sha256"] if kernel else found[1]["inputs_digest"]), compiled=bool(kernel))
+    if kernel := own.get(arch) or own.get(f"{arch}a"):  # machine code for one architecture alone
+        return found[0], str(kernel["text_sha256"])
+    return found[0], "" if arch in load_pins().arches else str(found[1]["inputs_digest"])
 
 
-def digests(cells: Sequence[Wanted], arch: str) -> list[str]:
-    """The digest of each cell's machine code for `arch`, of a reference its version; empty: it is not built.
-
-    A kernel without machine code for `arch` counts only where none is ever made for it.
-    """
-
-    def digest(cell: Wanted) -> str:
-        if cell.is_reference:
-            return reference_version(cell.subject) or ""
-        found = code_of(cell, arch)
-        return found.digest if found and (found.compiled or arch not in load_pins().arches) else ""
-
-    return list(map(digest, cells))
+def digests(cells: Sequence[PlannedCell], arch: str) -> list[str]:
+    """The digest of each cell's code for `arch`, of a reference its version; empty: it is not built."""
+    return [
+        (code_of(cell, arch) or ("", ""))[1] if cell.config else reference_version(cell.subject) or "" for cell in cells
+    ]
 
 
-def python_of(cell: Wanted, arch: str) -> str:
+def python_of(cell: PlannedCell, arch: str) -> str:
     """The interpreter of the environment that has the cell's kernel; this one for a reference."""
     found = code_of(cell, arch)
-    return found.python if found else sys.executable
+    return found[0] if found else sys.executable
 
 
 @lru_cache(maxsize=8)
@@ -297,7 +282,7 @@ def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> p
         from flashladder.sweep.measure import known_digests as digests_here
     else:
 
-        def digests_here(wanted: Sequence[Wanted]) -> list[str]:
+        def digests_here(wanted: Sequence[PlannedCell]) -> list[str]:
             return digests(wanted, place.arch)
 
     made = plan.make(grid, place.machine, digests_here)
@@ -321,7 +306,7 @@ def require_built(made: plan.Plan) -> None:
         )
 
 
-def build_all(kernels: Sequence[Wanted], place: Place) -> None:
+def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
     """Builds and installs the wheels that hold these kernels; for the emulator it compiles their PTX.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 import json
 
-from flashladder.bench.references import BACKENDS, FA2
+from flashladder.bench.references import FA2
 from flashladder.files import sha256
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
 from flashladder.problem import Shape
@@ -21,7 +21,6 @@ from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell
 from flashladder.toolchain.wheels import load_pins
 
 DIGITS = 16  # of an address
-REFERENCES = tuple(BACKENDS)  # subjects that are no iteration; FA2 beside itself is the A/A floor
 CPU = "cpu"  # the machine of a grid of the emulator
 RUNGS = (2, 2, 4, 8, 8)
 """Pairs of each surviving candidate in each rung of a tuning run; even: kernel and FA2 go first equally often."""
@@ -52,41 +51,23 @@ class Settings:
     protocol: str = PROTOCOL_VERSION
 
 
-@dataclass(frozen=True, order=True)
-class Wanted:
-    """A cell before its code is known; fields as in `flashladder.results.cells.PlannedCell`."""
-
-    subject: str
-    config: str
-    dtype: str
-    shape: tuple[int, int, int, int]
-    toolchain: str = ""
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether this is no kernel of the ladder."""
-        return self.subject in REFERENCES
-
-    def planned(self, code: str, settings: Settings) -> PlannedCell:
-        """This cell with its code's digest and its address."""
-        batch, seq_len, n_heads, d_head = self.shape
-        return PlannedCell.model_construct(  # not validated again: thousands of them in a second
-            subject=self.subject, config=self.config, dtype=self.dtype,
-            shape=Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=d_head),
-            toolchain=self.toolchain, code=code, address=address_of(self, code, settings),
-        )  # fmt: skip
+def cell_of(subject: str, config: str, dtype: str, shape: Shape, toolchain: str = "") -> PlannedCell:
+    """A cell whose code is not known yet; not validated, for there are thousands of them."""
+    return PlannedCell.model_construct(
+        subject=subject, config=config, dtype=dtype, shape=shape, toolchain=toolchain, code="", address=""
+    )  # fmt: skip
 
 
-def wanted_of(cell: PlannedCell) -> Wanted:
-    """The cell without its code and address."""
+def with_code(cell: PlannedCell, code: str, settings: Settings) -> PlannedCell:
+    """The cell with its code's digest and its address."""
+    return cell.model_copy(update={"code": code, "address": address_of(cell, code, settings)})
+
+
+def address_of(cell: PlannedCell, code: str, settings: Settings) -> str:
+    """The first 16 hex digits of the SHA-256 of the canonical JSON of cell, code and settings."""
     shape = cell.shape
     sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
-    return Wanted(cell.subject, cell.config, cell.dtype, sizes, cell.toolchain)
-
-
-def address_of(wanted: Wanted, code: str, settings: Settings) -> str:
-    """The first 16 hex digits of the SHA-256 of the canonical JSON of cell, code and settings."""
-    own = (wanted.subject, wanted.config, wanted.dtype, wanted.shape, wanted.toolchain, code)
+    own = (cell.subject, cell.config, cell.dtype, sizes, cell.toolchain, code)
     return sha256(_json(own) + _json(asdict(settings)))[:DIGITS]
 
 
@@ -100,7 +81,7 @@ def title(cell: PlannedCell) -> str:
     return f"{name} {cell.config or cell.dtype} S={cell.shape.seq_len} B={cell.shape.batch} H={cell.shape.n_heads}"
 
 
-Digests = Callable[[Sequence[Wanted]], Sequence[str]]
+Digests = Callable[[Sequence[PlannedCell]], Sequence[str]]
 """The code digest of each cell, ``""`` where nothing is built for it."""
 
 
@@ -139,43 +120,37 @@ def pairs_of(pairs: int) -> Pairs:
     return Pairs(pairs=pairs, blocks=min(usual.blocks, pairs), extra_blocks=CELL_EXTRA_BLOCKS, min_pairs=fewest)
 
 
-def wanted(grid: Grid) -> list[Wanted]:
-    """The cells of a grid: kernels by environment, each on its shapes, then the references.
+def wanted(grid: Grid) -> list[PlannedCell]:
+    """The cells of a grid, without code: kernels by environment, each on its shapes, then the references.
 
     Cells of one environment follow each other, so that its worker stays warm; within one, cells of one dtype and shape
     do, so that the worker keeps its inputs.
     """
     pinned = load_pins().cuda
-    shapes = [(shape.batch, shape.seq_len, shape.n_heads, shape.d_head) for shape in grid.shapes]
     names = () if grid.mode == "emulator" else (FA2, *grid.references)
-    cells: list[Wanted] = []
+    cells: list[PlannedCell] = []
     for toolchain in grid.toolchains:
-        by_subject: dict[str, list[Wanted]] = {}
+        by_subject: dict[str, list[PlannedCell]] = {}
         for cell in grid.cells:
-            shape = (cell.shape.batch, cell.shape.seq_len, cell.shape.n_heads, cell.shape.d_head)
             name, other = cell.iteration.description, "" if toolchain == pinned else toolchain
-            one = Wanted(name, cell.config.short_form(), cell.config.dtype, shape, other)
+            one = cell_of(name, cell.config.short_form(), cell.config.dtype, cell.shape, other)
             by_subject.setdefault(name, []).append(one)
         for subject in by_subject.values():
-            cells += sorted(subject, key=lambda one: (one.dtype != "fp16", one.shape[1], one.shape))
-    cells += [Wanted(name, "", dtype, shape) for dtype in grid.dtypes for shape in shapes for name in names]
+            cells += sorted(subject, key=lambda one: (one.dtype != "fp16", one.shape.seq_len, one.shape.batch))
+    cells += [cell_of(name, "", dtype, shape) for dtype in grid.dtypes for shape in grid.shapes for name in names]
     return list(dict.fromkeys(cells))
 
 
 def make(grid: Grid, machine: str, digests: Digests) -> Plan:
     """The plan of a grid on `machine` (a key of configs/gpus, or `CPU`), with the code that is built now."""
     settings, cells = settings_of(grid, machine), wanted(grid)
-    planned = (cell.planned(code, settings) for cell, code in zip(cells, digests(cells), strict=True))
+    planned = (with_code(cell, code, settings) for cell, code in zip(cells, digests(cells), strict=True))
     return Plan(grid, settings, tuple(planned))
 
 
-def kernels_of(cells: Sequence[PlannedCell]) -> list[Wanted]:
+def kernels_of(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
     """One cell per kernel to build: subject, configuration and toolchain each once, no reference."""
-    kernels: dict[tuple[str, str, str], Wanted] = {}
-    for cell in map(wanted_of, cells):
-        if not cell.is_reference:
-            kernels.setdefault((cell.subject, cell.config, cell.toolchain), cell)
-    return list(kernels.values())
+    return list({(cell.subject, cell.config, cell.toolchain): cell for cell in cells if cell.config}.values())
 
 
 def shard(cells: Sequence[PlannedCell], part: tuple[int, int], settings: Settings) -> list[PlannedCell]:

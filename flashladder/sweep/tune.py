@@ -43,7 +43,7 @@ from flashladder.sweep import plan
 from flashladder.sweep.measure import candidate_in
 from flashladder.sweep.pack import exit_code, out_of, sweep_of, timed, unfinished
 from flashladder.sweep.place import Place, python_of
-from flashladder.sweep.plan import RUNGS, Settings, Wanted, wanted_of
+from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
 from flashladder.sweep.screen import WIDTH, Screen, dry_run_json, dry_run_text, to_build
 from flashladder.sweep.winner import FINALS, finalists, judged, render
@@ -171,11 +171,11 @@ class Ladder:
 
     def cell(self, part: Part) -> PlannedCell:
         """A part of the current rung as the one cell that its record is about."""
-        first, how = wanted_of(part[0]), self.plans[self.rung]
+        first, how = part[0], self.plans[self.rung]
         name = "final" if self.is_final else f"rung {self.rung + 1} of {len(self.plans)}"
         code = sha256(json.dumps([name, asdict(how), self.first_seed, [cell.address for cell in part]]))
-        one = Wanted(first.subject, f"{name}, {len(part)} candidates", first.dtype, first.shape)
-        return one.planned(code, self.settings)
+        one = cell_of(first.subject, f"{name}, {len(part)} candidates", first.dtype, first.shape)
+        return with_code(one, code, self.settings)
 
     def follow(self, record: CellRecord) -> None:
         """Takes in the record of one part of the current rung, and climbs when it was the last."""
@@ -257,7 +257,7 @@ def ladders_of(made: plan.Plan) -> list[Ladder]:
     found: dict[tuple[str, str, object], list[PlannedCell]] = {}
     for cell in made.cells:
         if cell.config:
-            found.setdefault((cell.subject, cell.dtype, wanted_of(cell).shape), []).append(cell)
+            found.setdefault((cell.subject, cell.dtype, cell.shape), []).append(cell)
     return [Ladder(cells, made.settings) for cells in found.values()]
 
 
@@ -272,7 +272,7 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
         for dtype in made.grid.dtypes:
             forms = {config.with_dtype(dtype).short_form() for config in wanted}
             cells = [cell for cell in made.cells if cell.subject == subject and cell.config in forms]
-            again = [wanted_of(cell).planned(cell.code, settings) for cell in cells if cell.address not in failed]
+            again = [with_code(cell, cell.code, settings) for cell in cells if cell.address not in failed]
             if again:
                 ladders.append(Ladder(again, settings, (pairs,), FINAL_SEED))
     return ladders
@@ -298,7 +298,7 @@ def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: S
     climb(made, finals, (place, records), options)
     floors = [cell for cell in made.cells if cell.subject == FA2]
     planned = [cell for ladder in finals for cell in ladder.entered]
-    planned += [wanted_of(cell).planned(cell.code, finals[0].settings) for cell in floors]
+    planned += [with_code(cell, cell.code, finals[0].settings) for cell in floors]
     again = pack(made, planned, finals, out.with_name(FINALS), place.made_for)
     if not options.json:
         print("\n".join([ranking_table(document), "", render(judged(document, again)), relative(out)]))
@@ -366,7 +366,7 @@ def task_of(made: plan.Plan, ladder: Ladder, part: Part, arch: str, timeout: flo
         "profile": ladder.is_final,
     }
     seconds = len(part) * (CHECKED_S + how.pairs * plan.pair_s(cell.shape, made.settings.machine))
-    return Task(cell, python_of(wanted_of(part[0]), arch), timeout or 60.0 + PATIENCE * seconds, request)
+    return Task(cell, python_of(part[0], arch), timeout or 60.0 + PATIENCE * seconds, request)
 
 
 def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:

@@ -8,7 +8,6 @@ unrecognised failure still names its first error line and the full log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 import os
 from pathlib import Path
 import re
@@ -40,27 +39,19 @@ LEAST_FREE_BYTES = 16 * 2**20  # with less, a tool that fails most likely failed
 _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|Internal error: writing file", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Output of a compiler that means some trouble of the machine: the message, and what to do."""
-
-    pattern: re.Pattern[str]
-    what: str
-    hint: str
-
-
+# What a compiler prints about some trouble of the machine; the message; what to do.
 _RULES = (
-    Rule(
+    (
         re.compile(r"died due to signal 9|Killed signal terminated program|\bKilled$", re.MULTILINE),
         "{tool} was killed (signal 9): the machine most likely ran out of memory",
         FEWER_JOBS,
     ),
-    Rule(
+    (
         re.compile(r"unsupported .*?(?:version|compiler|configuration)![^!\n]*", re.IGNORECASE),
         "the host C++ compiler is not one that nvcc supports",
         "install an older one and name it: CXX=/usr/bin/g++-14",
     ),
-    Rule(
+    (
         re.compile(
             r".*Failed to preprocess host compiler properties.*|.*cannot execute .*cc1plus.*|.*cc1plus: No such file.*"
             r"|nvcc fatal\s*: (?:Cannot find compiler|Host compiler targets unsupported OS).*"
@@ -68,7 +59,7 @@ _RULES = (
         "nvcc could not run the host C++ compiler",
         "check that it works ({compiler} --version), reinstall it, or set CXX to another",
     ),
-    Rule(
+    (
         re.compile(
             r"Unsupported gpu architecture '[^']+'|Value '[^']+' is not defined for option 'gpu-name'"
             r"|SM version specified by \.target is higher than.*"
@@ -97,38 +88,36 @@ def run_tool(command: Sequence[str | Path], folder: Path, scratch: Path) -> tupl
     return done.returncode, done.stdout.decode(errors="replace")
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A tool that ended badly.
+def diagnose(tool: str, returncode: int, text: str, log: Path, folder: Path) -> FlashladderError:
+    """The error to raise for a tool that failed: the first rule that knows it, from the machine's to the source's.
 
-    Attributes:
+    Args:
         tool: its name, "nvcc" or "ptxas".
         returncode: as `subprocess` reports it, negative for a signal.
         text: everything it printed.
         log: the file that holds `text`.
         folder: the folder it ran in, to which the paths in its messages are relative.
     """
-
-    tool: str
-    returncode: int
-    text: str
-    log: Path
-    folder: Path
-
-
-def diagnose(failure: Failure) -> FlashladderError:
-    """The error to raise for `failure`: the first rule that knows it, from the machine's troubles to the source's."""
-    failure = replace(failure, text=failure.text.replace("\0", ""))  # which no path can hold
-    if _DISK_FULL.search(failure.text) or _is_full(failure.folder):
-        return disk_full(failure.folder)
-    killed = failure.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
-    for rule in _RULES:
-        match = rule.pattern.search(failure.text)
-        if match or (killed and rule.hint is FEWER_JOBS):
-            what, found = rule.what.format(tool=failure.tool), match[0].strip() if match else None
-            hint = rule.hint.format(compiler=os.environ.get("CXX", "").strip() or "g++")
-            return FlashladderError(what, where=_shown(failure.log), found=found, hint=hint)
-    return _source_error(failure) or _unrecognised(failure)
+    text = text.replace("\0", "")  # which no path can hold
+    if _DISK_FULL.search(text) or _is_full(folder):
+        return disk_full(folder)
+    killed = returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
+    for pattern, what, remedy in _RULES:
+        match = pattern.search(text)
+        if match or (killed and remedy is FEWER_JOBS):
+            found = match[0].strip() if match else None
+            hint = remedy.format(compiler=os.environ.get("CXX", "").strip() or "g++")
+            return FlashladderError(what.format(tool=tool), where=_shown(log), found=found, hint=hint)
+    hint = f"the full log is {_shown(log)}"
+    errors = [match for match in (pattern.search(text) for pattern in _ERROR_LINES) if match]
+    if first := min(errors, key=lambda match: match.start(), default=None):
+        where = f"{relative((folder / first['file']).resolve())}:{first['line']}"
+        part = _part(folder, text[first.end() :])
+        return FlashladderError(f"{tool}: {first['text'].strip()}", where=where, found=part, hint=hint)
+    ended = f"exit code {returncode}" if returncode >= 0 else f"signal {-returncode}"
+    said = _ANY_ERROR.search(text) or re.search(r"\S.*", text)
+    found = said[0].strip() if said else "no output"
+    return FlashladderError(f"{tool} failed with {ended}", found=found, hint=hint)
 
 
 def _shown(log: Path) -> str:
@@ -154,21 +143,7 @@ def _is_full(folder: Path) -> bool:
     return shutil.disk_usage(there).free < LEAST_FREE_BYTES
 
 
-def _source_error(failure: Failure) -> FlashladderError | None:
-    matches = [match for match in (pattern.search(failure.text) for pattern in _ERROR_LINES) if match]
-    if not matches:
-        return None
-    first = min(matches, key=lambda match: match.start())
-    source = relative((failure.folder / first["file"]).resolve())
-    return FlashladderError(
-        f"{failure.tool}: {first['text'].strip()}",
-        where=f"{source}:{first['line']}",
-        found=_part(failure, failure.text[first.end() :]),
-        hint=f"the full log is {_shown(failure.log)}",
-    )
-
-
-def _part(failure: Failure, context: str) -> str | None:
+def _part(folder: Path, context: str) -> str | None:
     """The part of a kernel that breaks a contract (kernels/ampere/contracts.cuh), if that is the first error.
 
     nvcc names it by the alias in the translation unit, which says what the alias stands for.
@@ -176,21 +151,7 @@ def _part(failure: Failure, context: str) -> str | None:
     match = _PART.search(context.partition("error:")[0])
     if match is None:
         return None
-    unit = failure.folder / "kernel.cu"
+    unit = folder / "kernel.cu"
     text = unit.read_text(encoding="utf-8", errors="replace") if unit.is_file() else ""
     named = re.search(rf"using {re.escape(match['part'].removeprefix('Kernel::'))} = ([^;]+);", text)
     return named[1] if named else match["part"]
-
-
-def _unrecognised(failure: Failure) -> FlashladderError:
-    match = _ANY_ERROR.search(failure.text)
-    ended = f"exit code {failure.returncode}" if failure.returncode >= 0 else f"signal {-failure.returncode}"
-    return FlashladderError(
-        f"{failure.tool} failed with {ended}",
-        found=match[0].strip() if match else _first_line(failure.text),
-        hint=f"the full log is {_shown(failure.log)}",
-    )
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no output")

@@ -19,7 +19,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import output_file, relative, write_atomic
 from flashladder.names import DEFAULT_ARCH
 from flashladder.paths import BUILD
-from flashladder.toolchain.errors import Failure, diagnose, run_tool
+from flashladder.toolchain.errors import diagnose, run_tool
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 
 FAST_MATH = "--use_fast_math"
@@ -57,7 +57,7 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
         if code and "Unsupported gpu architecture" in text:
             raise _unknown(arch, toolchain.nvcc)
         if code:
-            raise diagnose(Failure("nvcc", code, text, write_atomic(LOG, text), source.resolve().parent))
+            raise diagnose("nvcc", code, text, write_atomic(LOG, text), source.resolve().parent)
         if text.strip():
             print(text.strip(), file=sys.stderr)  # warnings
         return write_atomic(target, made.read_bytes())

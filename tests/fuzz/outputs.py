@@ -22,7 +22,7 @@ from flashladder.problem import Shape
 from flashladder.report.plot import rendered_by
 from flashladder.results.published import PUBLISHED
 from flashladder.sweep.workers import answer_of
-from flashladder.toolchain.errors import Failure, diagnose
+from flashladder.toolchain.errors import diagnose
 from ptxemu.syntax.parser import parse as parse_ptx
 from tests.fuzz.target import Target, decoded, filed, scratch, spoken
 from tests.null.binaries import fatbin_fixture
@@ -129,7 +129,7 @@ def _nvbench() -> bytes:
 
 
 def _diagnosed(text: str) -> None:
-    raise diagnose(Failure("nvcc", 2, text, scratch() / "log", scratch()))
+    raise diagnose("nvcc", 2, text, scratch() / "log", scratch())
 
 
 def _sass_seeds() -> list[bytes]:

@@ -21,7 +21,6 @@ from flashladder.results.schema import (
     Sweep,
 )
 from flashladder.sweep import plan
-from flashladder.sweep.plan import Wanted
 from flashladder.sweep.records import CellRecord
 from tests.null.bench_fixture import group, kernel, result
 
@@ -51,7 +50,7 @@ def emulated_grid(tmp_path: Path) -> Grid:
     return grid(tmp_path, SMALL.replace("gpu: any", "gpu: any\nmode: emulator"))
 
 
-def digests(cells: Sequence[Wanted]) -> list[str]:
+def digests(cells: Sequence[PlannedCell]) -> list[str]:
     """A digest per kernel that is made up, and the same every time."""
     return [f"code of {cell.subject} {cell.config}" for cell in cells]
 

@@ -23,7 +23,7 @@ from flashladder.report import command as report
 from flashladder.sweep import place as devices
 from flashladder.sweep.records import held
 from flashladder.toolchain import wheels
-from flashladder.toolchain.errors import Failure, diagnose
+from flashladder.toolchain.errors import diagnose
 
 HEADINGS = re.findall(r"^### (.+)$", (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
 Patch = pytest.MonkeyPatch
@@ -35,7 +35,7 @@ def asked(*words: str) -> Callable[[Patch, Path], None]:
 
 def failed(returncode: int, text: str) -> Callable[[Patch, Path], None]:
     def run(patch: Patch, folder: Path) -> None:
-        raise diagnose(Failure("nvcc", returncode, text, folder / "nvcc.log", folder))
+        raise diagnose("nvcc", returncode, text, folder / "nvcc.log", folder)
 
     return run
 

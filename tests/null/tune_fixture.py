@@ -21,7 +21,7 @@ from flashladder.results.schema import (
     kernel_key,
 )
 from flashladder.sweep.plan import Settings as CellSettings
-from flashladder.sweep.plan import Wanted
+from flashladder.sweep.plan import cell_of, with_code
 from tests.null.bench_fixture import GOOD, SHAPE, result, sample
 
 PRESENT = load_iteration(16).configs["h200"]
@@ -80,8 +80,8 @@ def with_a_failure() -> BenchResult:
         )
         for key, kernel in (rungs.kernels | few.kernels).items()
     }
-    cell = Wanted("16", FAST.with_dtype("bf16").short_form().replace("64, 4", "32, 4"), "bf16", (1, 128, 16, 128))
-    planned = cell.planned("c", CellSettings("h200", "tune", 2, 2, 20))
+    form, shape = FAST.with_dtype("bf16").short_form().replace("64, 4", "32, 4"), rungs.groups[0].shape
+    planned = with_code(cell_of("16", form, "bf16", shape), "c", CellSettings("h200", "tune", 2, 2, 20))
     failure = Failure(address=planned.address, kind="crash", message="signal SIGSEGV")
     sweep = Sweep(grid="tune", grid_sha256="0" * 64, planned=(planned,), failures=(failure,))
     update = {"groups": (*rungs.groups, *few.groups), "kernels": kernels, "sweep": sweep}

@@ -1,7 +1,7 @@
 """A worker, and one in this process, whose GPU is a number: speeds are known, noise is added, some misbehave.
 
 Everything but the GPU is real: the session, its checks on CPU tensors, the paired timer. `FAULTS` in the environment
-names candidates and what they do: ``crash:7 64,64,4 0_0_2+opt;hang:...``.
+names candidates and what they do: ``crash:7 fp16 64,64,4 0_0_2+opt;wrong:...``.
 """
 
 from __future__ import annotations
@@ -122,12 +122,10 @@ def misbehave(fault: str, tensors: Tensors, launches: int) -> None:
     elif fault == "illegal":
         msg = "CUDA error: an illegal memory access was encountered"
         raise RuntimeError(msg)
-    elif fault == "crash" or (fault == "crash-while-timed" and launches > 1):
+    elif fault == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     elif fault == "moody" and launches > 3:
         tensors.out.view(torch.int16)[0, 0, 0, 0] ^= 1
-    elif fault == "hang":
-        time.sleep(1000)
 
 
 class InProcess(Worker):

@@ -12,7 +12,7 @@ from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, machine_name, with_digest, write_result
 from flashladder.results.schema import BenchResult, EmulatedCell, EmulatedSweepResult, Kernel, PlannedCell, Sweep
-from flashladder.sweep.plan import CPU, Settings, Wanted
+from flashladder.sweep.plan import CPU, Settings, cell_of, with_code
 from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
 
 Document = dict[str, Any]
@@ -30,8 +30,7 @@ def settings_of(made: BenchResult) -> Settings:
 
 
 def planned(subject: str, config: str, shape: Shape, settings: Settings, code: str = TEXT) -> PlannedCell:
-    sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
-    return Wanted(subject, config, "fp16", sizes).planned(code, settings)
+    return with_code(cell_of(subject, config, "fp16", shape), code, settings)
 
 
 def swept() -> BenchResult:

@@ -52,13 +52,12 @@ def cuda_root() -> Path:
 
 
 def compile_libraries(folder: Path) -> None:
-    tools = {"compiler": host_compiler(), "cuda_root": cuda_root(), "torch": torch_root()}
     fatbin = folder / "empty.fatbin"
     fatbin.write_bytes(bytes(64))
     commands, objects = [], {}
     for source in {*host_library.host_sources(FAMILY.plan), *host_library.host_sources(HOPPER.plan)}:
         objects[source] = folder / f"{source.parent.name}_{source.stem}.o"
-        commands.append(object_command(source, objects[source], **tools))
+        commands.append(object_command(source, objects[source], cuda_root()))
     libraries = {
         name: [TableRow(config, fatbin, FAMILY, ("sm_90", "sm_80"), row_stride) for config in CONFIGS]
         for name, row_stride in NAMESPACES.items()
@@ -69,9 +68,9 @@ def compile_libraries(folder: Path) -> None:
         table.write_text(table_source(name, rows))
         package.mkdir()
         (package / "__init__.py").write_bytes(WHEEL_INIT.read_bytes())
-        commands.append(object_command(table, table.with_suffix(".o"), **tools))
+        commands.append(object_command(table, table.with_suffix(".o"), cuda_root()))
         own = [objects[source] for source in host_library.host_sources(rows[0].family.plan)]
-        commands.append(library_command([*own, table.with_suffix(".o")], package / LIBRARY_NAME, **tools))
+        commands.append(library_command([*own, table.with_suffix(".o")], package / LIBRARY_NAME, cuda_root()))
     for command in commands:
         subprocess.run(command, check=True)
 

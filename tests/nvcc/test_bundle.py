@@ -24,7 +24,6 @@ from flashladder.gate import verify
 from flashladder.results.files import load_result
 from flashladder.results.schema import EmulatedSweepResult
 from flashladder.sweep import measure as cpu
-from flashladder.sweep.plan import wanted_of
 from tests.package.node import cut_off
 from tests.typed import command
 
@@ -118,7 +117,7 @@ def test_it_runs_without_compiler_network_and_packages(bundle: Path, tmp_path: P
     assert isinstance(document, EmulatedSweepResult)
     assert document.sweep is not None
     (cell,) = document.sweep.planned
-    assert [cell.code] == cpu.known_digests([wanted_of(cell)])
+    assert [cell.code] == cpu.known_digests([cell])
     about = json.loads((folder / "out" / "one.bundle.json").read_text(encoding="utf-8"))
     assert about["bundle"] == bundle.stem
 

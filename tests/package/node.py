@@ -23,7 +23,6 @@ from typing import Any
 from flashladder.gate import verify
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import measure as cpu
-from flashladder.sweep.plan import wanted_of
 
 ALONE = ("unshare", "--map-root-user", "--net")  # a network namespace with nothing in it
 
@@ -54,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
         print("\n".join(map(verify.render, found)))
         document: dict[str, Any] = json.loads(gzip.decompress(result.read_bytes()))
         planned = [PlannedCell.model_validate(cell) for cell in document["sweep"]["planned"]]
-        same = cpu.known_digests([wanted_of(cell) for cell in planned]) == [cell.code for cell in planned]
+        same = cpu.known_digests(planned) == [cell.code for cell in planned]
         print(f"{len(planned)} cells, of the same code as here" if same else "other code than here")
         return 0 if same and not found[0].details else 1
 

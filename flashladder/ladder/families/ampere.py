@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 from typing import Annotated, Any
 
@@ -159,39 +159,6 @@ class Parts:
 VALUES = values_of(PARTS, Parts)
 
 
-def contradictions(parts: Parts) -> Iterator[Contradiction]:
-    """Every contradiction within `parts`; none when a kernel can be composed of them."""
-    found = partial(Contradiction.of, parts)
-    if (parts.gmem == "static_stride") != (parts.row_stride != 0):
-        yield found("static_stride and a row_stride other than 0 come together", "gmem", "row_stride")
-    if parts.row_stride % UNIT:
-        yield found(f"rows start on 16 bytes, so the stride is a multiple of {UNIT} elements", "row_stride")
-    if 0 < parts.row_stride < D_HEAD:
-        yield found(f"a row holds at least one head of {D_HEAD} elements", "row_stride")
-    if parts.softmax in PEELED and parts.schedule in ("lazy", "eager"):
-        yield found("no first block of its own in this schedule", "softmax", "schedule")
-    if parts.schedule == RINGS and ERAS.get(parts.layout, NEWEST_ERA) != NEWEST_ERA:
-        yield found("a stage's addresses are static offsets", "schedule", "layout")
-    if parts.schedule == RINGS and parts.gmem == "advance":
-        yield found("a ring copies the next block before this one is done with", "schedule", "gmem")
-    if parts.schedule == "backward" and parts.gmem == "advance":
-        yield found("an advancing pointer only walks forwards", "schedule", "gmem")
-    if parts.era == "runtime_offsets" and parts.k_order == "row_major":
-        yield found("row-major fragments come with static offsets", "k_order", "layout")
-    if parts.k_order == "serpentine" and parts.era != RINGS:
-        yield found("only the body of the rings multiplies in another order", "k_order", "schedule")
-    if parts.era == "runtime_offsets" and parts.epilogue == "encoded":
-        yield found("the encoding reuses a lane's static copy offset", "epilogue", "layout")
-
-
-def config_conflicts(parts: Parts, config: AmpereConfig) -> tuple[str, ...]:
-    """Why `parts` cannot express `config`, one sentence per reason; empty when they can.
-
-    All else in the project that asks what is legal goes through here.
-    """
-    return (*_knob_conflicts(parts, config), *_size_conflicts(config), *_copy_conflicts(parts, config))
-
-
 def _knob_conflicts(parts: Parts, config: AmpereConfig) -> Iterator[str]:
     """Contradictions between the knobs of `config` and what the parts do."""
     derived = derived_knobs(parts)
@@ -327,21 +294,6 @@ EXCLUSIONS = (
 """The rules, in the order in which they are reported."""
 
 
-@lru_cache(maxsize=64)
-def legal_configs(parts: Parts, dtype: str = "fp16") -> tuple[AmpereConfig, ...]:
-    """Every configuration that these parts can express, sorted, over the tiles and loads that the ladder knows."""
-    found = set()
-    for tile in product(TILE_ROWS, TILE_COLUMNS, WARPS):
-        for loads in product(*[LOAD_TILES] * 3):
-            for buffer, optimized in product((False, True), repeat=2):
-                knobs = {"d_head": D_HEAD, **dict(zip(TILE + LOADS, tile + loads, strict=True))}
-                knobs |= {"mma_double_buffer_loads": buffer, "optimized_softmax": optimized}
-                config = FAMILY.fit(parts, AmpereConfig.of(knobs, dtype))
-                if not config_conflicts(parts, config):
-                    found.add(config)
-    return tuple(sorted(found))
-
-
 _TEMPLATE = """\
 // {title}
 // Iteration {number}, {short_form}
@@ -382,63 +334,6 @@ def _operand(load_tiles: int, config: AmpereConfig) -> str:
     if load_tiles == 0:
         return "whole"
     return "double_buffered" if config.mma_double_buffer_loads else "tiled"
-
-
-def _softmax_type(of: Iteration, config: AmpereConfig) -> str:
-    name = type_name(of.parts.softmax)
-    if of.parts.softmax == "exp2_peeled":
-        return f"{name}<{config.d_head}, {str(config.optimized_softmax).lower()}>"
-    return f"{name}<{config.d_head}>"
-
-
-def _gmem_type(of: Iteration) -> str:
-    name = type_name(of.parts.gmem)
-    return f"{name}<{of.parts.row_stride}>" if of.parts.gmem == "static_stride" else name
-
-
-def part_files(of: Iteration, config: AmpereConfig) -> tuple[str, ...]:
-    """The part files that this kernel is composed of, relative to ``kernels/``, in reading order."""
-    parts = of.parts
-    operands = sorted({_operand(load, config) for load in config.load_tiles})
-    names = (
-        f"schedule/{parts.schedule}",
-        f"flash_fwd_{parts.era}",
-        f"layout/{parts.layout}",
-        f"gmem/{parts.gmem}",
-        *(f"operands/{stem}" for stem in operands),
-        f"k_order/{parts.k_order}",
-        f"softmax/{parts.softmax}",
-        f"normalize/{parts.normalize}",
-        f"epilogue/{parts.epilogue}",
-        f"store_policy/{parts.store_policy}",
-    )
-    return tuple(f"{PARTS}/{name}.cuh" for name in names)
-
-
-def translation_unit(of: Iteration, config: AmpereConfig) -> str:
-    """The CUDA source of one kernel."""
-    parts = of.parts
-    return _TEMPLATE.format(
-        title=of.title,
-        entry=ENTRY,
-        family=PARTS,
-        number=of.number,
-        short_form=config.short_form(),
-        source=of.path.name,
-        includes="\n".join(f'#include "{name}"' for name in sorted(part_files(of, config))),
-        config=config,
-        schedule=type_name(parts.schedule),
-        layout=type_name(parts.layout),
-        gmem=_gmem_type(of),
-        k_order=type_name(parts.k_order),
-        softmax=_softmax_type(of, config),
-        normalize=type_name(parts.normalize),
-        epilogue=type_name(parts.epilogue),
-        store_policy=type_name(parts.store_policy),
-        q_operand=type_name(_operand(config.Q_mma_load_K_tiles, config)),
-        k_operand=type_name(_operand(config.K_mma_load_K_tiles, config)),
-        v_operand=type_name(_operand(config.V_mma_load_K_tiles, config)),
-    )
 
 
 def grid_of(config: AmpereConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
@@ -514,11 +409,7 @@ class Ampere(Family):
     required = TILE
     keys = dict.fromkeys(LOADS, "load_tiles") | {name: key for key, name in KEYED.items()}
     exclusions = EXCLUSIONS
-    conflicts = staticmethod(config_conflicts)
-    legal_configs = staticmethod(legal_configs)
     live_registers = staticmethod(live_registers)
-    translation_unit = staticmethod(translation_unit)
-    part_files = staticmethod(part_files)
     grid = staticmethod(grid_of)
     plan = "ampere/plan.cpp"
     least_capability = (8, 0)
@@ -529,9 +420,84 @@ class Ampere(Family):
         pins = load_pins()
         return Targets(pins.ptx_arch, pins.arches)
 
-    def contradictions(self, parts: Parts) -> tuple[Contradiction, ...]:
-        """See `contradictions`."""
-        return tuple(contradictions(parts))
+    def contradictions(self, parts: Parts) -> Iterator[Contradiction]:
+        """Every contradiction within `parts`; none when a kernel can be composed of them."""
+        found = partial(Contradiction.of, parts)
+        if (parts.gmem == "static_stride") != (parts.row_stride != 0):
+            yield found("static_stride and a row_stride other than 0 come together", "gmem", "row_stride")
+        if parts.row_stride % UNIT:
+            yield found(f"rows start on 16 bytes, so the stride is a multiple of {UNIT} elements", "row_stride")
+        if 0 < parts.row_stride < D_HEAD:
+            yield found(f"a row holds at least one head of {D_HEAD} elements", "row_stride")
+        if parts.softmax in PEELED and parts.schedule in ("lazy", "eager"):
+            yield found("no first block of its own in this schedule", "softmax", "schedule")
+        if parts.schedule == RINGS and ERAS.get(parts.layout, NEWEST_ERA) != NEWEST_ERA:
+            yield found("a stage's addresses are static offsets", "schedule", "layout")
+        if parts.schedule == RINGS and parts.gmem == "advance":
+            yield found("a ring copies the next block before this one is done with", "schedule", "gmem")
+        if parts.schedule == "backward" and parts.gmem == "advance":
+            yield found("an advancing pointer only walks forwards", "schedule", "gmem")
+        if parts.era == "runtime_offsets" and parts.k_order == "row_major":
+            yield found("row-major fragments come with static offsets", "k_order", "layout")
+        if parts.k_order == "serpentine" and parts.era != RINGS:
+            yield found("only the body of the rings multiplies in another order", "k_order", "schedule")
+        if parts.era == "runtime_offsets" and parts.epilogue == "encoded":
+            yield found("the encoding reuses a lane's static copy offset", "epilogue", "layout")
+
+    def conflicts(self, parts: Parts, config: AmpereConfig) -> tuple[str, ...]:
+        """See the rules above: of knobs, of sizes, of copies."""
+        return (*_knob_conflicts(parts, config), *_size_conflicts(config), *_copy_conflicts(parts, config))
+
+    def candidates(self, parts: Parts, dtype: str) -> Iterator[AmpereConfig]:
+        """Every tile, load and switch that the ladder knows."""
+        del parts
+        for knobs in product(TILE_ROWS, TILE_COLUMNS, WARPS, *[LOAD_TILES] * 3, (False, True), (False, True)):
+            names = (*TILE, *LOADS, "mma_double_buffer_loads", "optimized_softmax")
+            yield AmpereConfig.of({"d_head": D_HEAD, **dict(zip(names, knobs, strict=True))}, dtype)
+
+    def part_files(self, of: Iteration, config: AmpereConfig) -> tuple[str, ...]:
+        """The part files that this kernel is composed of, relative to ``kernels/``, in reading order."""
+        parts = of.parts
+        operands = sorted({_operand(load, config) for load in config.load_tiles})
+        names = (
+            f"schedule/{parts.schedule}",
+            f"flash_fwd_{parts.era}",
+            f"layout/{parts.layout}",
+            f"gmem/{parts.gmem}",
+            *(f"operands/{stem}" for stem in operands),
+            f"k_order/{parts.k_order}",
+            f"softmax/{parts.softmax}",
+            f"normalize/{parts.normalize}",
+            f"epilogue/{parts.epilogue}",
+            f"store_policy/{parts.store_policy}",
+        )
+        return tuple(f"{PARTS}/{name}.cuh" for name in names)
+
+    def translation_unit(self, of: Iteration, config: AmpereConfig) -> str:
+        """The CUDA source of one kernel."""
+        parts = of.parts
+        peeled = f", {str(config.optimized_softmax).lower()}" * (parts.softmax == "exp2_peeled")
+        return _TEMPLATE.format(
+            title=of.title,
+            entry=ENTRY,
+            family=PARTS,
+            number=of.number,
+            short_form=config.short_form(),
+            source=of.path.name,
+            includes="\n".join(f'#include "{name}"' for name in sorted(self.part_files(of, config))),
+            config=config,
+            schedule=type_name(parts.schedule),
+            layout=type_name(parts.layout),
+            gmem=type_name(parts.gmem) + f"<{parts.row_stride}>" * (parts.gmem == "static_stride"),
+            k_order=type_name(parts.k_order),
+            softmax=f"{type_name(parts.softmax)}<{config.d_head}{peeled}>",
+            normalize=type_name(parts.normalize),
+            epilogue=type_name(parts.epilogue),
+            store_policy=type_name(parts.store_policy),
+            q_operand=type_name(_operand(config.Q_mma_load_K_tiles, config)),
+            k_operand=type_name(_operand(config.K_mma_load_K_tiles, config)),
+            v_operand=type_name(_operand(config.V_mma_load_K_tiles, config)),
+        )
 
     def decided(self, parts: Parts) -> dict[str, Any]:
         """See `derived_knobs`; operands that are loaded whole leave no load size."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import product
 import math
 from typing import Annotated, Any
@@ -202,41 +202,6 @@ class Parts:
 VALUES = values_of(PARTS, Parts)
 
 
-def contradictions(parts: Parts) -> Iterator[Contradiction]:
-    """Every contradiction within `parts`; none when a kernel can be composed of them."""
-    found = partial(Contradiction.of, parts)
-    if parts.mainloop in (OVERLAPPED, FLATTENED) and parts.roles == TOGETHER:
-        yield found("it leaves fetching to a producer", "mainloop", "roles")
-    if (parts.mainloop == FLATTENED) != (parts.softmax == STALE):
-        why = "a slot that waits for no P V follows maxima in its rare path alone"
-        yield found(why, "mainloop", "softmax")
-    if (parts.scheduler == SPLIT) != (parts.epilogue == MERGED_STORE):
-        yield found("what CTAs share is merged, and only that", "scheduler", "epilogue")
-    elif (parts.scheduler == PERSISTENT) != (parts.epilogue == WARP_STORE):
-        yield found("a CTA with more to do sends O warp by warp, and only such a one", "scheduler", "epilogue")
-    if parts.scheduler == SPLIT and parts.mainloop != FLATTENED:
-        yield found("another loop goes over all blocks of a tile", "scheduler", "mainloop")
-    if parts.mainloop == FLATTENED and parts.scheduler == ONE_TILE:
-        yield found("there is one loop over the blocks of several tiles", "mainloop", "scheduler")
-    if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
-        yield found("its copies are counted from the tile's first", "roles", "scheduler")
-    if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
-        yield found("its fragments of K and V take the registers of a consumer", "mainloop", "roles")
-
-
-def config_conflicts(parts: Parts, config: HopperConfig) -> tuple[str, ...]:
-    """Why `parts` cannot express `config`, one sentence per reason; empty when they can.
-
-    All else in the project that asks what is legal goes through here.
-    """
-    return (
-        *_knob_conflicts(parts, config),
-        *_size_conflicts(config),
-        *_mainloop_conflicts(parts, config),
-        *(_register_conflicts(config) if parts.roles != TOGETHER else ()),
-    )
-
-
 def derived_knobs(parts: Parts) -> dict[str, Any]:
     """The knobs of a configuration that `parts` leave no choice about."""
     knobs: dict[str, Any] = {
@@ -380,25 +345,6 @@ EXCLUSIONS = (
 """The rules, in the order in which they are reported."""
 
 
-@lru_cache(maxsize=64)
-def legal_configs(parts: Parts, dtype: str = "fp16") -> tuple[HopperConfig, ...]:
-    """Every configuration that these parts can express, sorted, over the tiles, rings and registers known here."""
-    by_mma = parts.mainloop == MMA_SYNC
-    rows = (1, 2) if by_mma else (1,)  # blocks of 64 of a warpgroup
-    columns = MMA_COLUMNS if by_mma else WGMMA_COLUMNS
-    splits = ((0, 0),) if parts.roles == TOGETHER else SPLITS
-    found = set()
-    for consumers, blocks_each, B_c in product(range(1, MOST_CONSUMERS + 1), rows, columns):
-        tile = (D_HEAD, WGMMA_ROWS * blocks_each * consumers, B_c, consumers)
-        for k, v, registers in product(STAGES, STAGES, splits):
-            names = (*HopperConfig.sizes, *RING_STAGES, *REGISTER_KNOBS)
-            wanted = HopperConfig.of(dict(zip(names, (*tile, k, v, *registers), strict=True)), dtype)
-            config = FAMILY.fit(parts, wanted)
-            if not config_conflicts(parts, config):
-                found.add(config)
-    return tuple(sorted(found))
-
-
 _TEMPLATE = """\
 // {title}
 // Iteration {number}, {short_form}
@@ -414,35 +360,6 @@ struct Kernel {{
 
 #include "{entry}"
 """
-
-
-def _file(of: Iteration, concern: str) -> str:
-    return f"{PARTS}/{concern}/{getattr(of.parts, concern)}.cuh"
-
-
-def part_files(of: Iteration, config: HopperConfig) -> tuple[str, ...]:
-    """The part files that a kernel is composed of, relative to ``kernels/``, in reading order."""
-    del config
-    return tuple(_file(of, concern) if concern else BODY for concern in READING)
-
-
-def translation_unit(of: Iteration, config: HopperConfig) -> str:
-    """The CUDA source of one kernel."""
-    names = {concern: type_name(getattr(of.parts, concern)) for concern in VALUES}
-    return _TEMPLATE.format(
-        title=of.title,
-        number=of.number,
-        short_form=config.short_form(),
-        source=of.path.name,
-        family=PARTS,
-        includes="\n".join(f'#include "{_file(of, concern)}"' for concern in sorted(VALUES)),
-        dtype=config.dtype,
-        sizes="\n".join(f"    static constexpr int {name} = {getattr(config, name)};" for name in SIZES),
-        parts="\n".join(
-            f"    using {type_name(concern)} = flashladder::hopper::{name};" for concern, name in names.items()
-        ),
-        entry=ENTRY,
-    )
 
 
 def blocks(length: int, size: int) -> int:
@@ -564,12 +481,8 @@ class Hopper(Family):
     )
     required = (*TILE, *RING_STAGES)
     exclusions = EXCLUSIONS
-    conflicts = staticmethod(config_conflicts)
     decided = staticmethod(derived_knobs)
-    legal_configs = staticmethod(legal_configs)
     live_registers = staticmethod(live_registers)
-    translation_unit = staticmethod(translation_unit)
-    part_files = staticmethod(part_files)
     grid = staticmethod(grid_of)
     launch = staticmethod(launch_of)
     plan = "hopper/plan.cpp"
@@ -582,9 +495,70 @@ class Hopper(Family):
         """One architecture, and PTX for it alone."""
         return Targets("compute_90a", ("sm_90a",))
 
-    def contradictions(self, parts: Parts) -> tuple[Contradiction, ...]:
-        """See `contradictions`."""
-        return tuple(contradictions(parts))
+    def contradictions(self, parts: Parts) -> Iterator[Contradiction]:
+        """Every contradiction within `parts`; none when a kernel can be composed of them."""
+        found = partial(Contradiction.of, parts)
+        if parts.mainloop in (OVERLAPPED, FLATTENED) and parts.roles == TOGETHER:
+            yield found("it leaves fetching to a producer", "mainloop", "roles")
+        if (parts.mainloop == FLATTENED) != (parts.softmax == STALE):
+            why = "a slot that waits for no P V follows maxima in its rare path alone"
+            yield found(why, "mainloop", "softmax")
+        if (parts.scheduler == SPLIT) != (parts.epilogue == MERGED_STORE):
+            yield found("what CTAs share is merged, and only that", "scheduler", "epilogue")
+        elif (parts.scheduler == PERSISTENT) != (parts.epilogue == WARP_STORE):
+            yield found("a CTA with more to do sends O warp by warp, and only such a one", "scheduler", "epilogue")
+        if parts.scheduler == SPLIT and parts.mainloop != FLATTENED:
+            yield found("another loop goes over all blocks of a tile", "scheduler", "mainloop")
+        if parts.mainloop == FLATTENED and parts.scheduler == ONE_TILE:
+            yield found("there is one loop over the blocks of several tiles", "mainloop", "scheduler")
+        if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
+            yield found("its copies are counted from the tile's first", "roles", "scheduler")
+        if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
+            yield found("its fragments of K and V take the registers of a consumer", "mainloop", "roles")
+
+    def conflicts(self, parts: Parts, config: HopperConfig) -> tuple[str, ...]:
+        """See the rules above: of knobs, of sizes, of the main loop, of registers."""
+        return (
+            *_knob_conflicts(parts, config),
+            *_size_conflicts(config),
+            *_mainloop_conflicts(parts, config),
+            *(_register_conflicts(config) if parts.roles != TOGETHER else ()),
+        )
+
+    def candidates(self, parts: Parts, dtype: str) -> Iterator[HopperConfig]:
+        """Every tile, ring and split of the registers that is known here."""
+        by_mma = parts.mainloop == MMA_SYNC
+        rows = (1, 2) if by_mma else (1,)  # blocks of 64 of a warpgroup
+        columns = MMA_COLUMNS if by_mma else WGMMA_COLUMNS
+        splits = ((0, 0),) if parts.roles == TOGETHER else SPLITS
+        names = (*HopperConfig.sizes, *RING_STAGES, *REGISTER_KNOBS)
+        for n, each, B_c, k, v, split in product(range(1, MOST_CONSUMERS + 1), rows, columns, STAGES, STAGES, splits):
+            values = (D_HEAD, WGMMA_ROWS * each * n, B_c, n, k, v, *split)
+            yield HopperConfig.of(dict(zip(names, values, strict=True)), dtype)
+
+    def part_files(self, of: Iteration, config: HopperConfig) -> tuple[str, ...]:
+        """The part files that a kernel is composed of, relative to ``kernels/``, in reading order."""
+        del config
+        names = {concern: f"{PARTS}/{concern}/{getattr(of.parts, concern)}.cuh" for concern in VALUES}
+        return tuple(names.get(concern, BODY) for concern in READING)
+
+    def translation_unit(self, of: Iteration, config: HopperConfig) -> str:
+        """The CUDA source of one kernel."""
+        names = {concern: type_name(getattr(of.parts, concern)) for concern in VALUES}
+        return _TEMPLATE.format(
+            title=of.title,
+            number=of.number,
+            short_form=config.short_form(),
+            source=of.path.name,
+            family=PARTS,
+            includes="\n".join(f'#include "{name}"' for name in sorted(self.part_files(of, config)) if name != BODY),
+            dtype=config.dtype,
+            sizes="\n".join(f"    static constexpr int {name} = {getattr(config, name)};" for name in SIZES),
+            parts="\n".join(
+                f"    using {type_name(concern)} = flashladder::hopper::{name};" for concern, name in names.items()
+            ),
+            entry=ENTRY,
+        )
 
     def to_knobs(self, parts: Parts, config: HopperConfig) -> dict[str, str]:
         """``{B_r: 128, ...}``: tile, stages, and registers where a producer has them."""

@@ -1,8 +1,10 @@
-"""Keys say what decides the content, entries are whole or absent, and a failed tool becomes one line (fake tools)."""
+"""The store with fake tools: keys, whole entries, many through ninja, damage filled again, failures in one line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+import dataclasses
+import json
 import os
 from pathlib import Path
 import re
@@ -16,11 +18,98 @@ from types import SimpleNamespace
 
 import pytest
 
-from flashladder.build.store import PtxEntry, entry_lock, fill, lock_holder, portable_paths, prepare, ptx_entry
+from flashladder.build import store as scheduler
+from flashladder.build.store import (
+    CubinEntry,
+    PtxEntry,
+    Tools,
+    cubin_entry,
+    entry_lock,
+    fill,
+    fill_all,
+    lock_holder,
+    missing_entries,
+    portable_paths,
+    prepare,
+    ptx_entry,
+)
 from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
-from flashladder.toolchain.errors import Failure, diagnose, disk_full
-from tests.null.store_fixture import NVCC, TEXT, Lab
+from flashladder.toolchain.errors import diagnose, disk_full
+
+TEXT = '#include "sub/part.cuh"\nint unit;\n'
+# The last argument is the output. The fake nvcc writes .file lines as the real one does: absolute, through "..".
+NVCC = """for out; do :; done
+echo x >> "$(dirname "$0")/nvcc.runs"
+echo 'kernel.cu(3): warning #177-D: unused'
+cat kernel.cu > "$out"
+echo ".file 1 \\"$PWD/kernel.cu\\"" >> "$out"
+echo ".file 2 \\"$PWD/../../kernels/sub/part.cuh\\"" >> "$out"
+"""
+PTXAS = """for out; do :; done
+for arg; do case "$arg" in *.ptx) cat "$arg" > "$out";; esac; done
+cat <<END
+ptxas info    : Compiling entry function 'flash_fwd_kernel' for '${1#-arch=}'
+ptxas info    : Function properties for flash_fwd_kernel
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 1 barriers, 256 bytes smem, 360 bytes cmem[0]
+ptxas info    : Compile time = 1.715 ms
+END
+"""
+
+
+class Lab:
+    """A checkout in miniature: kernels, a store, and tools that are shell scripts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.kernels = root / "kernels"
+        self.part = self.kernels / "sub" / "part.cuh"
+        self.part.parent.mkdir(parents=True)
+        self.part.write_text("// part\n")
+        self.store = root / "store"
+        self.tools = Tools(
+            root=root / "cu13",
+            nvcc=self.script("nvcc", NVCC),
+            ptxas=self.script("ptxas", PTXAS),
+            host_compiler=Path("/usr/bin/g++"),
+            nvcc_flags=("-arch=compute_80", "-lineinfo"),
+            ptxas_flags=("-v", "-lineinfo"),
+            ptx_versions={"nvidia-cuda-nvcc": "13.0.88", "host compiler": "g++ 12"},
+            ptxas_version="13.0.88",
+        )
+
+    def script(self, name: str, text: str) -> Path:
+        path = self.root / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def ptx(self, text: str = TEXT, **changes: object) -> PtxEntry:
+        tools = dataclasses.replace(self.tools, **changes)  # type: ignore[arg-type]  # any field, by name
+        return ptx_entry(text, self.kernels, [self.part], tools, self.store)
+
+    def cubin(self, arch: str = "sm_80", text: str = TEXT) -> CubinEntry:
+        return cubin_entry(self.ptx(text), arch, self.tools, self.store)
+
+    def build(self, entry: PtxEntry | CubinEntry) -> None:
+        prepare(entry)
+        fill(entry.folder)
+
+    def nvcc_fails(self, text: str) -> FlashladderError:
+        self.script("nvcc", text)
+        with pytest.raises(FlashladderError) as caught:
+            self.build(self.ptx())
+        assert not self.ptx().is_complete
+        assert not list(self.ptx().folder.glob("tmp-*"))
+        assert "\n" not in str(caught.value)
+        assert caught.value.exit_code == 2
+        return caught.value
+
+    def runs(self) -> int:
+        return len((self.root / "bin" / "nvcc.runs").read_text().splitlines())
+
 
 UNSUPPORTED = "h.h:1:2: error: #error -- unsupported GNU version! gcc versions later than 15 are not supported! The"
 
@@ -200,18 +289,8 @@ def test_a_part_that_breaks_its_contract_is_named(tmp_path: Path, context: str, 
         "struct Kernel {\n    using Gmem = flashladder::Indexed;\n};\n", encoding="utf-8"
     )
     text = f'a.cuh(7): error: static assertion failed with "Gmem must"\n  instantiation of {context}\n'
-    error = diagnose(Failure("nvcc", 2, text, tmp_path / "nvcc.log", tmp_path))
+    error = diagnose("nvcc", 2, text, tmp_path / "nvcc.log", tmp_path)
     assert error.found == part
-
-
-def test_a_full_disk_under_the_worker_itself(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_space(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    prepare(lab.ptx())
-    monkeypatch.setattr(Path, "mkdir", no_space)
-    with pytest.raises(FlashladderError, match="the disk is full; free space"):
-        fill(lab.ptx().folder)
 
 
 def worker(folder: Path) -> subprocess.Popen[str]:
@@ -278,3 +357,144 @@ def test_a_folder_in_the_place_of_a_file_of_an_entry_is_named(lab: Lab, name: st
     (entry.folder / name).mkdir()
     with pytest.raises(FlashladderError, match=rf"{entry.key}/{re.escape(name)}: is a directory; remove it$"):
         fill(entry.folder)
+
+
+@pytest.fixture(params=["plain", "with space, $dollar, 'quote' and :colon"])
+def anywhere(tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
+    return Lab(tmp_path / str(request.param))
+
+
+def entries(lab: Lab) -> list[CubinEntry]:
+    return [lab.cubin(arch, f"int unit_{number};\n") for number in range(3) for arch in ("sm_80", "sm_90")]
+
+
+def test_each_source_is_compiled_once_for_all_architectures(anywhere: Lab) -> None:
+    wanted = entries(anywhere)
+    fill_all(wanted + wanted, n_jobs=2)
+    assert anywhere.runs() == 3
+    assert [entry.cubin.read_text().splitlines()[0] for entry in wanted[::2]] == [f"int unit_{n};" for n in range(3)]
+    assert {entry.usage.arch for entry in wanted} == {"sm_80", "sm_90"}
+    assert not list(anywhere.store.glob(".ninja-*"))
+
+
+def test_nothing_missing_needs_no_ninja(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = entries(lab)
+    fill_all(wanted)
+    monkeypatch.setattr(scheduler, "find_ninja", lambda: pytest.fail("asked for ninja"))
+    monkeypatch.setattr(scheduler, "prepare", lambda entry: pytest.fail("prepared an entry"))
+    fill_all(wanted)
+    fill_all([])
+    assert lab.runs() == 3
+
+
+@pytest.mark.parametrize(
+    ("tool", "script", "told"),
+    [
+        ("nvcc", "echo 'kernel.cu(4): error: no such thing'; exit 1", r"kernel.cu:4: nvcc: no such thing; .*nvcc\.log"),
+        ("ptxas", "kill -9 $$", r"ptxas was killed \(signal 9\).*--jobs 1"),
+        ("nvcc", "kill -9 $PPID", "ran out of memory; use fewer jobs"),
+    ],
+)
+def test_a_failure_comes_through_ninja_as_one_line(anywhere: Lab, tool: str, script: str, told: str) -> None:
+    wanted = entries(anywhere)
+    anywhere.script(tool, script)
+    with pytest.raises(FlashladderError, match=told) as caught:
+        fill_all(wanted, n_jobs=1)
+    assert not any(entry.is_complete for entry in wanted)
+    assert not list(anywhere.store.glob(".ninja-*"))
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_waiting_for_another_build_is_announced_before_ninja_starts(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted: list[PtxEntry | CubinEntry] = [*entries(lab)]
+    monkeypatch.setattr(scheduler, "lock_holder", lambda folder: "4711" if folder == wanted[0].folder else None)
+    fill_all(wanted)
+    assert capsys.readouterr().err.splitlines() == ["waiting for process 4711, which builds some of the same kernels"]
+
+
+Entry = PtxEntry | CubinEntry
+
+
+def edit_meta(entry: Entry, **changes: object) -> None:
+    (entry.folder / "meta.json").write_text(json.dumps(entry.meta | changes))
+
+
+def flip(path: Path) -> None:
+    """Changes one bit in place, as a bad disk does, or an editor through another name of the file."""
+    with path.open("r+b") as stream:
+        first = stream.read(1)[0]
+        stream.seek(0)
+        stream.write(bytes([first ^ 1]))
+
+
+DAMAGE: dict[str, Callable[[Entry], object]] = {
+    "bit flip": lambda entry: flip(entry.folder / entry.OUTPUT),
+    "truncated": lambda entry: os.truncate(entry.folder / entry.OUTPUT, 5),
+    "no output": lambda entry: (entry.folder / entry.OUTPUT).unlink(),
+    "no log": lambda entry: entry.log.unlink(),
+    "no record": lambda entry: (entry.folder / "meta.json").unlink(),
+    "not UTF-8": lambda entry: (entry.folder / "meta.json").write_bytes(b"\xff"),
+    "a list": lambda entry: (entry.folder / "meta.json").write_text("[]"),
+    "another digest": lambda entry: edit_meta(entry, sha256="0" * 64),
+    "of another entry": lambda entry: edit_meta(entry, key="0" * 64),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("which", [0, 1], ids=["ptx", "cubin"])
+def test_a_damaged_entry_is_filled_again(lab: Lab, damage: str, which: int) -> None:
+    entry = (lab.ptx(), lab.cubin())[which]
+    fill_all([lab.cubin()])
+    good = (entry.folder / entry.OUTPUT).read_bytes()
+    DAMAGE[damage](entry)
+    assert missing_entries([lab.cubin()]) == [entry]
+    fill_all([lab.cubin()])
+    assert (entry.folder / entry.OUTPUT).read_bytes() == good
+    assert missing_entries([lab.cubin()]) == []
+
+
+def test_numbers_of_ptxas_that_cannot_be_read_are_damage(lab: Lab) -> None:
+    entry = lab.cubin()
+    fill_all([entry])
+    edit_meta(entry, registers="many")
+    assert not entry.is_complete
+    edit_meta(entry, registers=10, warnings="none")
+    assert not entry.is_complete
+    fill_all([entry])
+    assert entry.usage.registers == 10
+
+
+def test_an_edited_translation_unit_is_put_back(lab: Lab) -> None:
+    entry = lab.ptx()
+    lab.build(entry)
+    entry.source.write_text("edited")
+    assert not entry.is_complete
+    fill_all([entry])
+    assert entry.source.read_text() == entry.text
+    assert lab.runs() == 1  # the PTX was never made from the edited one
+
+
+def test_a_tool_that_fails_on_a_full_disk_is_not_blamed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "echo 'nvcc error: cicc died with status 1'; exit 1"
+    assert "nvcc failed" in str(lab.nvcc_fails(script))
+    for mebibytes, full in ((15, True), (16, False)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=mebibytes * 2**20: SimpleNamespace(free=free))
+        assert ("the disk is full; free space" in str(lab.nvcc_fails(script))) is full
+
+
+def test_folders_of_killed_builds_are_removed_and_those_of_running_ones_kept(lab: Lab) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    lab.store.mkdir()
+    names = [f".ninja-{ended.pid}-abc", f".ninja-{os.getpid()}-abc", ".ninja-word-abc", f".ninja-{10**30}-abc"]
+    for name in names:
+        (lab.store / name).mkdir()
+        (lab.store / name / "build.ninja").touch()
+    lab.script("nvcc", f'ls -a "{lab.store}" > "$(dirname "$0")/seen"\n{NVCC}')
+    fill_all([lab.cubin("sm_80"), lab.cubin("sm_90")])
+    assert sorted(path.name for path in lab.store.glob(".ninja-*")) == sorted(names[1:])
+    seen = (lab.root / "bin" / "seen").read_text().split()
+    assert sum(name.startswith(f".ninja-{os.getpid()}-") for name in seen) == 2  # the one above and that of this build

@@ -1,15 +1,18 @@
-"""Wheels without a compiler: the same bit for bit, installed once, and a damaged or failing one noticed."""
+"""Wheels without a compiler: the table in the library, the wheel bit for bit, its installation, and damage noticed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 import importlib.util
 import json
 import os
 from pathlib import Path
+import re
 import shutil
 import subprocess
 import sys
+import types
 from types import SimpleNamespace
 import zipfile
 
@@ -19,11 +22,19 @@ from flashladder.build import command as artifacts
 from flashladder.build import command as build
 from flashladder.build import wheel
 from flashladder.build.command import Request
+from flashladder.build.installed import load_installed
+from flashladder.build.library import TableRow, table_source
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.families.ampere import FAMILY
+from flashladder.paths import KERNELS
 from flashladder.toolchain import errors
+from tests.null.bench_fixture import FAST
 
 MANIFEST = {"inputs_digest": "d", "library_sha256": sha256(b"\x7fELF")}
+
+
 MEMBERS = {"__init__.py": b"value = 1\n", "_C.abi3.so": b"\x7fELF", "manifest.json": dump_json(MANIFEST).encode()}
 
 
@@ -141,34 +152,24 @@ def test_nothing_is_installed_outside_an_environment(tmp_path: Path, monkeypatch
         wheel.install(tmp_path / "x.whl")
 
 
-def test_an_installer_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", "raise SystemExit('no such wheel')"])
-    with pytest.raises(FlashladderError, match=r"could not be installed \(no such wheel\)"):
-        wheel.install(tmp_path / "x.whl")
-
-
-def test_a_folder_for_temporary_files_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "nosuch"))
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", "raise SystemExit('no such file')"])
-    with pytest.raises(FlashladderError, match="TMPDIR names no folder"):
-        wheel.install(tmp_path / "x.whl")
-
-
-@pytest.mark.parametrize("of_temporary_files", [True, False])
-def test_the_disk_that_was_full_while_installing_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, of_temporary_files: bool
+@pytest.mark.parametrize(
+    ("says", "full", "told"),
+    [
+        ("no such wheel", "", r"could not be installed \(no such wheel\)"),
+        ("no such file", "", "TMPDIR names no folder"),
+        ("No space left on device (os error 28)", "temporary", "temporary: .*full"),
+        ("No space left on device (os error 28)", "environment", "environment: .*full"),
+    ],
+)
+def test_an_installer_that_fails_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, full: str, told: str
 ) -> None:
-    temporary = tmp_path / "temporary"
-    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
-    monkeypatch.setattr(errors, "_is_full", lambda folder: (folder == temporary) == of_temporary_files)
-    program = "raise SystemExit('No space left on device (os error 28)')"
-    monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", program])
-    with pytest.raises(FlashladderError, match="full") as caught:
+    monkeypatch.setattr(errors, "_is_full", lambda folder: folder == tmp_path / full)
+    monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", f"raise SystemExit({says!r})"])
+    with pytest.raises(FlashladderError, match=told):
         wheel.install(tmp_path / "x.whl")
-    assert caught.value.where == str(temporary if of_temporary_files else tmp_path / "environment")
 
 
 def test_a_failing_import_is_one_line() -> None:
@@ -199,3 +200,133 @@ def test_uvs_cache_is_left_out(
     assert asked[:4] == [sys.executable, "-m", program, *(["pip"] if program == "uv" else ["install"])]
     assert {"--no-deps", "--no-index", *options} <= set(asked)
     assert "--no-cache" not in asked or program == "uv"
+
+
+CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax")
+
+
+ROW = TableRow(CONFIG, Path("a/kernel.fatbin"), FAMILY, ("sm_90", "sm_80"), 2048)
+
+
+def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
+    source = table_source("flashladder_16", [ROW])
+    row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0'
+    assert f"{row}, 0, 0, {2**30 - 1}, {{0}}}}," in source
+    struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
+    assert struct is not None
+    declared = re.sub(r"//.*", "", struct[1]).replace("*", " ").split(";")
+    names = [name.split()[-1] for line in declared if line.strip() for name in line.split(",")]
+    expected = "config dtype B_r B_c d_head n_threads smem_bytes capability row_stride fatbin alone any_length"
+    expected += " max_row_stride own[4]"
+    assert names == expected.split()
+
+
+def test_the_table_says_its_namespace_its_architectures_and_how_many_rows_it_has() -> None:
+    rows = [ROW, replace(ROW, config=CONFIG.with_dtype("bf16"), arches=("sm_80", "sm_100"))]
+    source = table_source("flashladder_16", rows)
+    assert 'flashladder_namespace[] = "flashladder_16";' in source
+    assert 'flashladder_arches[] = "sm_80, sm_90, sm_100";' in source
+    assert 'flashladder_ptx[] = "compute_80";' in source
+    assert "flashladder_n_kernels = 2;" in source
+    assert source.index("(FP16") < source.index("(BF16")
+    assert 'flashladder_targets[] = "sm_80, sm_86, sm_89, sm_90";' in source
+    assert source.count('.incbin "a/kernel.fatbin"') == 2
+
+
+def test_a_gpus_row_is_the_one_tuned_for_it_in_each_dtype_or_the_first() -> None:
+    short_form = CONFIG.short_form()
+    other, unbuilt = (KernelConfig.parse(short_form.replace("128, 64", size)) for size in ("128, 32", "64, 64"))
+    rows = [replace(ROW, config=one.with_dtype(dtype)) for dtype in ("fp16", "bf16") for one in (CONFIG, other)]
+    tuned = {0: other, 86: CONFIG, 90: unbuilt, 100: other}
+    source = table_source("flashladder_16", rows, tuned)
+    fp16, bf16 = "{0, 1}, {86, 0}, {90, 0}, {100, 1}", "{0, 3}, {86, 2}, {90, 2}, {100, 3}"
+    assert f"flashladder_tuned[] = {{{fp16}, {bf16}}};" in source
+    assert "flashladder_tuned[] = {{0, 0}};" in table_source("flashladder_16", rows[:2])
+
+
+LIBRARY = b"\x7fELF"
+
+
+LOADS = """import torch
+from pathlib import Path
+Path(__file__).with_name("loaded").touch()
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """flashladder_76 as an installer leaves it, with a torch that has its operator."""
+    torch = types.ModuleType("torch")
+    operators = types.SimpleNamespace(flashladder_76=types.SimpleNamespace(forward_out=print))
+    torch.__dict__["ops"] = operators
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    folder = tmp_path / "flashladder_76"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(LOADS)
+    (folder / "_C.abi3.so").write_bytes(LIBRARY)
+    (folder / "manifest.json").write_text(dump_json({"inputs_digest": "d", "library_sha256": sha256(LIBRARY)}))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    sys.modules.pop("flashladder_76", None)
+
+
+def test_a_whole_wheel_is_loaded(package: Path) -> None:
+    found = load_installed(76)
+    assert found.manifest["inputs_digest"] == "d"
+    assert found.run is print
+    assert (package / "loaded").exists()
+
+
+def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> None:
+    name = "flashladder_76_minus_swizzle_cuda_13_1"
+    variant = package.with_name(name)
+    shutil.copytree(package, variant)
+    kernels = {FAST: {"sm_90": {"text_sha256": "t", "registers": 255, "spill_stores": 40, "spill_loads": 44}}}
+    manifest = {"inputs_digest": "v", "library_sha256": sha256(LIBRARY), "kernels": kernels}
+    (variant / "manifest.json").write_text(dump_json(manifest))
+    operators = sys.modules["torch"].__dict__["ops"]
+    setattr(operators, name, types.SimpleNamespace(forward_out=repr))
+    found = load_installed("76 - swizzle", "13.1")
+    assert found.run is repr
+    kernel = found.identity(KernelConfig.parse(FAST), "sm_90")
+    assert (kernel.iteration, kernel.variant, kernel.text_sha256) == (76, " - swizzle cuda 13.1", "t")
+    assert (kernel.registers, kernel.spill_stores, kernel.spill_loads) == (255, 40, 44)
+    assert found.identity(KernelConfig.parse(FAST), "sm_86").registers is None
+    assert kernel.key == f"76 - swizzle cuda 13.1 {FAST}"
+    assert load_installed("76", "13.0").run is print
+    sys.modules.pop(name)
+    with pytest.raises(
+        FlashladderError,
+        match=r"iteration 76 \+ swizzle \(CUDA 13\.2\) is not installed here \(no module flashladder_76_plus_swizzle"
+        r"_cuda_13_2\); nox -s build-iteration-76 -- \+ swizzle --toolchain 13\.2,",
+    ):
+        load_installed("76 + swizzle", "13.2")
+    with pytest.raises(FlashladderError, match=r"iteration 76 - swizzle \(CUDA 13\.1\) was not built") as caught:
+        found.require(KernelConfig.parse(FAST.replace("FP16", "BF16")))
+    assert str(caught.value.hint).startswith('invoke build "76 - swizzle" --toolchain 13.1 --configs')
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("_C.abi3.so", "\x7fELG", "library is damaged: its digest is not the manifest's: expected .*, found "),
+        ("_C.abi3.so", None, "cannot read the wheel's library"),
+        ("manifest.json", "{}", "older than the digest of its library"),
+        ("manifest.json", "{", "cannot read the wheel's manifest"),
+        ("manifest.json", "7", "cannot read the wheel's manifest"),
+        ("manifest.json", None, "cannot read the wheel's manifest"),
+        ("__init__.py", "raise ImportError('undefined symbol')", "cannot be loaded: found undefined symbol"),
+    ],
+)
+def test_a_damaged_wheel_is_one_line_before_it_is_loaded(
+    package: Path, name: str, content: str | None, message: str
+) -> None:
+    if content is None:
+        (package / name).unlink()
+    else:
+        (package / name).write_text(content)
+    with pytest.raises(FlashladderError, match=f"{message}.*nox -s build-iteration-76") as caught:
+        load_installed(76)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    assert not (package / "loaded").exists()

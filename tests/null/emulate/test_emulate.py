@@ -61,7 +61,7 @@ def found() -> Emulation:
 @pytest.fixture(autouse=True)
 def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "kernel.ptx").write_text(PTX, encoding="utf-8")
-    monkeypatch.setattr(emulate_view, "ptx_for", lambda *_: SimpleNamespace(ptx=tmp_path / "kernel.ptx"))
+    monkeypatch.setattr(emulate, "ptx_for", lambda *_: SimpleNamespace(ptx=tmp_path / "kernel.ptx"))
 
 
 @pytest.mark.parametrize(

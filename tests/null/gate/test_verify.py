@@ -19,7 +19,7 @@ from flashladder.results.files import load_result, write_result
 from flashladder.results.schema import A_A, Failure, PlannedCell, kernel_key
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
-from flashladder.sweep.plan import wanted_of
+from flashladder.sweep.plan import with_code
 from flashladder.sweep.records import Records
 from tests.null import sweep_fixture
 from tests.null import verify_fixture as made
@@ -143,7 +143,7 @@ def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> No
     rungs = swept.model_copy(update={"purpose": "tune"})
     settings = verify._settings(rungs)
     assert (settings.mode, verify._settings(swept).mode) == ("tune", swept.mode)
-    planned = tuple(wanted_of(cell).planned(cell.code, settings) for cell in swept.sweep.planned)
+    planned = tuple(with_code(cell, cell.code, settings) for cell in swept.sweep.planned)
     sweep = swept.sweep.model_copy(update={"planned": planned})
     whole = rungs.model_copy(update={"sweep": sweep, "groups": (*rungs.groups, rungs.groups[0])})
     assert verify._sweep(whole) == []

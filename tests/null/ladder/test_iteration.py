@@ -1,10 +1,11 @@
-"""The sixteen iterations: published configurations, inheritance, claims, schemas, and every part file in use."""
+"""Iterations: published configurations, inheritance, the arithmetic of claims, and folders that hold none."""
 
 from __future__ import annotations
 
 import csv
 from dataclasses import asdict, replace
 from functools import partial
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,18 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.families.ampere import (
     AmpereConfig,
-    config_conflicts,
 )
-from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, load_iteration
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS, RESULTS
 
 LADDER = load_all()
+
+
 PUBLISHED = RESULTS / "published"
+
+
 # Which concern of a kernel each knob of the published configurations belongs to; tiles belong to none.
-
-
 def rows(name: str) -> list[dict[str, str]]:
     """The rows of a table of published figures."""
     with (PUBLISHED / name).open(encoding="utf-8", newline="") as stream:
@@ -116,14 +118,14 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
 
 def test_tiles_that_the_threads_cannot_copy() -> None:
     small = "(FP16, 128, 64, 64, 2): async+eager+swizzled+load_2_2_2_tiles"
-    reasons = config_conflicts(load_iteration(9).parts, AmpereConfig.parse(small))
+    reasons = load_iteration(1).family.conflicts(load_iteration(9).parts, AmpereConfig.parse(small))
     assert reasons == ("2 warps copy 4 rows at a time: the static swizzle needs a multiple of 8",)
     many = "(FP16, 128, 256, 32, 16): async+eager+swizzled+load_2_2_2_tiles"
-    assert config_conflicts(load_iteration(15).parts, AmpereConfig.parse(many)) == (
+    assert load_iteration(1).family.conflicts(load_iteration(15).parts, AmpereConfig.parse(many)) == (
         "B_r 256 and B_c 32: must be multiples of 64, the rows copied at a time",
     )
     odd = "(FP16, 128, 256, 16, 16): async+eager+swizzled+load_0_0_0_tiles+opt_softmax"
-    assert config_conflicts(load_iteration(7).parts, AmpereConfig.parse(odd)) == (
+    assert load_iteration(1).family.conflicts(load_iteration(7).parts, AmpereConfig.parse(odd)) == (
         "B_c 16 with 16 warps: each warp copies four rows at a time",
     )
 
@@ -133,3 +135,52 @@ def test_a_link_that_leads_nowhere_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FlashladderError) as caught:
         load_iteration(1, tmp_path)
     assert str(caught.value) == f"{tmp_path}/01_base.yaml: cannot read the file (a link to a file that does not exist)"
+
+
+def test_claims_are_made_at_equal_tiles() -> None:
+    for step in LADDER[1:]:
+        own, parent = claim_configs(step)
+        if load_iteration(step.parent or 0).family is not step.family:
+            assert parent is None
+            continue
+        assert parent is not None
+        assert own.tile == parent.tile
+        assert step.family.conflicts(step.parts, own) == ()
+        assert step.family.conflicts(load_iteration(step.parent or 0).parts, parent) == ()
+    assert claim_configs(LADDER[0])[1] is None
+    own, _ = claim_configs(load_iteration(8))
+    assert own.short_form() == "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles"
+
+
+def test_claim_arithmetic() -> None:
+    falls = Claim("A+B", "kernel", "falls", at_least=0.5)
+    assert falls.holds({"A": 1, "B": 1}, {"A": 3, "B": 1})
+    assert not falls.holds({"A": 1, "B": 2}, {"A": 3, "B": 1})
+    assert not Claim("A", "kernel", "falls").holds({"A": 3}, {"A": 3})
+    assert Claim("A", "kernel", "rises").holds({"A": 1}, {})
+    assert Claim("total", "kernel", "equals").holds({"A": 1, "B": 2}, {"total": 3})
+    assert not Claim("TYPO", "kernel", "equals").holds({"A": 1}, {"A": 1})
+    assert Claim("A", "kernel", "equals").holds({"A": 0}, {"A": 0})
+    assert not Claim("A/B", "kernel", "equals", value=0).holds({"A": 1, "B": 0})
+    ratio = Claim("A/B", "kernel", "equals", value=32, within=0.01)
+    assert ratio.holds({"A": 322, "B": 10})
+    assert not ratio.holds({"A": 324, "B": 10})
+    assert not Claim("A", "kernel", "equals", value=0).holds({"A": math.nan})
+    assert not Claim("A", "kernel", "falls").holds({"A": math.nan}, {"A": 1})
+    with pytest.raises(ValueError, match="needs the parent's counts"):
+        falls.holds({"A": 1})
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        (Claim("FMUL", "kernel", "falls", at_least=0.192), "FMUL falls by at least 19.2 %"),
+        (Claim("IADD3+SHF", "main_loop", "falls"), "IADD3+SHF in the main loop falls"),
+        (Claim("total", "kernel", "equals"), "total is unchanged"),
+        (Claim("add.s64", "ptx", "rises", at_least=2), "add.s64 in the PTX rises by at least 200 %"),
+        (Claim("LEA", "kernel", "falls", at_least=1, on=("sm_90",)), "LEA falls by at least 100 % (on sm_90 only)"),
+        (Claim("A/B", "kernel", "equals", value=32, within=0.01), "A/B is 32 within 1 %"),
+    ],
+)
+def test_claims_in_words(claim: Claim, words: str) -> None:
+    assert str(claim) == words

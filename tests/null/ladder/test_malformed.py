@@ -1,17 +1,20 @@
-"""Malformed iteration files: each gives one line with file, line, expected and found, and exit code 2."""
+"""Files of iterations, GPUs and grids: malformed ones are one line, and the exported JSON Schemas are current."""
 
 from __future__ import annotations
 
-import os
+import json
 from pathlib import Path
-import textwrap
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
-from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.ladder.iteration import load_all
+from flashladder.errors import FlashladderError
+from flashladder.ladder import json_schema as schema
+from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.located import read_yaml
+from flashladder.paths import CONFIGS, ITERATIONS
 from tests.null.malformed_templates import HOPPER_ROOT, HOPPER_STEP, ROOT, STEP
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "malformed.yaml").read_text(encoding="utf-8"))
@@ -71,19 +74,6 @@ def test_what_editors_leave_is_no_iteration(tmp_path: Path, name: str) -> None:
     assert [one.number for one in load_all(tmp_path)] == [1]
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
-    fill(tmp_path, {"01_base.yaml": ROOT})
-    path = tmp_path / "01_base.yaml"
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert [one.number for one in load_all(tmp_path)] == [1]
-
-
-def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "01_base.yaml").mkdir()
-    with pytest.raises(FlashladderError, match=r"01_base\.yaml: cannot read the file \(Is a directory\)$"):
-        load_all(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["17_mine.yml", "17_mine.YAML", "17_mine.Yml"])
 def test_a_file_that_nobody_reads(tmp_path: Path, name: str) -> None:
     fill(tmp_path, {"01_base.yaml": ROOT, name: STEP})
@@ -92,12 +82,6 @@ def test_a_file_that_nobody_reads(tmp_path: Path, name: str) -> None:
     hint = "rename it to 17_mine.yaml, or remove it"
     assert str(caught.value) == f"{tmp_path / name}: the file is not read; {hint}"
     assert caught.value.exit_code == 2
-
-
-def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "01_base.yaml")
-    with pytest.raises(FlashladderError, match=r"01_base\.yaml: not a regular file; put a file there$"):
-        load_all(tmp_path)
 
 
 def test_a_file_of_thirty_megabytes_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
@@ -115,11 +99,43 @@ def test_the_error_of_a_parent_names_the_parents_file(tmp_path: Path) -> None:
         load_all(tmp_path)
 
 
-def test_at_a_terminal_it_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(tmp_path, {"01_base.yaml": textwrap.dedent(ROOT).replace("title: Base", "titel: Base")})
-    with pytest.raises(SystemExit) as caught, one_line_errors():
-        load_all(tmp_path)
-    assert caught.value.code == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert err.startswith(f"error: {tmp_path / '01_base.yaml'}:2: unknown key 'titel'")
+def test_exported_schemas_are_current() -> None:
+    for path, text in schema.schemas().items():
+        assert path.read_text(encoding="utf-8") == text, "run: python -m flashladder.ladder.json_schema"
+    assert {path.name for path in (CONFIGS / "schema").glob("*.json")} == {path.name for path in schema.schemas()}
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        *(("iteration", path) for path in sorted(ITERATIONS.glob("*.yaml"))),
+        *(("gpu", path) for path in sorted((CONFIGS / "gpus").glob("*.yaml"))),
+        *(("grid", path) for path in sorted((CONFIGS / "grids").glob("*.yaml"))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.parent.name}-{value.stem}",
+)
+def test_committed_files_fit_their_json_schema(name: str, path: Path) -> None:
+    rules = yaml.safe_load(next(text for file, text in schema.schemas().items() if file.stem == name))
+    jsonschema.validate(read_yaml(path), rules)
+
+
+def test_the_json_schema_refuses_what_the_models_refuse() -> None:
+    rules = next(json.loads(text) for file, text in schema.schemas().items() if file.stem == "iteration")
+    good = read_yaml(load_iteration(8).path)
+    assert isinstance(good, dict)
+    for bad in ({"titel": "x"}, {"change": {"layout": "round"}}, {"expect": {"sass": {"LOP3": {"falls": -1}}}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(good | bad, rules)
+
+
+def test_the_schema_command_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(schema, "FOLDER", tmp_path)
+    schema.main()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "gpu.json",
+        "grid.json",
+        "iteration.json",
+    ]
+    assert capsys.readouterr().out.count("wrote") == 3

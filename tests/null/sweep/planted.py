@@ -128,7 +128,6 @@ DEEDS: Mapping[str, Callable[[], object]] = {
 }
 STARTS: Mapping[str, Callable[[], object]] = {
     "hang": lambda: time.sleep(1000),
-    "exit-0": lambda: os._exit(0),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "killed-once": killed_once,
     "garbage": garbage,

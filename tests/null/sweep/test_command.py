@@ -18,10 +18,9 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.grid import load_grid
 from flashladder.paths import ROOT
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, PlannedCell
 from flashladder.sweep import command, measure, place, plan
 from flashladder.sweep.place import Card
-from flashladder.sweep.plan import Wanted
 from flashladder.sweep.records import Records, held
 from flashladder.sweep.workers import Device, Outcome, Task
 from tests.null.sweep.planted_sweep import MODULE, plant
@@ -101,8 +100,10 @@ def test_one_sweep_a_folder_and_shards_beside_each_other(words: Sequence[str], t
     with held(folder, (1, 2)):
         assert command.main([*words, "--shard", "0/2"]) == 0
     assert len(asked(tmp_path)) == 18
+    assert not folder.with_name("records.json.gz").exists()
     assert command.main(list(words)) == 0
     assert asked(tmp_path) == []
+    assert folder.with_name("records.json.gz").exists()
 
 
 def test_what_a_killed_sweep_began_to_write_is_no_record_and_goes(
@@ -274,12 +275,12 @@ class Host:
     def made(self) -> plan.Plan:
         return plan.make(grid(self.folder, self.text), "h200", digests)
 
-    def digests(self, cells: Sequence[Wanted], arch: str) -> list[str]:
+    def digests(self, cells: Sequence[PlannedCell], arch: str) -> list[str]:
         assert arch == "sm_90"
         every = zip(cells, digests(cells), strict=True)
         return [code if self.built or cell.subject != "16" else "" for cell, code in every]
 
-    def build(self, kernels: Sequence[Wanted], where: place.Place) -> None:
+    def build(self, kernels: Sequence[PlannedCell], where: place.Place) -> None:
         self.builds.append(([kernel.subject for kernel in kernels], where.arch))
         self.built = True
 
@@ -350,16 +351,6 @@ def test_a_spent_budget_is_no_complete_sweep(host: Host, capsys: pytest.CaptureF
     assert "small on h200: 6 cells, 2 of them measured before; about " in capsys.readouterr().out
 
 
-def test_a_shard_measures_its_part_and_packs_nothing(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    assert host.sweep("--shard", "0/2") == 0
-    own = plan.shard(host.made.cells, (0, 2), host.made.settings)
-    assert [task.cell for task in host.tasks] == own
-    assert f"shard 0 of 2: {len(own)} cells are done" in capsys.readouterr().err
-    assert not (host.folder / "out.json.gz").exists()
-    assert host.sweep() == 0
-    assert len(host.tasks) == len(host.made.cells) - len(own)
-
-
 def test_what_is_missing_is_built_or_named(host: Host) -> None:
     host.built = False
     with pytest.raises(FlashladderError, match=r"^1 kernels of the grid are not built here: found iteration 16: \("):
@@ -379,23 +370,6 @@ def test_a_reference_that_is_not_installed_is_a_line_and_no_cell(
     line = "fa4 is not installed here: not timed; pip install 'flash-attn-4[cu13]' brings it"
     assert line in capsys.readouterr().out.splitlines()
     assert {task.cell.subject for task in host.tasks} == {"1", "16", "fa2"}
-
-
-def test_a_dry_run_divides_the_time_by_the_gpus_and_measures_nothing(
-    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.text = SMALL + "budget_minutes: 150\n"
-    cards = [Card(number, "NVIDIA H200", f"{UUID}-{number}", "sm_90") for number in range(2)]
-    monkeypatch.setattr(place, "cards", lambda: cards)
-    monkeypatch.setattr(plan, "estimate_s", lambda *_: 100.0)
-    assert host.sweep("--dry-run") == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[-3].startswith("6 cells, 0 of them measured before, in ")
-    assert told[-2:] == ["nothing to build", "about 5 min on 2 GPUs; the grid's budget is 2.5 h per GPU"]
-    assert list(host.tasks) == []
-    host.built = False
-    assert host.sweep("--dry-run") == 0
-    assert "1 kernel to build" in capsys.readouterr().out
 
 
 def test_a_dry_run_leaves_out_what_the_grids_gpu_cannot_run(

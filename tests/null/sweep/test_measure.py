@@ -97,38 +97,33 @@ def test_a_right_cell_is_a_document_about_itself(emulated: Emulated, one_cell: p
     assert [kernel.build for kernel in document.kernels.values()] == [one_cell.cells[0].code]
 
 
+def fall(_: torch.Tensor) -> None:
+    raise EmulationError("address", "a read\noutside of any allocation")
+
+
+def race(_: torch.Tensor) -> None:
+    """Right numbers, which depend on the order of threads."""
+
+
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("spoil", "kind", "message"),
     [
-        (torch.Tensor.zero_, r"^max error [0-9.e-]+ \(allowed [0-9.e-]+\), relative RMS 1 \(allowed [0-9.e-]+\)$"),
-        (lambda out: out[0, 0, 0].fill_(float("nan")), r"^max error NaN \(allowed "),
+        (torch.Tensor.zero_, "wrong", r"^max error [0-9.e-]+ \(allowed [0-9.e-]+\), relative RMS 1 \(allowed "),
+        (lambda out: out[0, 0, 0].fill_(float("nan")), "wrong", r"^max error NaN \(allowed "),
+        (race, "wrong", "^read after write by another thread$"),
+        (fall, "crash", "a read outside of any allocation"),
     ],
-    ids=["zeros", "nan"],
+    ids=["zeros", "nan", "race", "fall"],
 )
-def test_wrong_numbers_are_wrong(
-    emulated: Emulated, one_cell: plan.Plan, spoil: Callable[[torch.Tensor], object], message: str
+def test_wrong_numbers_races_and_crashes_are_told_apart(
+    emulated: Emulated, one_cell: plan.Plan, spoil: Callable[[torch.Tensor], object], kind: str, message: str
 ) -> None:
     emulated.spoil = spoil
+    if spoil is race:
+        emulated.races.append(SimpleNamespace(render=lambda: "read after write\n  by another thread"))
     with pytest.raises(CellFailed, match=message) as caught:
         emulated_cell(one_cell)
-    assert caught.value.kind == "wrong"
-
-
-def test_right_numbers_that_hang_on_the_order_of_threads_are_wrong(emulated: Emulated, one_cell: plan.Plan) -> None:
-    emulated.races = [SimpleNamespace(render=lambda: "read after write\n  by another thread")]
-    with pytest.raises(CellFailed, match=r"^read after write by another thread$") as caught:
-        emulated_cell(one_cell)
-    assert caught.value.kind == "wrong"
-
-
-def test_a_kernel_that_does_what_it_may_not_is_a_crash(emulated: Emulated, one_cell: plan.Plan) -> None:
-    def fall(_: torch.Tensor) -> None:
-        raise EmulationError("address", "a read\noutside of any allocation")
-
-    emulated.spoil = fall
-    with pytest.raises(CellFailed, match="a read outside of any allocation") as caught:
-        emulated_cell(one_cell)
-    assert caught.value.kind == "crash"
+    assert caught.value.kind == kind
 
 
 CODE = "ab" * 32
@@ -338,20 +333,6 @@ def test_a_time_that_no_gpu_can_have_is_wrong(machine: Machine) -> None:
     with pytest.raises(CellFailed) as caught:
         measured(machine, machine.cell("7"))
     assert caught.value.kind == "wrong"
-
-
-def test_inputs_stay_for_cells_of_their_dtype_and_shape_only(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[str, int]] = []
-
-    def noted(dtype: str, shape: Any, pairs: Any, *, first_seed: int) -> object:
-        drawn.append((dtype, shape.seq_len))
-        return prepare(dtype, shape, pairs, "cpu", first_seed=first_seed)
-
-    monkeypatch.setattr(measure, "prepare", noted)
-    wanted = [("7", "fp16", 128), ("fa2", "fp16", 128), ("7", "bf16", 128), ("7", "bf16", 256)]
-    documents = measured(machine, *(machine.cell(*one) for one in wanted))
-    assert drawn == [("fp16", 128), ("bf16", 128), ("bf16", 256)]
-    assert [document.groups[0].dtype for document in documents] == ["fp16", "fp16", "bf16", "bf16"]
 
 
 @pytest.mark.parametrize("changed", ["version", "rule", "_ptx_digest"])

@@ -68,14 +68,6 @@ def test_a_failure_comes_along_and_its_cell_has_no_numbers(tmp_path: Path, made:
     assert len(document.summaries) == 3
 
 
-def test_a_missing_record_is_an_error_and_nothing_is_written(tmp_path: Path, made: plan.Plan) -> None:
-    records = filled(tmp_path, made)
-    records.path(made.cells[2].address).unlink()
-    with pytest.raises(FlashladderError, match="not a record of the cell"):
-        pack(made, records, tmp_path / "out.json.gz")
-    assert not (tmp_path / "out.json.gz").exists()
-
-
 @pytest.mark.parametrize(
     ("changed", "told"),
     [({"gpu": GPU.model_copy(update={"name": "NVIDIA Example 2"})}, "GPU models"),

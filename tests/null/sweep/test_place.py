@@ -15,11 +15,12 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
 from flashladder.ladder.iteration import load_iteration
+from flashladder.problem import Shape
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import place
 from flashladder.sweep.place import (
     MOST_CPUS,
     Card,
-    Code,
     Place,
     build_command,
     chosen,
@@ -29,7 +30,7 @@ from flashladder.sweep.place import (
     locked,
     visible,
 )
-from flashladder.sweep.plan import Wanted
+from flashladder.sweep.plan import cell_of
 
 H200 = [Card(0, "NVIDIA H200", "GPU-aaaa-1", "sm_90"), Card(1, "NVIDIA H200", "GPU-bbbb-2", "sm_90")]
 A100 = Card(2, "NVIDIA A100-SXM4-80GB", "GPU-cccc-3", "sm_80")
@@ -100,11 +101,11 @@ def test_a_task_of_slurm_has_a_lane_per_cpu_that_it_was_given(monkeypatch: pytes
 
 
 CONFIG = "(FP16, 128, 128, 64, 4): async"
-SHAPE = (16, 4096, 16, 128)
+SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)
 
 
-def cell(subject: str, cuda: str = "", config: str = CONFIG) -> Wanted:
-    return Wanted(subject, config, "fp16", SHAPE, cuda)
+def cell(subject: str, cuda: str = "", config: str = CONFIG) -> PlannedCell:
+    return cell_of(subject, config, "fp16", SHAPE, cuda)
 
 
 def wheel_in(folder: Path, package: str, text: str | None, arch: str = "sm_90") -> None:
@@ -131,7 +132,7 @@ def test_variants_are_told_apart_and_found_in_any_folder_of_the_environment(here
     wheel_in(here[1], "flashladder_16_minus_swizzle", "b")
     wheel_in(here[1], "flashladder_16_minus_swizzle_cuda_13_1", "c")
     variants = [cell("16"), cell("16 - swizzle", "13.0"), cell("16 - swizzle", "13.1")]
-    assert [code_of(one, "sm_90") for one in variants] == [Code(sys.executable, d, compiled=True) for d in "abc"]
+    assert [code_of(one, "sm_90") for one in variants] == [(sys.executable, d) for d in "abc"]
     assert code_of(cell("16", "13.1"), "sm_90") is None
     assert code_of(cell("16", config=CONFIG.replace("64", "32")), "sm_90") is None
     with pytest.raises(FlashladderError, match="not a description"):
@@ -142,9 +143,9 @@ def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: tuple[
     environment = tmp_path / ".nox" / "build-iteration-7"
     mine, python = environment / "lib" / "python3.11" / "site-packages", str(environment / "bin" / "python")
     wheel_in(here[0], "flashladder_07", "here")
-    assert code_of(cell("7"), "sm_90") == Code(sys.executable, "here", compiled=True)
+    assert code_of(cell("7"), "sm_90") == (sys.executable, "here")
     wheel_in(mine, "flashladder_07", "own")
-    assert code_of(cell("7"), "sm_90") == Code(python, "own", compiled=True)
+    assert code_of(cell("7"), "sm_90") == (python, "own")
     assert place.python_of(cell("7"), "sm_90") == python
     assert place.python_of(cell("8"), "sm_90") == sys.executable
 
@@ -159,7 +160,7 @@ def test_code_is_for_an_architecture(here: tuple[Path, Path], arch: str, digest:
     assert place.digests([cell("24")], arch) == [digest]
 
 
-@pytest.mark.parametrize("text", ["{", "7", "{}", '{"inputs_digest": 1}', '{"inputs_digest": "d", "kernels": []}'])
+@pytest.mark.parametrize("text", ["{", "7", '{"inputs_digest": "d", "kernels": []}'])
 def test_a_broken_manifest_is_no_wheel(here: tuple[Path, Path], text: str) -> None:
     wheel_in(here[0], "flashladder_16", "a")
     (here[0] / "flashladder_16" / "manifest.json").write_text(text)
@@ -176,7 +177,7 @@ def test_the_code_of_a_reference_is_its_name_and_version(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("importlib.metadata.version", version)
     place.reference_version.cache_clear()
-    cells = [Wanted(name, "", "fp16", SHAPE) for name in ("fa2", "cudnn", "fa4", "flash-attn")]
+    cells = [cell_of(name, "", "fp16", SHAPE) for name in ("fa2", "cudnn", "fa4", "flash-attn")]
     assert place.digests(cells, "sm_90") == ["fa2 2.11", "cudnn 2.11", "fa4 4.0", ""]
     assert place.reference_version("flash-attn") is None
     place.reference_version.cache_clear()
@@ -207,6 +208,6 @@ def test_without_a_checkout_it_is_built_here_where_builds_go(monkeypatch: pytest
 
     monkeypatch.setattr(subprocess, "run", run)
     config = load_iteration(16).configs["h200"].short_form()
-    place.build_all([Wanted("16", config, "fp16", SHAPE)], Place((), "h200", "sm_90"))
+    place.build_all([cell_of("16", config, "fp16", SHAPE)], Place((), "h200", "sm_90"))
     command = [sys.executable, "-m", "flashladder.build", "16", "--arch", "sm_90", "--configs", "prog"]
     assert asked == [(command, str(tmp_path / "builds"))]

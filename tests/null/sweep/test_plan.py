@@ -6,28 +6,30 @@ from dataclasses import replace
 from itertools import pairwise
 import json
 from pathlib import Path
-import time
 
 import pytest
 
 from flashladder.build.store import default_jobs
 from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import Iteration
+from flashladder.problem import Shape
+from flashladder.results.schema import PlannedCell
 from flashladder.sweep import measure as measure_cpu
 from flashladder.sweep import plan
 from flashladder.sweep.place import Place, make_plan
-from flashladder.sweep.plan import Settings, Wanted, address_of, title, wanted_of
+from flashladder.sweep.plan import Settings, address_of, cell_of, title, with_code
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import dry_run, duration
 from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_grid, grid
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
-CELL = Wanted("16", "(FP16, 128, 128, 64, 4): x", "fp16", (16, 4096, 16, 128))
+SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)
+CELL = cell_of("16", "(FP16, 128, 128, 64, 4): x", "fp16", SHAPE)
 
 
 def test_every_kernel_meets_every_shape_and_the_floor_is_a_cell_of_each(tmp_path: Path) -> None:
     cells = plan.wanted(grid(tmp_path))
-    assert [(cell.subject, cell.shape[1]) for cell in cells] == [
+    assert [(cell.subject, cell.shape.seq_len) for cell in cells] == [
         ("1", 512), ("1", 1024), ("16", 512), ("16", 1024), ("fa2", 512), ("fa2", 1024)
     ]  # fmt: skip
     assert [bool(cell.config) for cell in cells] == [True] * 4 + [False] * 2
@@ -37,8 +39,8 @@ def test_references_and_toolchains_are_axes_and_the_pinned_toolchain_is_no_other
     text = SMALL + "references: [cudnn]\ntoolchains: ['13.0', '13.1']\n"
     cells = plan.wanted(grid(tmp_path, text))
     assert {cell.subject for cell in cells} == {"1", "16", "fa2", "cudnn"}
-    assert {cell.toolchain for cell in cells if not cell.is_reference} == {"", "13.1"}
-    assert {cell.toolchain for cell in cells if cell.is_reference} == {""}
+    assert {cell.toolchain for cell in cells if cell.config} == {"", "13.1"}
+    assert {cell.toolchain for cell in cells if not cell.config} == {""}
     assert len(cells) == 2 * 2 * 2 + 2 * 2
 
 
@@ -47,7 +49,7 @@ def test_what_is_excluded_is_no_cell_and_is_counted_with_its_reason(tmp_path: Pa
     text = SMALL + f"exclude:\n  - {{why: {reason}, iterations: [1], seq_lens: [1024]}}\n"
     found = grid(tmp_path, text)
     assert found.excluded == ((1, reason),)
-    assert ("1", 1024) not in {(cell.subject, cell.shape[1]) for cell in plan.wanted(found)}
+    assert ("1", 1024) not in {(cell.subject, cell.shape.seq_len) for cell in plan.wanted(found)}
     assert len(plan.wanted(found)) == 5
 
 
@@ -63,11 +65,11 @@ def test_cells_of_one_environment_follow_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cell", "code", "settings"),
     [
-        (replace(CELL, subject="15"), "c", SETTINGS),
-        (replace(CELL, config="y"), "c", SETTINGS),
-        (replace(CELL, dtype="bf16"), "c", SETTINGS),
-        (replace(CELL, shape=(16, 4096, 8, 128)), "c", SETTINGS),
-        (replace(CELL, toolchain="13.1"), "c", SETTINGS),
+        (CELL.model_copy(update={"subject": "15"}), "c", SETTINGS),
+        (CELL.model_copy(update={"config": "y"}), "c", SETTINGS),
+        (CELL.model_copy(update={"dtype": "bf16"}), "c", SETTINGS),
+        (CELL.model_copy(update={"shape": SHAPE.model_copy(update={"n_heads": 8})}), "c", SETTINGS),
+        (CELL.model_copy(update={"toolchain": "13.1"}), "c", SETTINGS),
         (CELL, "d", SETTINGS),
         (CELL, "c", replace(SETTINGS, machine="h100")),
         (CELL, "c", replace(SETTINGS, mode="tune")),
@@ -77,43 +79,24 @@ def test_cells_of_one_environment_follow_each_other(tmp_path: Path) -> None:
         (CELL, "c", replace(SETTINGS, protocol="0")),
     ],
 )
-def test_another_cell_code_or_setting_has_another_address(cell: Wanted, code: str, settings: Settings) -> None:
+def test_another_cell_code_or_setting_has_another_address(cell: PlannedCell, code: str, settings: Settings) -> None:
     assert address_of(cell, code, settings) != address_of(CELL, "c", SETTINGS)
 
 
 def test_an_address_is_for_ever() -> None:
     assert address_of(CELL, "c", replace(SETTINGS, protocol="1")) == "7c3179c278376474"
-    planned = CELL.planned("c", replace(SETTINGS, protocol="1"))
-    assert (planned.address, wanted_of(planned)) == ("7c3179c278376474", CELL)
+    planned = with_code(CELL, "c", replace(SETTINGS, protocol="1"))
+    assert (planned.address, planned.code) == ("7c3179c278376474", "c")
     assert title(planned) == "16 (FP16, 128, 128, 64, 4): x S=4096 B=16 H=16"
 
 
-def test_ten_thousand_cells_are_planned_within_two_seconds() -> None:
-    tune = load_grid("tune")
-    shapes = [(cell, cell.shape.model_copy(update={"batch": n})) for n in range(1, 8) for cell in tune.cells]
-    many = replace(tune, cells=tuple(replace(cell, shape=shape) for cell, shape in shapes))
-    assert len(many.cells) > 10_000
-    start = time.process_time()
-    made = plan.make(many, "h200", digests)
-    assert time.process_time() - start < 2.0
-    assert len({cell.address for cell in made.cells}) == len(made.cells)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("count", [1, 3, 100])
 def test_shards_are_all_cells_once_and_take_about_equally_long(count: int) -> None:
     made = plan.make(load_grid("h200"), "h200", digests)
     shards = [plan.shard(made.cells, (index, count), made.settings) for index in range(count)]
     assert [cell for one in shards for cell in one] == list(made.cells)
     longest = max(plan.estimate_s(cell, made.settings) for cell in made.cells)
     assert max(made.estimate_s(one) for one in shards) <= made.estimate_s(made.cells) / count + longest
-
-
-def test_a_slow_step_is_given_more_time() -> None:
-    made = plan.make(load_grid("h200"), "h200", digests)
-    by_subject = {cell.subject: cell for cell in made.cells if cell.shape.seq_len == 16384}
-    first, last = by_subject["1"], by_subject["16"]
-    assert plan.estimate_s(first, made.settings) > 2 * plan.estimate_s(last, made.settings)
-    assert plan.timeout_s(last, made.settings) > 60 + 10 * plan.estimate_s(last, made.settings)
 
 
 def test_the_last_cell_is_in_a_shard_though_it_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.sweep import plan
-from flashladder.sweep.records import CellFailed, CellRecord, Records, first_line, kind_of
+from flashladder.sweep.records import CellFailed, CellRecord, Records, kind_of
 from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed
 
 
@@ -83,18 +83,12 @@ def test_a_folder_that_cannot_be_is_one_line_before_anything_is_measured(tmp_pat
     ("error", "kind"),
     [
         (RuntimeError("CUDA error: an illegal memory access was encountered"), "illegal-address"),
-        (RuntimeError("CUDA error: misaligned address"), "illegal-address"),
         (RuntimeError("CUDA error: device-side assert triggered"), "crash"),
-        (RuntimeError("CUDA error: an illegal instruction was encountered"), "crash"),
-        (RuntimeError("CUDA error: unspecified launch failure"), "crash"),
         (RuntimeError("GPU is lost"), "gpu-lost"),
-        (RuntimeError("NVML: GPU has fallen off the bus"), "gpu-lost"),
         (RuntimeError("no CUDA-capable device is detected"), "gpu-lost"),
-        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "gpu-lost"),
         (RuntimeError("CUDA error: unknown error"), "gpu-lost"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out-of-memory"),
         (type("OutOfMemoryError", (RuntimeError,), {})("Tried to allocate"), "out-of-memory"),
-        (OSError(12, "Cannot allocate memory"), "out-of-memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out-of-memory"),
         (MemoryError(), "out-of-memory"),
         (ValueError("shape"), "refused"),
@@ -107,8 +101,3 @@ def test_a_folder_that_cannot_be_is_one_line_before_anything_is_measured(tmp_pat
 )
 def test_an_exception_has_its_kind(error: Exception, kind: str) -> None:
     assert kind_of(error) == kind
-
-
-def test_a_failure_is_told_in_one_line() -> None:
-    assert first_line(RuntimeError("\n  CUDA error: x \nCompile with")) == "CUDA error: x"
-    assert first_line(MemoryError()) == "MemoryError"

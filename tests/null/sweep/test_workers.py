@@ -121,7 +121,6 @@ def test_what_a_worker_started_dies_with_it(made: plan.Plan, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ("exit-0", "its worker ended with exit code 0"),
         ("garbage", NO_ANSWER.format("'I am a library that prints'")),
         ("unusable", "no CUDA-capable device is detected"),
         ("killed", "its worker ended with signal SIGKILL"),

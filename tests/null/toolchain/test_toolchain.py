@@ -1,4 +1,4 @@
-"""The toolchain is the pinned one or an error that says what to install; nothing on PATH is ever taken for it."""
+"""The toolchain is the pinned one, another one from its lock file, or an error that says what to install."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ import types
 
 import pytest
 
+from flashladder.build import other_toolchains as toolchains
+from flashladder.build.other_toolchains import provide, toolchain_of
 from flashladder.errors import FlashladderError
+from flashladder.toolchain import own_cuda
 from flashladder.toolchain import wheels as toolchain
 from flashladder.toolchain.wheels import (
+    Toolchain,
     demangle,
     find_ninja,
     find_toolchain,
     gpu_arch,
     host_compiler,
     load_pins,
-    require_arch,
 )
 
 PROGRAMS = ("nvcc", "ptxas", "fatbinary", "cuobjdump", "nvdisasm")
@@ -72,11 +75,6 @@ def test_malformed_pins(text: str, message: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{path}{message}")
 
 
-def test_missing_pins(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match=r"none\.yaml: cannot read the file \(No such file or directory\)"):
-        load_pins(tmp_path / "none.yaml")
-
-
 def test_a_missing_wheel_is_not_replaced_by_nvcc_on_path(
     wheels: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,12 +94,6 @@ def test_another_version_is_an_error(wheels: dict[str, str]) -> None:
     assert caught.value.expected == "nvidia-nvvm==13.0.88"
     assert caught.value.found == "nvidia-nvvm 13.3.1"
     assert caught.value.exit_code == 2
-
-
-def test_a_wheel_without_its_program(wheels: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "nvidia" / "cu13" / "bin" / "ptxas").chmod(0o644)
-    with pytest.raises(FlashladderError, match=r"bin/ptxas, found nothing that can be run; run: pip install --force"):
-        find_toolchain()
 
 
 @pytest.mark.parametrize("name", [*toolchain.NVCC_RUNS, *toolchain.NVCC_READS])
@@ -195,14 +187,6 @@ def test_the_gpu_from_nvidia_smi(says: str, arch: str | None, tmp_path: Path, mo
     assert gpu_arch() == arch
 
 
-def test_an_unknown_arch() -> None:
-    assert require_arch("sm_89") == "sm_89"
-    with pytest.raises(
-        FlashladderError, match=r"unknown GPU architecture: expected one of sm_80.*, found sm_81; use sm_80"
-    ):
-        require_arch("sm_81")
-
-
 def test_names_are_demangled_or_the_missing_program_is_named(
     wheels: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,3 +197,129 @@ def test_names_are_demangled_or_the_missing_program_is_named(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FlashladderError, match=r"cu\+\+filt: no working demangler; install binutils"):
         demangle("x", find_toolchain())
+
+
+PARTS = (*toolchain.NVCC_RUNS, *toolchain.NVCC_READS)
+
+
+# Stands for uv: writes the metadata and programs of what the lock file names into --target, and counts its calls.
+INSTALLER = """
+import sys
+from pathlib import Path
+words = sys.argv[1:]
+assert "--require-hashes" in words and "--no-deps" in words, words
+target, locked = Path(words[words.index("--target") + 1]), Path(words[words.index("-r") + 1])
+with (locked.parent / "calls").open("a") as calls:
+    calls.write("x")
+for line in locked.read_text().split():
+    name, _, version = line.partition("==")
+    info = target / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.4\\nName: {name}\\nVersion: {version}\\n")
+for name in (*("bin/nvcc", "bin/ptxas"), *PARTS):
+    program = target / "nvidia" / "cu13" / name
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text("#!/bin/sh\\n")
+    program.chmod(0o755)
+if "refused" in locked.read_text():
+    sys.exit("error: no such hash")
+"""
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """requirements/toolchain-13.1.txt of a checkout whose installer needs no network."""
+    monkeypatch.setattr(toolchains, "REQUIREMENTS", tmp_path)
+    monkeypatch.setattr(toolchains, "installer", lambda: [sys.executable, "-c", f"PARTS = {PARTS}{INSTALLER}"])
+    path = tmp_path / "toolchain-13.1.txt"
+    path.write_text("\n".join(f"{name}=={version}" for name, version in load_pins().others["13.1"].items()))
+    return path
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
+    """The environment's own toolchain, found without one."""
+    root = tmp_path / "environment" / "cu13"
+    monkeypatch.setattr(toolchain, "_installed", lambda name: load_pins().packages[name])
+    monkeypatch.setattr(toolchain, "_cuda_root", lambda _: root)
+    for name in (*(f"bin/{name}" for name in (*toolchain.COMPILERS, *toolchain.READERS)), *PARTS):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("")
+        (root / name).chmod(0o755)
+    return find_toolchain()
+
+
+def test_only_the_compiler_is_another(lock: Path, own: Toolchain, tmp_path: Path) -> None:
+    found = toolchain_of("13.1", tmp_path / "toolchains")
+    root = tmp_path / "toolchains" / "13.1" / "nvidia" / "cu13"
+    assert (found.root, found.nvcc, found.ptxas) == (root, root / "bin" / "nvcc", root / "bin" / "ptxas")
+    assert (found.fatbinary, found.nvdisasm) == (own.fatbinary, own.nvdisasm)
+    assert found.versions == {**own.versions, **load_pins().others["13.1"]}
+    assert found.versions["nvidia-cuda-nvcc"] != own.versions["nvidia-cuda-nvcc"]
+    assert toolchain_of("13.0", tmp_path / "toolchains") == toolchain_of("", tmp_path / "toolchains") == own
+    assert lock.with_name("calls").read_text() == "x"
+
+
+def test_it_is_installed_once_and_again_when_the_lock_file_changes(lock: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "toolchains"
+    made = provide("13.1", folder)
+    assert provide("13.1", folder) == made
+    assert lock.with_name("calls").read_text() == "x"
+    lock.write_text("nvidia-nvvm==1")
+    provide("13.1", folder)
+    assert lock.with_name("calls").read_text() == "xx"
+    assert [path.name for path in made.glob("*.dist-info")] == ["nvidia-nvvm-1.dist-info"]
+    (made / toolchains.STAMP).unlink()  # as one that was killed would leave it
+    provide("13.1", folder)
+    assert lock.with_name("calls").read_text() == "xxx"
+
+
+def test_a_failed_installation_leaves_what_was_there(lock: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "toolchains"
+    before = sorted(provide("13.1", folder).rglob("*"))
+    lock.write_text("refused==1")
+    with pytest.raises(FlashladderError, match=r"CUDA 13\.1 could not be installed \(error: no such hash\)"):
+        provide("13.1", folder)
+    assert sorted((folder / "13.1").rglob("*")) == before
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".13")] == []
+    lock.unlink()
+    with pytest.raises(FlashladderError, match=r"toolchain-13\.1\.txt: the compiler of CUDA 13\.1 cannot be installed"):
+        provide("13.1", folder)
+
+
+@pytest.mark.usefixtures("own")
+def test_wheels_of_another_version_in_the_folder_are_an_error(lock: Path, tmp_path: Path) -> None:
+    lock.write_text(lock.read_text().replace("nvidia-nvvm==13.1.115", "nvidia-nvvm==13.2.86"))
+    with pytest.raises(FlashladderError, match=r"expected nvidia-nvvm==13\.1\.115, found nvidia-nvvm 13\.2\.86"):
+        toolchain_of("13.1", tmp_path / "toolchains")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("add.ptx").write_text(".version 8.0\n.target sm_80\n.visible .entry add() { ret; }\n")
+
+
+@pytest.mark.parametrize(("name", "word"), [("-a.ptx", "./-a.ptx"), ("a b.ptx", "'a b.ptx'"), ("a.ptx", "a.ptx")])
+def test_a_path_in_a_hint_can_be_typed(name: str, word: str) -> None:
+    assert own_cuda.as_word(Path(name)) == word
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_cuda_file_without_a_kernel_has_nothing_to_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("none.ptx").write_text(".version 9.0\n.target sm_80\n")
+    for made, says in (("none.ptx", "no kernel is in it"), ("add.ptx", "run it with `ptxemu add.ptx --grid")):
+        monkeypatch.setattr(own_cuda, "compile_file", lambda *_, made=made: Path(made))
+        own_cuda.compile_and_tell("own.cu", "sm_80")
+        assert says in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("exists", [True, False])
+def test_ptx_is_not_compiled(exists: bool) -> None:
+    name = "add.ptx" if exists else "none.ptx"
+    with pytest.raises(FlashladderError, match=rf"^{name}: PTX is compiled already.*`ptxemu {name}`") as caught:
+        own_cuda.compile_file(Path(name))
+    assert "--out" not in str(caught.value)

@@ -13,8 +13,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gpu import doctor, sanitize
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
-from flashladder.trace import command as trace
-from flashladder.trace import compare
+from flashladder.trace import command, compare
 from flashladder.trace.compare import Comparison, Trace, trace
 from flashladder.trace.recorder import Geometry, Held, UnknownForm, matrix, statistics
 import ptxemu
@@ -130,7 +129,7 @@ def test_the_sanitizers_run_after_the_trace(
 
     monkeypatch.setattr(doctor, "require_gpu", lambda _: None)
     monkeypatch.setattr(sanitize, "main", tools)
-    monkeypatch.setattr(trace, "traced", lambda _: ("traced", right))
+    monkeypatch.setattr(command, "traced", lambda _: ("traced", right))
     assert typed.command("trace", "7", "--sanitize", "--config", "h200") == code
     assert capsys.readouterr().out.splitlines() == ["traced", "tools of ['7', '--configs', 'h200']"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.ladder.family import Contradiction, Family, Knobs, Launch, Model, Targets
+from flashladder.ladder.family import Family, Knobs, Launch, Model, Targets
 
 if TYPE_CHECKING:
     from flashladder.ladder.iteration import Iteration
@@ -116,10 +116,6 @@ class Rows(Family):
             raise FlashladderError("incomplete configuration", expected="B_r", found="none")
         return RowConfig("fp16", 1)
 
-    def contradictions(self, parts: RowParts) -> tuple[Contradiction, ...]:
-        del parts
-        return ()
-
     def conflicts(self, parts: RowParts, config: RowConfig) -> tuple[str, ...]:
         del parts
         return () if config.B_r in LEGAL else (f"B_r {config.B_r}: must be one of {LEGAL}",)
@@ -128,7 +124,7 @@ class Rows(Family):
         del parts
         return config
 
-    def legal_configs(self, parts: RowParts, dtype: str = "fp16") -> tuple[RowConfig, ...]:
+    def candidates(self, parts: RowParts, dtype: str) -> tuple[RowConfig, ...]:
         del parts
         return tuple(RowConfig(dtype, rows) for rows in LEGAL)
 

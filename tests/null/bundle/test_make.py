@@ -1,0 +1,234 @@
+"""``invoke bundle``: its options, the grids that run, what comes from the lock for another Python, and the SBOM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import hashlib
+import io
+import json
+from pathlib import Path
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+import zipfile
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+import pytest
+
+from flashladder.bundle import make as bundle
+from flashladder.bundle.make import Kernels, grids_that_run, sbom
+from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.selection import select_configs
+from flashladder.toolchain.wheels import load_pins
+from tests.typed import command
+
+
+def ladder(*numbers: int) -> Kernels:
+    """The ladder's wheels of some iterations, and their PTX."""
+    steps = [load_iteration(number) for number in numbers]
+    found = frozenset((step.description, "", c.short_form()) for step in steps for c in select_configs(step, "prog"))
+    return Kernels((), found, found, {})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "arches", "grids"),
+    [
+        (
+            range(1, 29),
+            ["sm_90"],
+            ["beyond", "cpu", "fewtiles", "h100", "h200", "hopper", "persistent", "smoke", "split"],
+        ),
+        (range(1, 29), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
+        ([1, 7, 8, 14, 15, 16], ["sm_90"], ["smoke"]),
+        ([16], ["sm_90"], []),
+    ],
+)
+def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list[str], grids: list[str]) -> None:
+    assert grids_that_run(ladder(*numbers), arches) == grids
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--iterations", "7,x"], "--iterations takes numbers, commas between: found 'x'"),
+        (["--iterations", "99"], "99"),
+        (["--arch", "sm_61"], "unknown GPU architecture"),
+        (["--python", "3.9"], "no such Python is supported: expected 3.10"),
+        (["--grid", "h20"], "unknown grid"),
+        (["--platform", "win_amd64"], "no platform of Linux on x86-64"),
+        (["--nosuch"], "unrecognized arguments"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "flashladder", "bundle", *words], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert told in ran.stderr
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "link to nothing"])
+def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "README.md")
+    monkeypatch.setattr(bundle, "collect", lambda *_: pytest.fail("the work began"))
+    with pytest.raises(FlashladderError, match=r"README\.md: not a folder"):
+        command("bundle", "--arch", "sm_80", "--out", str(tmp_path / "README.md"))
+
+
+def test_a_choice_of_iterations_that_lacks_kernels_of_the_grids_is_told() -> None:
+    assert bundle.lacking(grids_that_run(ladder(*range(1, 29)), ["sm_90"])) == ""
+    told = bundle.lacking(grids_that_run(ladder(1, 16), ["sm_90"]))
+    assert told == "warning: it lacks kernels of the grids cpu and smoke; to include them: --grid cpu,smoke"
+
+
+LOCK = """\
+# Generated
+colorama==0.4.6 ; sys_platform == 'win32' \\
+    --hash=sha256:aa
+numpy==2.2.6 ; python_full_version < '3.11' \\
+    --hash=sha256:bb \\
+    --hash=sha256:cc
+numpy==2.4.6 ; python_full_version == '3.11.*' \\
+    --hash=sha256:dd
+numpy==2.5.5 ; python_full_version >= '3.12' \\
+    --hash=sha256:ee
+tqdm==4.70.1 \\
+    --hash=sha256:ff
+"""
+
+
+@pytest.mark.parametrize(
+    ("python", "numpy"),
+    [
+        ("3.10", "numpy==2.2.6 --hash=sha256:bb --hash=sha256:cc"),
+        ("3.11", "numpy==2.4.6 --hash=sha256:dd"),
+        ("3.13", "numpy==2.5.5 --hash=sha256:ee"),
+    ],
+)
+def test_markers_are_read_for_the_target_not_for_this_python(python: str, numpy: str) -> None:
+    assert bundle.pinned(LOCK, python) == [numpy, "tqdm==4.70.1 --hash=sha256:ff"]
+
+
+def test_the_lock_holds_all_that_a_node_needs_each_with_hashes() -> None:
+    for python in ("3.10", "3.12", "3.14"):
+        lines = bundle.pinned(bundle.LOCK.read_text(encoding="utf-8"), python)
+        assert {line.partition("==")[0] for line in lines} >= {"invoke", "numpy", "pydantic", "pyelftools", "pyyaml"}
+        assert all("--hash=sha256:" in line for line in lines)
+
+
+def pip(monkeypatch: pytest.MonkeyPatch, code: int, stderr: str = "") -> list[list[str]]:
+    """pip that leaves a wheel, or with `code`; what it was asked."""
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        asked.append(command)
+        (dest,) = (word.partition("=")[2] for word in command if word.startswith("--dest="))
+        Path(dest).mkdir()
+        (Path(dest) / "numpy.whl").touch()
+        asked.append(Path(command[-1]).read_text(encoding="utf-8").splitlines())
+        return SimpleNamespace(returncode=code, stderr=stderr)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    return asked
+
+
+def test_pip_is_asked_for_binaries_by_hash_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pip(monkeypatch, 0)
+    for _ in range(2):
+        found = bundle.packages("3.12", ["manylinux_2_28_x86_64", "linux_x86_64"], tmp_path)
+        assert [path.name for path in found] == ["numpy.whl"]
+    command, lines = asked
+    assert {"--require-hashes", "--only-binary=:all:", "--python-version=3.12", "--no-deps"} <= set(command)
+    assert {"--platform=manylinux_2_28_x86_64", "--platform=linux_x86_64"} <= set(command)
+    assert all(" --hash=sha256:" in line and ";" not in line for line in lines)
+    bundle.packages("3.13", ["manylinux_2_28_x86_64"], tmp_path)
+    assert len(asked) == 4
+
+
+def test_no_network_is_one_line_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pip(monkeypatch, 1, "WARNING: x\nERROR: No matching distribution found for numpy==2.5.5\n")
+    with pytest.raises(FlashladderError, match=r"cannot be fetched: found No matching distribution .* PIP_FIND_LINKS"):
+        bundle.packages("3.12", ["x"], tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_pip_the_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(FlashladderError, match="pip, which fetches wheels of another Python, is not here"):
+        bundle.packages("3.12", ["x"], tmp_path)
+
+
+def test_platforms() -> None:
+    assert bundle.platforms(["manylinux_2_34_x86_64", "linux_x86_64"]) == ("manylinux_2_34_x86_64", "linux_x86_64")
+    for tag in ("win_amd64", "macosx_11_0_arm64", "manylinux_2_28_aarch64", "musllinux_1_2_x86_64"):
+        with pytest.raises(FlashladderError, match=f"no platform of Linux on x86-64: expected .*, found {tag}"):
+            bundle.platforms([tag])
+    assert bundle.platforms()[0] == "manylinux_2_28_x86_64"
+
+
+def wheel(*lines: str) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("x.dist-info/METADATA", "\n".join(("Metadata-Version: 2.4", *lines)) + "\n\nText\n")
+    return stream.getvalue()
+
+
+WHEELS = {
+    "wheels/flashladder_07.whl": wheel(
+        "Name: flashladder-07", "Version: 0.1.0", "License-Expression: Apache-2.0", "Requires-Dist: torch>=2.10"
+    ),
+    "wheels/flashladder.whl": wheel(
+        "Name: flashladder", "Version: 0.1.0", "License-Expression: Apache-2.0", "Requires-Dist: Ml_Dtypes>=0.4",
+        "Requires-Dist: pandas; extra == 'report'",
+    ),
+    "wheels/ml_dtypes.whl": wheel(
+        "Name: ml_dtypes", "Version: 0.6.0", "Classifier: License :: OSI Approved :: MIT License"
+    ),
+    "wheels/odd.whl": wheel("Name: odd", "Version: 1", "License: own words, <script>"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return sbom("flashladder-0.1.0-sm_90-cp312", WHEELS, load_pins())
+
+
+def test_it_is_valid_and_always_the_same(text: str) -> None:
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert sbom("flashladder-0.1.0-sm_90-cp312", dict(reversed(WHEELS.items())), load_pins()) == text
+    other = sbom(
+        "flashladder-0.1.0-sm_90-cp312", {**WHEELS, "wheels/odd.whl": wheel("Name: odd", "Version: 2")}, load_pins()
+    )
+    assert json.loads(other)["serialNumber"] != json.loads(text)["serialNumber"]
+
+
+def test_every_wheel_is_a_component_with_its_digest_and_licence(text: str) -> None:
+    components: dict[str, Any] = {one["bom-ref"]: one for one in json.loads(text)["components"]}
+    assert set(components) == {*WHEELS, "nvidia-cuda-runtime", "torch"}
+    for path, data in WHEELS.items():
+        assert components[path]["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(data).hexdigest()}]
+    assert components["wheels/ml_dtypes.whl"]["purl"] == "pkg:pypi/ml-dtypes@0.6.0"
+    assert components["wheels/flashladder.whl"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+    assert components["wheels/odd.whl"]["licenses"] == [{"license": {"name": "own words, <script>"}}]
+    assert components["wheels/ml_dtypes.whl"]["licenses"] == [{"license": {"name": "MIT License"}}]
+    assert components["torch"]["scope"] == "excluded"
+    assert components["nvidia-cuda-runtime"]["version"] == load_pins().packages["nvidia-cuda-runtime"]
+
+
+def test_needs_are_told_without_extras(text: str) -> None:
+    needs = {one["ref"]: set(one.get("dependsOn", ())) for one in json.loads(text)["dependencies"]}
+    assert needs["flashladder-0.1.0-sm_90-cp312"] == set(WHEELS)
+    assert needs["wheels/flashladder.whl"] == {"wheels/ml_dtypes.whl"}
+    assert needs["wheels/flashladder_07.whl"] == {"torch", "nvidia-cuda-runtime"}
+
+
+def test_the_toolchain_is_told(text: str) -> None:
+    told = {one["name"]: one["value"] for one in json.loads(text)["metadata"]["properties"]}
+    pins = load_pins().packages
+    assert told == {f"flashladder:toolchain:{name}": version for name, version in pins.items()}
