@@ -171,6 +171,8 @@ def test_an_inval_that_nothing_orders_after_the_uses() -> None:
     assert ("mbarrier", "mbarrier.try_wait.parity.shared::cta.b64", "mbarrier.inval.shared::cta.b64") in races(
         kernel(body + end, 32)
     )
+    over = f"{INIT}{end}{SECOND}@%p0 st.shared.u32 [%bar], %t;"  # its bytes are ordinary memory only then
+    assert ("WAW", "mbarrier.inval.shared::cta.b64", "st.shared.u32") in races(kernel(over))
 
 
 # --- random operations ---

@@ -250,6 +250,7 @@ def test_a_report_names_everything_and_reports_are_merged_and_bounded() -> None:
         event(stream)
     assert (found(few), few.reports[0].count, few.dropped) == ({RAW, ("RAW", 1, 3)}, 128, 1)
     assert few.render().endswith("1 more races beyond the first 2")
+    assert render_hazards(few).startswith("HAZARDS: 3\n")
     source = None
     for depth in range(5):
         source = SourceLine(f"{depth}.cuh", depth, SourceLine("/usr/local/cuda/include/x.h", 1, source))
