@@ -20,9 +20,9 @@ mov.u32 %r5, %ctaid.x;
 SWAP = f"{PEER}{MEET}st.shared::cluster.u32 [%r3], %r5;\n{MEET}ld.shared.u32 %word, [%place];\n{store('%word')}"
 
 
-def report(body: str, count: int = 1, blocks: int = 4) -> list[tuple[str, str, str]]:
+def report(body: str, count: int = 1, threads: int = 64) -> list[tuple[str, str, str]]:
     """The races of a launch in clusters of two as (kind, first opcode, second opcode)."""
-    return races(kernel(body, count), 64, blocks, cluster=2)
+    return races(kernel(body, count), threads, 4, cluster=2)
 
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", 0, 1])
@@ -132,10 +132,11 @@ def test_a_clusters_barrier_orders_what_was_stored(old: str, new: str, race: tup
     assert race in found if race else not found
 
 
-def test_a_block_that_may_exit_before_its_peer_has_read() -> None:
+@pytest.mark.parametrize("threads", [64, 40])
+def test_a_block_that_may_exit_before_its_peer_has_read(threads: int) -> None:
     body = f"{PEER}st.shared.u32 [%place], %t;\n{MEET}ld.shared::cluster.u32 %word, [%r3];\n{store('%word')}"
-    assert report(f"{body}{MEET}") == []
-    assert report(body) == [("exit", "ld.shared::cluster.u32", "ret")]
+    assert report(f"{body}{MEET}", threads=threads) == []
+    assert report(body, threads=threads) == [("exit", "ld.shared::cluster.u32", "ret")]
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -181,11 +182,13 @@ again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0
 
 
 def test_reports_name_the_blocks() -> None:
-    body = f"{SWAP}{MEET}".replace(f"%r5;\n{MEET}", "%r5;\nbar.sync 0;\n", 1)
+    begin = f"{PEER}st.shared.u32 [%place], %t;\nsetp.ge.u32 %p1, %r5, 2;\n{MEET}@%p1 "  # of the second cluster
+    swap = SWAP.replace(f"{PEER}{MEET}", begin)
+    body = f"{swap}{MEET}".replace(f"%r5;\n{MEET}", "%r5;\nbar.sync 0;\n", 1)
     hazards = Hazards()
     launch(kernel(body), 64, 4, observers=[hazards], cluster=2)
     race = hazards.reports[0]
-    assert {race.block, race.first_block} == {(0, 0, 0), (1, 0, 0)}
+    assert {race.block, race.first_block} == {(2, 0, 0), (3, 0, 0)}
     assert race.address == 32  # of the block's own window
     assert "of block" in hazards.render()
 

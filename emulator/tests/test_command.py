@@ -315,7 +315,7 @@ def test_options_of_a_launch_that_goes_on_and_on(capsys: pytest.CaptureFixture[s
 
 def test_ctrl_c_is_one_word() -> None:
     Path("endless.ptx").write_text(ENDLESS)
-    with started("endless.ptx", *WORDS, stdout=subprocess.PIPE) as running:
+    with started("endless.ptx", *WORDS, "--max-instructions", "9" * 15, stdout=subprocess.PIPE) as running:
         assert running.stderr is not None
         time.sleep(3)  # numpy is loaded, the loop runs
         running.send_signal(signal.SIGINT)

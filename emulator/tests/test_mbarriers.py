@@ -171,6 +171,8 @@ def test_an_inval_that_nothing_orders_after_the_uses() -> None:
     assert ("mbarrier", "mbarrier.try_wait.parity.shared::cta.b64", "mbarrier.inval.shared::cta.b64") in races(
         kernel(body + end, 32)
     )
+    over = f"{INIT}{end}{SECOND}@%p0 st.shared.u32 [%bar], %t;"  # its bytes are ordinary memory only then
+    assert ("WAW", "mbarrier.inval.shared::cta.b64", "st.shared.u32") in races(kernel(over))
 
 
 # --- random operations ---
@@ -365,8 +367,8 @@ setp.eq.u32 %p0, %r2, 0;
 bar.sync 1, 96;
 meet: barrier.cluster.arrive; barrier.cluster.wait;"""
     with refuses("deadlock", "threads that have not arrived: 64 of block") as caught:
-        launch(kernel(body), 64, 2, cluster=2)
-    assert "bar.sync 1, 96" in str(caught.value)
+        launch(kernel(body), 64, 4, cluster=2)
+    assert all(part in str(caught.value) for part in ("bar.sync 1, 96", "other blocks that stand still: 2"))
 
 
 def test_a_lane_that_waits_for_ever_is_a_deadlock_of_its_warp() -> None:

@@ -225,6 +225,8 @@ def test_sums_in_global_memory_flush_subnormal_numbers() -> None:
     tile = ".shared .align 4 .b8 tile[4];"
     assert run(body + "red.global.add.f32 [%rd0], %f1;", 1, declarations=tile)[0, 0] == 0
     assert run(shared, 1, declarations=tile)[0, 0] == 0x00400000
+    several = "ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], 0x00c00000; mov.b32 %f1, 0x00200000;"  # at one address
+    assert run(several + "red.global.add.f32 [%rd1], %f1;", 2)[0, 0] == 0x00C00000
 
 
 # --- what observers hear, and buffers ---------------------------------------------------------------------------------

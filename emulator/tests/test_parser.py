@@ -199,20 +199,9 @@ def plus(offset: int) -> Address:
         (".global .v2 .u32 x = {1, 2};", [V("global", "u32", "x", vector=2, initial=(N(1), N(2)))]),
         (".global .v2 .f32 x[] = {{1.0}, {0f3F800000, 2.0}};",
          [V("global", "f32", "x", 2, None, 2, True, (double(1.0), double(0.0), N(0x3F800000, "f32"), double(2.0)))]),
-        (
-            ".global .b32 x; .global .b64 y[6] = {x, x+4, generic(x), generic( x )+8, x-4, x + -0x4};",
-            [
-                V("global", "b32", "x"),
-                V(
-                    "global",
-                    "b64",
-                    "y",
-                    6,
-                    array=True,
-                    initial=(Symbol("x"), plus(4), Symbol("x"), plus(8), plus(-4), plus(-4)),
-                ),
-            ],
-        ),
+        (".global .b32 x; .global .b64 y[6] = {x, x+4, generic(x), generic( x )+8, x-4, x + -0x4};",
+         [V("global", "b32", "x"), V("global", "b64", "y", 6, array=True,
+                                     initial=(Symbol("x"), plus(4), Symbol("x"), plus(8), plus(-4), plus(-4)))]),
     ],
 )  # fmt: skip
 def test_variable(text: str, variables: list[Variable]) -> None:

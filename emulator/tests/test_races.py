@@ -250,6 +250,7 @@ def test_a_report_names_everything_and_reports_are_merged_and_bounded() -> None:
         event(stream)
     assert (found(few), few.reports[0].count, few.dropped) == ({RAW, ("RAW", 1, 3)}, 128, 1)
     assert few.render().endswith("1 more races beyond the first 2")
+    assert render_hazards(few).startswith("HAZARDS: 3\n")
     source = None
     for depth in range(5):
         source = SourceLine(f"{depth}.cuh", depth, SourceLine("/usr/local/cuda/include/x.h", 1, source))
@@ -314,15 +315,9 @@ FAR_AWAY = np.uint64(1 << 40)
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
-        *(
-            ("st", "ld", "RAW"),
-            ("ld", "st", "WAR"),
-            ("st", "st", "WAW"),
-            ("st", "cp.async", "RAW"),
-            ("cp.async", "st", "WAR"),
-        ),
-        *(("atom", "ld", "RAW"), ("atom", "st", "WAW"), ("ld", "atom", "WAR"), ("st", "atom", "WAW")),
-        *(("ld", "ld", None), ("atom", "atom", None)),
+        *(("st", "ld", "RAW"), ("ld", "st", "WAR"), ("st", "st", "WAW"), ("st", "cp.async", "RAW")),
+        *(("cp.async", "st", "WAR"), ("atom", "ld", "RAW"), ("atom", "st", "WAW"), ("ld", "atom", "WAR")),
+        *(("st", "atom", "WAW"), ("ld", "ld", None), ("atom", "atom", None)),
     ],
 )
 def test_blocks_are_concurrent(before: str, after: str, kind: str | None) -> None:
@@ -371,6 +366,14 @@ def test_words_pages_and_readers_of_several_blocks() -> None:
     reads = [at("ld", FAR_AWAY, 1, by=lambda s, b=b: s.ctaid == b, space="global") for b in (0, 1, 0)]
     late = watched(*reads, at("st", FAR_AWAY, 2, by=lambda s: (s.ctaid == 0) & (s.tid == 0), space="global"), blocks=2)
     assert [(report.kind, report.first_block) for report in late.reports] == [("WAR", (1, 0, 0))]
+    # of two words that one store writes over, one was read by another block first, the other one by another block last
+    words = [(0, 1), (4, 0), (4, 1)]  # place, block
+    apart = [
+        at("ld", FAR_AWAY + np.uint64(place), line, by=lambda s, b=b: (s.ctaid == b) & (s.tid == 0), space="global")
+        for line, (place, b) in enumerate(words, start=1)
+    ]
+    both = at("st", FAR_AWAY, 4, 8, by=lambda s: (s.ctaid == 0) & (s.tid == 0), space="global")
+    assert found(watched(*apart, both, blocks=2)) == {("WAR", 1, 4), ("WAR", 3, 4)}
     far = lambda s: u64(1 << 50) + s.ctaid * np.uint64(64) + s.tid  # noqa: E731 - bytes: blocks touch neighbouring ones
     pages = lambda s: u64(1 << 20) + s.tid[..., ::-1] * np.uint64(1 << 16) + s.ctaid * np.uint64(2)  # noqa: E731 - one use
     events = [

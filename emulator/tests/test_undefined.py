@@ -69,6 +69,7 @@ def test_a_sum_over_eight_lanes_is_what_the_hardware_gives() -> None:
         (f"@%p3 bra A; add.u32 %r3, %r2, 1; bra.uni B; A: mov.u32 %r3, 7; B: {STORE}", [5, 6, 7, 8] + 4 * [7]),
         (f"mov.u32 %r3, %r0; @%p3 bra END; bar.warp.sync 0xf; {STORE} END:", [0, 1, 2, 3] + 4 * [0xDEAD]),
         (f"activemask.b32 %r3; add.u32 %r2, %r2, %r3; {STORE}", 8 * [255]),
+        (f"setp.gt.u32 %p4, %r2, 3; mov.u32 %r3, 5; @%p3 bra A; @%p4 mov.u32 %r3, 9; A: {STORE}", 4 * [9] + 4 * [5]),
         (f"setp.lt.u32 %p4, %r2, 3; @%p4 mov.u32 %r5, 1; and.b32 %r3, %r0, 3; {STORE}", 2 * [0, 1, 2, 3]),
         (f"cvt.u64.u32 %rd2, %r2; prefetch.global.L2 [%rd2]; mov.u32 %r3, %r0; {STORE}", list(range(8))),
     ],

@@ -69,9 +69,7 @@ def test_a_butterfly_moves_the_widest_pieces_that_stay_together(x: int) -> None:
 LEAVE_5 = "setp.eq.u32 %p1, %r0, 37; @%p1 bra DONE;"
 FOUR = "{%f0, %f1, %f2, %f3}"
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-ZEROS = "mov.b32 {%f0, %f0}, 0;".replace(
-    "mov.b32 {%f0, %f0}, 0;", "".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(4))
-)
+ZEROS = "".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(4))
 TILE = ".shared .align 16 .b8 tile[2048];"
 
 
@@ -192,9 +190,9 @@ def test_sums_of_f16_are_rounded_once() -> None:
 
 
 def test_16_bit_numbers_are_widened_exactly() -> None:
-    """With infinities and NaN beside them, and without: two different ways."""
+    """With infinities and NaN beside them, of either sign alone, and without: two different ways."""
     every = np.arange(1 << 16, dtype=np.uint16)
-    for patterns in (every, every[every & 0x7C00 != 0x7C00]):
+    for patterns in (every, every[: 1 << 15], every[1 << 15 :], every[every & 0x7C00 != 0x7C00]):
         for kind, dtype in (("f16", np.float16), ("bf16", BFLOAT16)):
             found = matrix.widened(patterns.view(matrix.ROW).reshape(1, 1, -1, 1), kind).reshape(-1)
             wanted = patterns.view(dtype).astype(np.float32)

@@ -226,6 +226,13 @@ class Barriers:
         hint = "every thread that the barrier counts has to come to it" + (EXITED if exited else "")
         group.step.fail("deadlock", what, expected=f"{int(threads)} threads", found=found, hint=hint)
 
+    def waiting_lanes(self) -> BoolArray:
+        """The threads that wait at any barrier, of the full shape."""
+        lanes = np.zeros(self.machine.shape, np.bool_)
+        for group in (group for groups in self.waiting.values() for group in groups):
+            lanes |= group.lanes
+        return lanes
+
     def stories(self, block: int) -> list[str]:
         """What threads of a block wait for, a sentence for each barrier and instruction."""
         found = []

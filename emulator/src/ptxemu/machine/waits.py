@@ -207,7 +207,9 @@ def refuse(waits: Waits, barriers: Barriers) -> None:
     stories += [story for block in blocks for story in barriers.stories(int(block))]
     gone = int((machine.exists[blocks] & ~machine.live[blocks]).sum())
     stories += [f"threads that have exited: {gone}"] if gone else []
-    more = int((~np.isin(stuck, blocks)).sum())
+    everybody = waiting | barriers.waiting_lanes()
+    everybody[blocks] = False
+    more = int(everybody.any(axis=(1, 2)).sum())
     stories += [f"other blocks that stand still: {more}"] if more else []
     chosen = next(each.step for each in waits.suspended if each.step.lanes()[blocks].any())
     kind = chosen.instruction.opcode.partition(".")[0]

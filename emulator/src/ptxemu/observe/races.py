@@ -206,10 +206,12 @@ class GlobalRaces:
         return found
 
     def _against_pair(self, name: str, kind: str, units: Array, threads: Array, addresses: Array) -> list[Finding]:
+        """Races with the first access remembered, or with the other one where the first is of the same block."""
         if name not in self.shadow:
             return []
+        own = np.flatnonzero(self.shadow[name][units] >> _THREAD_BITS == threads >> _THREAD_BITS)
         found = self._against(name, kind, units, threads, addresses)
-        return found or self._against(f"other_{name}", kind, units, threads, addresses)
+        return found + self._against(f"other_{name}", kind, units[own], threads[own], addresses[own])
 
     def _join(self, name: str, units: Array, threads: Array, site: int) -> None:
         """Remembers the threads where nobody, or only another block, is remembered yet."""
