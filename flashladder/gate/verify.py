@@ -43,7 +43,7 @@ from flashladder.report.accuracy import beyond_bounds, cells
 from flashladder.report.data import bench_files, feeds_ladder
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import fastest_possible_us, problems
-from flashladder.results.files import content_digests, identity, load_as, load_result, machine_name, read_json
+from flashladder.results.files import identity, load_as, load_result, machine_name, read_json
 from flashladder.results.schema import (
     A_A,
     AnyResult,
@@ -191,7 +191,7 @@ def _content(path: Path) -> tuple[str, list[str]]:
     """What a file is, in words, and what is wrong with it."""
     if record := RECORD.fullmatch(path.name):
         return _record(path, record[1])
-    version, found_digest = identity(path)
+    version, noted, found_digest = identity(path)
     if version is None and path.name.startswith(ACCURACY):
         return "errors by iteration", _accuracy(path)
     if version is None:
@@ -199,7 +199,6 @@ def _content(path: Path) -> tuple[str, list[str]]:
             load_result(path)  # which says what is missing
         return "data of another form, read whole", []
     result = load_result(path)
-    noted, _ = content_digests(path)
     lines = [] if version == 1 or noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
     lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
     sweep: Sweep | None = getattr(result, "sweep", None)
@@ -540,7 +539,7 @@ def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Re
     expected = load_as(path, BenchResult)
     if expected.purpose != "report":
         raise FlashladderError("a tuning run, whose pairs are too few to compare", where=relative(path))
-    drawn = draw(expected, n_cells, seed, identity(path)[1])
+    drawn = draw(expected, n_cells, seed, identity(path).found)
     found = (timer or time_on_this_gpu)(drawn)
     every = sum(len(kernels) for kernels in drawn.values())
     wrong = [f"rerun: {line}" for line in problems(found)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 import re
 from typing import Any, ClassVar, Literal, get_args
 
@@ -193,6 +194,7 @@ class KernelConfig(ABC):
         return changed(self, dtype=dtype)
 
     @classmethod
+    @lru_cache(maxsize=4096)  # results name few configurations, many times
     def match(cls, text: str) -> Self | None:
         """The configuration whose name is `text`; None where `text` is not of this family.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -89,7 +88,7 @@ def test_its_help_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_check_is_told_with_its_problems_or_its_size_or_as_skipped() -> None:
     def of(problems: list[str], n: int) -> Outcome:
-        return gate.Gate.of_problems("name", lambda: Found(problems, n), "files").run()
+        return gate.attempt(Check("name", lambda: Found(problems, n), "files"))
 
     assert of([], 1200) == Outcome("name", "ok", (), "1,200 files")
     assert of(["a: differs"], 2) == Outcome("name", "failed", ("a: differs",), "2 files")
@@ -97,11 +96,10 @@ def test_a_check_is_told_with_its_problems_or_its_size_or_as_skipped() -> None:
 
 
 def test_a_command_that_is_a_check_keeps_what_led_to_its_failure() -> None:
-    failed = gate.checked("name", Checked("", ("fine", "bad"), problems=("bad",), failure=CheckFailed("1 differs")))
-    assert failed == Outcome("name", "failed", ("bad", "1 differs"))
-    assert gate.checked("name", Checked("9 kernels", notes=("a note",))) == Outcome(
-        "name", "ok", ("a note",), "9 kernels"
-    )
+    failed = Checked("", ("fine", "bad"), problems=("bad",), failure=CheckFailed("1 differs"))
+    assert gate.attempt(Check("name", lambda: failed)) == Outcome("name", "failed", ("bad", "1 differs"))
+    fine = Checked("9 kernels", notes=("a note",))
+    assert gate.attempt(Check("name", lambda: fine)) == Outcome("name", "ok", ("a note",), "9 kernels")
 
 
 def test_the_committed_files_pass_the_quick_checks() -> None:
@@ -113,7 +111,7 @@ def test_the_committed_files_pass_the_quick_checks() -> None:
 
 
 def test_results_that_make_no_report_fail_the_checks_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(_: Path) -> None:
+    def twice() -> None:
         raise FlashladderError("one cell was measured twice")
 
     monkeypatch.setattr(gate, "collect", twice)
