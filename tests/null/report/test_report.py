@@ -132,14 +132,6 @@ def test_a_result_without_locked_machine_code_is_refused_by_name(tmp_path: Path,
     assert "## Refused" in report_tables.document(found)
 
 
-def test_a_kernel_that_no_lock_names_is_refused(measured: Fixture, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(measured.folder, tmp_path / "results"))
-    lock = json.loads((folder / "locks" / "sm_90.json").read_text())
-    lock["iterations"]["3"]["kernels"] = {}
-    (folder / "locks" / "sm_90.json").write_text(json.dumps(lock))
-    assert "run: invoke lock 3" in report_data.collect(folder).refused[0]
-
-
 def test_the_same_cell_in_two_files_is_an_error(measured: Fixture, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(measured.folder, tmp_path / "results"))
     shutil.copy(folder / "machine" / "bench.json.gz", folder / "machine" / "bench_again.json.gz")
@@ -201,19 +193,6 @@ def test_check_names_each_stale_file(place: Path, name: str, capsys: pytest.Capt
     path.write_bytes(re.sub(rb"(\.\d*)5", rb"\g<1>4", path.read_bytes()))
     assert report.main(["--check"]) == 1
     assert Path(name).name in capsys.readouterr().err
-
-
-def test_pictures_of_another_matplotlib_are_compared_by_their_data(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert report.main([]) == 0
-    svg = place / "results" / "report" / "progression.svg"
-    release, digest = report_plot.rendered_by(svg.read_bytes())
-    svg.write_bytes(svg.read_bytes().replace(f"v{release}".encode(), b"v0.0.1"))
-    assert report.main(["--check"]) == 0
-    assert "compared by their data" in capsys.readouterr().err
-    svg.write_bytes(svg.read_bytes().replace(digest.encode(), b"0" * 64))
-    assert report.main(["--check"]) == 1
 
 
 def test_json_holds_the_rows(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
