@@ -13,6 +13,7 @@ import pytest
 
 from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
+from flashladder.lock.code_claims import verify
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
@@ -232,3 +233,21 @@ def test_a_short_ladder_and_an_interval_beside_its_median_are_drawn() -> None:
     beside = report_plot.Point(1, 50.0, 50.0 + 1e-12, 50.0 - 1e-12)
     drawn = report_plot.render([report_plot.Series("made up", (beside,))], {1: "base", 2: "swizzle"}, "made up")
     assert drawn["png"].startswith(b"\x89PNG")
+
+
+def test_the_reason_of_step_eight_is_not_that_of_sm_90() -> None:
+    rows = report_tables.claim_rows(verify())
+    assert [row[0] for row in rows] == ["8", "8", "8"]
+    assert rows[0][2:] == [
+        "44 -> 30 (-31.8 %) (sm_80, sm_86, sm_89)",
+        "sm_90 (H100, H200): 27 -> 34 (+25.9 %) (sm_90)",
+    ]
+    assert rows[1][3] == "sm_90 (H100, H200): 4 -> 7 (+75.0 %) (sm_90)"
+
+
+def test_every_progression_ends_with_it(tmp_path: Path) -> None:
+    committed = (RESULTS / "report" / "progression.md").read_text(encoding="utf-8")
+    section = "\n\n".join(report_tables.by_architecture()) + "\n"
+    assert committed.endswith(section)
+    fixture = make(tmp_path / "results", lambda number: 50.0 + number, configs_of="a100", lengths=[4096])
+    assert section in report_tables.document(report_data.collect(fixture.folder))
