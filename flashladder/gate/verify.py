@@ -25,7 +25,6 @@ from flashladder.arguments import named, parser_of, whole
 from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.cases.inputs import cases_for, layouts
-from flashladder.check.soak import problems as soak_problems
 from flashladder.commands import COMMANDS
 from flashladder.errors import FlashladderError, one_line_errors, require_checkout
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
@@ -362,7 +361,9 @@ def _too_fast(result: EnergyResult) -> Iterator[str]:
 
 def _soak(result: SoakResult) -> Iterator[str]:
     """What went wrong, by the words of the command; launches faster than the GPU's peaks; kernels unknown."""
-    yield from soak_problems(result)
+    from flashladder.check import soak  # it brings the emulator, a fifth of what this module takes to import
+
+    yield from soak.problems(result)
     for far in result.far:
         least, found = fastest_possible_us(far.shape, result.gpu.name) or 0.0, far.seconds * 1e6
         if found < least:
