@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from flashladder.emulate import agreement
 from flashladder.emulate.reading import load_reading
@@ -182,20 +183,22 @@ def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) ->
     return "\n".join(lines) + "\n\nRendered by `analysis/render_notes.py`; do not edit.\n"
 
 
+def notes(ladder: Ladder) -> dict[Path, str]:
+    """Every note by its file."""
+    verdicts = every_verdict()
+    return {NOTES / f"{one.number:02d}.md": render(one, ladder, verdicts) for one in ladder.iterations}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Notes on every iteration, from committed results.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a note is stale")
     check = parser.parse_args(argv).check
     with one_line_errors():
-        ladder = collect()
-        verdicts = every_verdict()
-        for iteration in ladder.iterations:
-            path = NOTES / f"{iteration.number:02d}.md"
-            text = render(iteration, ladder, verdicts)
-            if check and (not path.is_file() or path.read_bytes() != text.encode()):
-                raise CheckFailed("stale note", where=relative(path), hint="run: python analysis/render_notes.py")
+        for path, text in notes(collect()).items():
             if not check:
                 write_atomic(path, text)
+            elif not path.is_file() or path.read_bytes() != text.encode():
+                raise CheckFailed("stale note", where=relative(path), hint="run: python analysis/render_notes.py")
     return 0
 
 

@@ -37,8 +37,8 @@ BOM = b"\xef\xbb\xbf"
 _LEFTOVER = re.compile(r"[.#].*|.*(~|#|\.(orig|rej|bak|swp|tmp))", re.DOTALL)
 _ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|([\"\\]))")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_ONE_BRACKET, _NO_BRACKET = bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b"[]{}"))
+_STRING = re.compile(rb'"[^"]*"')
+_ONE_BRACKET, _NO_SYNTAX = bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def last_iteration(folder: Path = ITERATIONS) -> int:
@@ -271,7 +271,8 @@ def load_json(raw: bytes) -> Any:
         raise
     except RecursionError as error:
         raise ValueError(f"it nests deeper than {MOST_JSON_DEPTH} levels") from error
-    brackets = _STRING.sub(b"", raw).translate(_ONE_BRACKET, _NO_BRACKET)
+    syntax = raw.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_BRACKET, _NO_SYNTAX)
+    brackets = _STRING.sub(b"", syntax.replace(b'""', b""))  # strings without a bracket first: nearly all, and fast
     for _ in range(MOST_JSON_DEPTH):
         brackets = brackets.replace(b"[]", b"")  # the innermost level
     if brackets:

@@ -33,8 +33,9 @@ ONE_PROCESS = "`taskset -c 0` before the command makes it use one process"
 def tune_gc() -> None:
     """Takes all that exists now out of the garbage collector's rounds, and looks at new objects less often.
 
-    The emulator makes closures by the ten thousand. Each round that they cause would walk over every object of torch,
-    pydantic and the ladder, none of which is ever garbage: a fifth of a launch's time.
+    The emulator makes closures by the ten thousand, and a result has as many pairs. Each round that they cause would
+    walk over every object of torch, pydantic and the ladder, none of which is ever garbage: a fifth of a launch's time,
+    a third of the page's.
     """
     gc.collect()
     gc.freeze()

@@ -14,18 +14,17 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
-import os
 from pathlib import Path
-import subprocess
+import runpy
 import sys
 
 from tqdm import tqdm
 
 from flashladder import parallel
 from flashladder.emulate import agreement
-from flashladder.emulate.reading import NAME, load_reading, stale
+from flashladder.emulate.reading import READING, load_reading, stale
 from flashladder.errors import Checked, failures, require_checkout
-from flashladder.files import dump_json, files_in, relative
+from flashladder.files import dump_json, files_in
 from flashladder.gate import published as against
 from flashladder.gate.verify import Verified, documents, machine_folders, verify_file, verify_folder
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
@@ -35,15 +34,15 @@ from flashladder.ladder.iteration import load_all
 from flashladder.ladder.selection import select_configs
 from flashladder.lock import code_claims
 from flashladder.lock.schema import LockFile, read_lock
-from flashladder.lock.step_counts import COUNTS
 from flashladder.names import PUBLISHED_GPU, REGISTERS
-from flashladder.paths import PACKAGE, RESULTS, ROOT
+from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import speed_page
 from flashladder.report.data import Ladder, collect
 from flashladder.results import published
 from flashladder.results.derive import Found
 
+PROGRESSIONS = "progressions fit the published ones"
 MOST_SPILLS = 88  # bytes of spill stores per thread at 255 registers: the published (128, 64, 4) kernels
 SPILLING_TILE, ALL_REGISTERS = "128,64,4", 255
 PEER_ARCH = "sm_90"  # of the published kernels whose registers were read
@@ -61,33 +60,35 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """A named check; `run` may raise."""
+    """A named check; `run` may raise, and `unit` is what a `Found` counts."""
 
     name: str
-    run: Callable[[], Outcome]
+    run: Callable[[], Found | Checked | Outcome]
+    unit: str = "kernels"
 
 
 def attempt(check: Check) -> Outcome:
     """The outcome of one check; an error of any kind fails this check alone."""
     try:
-        return check.run()
+        found = check.run()
     except failures() as error:
         return Outcome(check.name, "failed", (str(error),))
     except Exception as error:  # noqa: BLE001 - a defect of one check must not hide what the others say
         return Outcome(check.name, "failed", (" ".join(f"{type(error).__name__}: {error}".split()),))
+    if isinstance(found, Checked):
+        failure = (str(found.failure),) if found.failure else ()
+        return outcome(check.name, (*found.problems, *failure), found.summary, found.notes)
+    if isinstance(found, Found):
+        if not found.n and not found.problems:
+            return Outcome(check.name, "skipped", ("nothing of this kind under results/",))
+        return outcome(check.name, found.problems, f"{found.n:,} {check.unit}")
+    return found
 
 
-def outcome(name: str, problems: Iterable[str], summary: str) -> Outcome:
-    """``failed`` with the problems, or ``ok``."""
+def outcome(name: str, problems: Iterable[str], summary: str, notes: tuple[str, ...] = ()) -> Outcome:
+    """``failed`` with the problems, or ``ok`` with the notes."""
     details = tuple(problems)
-    return Outcome(name, "failed" if details else "ok", details, summary)
-
-
-def checked(name: str, found: Checked) -> Outcome:
-    """The outcome of a check that is a command as well."""
-    if found.failure:
-        return Outcome(name, "failed", (*found.problems, str(found.failure)))
-    return Outcome(name, "ok", found.notes, found.summary)
+    return Outcome(name, "failed" if details else "ok", details or notes, summary)
 
 
 def lock_problems(lock: LockFile) -> list[str]:
@@ -118,18 +119,16 @@ def lock_problems(lock: LockFile) -> list[str]:
 
 
 class Gate:
-    """The checks of the checkout at `root`; what several of them need is read once."""
+    """The checks of the checkout; what several of them need is read once."""
 
-    def __init__(self, root: Path = ROOT) -> None:
-        self.root = root
-        self.results = root / RESULTS.name
-        self.folders = machine_folders(self.results)
+    def __init__(self) -> None:
+        self.folders = machine_folders()
         self.background = ThreadPoolExecutor(1)
 
     @cached_property
     def ladder(self) -> Ladder:
         """All that tables are made from."""
-        return collect(self.results)
+        return collect()
 
     @cached_property
     def verified(self) -> Future[list[Verified]]:
@@ -140,20 +139,20 @@ class Gate:
     def checks(self) -> list[Check]:
         """Every check: the quick ones, then tables, then the documents, which take longest."""
         return [
-            self.of_problems("published figures are as taken over", self.published_intact, "files"),
-            self.of_checked("claims about machine code and PTX", self.code_claims),
-            self.of_checked("claims about counters, measured", self.counter_claims),
-            self.of_checked("claims about counters, emulated", self.emulated_claims),
-            self.of_problems("the emulator counts what GPUs count, and finds no race", self.emulator_agrees),
-            self.of_problems("every kernel is locked, within the published registers and spills", self.locks),
-            self.of_problems("results belong to locked machine code", self.results_locked),
-            Check("progressions fit the published ones", self.progressions),
-            self.of_problems("kernels keep up with their published peers", self.peers, "figures"),
-            self.of_problems("named files are there, timed kernels were checked", self.folders_whole, "folders"),
-            self.of_problems("tables and plots are what the results give", self.tables, "files"),
-            self.of_problems("the report's page is what the results give", self.page, "file"),
-            self.of_problems("notes on the iterations are what the results give", self.notes, "notes"),
-            self.of_problems("documents follow from their samples and the locks", self.documents_hold, "documents"),
+            Check("published figures are as taken over", published_intact, "files"),
+            Check("claims about machine code and PTX", code_claims.check),
+            Check("claims about counters, measured", agreement.check_hardware_claims),
+            Check("claims about counters, emulated", agreement.check_claims),
+            Check("the emulator counts what GPUs count, and finds no race", emulator_agrees),
+            Check("every kernel is locked, within the published registers and spills", locks),
+            Check("results belong to locked machine code", self.results_locked),
+            Check(PROGRESSIONS, self.progressions),
+            Check("kernels keep up with their published peers", lambda: against.against_peers(self.ladder), "figures"),
+            Check("named files are there, timed kernels were checked", self.folders_whole, "folders"),
+            Check("tables and plots are what the results give", self.tables, "files"),
+            Check("the report's page is what the results give", self.page, "file"),
+            Check("notes on the iterations are what the results give", self.notes, "notes"),
+            Check("documents follow from their samples and the locks", self.documents_hold, "documents"),
         ]
 
     def run(self, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
@@ -161,6 +160,7 @@ class Gate:
         outcomes = []
         checks = self.checks()
         _ = self.verified  # starts
+        parallel.tune_gc()
         with self.background, tqdm(total=len(checks), desc="gate", unit="check", disable=None, leave=False) as bar:
             for check in checks:
                 bar.set_postfix_str(check.name)
@@ -169,67 +169,13 @@ class Gate:
                 bar.update()
         return outcomes
 
-    @staticmethod
-    def of_problems(name: str, find: Callable[[], Found], unit: str = "kernels") -> Check:
-        """A check that finds problems, one line each, in a number of things."""
-
-        def run() -> Outcome:
-            found = find()
-            if not found.n and not found.problems:
-                return Outcome(name, "skipped", ("nothing of this kind under results/",))
-            return outcome(name, found.problems, f"{found.n:,} {unit}")
-
-        return Check(name, run)
-
-    @staticmethod
-    def of_checked(name: str, check: Callable[[], Checked]) -> Check:
-        """A check that is a command as well."""
-        return Check(name, lambda: checked(name, check()))
-
-    def published_intact(self) -> Found:
-        """Every published CSV is the bytes that were taken over."""
-        folder = self.results / published.PUBLISHED.name
-        return Found(published.problems(folder), len(files_in(folder, "*.csv")))
-
-    def code_claims(self) -> Checked:
-        """Claims about machine code and PTX hold, and say something, in the committed counts, which fit the locks."""
-        counts = self.results / COUNTS.relative_to(RESULTS)
-        return code_claims.check(path=counts, locks=self.results / "locks")
-
-    def counter_claims(self) -> Checked:
-        """Claims about hardware counters, in the committed readings."""
-        return agreement.check_hardware_claims(self.results, self.results / "locks")
-
-    def emulated_claims(self) -> Checked:
-        """The same in the emulator's counters."""
-        return agreement.check_claims(self.results / NAME)
-
-    def emulator_agrees(self) -> Found:
-        """The emulator's committed counters are a GPU's, of locked PTX without races; the table beside them fits."""
-        path = self.results / NAME
-        reading = load_reading(path)
-        hardware = agreement.hardware_files(self.results)
-        found = [line for file in hardware for line in agreement.problems(file, reading)]
-        return Found([*found, *agreement.reading_problems(path), *stale(reading, path)], len(reading.kernels))
-
-    def locks(self) -> Found:
-        """Every lock is complete and within limits."""
-        locks = [read_lock(arch, self.results / "locks") for arch in LOCK_ARCHES]
-        n = sum(len(entry.kernels) for lock in locks for entry in lock.iterations.values())
-        return Found([line for lock in locks for line in lock_problems(lock)], n)
-
     def results_locked(self) -> Found:
         """Every timing of the tables belongs to locked machine code."""
         return Found(self.ladder.refused, sum(len(machine.measured) for machine in self.ladder.machines))
 
     def progressions(self) -> Outcome:
         """Measured fp16 progressions fit the published ones."""
-        problems, summary = against.against_published(self.ladder, self.results)
-        return outcome("progressions fit the published ones", problems, summary)
-
-    def peers(self) -> Found:
-        """No kernel of ours is slower than the published one on the same GPU."""
-        return against.against_peers(self.ladder)
+        return outcome(PROGRESSIONS, *against.against_published(self.ladder, RESULTS))
 
     def folders_whole(self) -> Found:
         """Files that a machine's README names are there, and every timed kernel was checked."""
@@ -238,27 +184,41 @@ class Gate:
 
     def tables(self) -> Found:
         """Tables, plots, README's table and figures in texts are what the committed results give."""
-        files = report.committed(self.ladder, self.root)
-        return Found([*report.stale(files), *speed_page.stale(self.root)], len(files) + 2)
+        files = report.committed(self.ladder)
+        return Found([*report.stale(files), *speed_page.stale()], len(files) + 2)
 
     def page(self) -> Found:
         """The committed page is what the results give."""
-        return Found(report.stale(report.pages(self.ladder, self.root)), 1)
+        return Found(report.stale(report.pages(self.ladder)), 1)
 
     def notes(self) -> Found:
         """Notes on the iterations are what `analysis/render_notes.py` makes of claims, locks and results."""
-        script = self.root / "analysis" / "render_notes.py"
-        done = subprocess.run(
-            [sys.executable, str(script), "--check"], cwd=self.root, capture_output=True, text=True, check=False,
-            env={**os.environ, "FLASHLADDER_ROOT": str(self.root), "PYTHONPATH": str(PACKAGE.parent)},
-        )  # fmt: skip
-        told = done.stderr.strip().splitlines()[-1:] or [f"{relative(script)}: exit code {done.returncode}"]
-        return Found(told if done.returncode else [], len(files_in(self.root / "iterations" / "notes", "*.md")))
+        made: dict[Path, str] = runpy.run_path(str(ROOT / "analysis" / "render_notes.py"))["notes"](self.ladder)
+        return Found(report.stale({path: text.encode() for path, text in made.items()}), len(made))
 
     def documents_hold(self) -> Found:
         """Every document of every machine follows from its samples and the locks."""
         found = self.verified.result()
         return Found([f"{one.path}: {line}" for one in found for line in one.details], len(found))
+
+
+def published_intact() -> Found:
+    """Every published CSV is the bytes that were taken over."""
+    return Found(published.problems(), len(files_in(published.PUBLISHED, "*.csv")))
+
+
+def emulator_agrees() -> Found:
+    """The emulator's committed counters are a GPU's, of locked PTX without races; the table beside them fits."""
+    reading = load_reading()
+    found = [line for file in agreement.hardware_files() for line in agreement.problems(file, reading)]
+    return Found([*found, *agreement.reading_problems(READING), *stale(reading, READING)], len(reading.kernels))
+
+
+def locks() -> Found:
+    """Every lock is complete and within limits."""
+    every = [read_lock(arch) for arch in LOCK_ARCHES]
+    n = sum(len(entry.kernels) for lock in every for entry in lock.iterations.values())
+    return Found([line for lock in every for line in lock_problems(lock)], n)
 
 
 def render(outcomes: Sequence[Outcome]) -> str:

@@ -6,8 +6,7 @@ line names what differs between the two runs. Nothing to run here; `invoke gate`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -38,76 +37,51 @@ PEER_POINTS = 3.0  # points below its peer that a kernel may lie: other toolchai
 BEST_FROM = 9  # the iterations among which the ladder's best kernel is looked for
 BEST_AT_LEAST = {"S=4096": 107.0, "harmonic mean": 106.0}  # percent of FA2, on the GPU of the peers
 COMPILERS = ("nvidia-cuda-nvcc", "nvidia-nvvm")
-CLOCK_SHARE = 0.03  # by which a clock moves with a card's temperature; beyond it is another clock
-SPEED_SHARE = 0.05  # the same of FA2's TFLOP/s, where no clock was recorded
+SHARES = {"clock_mhz": 0.03, "fa2_tflops": 0.05}  # by which clock and speed move with a card's temperature
+DIFFERENCES = {
+    "config": "another configuration: {1} instead of {0}",
+    "compiler": "another toolchain: {1} instead of {0}",
+    "code": "other machine code from the same compiler",
+    "clock_mhz": "another clock: {1:.0f} MHz instead of {0:.0f} MHz",
+    "fa2_tflops": "another clock or another FA2, which itself runs at: {1:.0f} TFLOP/s instead of {0:.0f} TFLOP/s",
+    "driver": "another driver: {1} instead of {0}",
+    "torch": "another torch: {1} instead of {0}",
+    "card": "another card: {1} instead of {0}",
+}  # what can differ between two runs of a cell, the likeliest cause of another ratio first
 FARTHEST = 3  # iterations that a rank order names
 LEAST_RANKED = 4  # cells, below which a rank order says nothing
 NONE = "nothing that was recorded differs; look at the host, other processes on the GPU and the samples"
 
 
-@dataclass(frozen=True)
-class Known:
-    """What a cell's run is known by; None where it was not recorded."""
-
-    config: str | None = None
-    code: str | None = None
-    compiler: str | None = None
-    clock_mhz: float | None = None
-    fa2_tflops: float | None = None
-    driver: str | None = None
-    torch: str | None = None
-    card: str | None = None
+Known = Mapping[str, str | float | None]  # what a cell's run is known by: keys of `DIFFERENCES`; None: not recorded
 
 
 def probable_cause(expected: Known, found: Known) -> str:
     """What differs between two runs, the likeliest cause of another ratio first."""
-    return "; ".join(_differences(expected, found)) or NONE
-
-
-def _differences(expected: Known, found: Known) -> Iterator[str]:
-    pairs = {name: (getattr(expected, name), getattr(found, name)) for name in Known.__dataclass_fields__}
+    pairs = {name: (expected.get(name), found.get(name)) for name in DIFFERENCES}
     both = {name: pair for name, pair in pairs.items() if None not in pair}
+    differing = {name: pair for name, pair in both.items() if _apart(name, *pair)}
+    if differing.keys() & {"config", "compiler"}:
+        differing.pop("code", None)
+    if "clock_mhz" in both:
+        differing.pop("fa2_tflops", None)
+    return "; ".join(DIFFERENCES[name].format(*pair) for name, pair in differing.items()) or NONE
 
-    def differs(name: str, share: float = 0.0) -> bool:
-        if name not in both:
-            return False
-        a, b = both[name]
-        return abs(b / a - 1) > share if share else bool(a != b)
 
-    def told(what: str, name: str, unit: str = "") -> str:
-        a, b = (f"{one:.0f}" if isinstance(one, float) else str(one) for one in both[name])
-        return f"{what}: {b}{unit} instead of {a}{unit}"
-
-    if differs("config"):
-        yield told("another configuration", "config")
-    if differs("compiler"):
-        yield told("another toolchain", "compiler")
-    elif differs("code") and not differs("config"):
-        yield "other machine code from the same compiler"
-    if differs("clock_mhz", CLOCK_SHARE):
-        yield told("another clock", "clock_mhz", " MHz")
-    elif "clock_mhz" not in both and differs("fa2_tflops", SPEED_SHARE):
-        yield told("another clock or another FA2, which itself runs at", "fa2_tflops", " TFLOP/s")
-    for name in ("driver", "torch", "card"):
-        if differs(name):
-            yield told(f"another {name}", name)
+def _apart(name: str, a: str | float | None, b: str | float | None) -> bool:
+    return abs(b / a - 1) > SHARES[name] if isinstance(a, float) and isinstance(b, float) else a != b
 
 
 def known_of(result: BenchResult, one: Summary | Mean) -> Known:
     """What a measured cell is known by."""
     kernel = result.kernels.get(one.kernel)
     versions = [f"{name} {kernel.toolchain[name]}" for name in COMPILERS if kernel and name in kernel.toolchain]
-    single = one if isinstance(one, Summary) else None
-    return Known(
-        config=kernel.config if kernel else None,
-        code=kernel.text_sha256 if kernel else None,
-        compiler=", ".join(versions) or None,
-        clock_mhz=single.sm_clock_mhz if single else None,
-        fa2_tflops=single.reference_tflops if single else None,
-        driver=result.gpu.driver,
-        torch=result.reference.torch,
-        card=result.gpu.uuid,
-    )
+    return {
+        "config": kernel.config if kernel else None, "code": kernel.text_sha256 if kernel else None,
+        "compiler": ", ".join(versions) or None, "clock_mhz": getattr(one, "sm_clock_mhz", None),
+        "fa2_tflops": getattr(one, "reference_tflops", None), "driver": result.gpu.driver,
+        "torch": result.reference.torch, "card": result.gpu.uuid,
+    }  # fmt: skip
 
 
 def failing(where: str, cell: tuple[float, float], found: float, known: tuple[Known, Known]) -> list[str]:
@@ -248,17 +222,16 @@ def _published_known(ladder: Ladder, row: Row, key: str) -> Known:
     boost = load_gpus()[key].peaks.get("boost_clock")
     config = row.iteration.configs[key].with_dtype(ladder.published.description.shape.dtype).short_form()
     fa2 = ladder.published.fa2_tflops.get((key, "seq4096"))
-    return Known(config=config, clock_mhz=float(boost.value) if boost else None, fa2_tflops=fa2)
+    return {"config": config, "clock_mhz": float(boost.value) if boost else None, "fa2_tflops": fa2}
 
 
 def _measured_known(machine: Machine, row: Row) -> Known:
     summary = headline(row)
-    return Known(
-        config=row.measured.kernel.config if row.measured else None,
-        clock_mhz=summary.sm_clock_mhz if summary else None,
-        fa2_tflops=summary.reference_tflops if summary else None,
-        card=machine.gpu.uuid,
-    )
+    return {
+        "config": row.measured.kernel.config if row.measured else None, "card": machine.gpu.uuid,
+        "clock_mhz": summary.sm_clock_mhz if summary else None,
+        "fa2_tflops": summary.reference_tflops if summary else None,
+    }  # fmt: skip
 
 
 def swept(ladder: Ladder, folder: Path) -> list[Machine]:

@@ -22,7 +22,7 @@ from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import files_in, relative, sha256, write_atomic
 from flashladder.gate import published as against
-from flashladder.gate.command import Check, Gate, Outcome, attempt, outcome, print_at_once
+from flashladder.gate.command import PROGRESSIONS, Check, Gate, Outcome, attempt, outcome, print_at_once
 from flashladder.gate.verify import verify
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD, RESULTS
@@ -104,7 +104,7 @@ def measure() -> Measured:
     beside = against.beside_committed(folder)
     outcomes = (
         outcome("documents follow from their samples and the locks", found, "bench, check"),
-        outcome("progressions fit the published ones", problems, told),
+        outcome(PROGRESSIONS, problems, told),
         outcome("cells are those of results/", beside.problems, f"{beside.n} cells"),
     )
     named = tuple(replace(one, name=f"this machine: {one.name}") for one in outcomes)
@@ -132,9 +132,9 @@ def compiled() -> list[Check]:
     from flashladder.lock import step_counts
 
     return [
-        Gate.of_checked("machine code is the locked one", lock.check),
-        Gate.of_checked("counts of the steps are up to date", step_counts.check),
-        Gate.of_checked("emulated counters are up to date", take_reading.check),
+        Check("machine code is the locked one", lock.check),
+        Check("counts of the steps are up to date", step_counts.check),
+        Check("emulated counters are up to date", take_reading.check),
     ]
 
 

@@ -24,7 +24,6 @@ from flashladder import parallel
 from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.cases.inputs import cases_for, layouts
-from flashladder.check.soak import problems as soak_problems
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import in_rank_order, same_model
@@ -41,7 +40,7 @@ from flashladder.report.accuracy import beyond_bounds, cells
 from flashladder.report.data import bench_files, feeds_ladder
 from flashladder.results.blocks import Plan
 from flashladder.results.derive import fastest_possible_us, problems
-from flashladder.results.files import content_digests, identity, load_as, load_result, machine_name, read_json
+from flashladder.results.files import identity, load_as, load_result, machine_name, read_json
 from flashladder.results.schema import (
     A_A,
     AnyResult,
@@ -189,7 +188,7 @@ def _content(path: Path) -> tuple[str, list[str]]:
     """What a file is, in words, and what is wrong with it."""
     if record := RECORD.fullmatch(path.name):
         return _record(path, record[1])
-    version, found_digest = identity(path)
+    version, noted, found_digest = identity(path)
     if version is None and path.name.startswith(ACCURACY):
         return "errors by iteration", _accuracy(path)
     if version is None:
@@ -197,7 +196,6 @@ def _content(path: Path) -> tuple[str, list[str]]:
             load_result(path)  # which says what is missing
         return "data of another form, read whole", []
     result = load_result(path)
-    noted, _ = content_digests(path)
     lines = [] if version == 1 or noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
     lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
     sweep: Sweep | None = getattr(result, "sweep", None)
@@ -361,7 +359,9 @@ def _too_fast(result: EnergyResult) -> Iterator[str]:
 
 def _soak(result: SoakResult) -> Iterator[str]:
     """What went wrong, by the words of the command; launches faster than the GPU's peaks; kernels unknown."""
-    yield from soak_problems(result)
+    from flashladder.check import soak  # it brings the emulator, a fifth of what this module takes to import
+
+    yield from soak.problems(result)
     for far in result.far:
         least, found = fastest_possible_us(far.shape, result.gpu.name) or 0.0, far.seconds * 1e6
         if found < least:
@@ -537,7 +537,7 @@ def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Re
     expected = load_as(path, BenchResult)
     if expected.purpose != "report":
         raise FlashladderError("a tuning run, whose pairs are too few to compare", where=relative(path))
-    drawn = draw(expected, n_cells, seed, identity(path)[1])
+    drawn = draw(expected, n_cells, seed, identity(path).found)
     found = (timer or time_on_this_gpu)(drawn)
     every = sum(len(kernels) for kernels in drawn.values())
     wrong = [f"rerun: {line}" for line in problems(found)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 import re
 from typing import Any, ClassVar, Literal, get_args
 
@@ -236,7 +237,7 @@ class KernelConfig(ABC):
         """
         if isinstance(text, str):
             for family in KernelConfig.__subclasses__():
-                if isinstance(found := family.match(text), cls):
+                if isinstance(found := _matched(family, text), cls):
                     return found
         examples = dict.fromkeys(family.example for family in KernelConfig.__subclasses__() if issubclass(family, cls))
         raise FlashladderError(
@@ -244,6 +245,11 @@ class KernelConfig(ABC):
             expected=f"for example {' or '.join(map(repr, filter(None, examples)))}",
             found=repr(text),
         )
+
+
+@lru_cache(maxsize=4096)  # results name few configurations, many times
+def _matched(family: type[KernelConfig], text: str) -> KernelConfig | None:
+    return family.match(text)
 
 
 def bad_field(name: str, expected: str, found: object) -> FlashladderError:

@@ -224,17 +224,13 @@ def next_step(iteration: Iteration) -> Iteration:
     Raises:
         FlashladderError: no iteration of its family has it as its parent.
     """
-    if (found := follower(iteration)) is None:
-        raise FlashladderError(
-            f"no iteration follows {iteration.number}, whose claims are judged against the one that does",
-            expected="one of its family whose parent it is",
-        )
-    return found
-
-
-def follower(iteration: Iteration) -> Iteration | None:
-    """The first iteration of its family that has it as its parent, if there is one."""
-    return next((o for o in load_all() if o.parent == iteration.number and o.family is iteration.family), None)
+    for one in load_all():
+        if one.parent == iteration.number and one.family is iteration.family:
+            return one
+    raise FlashladderError(
+        f"no iteration follows {iteration.number}, whose claims are judged against the one that does",
+        expected="one of its family whose parent it is",
+    )
 
 
 def _kernels(iteration: Iteration, counts: StepCounts) -> tuple[StepKernel, StepKernel | None, StepKernel]:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from flashladder.arguments import Parser, whole
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout
@@ -388,8 +390,9 @@ def _lock(rows: Sequence[Compiled]) -> Lock:
         files |= {f"{KERNELS.name}/{path}": digest for path, digest in included_digests(entry).items()}
         kernels[config.short_form()] = _measure(config, entry, counts)
     unit = rows[0][1]
-    versions = {**_mapping(unit.ptx_entry.inputs["versions"]), **_mapping(unit.inputs["versions"])}
-    flags = {"nvcc": _words(unit.ptx_entry.inputs["flags"]), "ptxas": _words(unit.inputs["flags"])}
+    made: dict[str, Any] = {name: (unit.ptx_entry.inputs[name], unit.inputs[name]) for name in ("versions", "flags")}
+    flags = dict(zip(("nvcc", "ptxas"), made["flags"], strict=True))
+    versions = made["versions"][0] | made["versions"][1]
     return Lock(history=("not locked",), toolchain=versions, flags=flags, files=files, kernels=kernels)
 
 
@@ -411,19 +414,7 @@ def _measure(config: KernelConfig, entry: CubinEntry, counts: Counts) -> LockedK
 
 def included_digests(entry: CubinEntry) -> dict[str, str]:
     """Digest of every file that the kernel's source includes, by its path below the kernels' folder."""
-    return _mapping(entry.ptx_entry.inputs["includes"])
-
-
-def _mapping(value: object) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise FlashladderError("malformed entry of the store", expected="a mapping", found=value)
-    return {str(key): str(item) for key, item in value.items()}
-
-
-def _words(value: object) -> tuple[str, ...]:
-    if not isinstance(value, Iterable):
-        raise FlashladderError("malformed entry of the store", expected="a list", found=value)
-    return tuple(str(item) for item in value)
+    return TypeAdapter(dict[str, str]).validate_python(entry.ptx_entry.inputs["includes"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,6 +24,7 @@ from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.fastest import FASTEST
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
+from flashladder.parallel import tune_gc
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import accuracy, counters, plot, sweeps, tables
 from flashladder.report.data import MODE, Ladder, collect, fastest
@@ -53,6 +54,7 @@ def beside(results: Path) -> dict[str, bytes]:
 
 def _beside(results: Path) -> dict[str, bytes] | None:
     """`beside` in another process; None where it fails, so that the caller meets the same error."""
+    tune_gc()
     try:
         return beside(results)
     except FlashladderError:
@@ -135,6 +137,7 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
     spawn, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
     with ProcessPoolExecutor(1, spawn, signal.signal, ignored) as pool:
         others = pool.submit(_beside, RESULTS)
+        tune_gc()
         ladder = collect()
         page = pages(ladder, ROOT)
         files = committed(ladder, ROOT, others.result()) | page

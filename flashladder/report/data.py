@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
@@ -17,10 +18,10 @@ from flashladder.cases.inputs import SEQ_LENS, on_grid
 from flashladder.columns import listed
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, files_in, relative
+from flashladder.files import dump_json, files_in, read_text, relative
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key, load_gpus
-from flashladder.ladder.grid import grid_names, load_grid
+from flashladder.ladder.grid import grid_file, grid_names
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, find_locked, read_lock, refusal
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
@@ -69,6 +70,12 @@ def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
     return (min(found), median(found), max(found)) if found else None
 
 
+@lru_cache(maxsize=1)
+def _with_references() -> list[str]:
+    """The names of committed grids that time references beside the kernels."""
+    return [name for name in grid_names() if "\nreferences: " in read_text(grid_file(name))]
+
+
 def last_sweep(folder: Path, mode: str) -> BenchResult | None:
     """Of a machine's sweeps with references that whose last step is the ladder's farthest; None where there is none.
 
@@ -76,10 +83,7 @@ def last_sweep(folder: Path, mode: str) -> BenchResult | None:
     cannot be read: the gate says so, and here a row is missing.
     """
     found: list[tuple[int, BenchResult]] = []
-    for name in grid_names():
-        path = folder / f"{name}.json.gz"
-        if not path.is_file() or not load_grid(name).references:
-            continue
+    for path in (folder / f"{name}.json.gz" for name in _with_references()):
         try:
             result = load_as(path, BenchResult)
         except FlashladderError:

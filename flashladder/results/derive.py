@@ -91,6 +91,7 @@ def unequal(a: object, b: object, field: str = "") -> Iterator[tuple[str, object
 
 
 Cell = tuple[str, str, Shape]  # kernel key, dtype, shape
+Timed = tuple[Floats, list[int]]  # log ratios of a cell's pairs, and the process that each is of
 
 
 def derive(result: BenchResult) -> BenchResult:
@@ -109,17 +110,18 @@ def derive(result: BenchResult) -> BenchResult:
     if result.sweep is not None:
         known = {dtype for kernel, dtype, _ in cells if kernel == A_A}
         cells = {cell: parts for cell, parts in cells.items() if cell[1] in known}
-    floors = _floors(cells)
+    ratios = {cell: joined(parts) for cell, parts in cells.items()}
+    floors = _floors(ratios)
+    timed = {cell: found for cell, found in ratios.items() if cell[0] != A_A and found[0].size}
     summaries = tuple(
-        _summary(cell, parts, floors[cell[1]], result.settings.min_pairs)
-        for cell, parts in cells.items()
-        if cell[0] != A_A and any(len(_ratios(*part)) for part in parts)
+        _summary(cell, cells[cell], summarize(*found), floors[cell[1]], result.settings.min_pairs)
+        for cell, found in timed.items()
     )
     return result.model_copy(
         update={
             "groups": groups,
             "summaries": summaries,
-            "means": _means(cells),
+            "means": _means(timed),
             "floors_pct": {dtype: percent(floor) - 100.0 for dtype, floor in floors.items()},
         }
     )
@@ -150,28 +152,26 @@ def _ratios(group: Group, series: Series) -> Floats:
     return log_ratios([pair[0] for pair in kept], [pair[1] for pair in kept])
 
 
-def joined(parts: Sequence[tuple[Group, Series]]) -> tuple[Floats, list[int]]:
+def joined(parts: Sequence[tuple[Group, Series]]) -> Timed:
     """Log ratios of all processes, and the process of each."""
     ratios = [_ratios(*part) for part in parts]
     clusters = [group.process for (group, _), values in zip(parts, ratios, strict=True) for _ in values]
     return np.concatenate(ratios), clusters
 
 
-def _floors(cells: Mapping[Cell, list[tuple[Group, Series]]]) -> dict[str, float]:
+def _floors(ratios: Mapping[Cell, Timed]) -> dict[str, float]:
     """The A/A floor of each dtype, in log units: the farthest end of any length's interval."""
-    found: dict[str, list[LogSummary]] = {}
-    for (kernel, dtype, _), parts in cells.items():
-        ratios, clusters = joined(parts)
-        own = found.setdefault(dtype, [])
-        if kernel == A_A and ratios.size:
-            own.append(summarize(ratios, clusters))
+    found: dict[str, list[LogSummary]] = {dtype: [] for _, dtype, _ in ratios}
+    for (kernel, dtype, _), timed in ratios.items():
+        if kernel == A_A and timed[0].size:
+            found[dtype].append(summarize(*timed))
     return {dtype: floor_of(own) for dtype, own in found.items()}
 
 
-def _summary(cell: Cell, parts: Sequence[tuple[Group, Series]], floor: float, min_pairs: int) -> Summary:
+def _summary(
+    cell: Cell, parts: Sequence[tuple[Group, Series]], found: LogSummary, floor: float, min_pairs: int
+) -> Summary:
     kernel, dtype, shape = cell
-    ratios, clusters = joined(parts)
-    found = summarize(ratios, clusters)
     times = np.array([pair for part in parts for pair in _kept(*part)])
     reference_us, kernel_us = (float(value) for value in np.median(times, axis=0))
     blocks = [block for group, _ in parts for block in group.blocks]
@@ -215,26 +215,16 @@ def _readmitted(block: Block) -> bool:
     return block.dropped is None and disturbed(block) is not None
 
 
-def _means(cells: Mapping[Cell, list[tuple[Group, Series]]]) -> tuple[Mean, ...]:
+def _means(timed: Mapping[Cell, Timed]) -> tuple[Mean, ...]:
     """Per kernel the harmonic mean over all its lengths."""
-    by_kernel: dict[tuple[str, str], list[tuple[int, Floats, list[int]]]] = {}
-    for (kernel, dtype, shape), parts in cells.items():
-        ratios, clusters = joined(parts)
-        if kernel != A_A and ratios.size:
-            by_kernel.setdefault((kernel, dtype), []).append((shape.seq_len, ratios, clusters))
+    by_kernel: dict[tuple[str, str], dict[Cell, Timed]] = {}
+    for cell, ratios in timed.items():
+        by_kernel.setdefault(cell[:2], {})[cell] = ratios
     means = []
-    for (kernel, dtype), lengths in by_kernel.items():
-        found = harmonic_summary([(ratios, clusters) for _, ratios, clusters in lengths])
-        means.append(
-            Mean(
-                kernel=kernel,
-                dtype=dtype,
-                seq_lens=tuple(length for length, _, _ in lengths),
-                pct=percent(found.median),
-                pct_low=percent(found.low),
-                pct_high=percent(found.high),
-            )
-        )
+    for (kernel, dtype), cells in by_kernel.items():
+        found, lengths = harmonic_summary(list(cells.values())), tuple(shape.seq_len for *_, shape in cells)
+        pct, low, high = map(percent, (found.median, found.low, found.high))
+        means.append(Mean(kernel=kernel, dtype=dtype, seq_lens=lengths, pct=pct, pct_low=low, pct_high=high))
     return tuple(means)
 
 

@@ -22,7 +22,7 @@ import os
 from pathlib import Path
 import platform
 import re
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -139,6 +139,7 @@ STEPS: Mapping[int, Callable[[Document], Document]] = {1: _whole}
 
 
 Kind = TypeVar("Kind", bound=Origin)
+Answer = TypeVar("Answer")
 
 OTHER_FILE = "choose another --out"
 
@@ -172,59 +173,26 @@ def read_json(path: Path) -> Any:
     Raises:
         FlashladderError: no such file, not gzip, damaged, or not JSON.
     """
-    try:
-        return _document(path.read_bytes(), packed=path.suffix == ".gz")
-    except OSError as error:  # gzip.BadGzipFile is one as well
-        found = error.strerror or str(error)
-        raise FlashladderError("cannot read the result", where=relative(path), found=found) from error
-    except ValueError as error:
-        raise FlashladderError("not a JSON result", where=relative(path), found=str(error)) from error
+    return _of_file(_document, path)
 
 
-def _document(raw: bytes, *, packed: bool) -> Any:
-    return load_json(unpacked(raw) if packed else raw)
+class Identity(NamedTuple):
+    """Schema version of a JSON document (None: it is no result), the digest that it notes, and that of its content."""
+
+    version: int | None
+    noted: str | None
+    found: str
 
 
-@lru_cache(maxsize=1)
-def _unchanged(raw: bytes, *, packed: bool) -> Any:
-    """The document for readers that leave it as it is: who describes a file asks for its result and its identity."""
-    return _document(raw, packed=packed)
+def identity(path: Path) -> Identity:
+    """What a JSON file says that it is.
 
-
-@lru_cache(maxsize=48)  # what is committed, 180 MB
-def _validated(raw: bytes, *, packed: bool) -> AnyResult:
-    """The result in a file's bytes; the gate and the report ask for one file many times."""
-    return TypeAdapter[AnyResult](AnyResult).validate_python(migrate(_unchanged(raw, packed=packed)))
-
-
-@lru_cache(maxsize=256)
-def _identity(raw: bytes, *, packed: bool) -> tuple[int | None, str]:
-    document = _unchanged(raw, packed=packed)
+    Raises:
+        FlashladderError: as `read_json`.
+    """
+    document = _of_file(_last_document, path)
     version = version_of(document)
-    return version, "" if version is None else digest_of(document)
-
-
-def identity(path: Path) -> tuple[int | None, str]:
-    """Schema version of a JSON file and the digest of its content; (None, "") for what is no result.
-
-    Raises:
-        FlashladderError: as `read_json`.
-    """
-    try:
-        return _identity(path.read_bytes(), packed=path.suffix == ".gz")
-    except (OSError, ValueError):
-        read_json(path)  # which says why
-        raise
-
-
-def content_digests(path: Path) -> tuple[str | None, str]:
-    """The digest that a document notes of its own content, and that which its content gives.
-
-    Raises:
-        FlashladderError: as `read_json`.
-    """
-    noted, (_, found) = read_json(path).get(DIGEST), identity(path)
-    return noted, found
+    return Identity(None, None, "") if version is None else Identity(version, document.get(DIGEST), digest_of(document))
 
 
 def load_result(path: Path) -> AnyResult:
@@ -235,21 +203,43 @@ def load_result(path: Path) -> AnyResult:
         CheckFailed: the document does not follow the schema; the message names the first offending key.
     """
     try:
-        return _validated(path.read_bytes(), packed=path.suffix == ".gz")
-    except FlashladderError as error:  # of another version
-        raise FlashladderError(
-            error.what, where=relative(path), expected=error.expected, found=error.found, hint=error.hint
-        ) from error
-    except (OSError, ValueError) as error:
-        if not isinstance(error, ValidationError):
-            read_json(path)  # which says why it cannot be read
-            raise
+        return _of_file(_validated, path)
+    except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the document"
         found = first.get("input")
         whole = isinstance(found, Mapping | Sequence) and not isinstance(found, str)  # the message names what is wrong
         told = first["msg"].removeprefix("Value error, ")
         raise CheckFailed(f"{key}: {told}", where=relative(path), found=None if whole else found) from error
+
+
+def _of_file(read: Callable[[bytes, bool], Answer], path: Path) -> Answer:
+    """`read(bytes, packed)` of a file; its errors name the file."""
+    try:
+        return read(path.read_bytes(), path.suffix == ".gz")
+    except ValidationError:
+        raise
+    except FlashladderError as error:  # of another version
+        error.where = relative(path)
+        raise
+    except OSError as error:  # gzip.BadGzipFile is one as well
+        found = error.strerror or str(error)
+        raise FlashladderError("cannot read the result", where=relative(path), found=found) from error
+    except ValueError as error:
+        raise FlashladderError("not a JSON result", where=relative(path), found=str(error)) from error
+
+
+def _document(raw: bytes, packed: bool) -> Any:
+    return load_json(unpacked(raw) if packed else raw)
+
+
+_last_document = lru_cache(maxsize=1)(_document)  # whoever verifies a file asks for its result and its identity
+
+
+@lru_cache(maxsize=48)  # what is committed, 180 MB
+def _validated(raw: bytes, packed: bool) -> AnyResult:
+    """The result in a file's bytes; the gate and the report ask for one file many times."""
+    return TypeAdapter[AnyResult](AnyResult).validate_python(migrate(_last_document(raw, packed)))
 
 
 def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:

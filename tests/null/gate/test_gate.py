@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,6 +15,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.lock.schema import LockFile, read_lock
 from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.results.derive import Found
+from tests.typed import command
 
 LOCK = read_lock("sm_90")
 
@@ -51,7 +51,7 @@ def test_what_one_check_raises_hides_no_other(
 
     checks += [planted(Outcome("one", "ok", (), "3 cells")), Check("two", broken)]
     checks += [planted(Outcome("three", "failed", ("cell 7",)))]
-    assert gate.main([]) == 1
+    assert command("gate") == 1
     lines = [text.split() for text in capsys.readouterr().out.splitlines()]
     assert lines == [text.split() for text in ("ok one (3 cells)", "failed two", line, "failed three", "cell 7")]
 
@@ -64,10 +64,10 @@ def test_each_line_is_told_as_soon_as_it_is_known(checks: list[Check], capsys: p
         return Outcome("two", "ok")
 
     checks += [planted(Outcome("one", "failed", ("cell 1",))), Check("two", second)]
-    assert gate.main([]) == 1
+    assert command("gate") == 1
     assert [line.split() for line in told[0].splitlines()] == [["failed", "one"], ["cell", "1"]]
     assert capsys.readouterr().out.split() == ["ok", "two"]
-    gate.main(["--json"])
+    command("gate", "--json")
     assert told[1] == ""
     assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["one", "two"]
 
@@ -78,18 +78,18 @@ def test_each_line_is_told_as_soon_as_it_is_known(checks: list[Check], capsys: p
 )
 def test_one_failure_among_many_is_the_exit_code(checks: list[Check], statuses: list[str], code: int) -> None:
     checks += [planted(Outcome("a check", status)) for status in statuses]
-    assert gate.main([]) == gate.main(["--json"]) == code
+    assert command("gate") == command("gate", "--json") == code
 
 
 def test_its_help_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
-        gate.main(["--help"])
+        command("gate", "--help")
     assert capsys.readouterr().out.endswith("example: python -m flashladder.gate --json\n")
 
 
 def test_a_check_is_told_with_its_problems_or_its_size_or_as_skipped() -> None:
     def of(problems: list[str], n: int) -> Outcome:
-        return gate.Gate.of_problems("name", lambda: Found(problems, n), "files").run()
+        return gate.attempt(Check("name", lambda: Found(problems, n), "files"))
 
     assert of([], 1200) == Outcome("name", "ok", (), "1,200 files")
     assert of(["a: differs"], 2) == Outcome("name", "failed", ("a: differs",), "2 files")
@@ -97,11 +97,10 @@ def test_a_check_is_told_with_its_problems_or_its_size_or_as_skipped() -> None:
 
 
 def test_a_command_that_is_a_check_keeps_what_led_to_its_failure() -> None:
-    failed = gate.checked("name", Checked("", ("fine", "bad"), problems=("bad",), failure=CheckFailed("1 differs")))
-    assert failed == Outcome("name", "failed", ("bad", "1 differs"))
-    assert gate.checked("name", Checked("9 kernels", notes=("a note",))) == Outcome(
-        "name", "ok", ("a note",), "9 kernels"
-    )
+    failed = Checked("", ("fine", "bad"), problems=("bad",), failure=CheckFailed("1 differs"))
+    assert gate.attempt(Check("name", lambda: failed)) == Outcome("name", "failed", ("bad", "1 differs"))
+    fine = Checked("9 kernels", notes=("a note",))
+    assert gate.attempt(Check("name", lambda: fine)) == Outcome("name", "ok", ("a note",), "9 kernels")
 
 
 def test_the_committed_files_pass_the_quick_checks() -> None:
@@ -113,7 +112,7 @@ def test_the_committed_files_pass_the_quick_checks() -> None:
 
 
 def test_results_that_make_no_report_fail_the_checks_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(_: Path) -> None:
+    def twice() -> None:
         raise FlashladderError("one cell was measured twice")
 
     monkeypatch.setattr(gate, "collect", twice)

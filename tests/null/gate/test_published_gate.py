@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,16 @@ from flashladder.results.schema import BenchResult
 from tests.null.ladder_fixture import make
 
 BENCH = RESULTS / "h200" / "bench.json.gz"
-RUN = Known(
-    config="(FP16, 128, 64, 64, 4): async",
-    code="aa" * 32,
-    compiler="nvidia-cuda-nvcc 13.0.88",
-    clock_mhz=1900.0,
-    fa2_tflops=340.0,
-    driver="580.159.04",
-    torch="2.11.0+cu130",
-    card="GPU-0",
-)
+RUN: Known = {
+    "config": "(FP16, 128, 64, 64, 4): async",
+    "code": "aa" * 32,
+    "compiler": "nvidia-cuda-nvcc 13.0.88",
+    "clock_mhz": 1900.0,
+    "fa2_tflops": 340.0,
+    "driver": "580.159.04",
+    "torch": "2.11.0+cu130",
+    "card": "GPU-0",
+}
 
 
 @pytest.mark.parametrize(
@@ -57,8 +56,8 @@ RUN = Known(
         ({"card": "GPU-1", "clock_mhz": 1500.0}, "another clock: 1500 MHz instead of 1900 MHz; another card: GPU-1"),
     ],
 )
-def test_what_differs_is_named_the_likeliest_cause_first(other: dict[str, object], cause: str) -> None:
-    assert probable_cause(RUN, replace(RUN, **other)).startswith(cause)  # type: ignore[arg-type]  # by name
+def test_what_differs_is_named_the_likeliest_cause_first(other: Known, cause: str) -> None:
+    assert probable_cause(RUN, {**RUN, **other}).startswith(cause)
 
 
 def test_a_cell_within_its_tolerance_says_nothing() -> None:
@@ -103,18 +102,6 @@ def test_on_the_published_model_a_cell_names_its_tolerance_and_cause(tmp_path: P
     assert "; probably another clock: 1500 MHz instead of 1410 MHz" in line
 
 
-def test_a_published_figure_is_known_by_its_configuration_the_boost_clock_and_fa2() -> None:
-    ladder = collect()
-    row = next(one for one in ladder.rows(ladder.machines[0], "fp16", "a100") if one.iteration.number == 7)
-    known = gate_published._published_known(ladder, row, "a100")
-    assert known == Known(
-        config="(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax",
-        clock_mhz=1410.0,
-        fa2_tflops=ladder.published.fa2_tflops["a100", "seq4096"],
-    )
-    assert None not in (known.clock_mhz, known.fa2_tflops)
-
-
 def test_every_gpu_with_results_is_ranked_also_one_that_was_only_swept() -> None:
     ladder = collect()
     problems, told = against_published(ladder, RESULTS)
@@ -148,19 +135,6 @@ def test_own_results_are_compared_with_the_committed_ones_of_the_model(tmp_path:
 def published_a100(number: int) -> float:
     """Of a published step; further ones run as the last of them."""
     return load().cell(min(number, N_ITERATIONS), "a100", "seq4096").value
-
-
-def test_another_gpu_passes_by_rank_order(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: published_a100(number) + 5.0, lengths=[4096])
-    problems, told = against_published(collect(fixture.folder))
-    assert problems == []
-    assert "Spearman 1.000" in told
-
-
-def test_another_gpu_fails_on_reversed_order(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 200.0 - published_a100(number), lengths=[4096])
-    (line,), _ = against_published(collect(fixture.folder))
-    assert "Spearman -1.000" in line
 
 
 def test_the_same_gpu_is_compared_cell_by_cell(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from flashladder.paths import RESULTS
 from flashladder.results.derive import derive
 from flashladder.results.files import load_as, load_result
 from flashladder.results.schema import A_A, BenchResult
+from tests.typed import command
 
 BENCH = RESULTS / "h200" / "bench.json.gz"
 OWN = load_as(BENCH, BenchResult)
@@ -120,7 +121,7 @@ def test_without_a_gpu_it_is_one_line_and_leaves_with_2(capsys: pytest.CaptureFi
     with pytest.raises(FlashladderError, match="no GPU here"):
         rerun_here(BENCH, 1, 0)
     with pytest.raises(SystemExit) as caught:
-        verify.main([str(BENCH), "--rerun"])
+        command("verify", str(BENCH), "--rerun")
     assert caught.value.code == 2
     found = capsys.readouterr()
     assert found.out == ""
@@ -140,10 +141,10 @@ def test_verify_says_what_the_rerun_found(
 
     monkeypatch.setattr(verify, "rerun_here", planted)
     small = RESULTS / "h200" / "sanitizer.json.gz"
-    assert verify.main([str(small), "--rerun", "--cells", "3", "--seed", "5"]) == code
+    assert command("verify", str(small), "--rerun", "--cells", "3", "--seed", "5") == code
     assert seen == [small, 3, 5]
     assert "3 of 9 cells" in capsys.readouterr().out
-    assert verify.main([str(small), "--rerun", "--json"]) == code
+    assert command("verify", str(small), "--rerun", "--json") == code
     assert '"told": "3 of 9 cells"' in capsys.readouterr().out
 
 

@@ -19,7 +19,6 @@ from flashladder.lock.command import (
     SHOWN,
     TOOLCHAIN_ADVICE,
     Difference,
-    _spans,
     compare,
     count_delta,
     explain,
@@ -27,7 +26,8 @@ from flashladder.lock.command import (
     toolchain_causes,
     what_moved,
 )
-from flashladder.lock.schema import Lock, LockedKernel, LockFile, lock_path, read_lock, write_lock
+from flashladder.lock.schema import Lock, LockedKernel, LockFile, find_locked, lock_path, read_lock, refusal, write_lock
+from flashladder.results.schema import Kernel
 
 CONFIG = KernelConfig.parse(EXAMPLE)
 ARCHES = load_iteration(7).family.targets.arches
@@ -112,22 +112,6 @@ def test_every_locked_number_is_compared() -> None:
         assert what_moved(kernel(), kernel().model_copy(update={name: other})), name
 
 
-def test_ptx_alone_is_a_difference_because_it_ships() -> None:
-    (line,) = what_moved(kernel(), kernel(ptx_sha256=sha256("x")))
-    assert line.endswith("(same machine code, but the PTX ships too)")
-
-
-def test_equal_counts_are_said_to_be_equal() -> None:
-    assert what_moved(kernel(), kernel("other"))[-1] == "opcode counts: equal, so order, registers or constants moved"
-
-
-def test_another_toolchain_is_named_as_the_cause() -> None:
-    new = locked("other").model_copy(update={"toolchain": {"ptxas": "13.3.21", "host compiler": "g++ 12"}})
-    (difference,) = compare(ladder(), current(i8=new), everything=True)
-    assert [cause.partition(": another")[0] for cause in difference.causes] == ["toolchain: ptxas 13.0.88 -> 13.3.21"]
-    assert "another toolchain makes other machine code" in explain([difference])
-
-
 @pytest.mark.parametrize("changed", [{"toolchain": {"ptxas": "13.3.21"}}, {"flags": {"ptxas": ("-v",)}}])
 def test_the_locked_machine_code_made_otherwise_is_a_difference(changed: dict[str, object]) -> None:
     new = locked("code 8").model_copy(update=changed)
@@ -165,44 +149,11 @@ def test_a_newly_included_part_is_not_called_locked() -> None:
     assert difference.causes[0].startswith("kernels/ampere/softmax/new.cuh is new here")
 
 
-def test_missing_and_surplus_are_differences() -> None:
-    now = dict(current())
-    del now[9]
-    now[10] = locked()
-    assert [(d.iteration, d.kind) for d in compare(ladder(), now, everything=True)] == [(9, "surplus"), (10, "missing")]
-    assert [(d.iteration, d.kind) for d in compare(ladder(), now, everything=False)] == [(10, "missing")]
-    other = EXAMPLE.replace("FP16", "BF16")
-    renamed = locked().model_copy(update={"kernels": {other: kernel()}})
-    found = compare(ladder(), current(i8=renamed), everything=True)
-    assert [(d.config, d.kind) for d in found] == [(other, "missing"), (EXAMPLE, "surplus")]
-    assert "invoke lock 8 --reason" in str(found[0])
-
-
 def test_long_explanations_are_cut_and_causes_told_once() -> None:
     many = [Difference("sm_80", n, EXAMPLE, "changed", ("PTX: a -> b",), ("the cause",)) for n in range(1, SHOWN + 4)]
     lines = explain(many).splitlines()
     assert lines[2 * SHOWN] == f"... and 3 more, of iterations {SHOWN + 1}..{SHOWN + 3}"
     assert lines[-2:] == ["why:", "  the cause"]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "told"),
-    [
-        ([6], "iteration 6"),
-        ([7, 6], "iterations 6..7"),
-        ([1, 3, 5, 4, 9], "iterations 1, 3..5, 9"),
-        ([1, 2, 3, 4], "iterations 1..4"),
-    ],
-)
-def test_iterations_are_told_in_spans(numbers: list[int], told: str) -> None:
-    assert _spans(numbers) == told
-
-
-def test_exactly_as_many_kernels_as_are_shown_are_not_cut() -> None:
-    many = [Difference("sm_80", n, EXAMPLE, "changed", (f"moved {n}",), ()) for n in range(1, SHOWN + 1)]
-    headline = f"sm_80, {EXAMPLE}: is not the locked kernel"
-    expected = [line for n in range(1, SHOWN + 1) for line in (f"iteration {n}, {headline}", f"  moved {n}")]
-    assert explain(many).splitlines() == expected
 
 
 @pytest.mark.parametrize(
@@ -257,15 +208,13 @@ def test_a_whole_iteration_that_is_missing_has_no_configuration() -> None:
         Difference("sm_80", 9, "", "surplus"),
         Difference("sm_80", 10, "", "missing"),
     ]
+    assert [(d.iteration, d.kind) for d in compare(ladder(), now, everything=False)] == [(10, "missing")]
     renamed = locked().model_copy(update={"kernels": {EXAMPLE.replace("FP16", "BF16"): kernel()}})
     found = compare(ladder(), current(i8=renamed), everything=True)
     assert [(one.arch, one.config, one.moved, one.causes) for one in found] == [
         ("sm_80", EXAMPLE.replace("FP16", "BF16"), (), ()),
         ("sm_80", EXAMPLE, (), ()),
     ]
-    flags = locked("code 8").model_copy(update={"flags": {"ptxas": ("-v",)}})
-    (record,) = compare(ladder(), current(i8=flags), everything=True)
-    assert record == Difference("sm_80", 8, "", "record", ("flags of ptxas: -v -lineinfo -> -v",))
 
 
 def test_edits_in_iterations_that_moved_or_are_new_are_not_harmless() -> None:
@@ -275,24 +224,6 @@ def test_edits_in_iterations_that_moved_or_are_new_are_not_harmless() -> None:
     assert {one.iteration for one in differences} == {7, 10}
     assert harmless_edits(ladder(), now, differences) == [PART]
     assert harmless_edits(ladder(), {7: now[7], 10: now[10]}, differences) == []
-
-
-def test_another_description_is_told_whole() -> None:
-    (difference,) = compare(ladder(), current(i8=locked("other")), everything=True)
-    assert difference.causes == (
-        (
-            "no included file, flag or tool changed: the iteration's description, its configuration or its family "
-            "(flashladder/ladder/families/) composes another translation unit"
-        ),
-    )
-
-
-def test_a_reason_is_asked_for_with_an_example() -> None:
-    with pytest.raises(FlashladderError) as caught:
-        lock.write("sm_80", [7], " ")
-    assert str(caught.value) == (
-        "a lock needs a reason: expected --reason 'what was wrong and is right now', found nothing"
-    )
 
 
 def test_locking_says_where_and_mends_a_changelog_without_a_last_line_end(
@@ -439,15 +370,6 @@ def test_relock_of_the_locked_machine_code_writes_nothing(
     assert read_lock("sm_90", tmp_path).iterations[7].history == ("first lock", "other flags")
 
 
-def test_a_first_lock_is_no_relock(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
-    changelog = tmp_path / "CHANGELOG.md"
-    lock.relock(7, "it is new", folder=tmp_path, changelog=changelog)
-    assert changelog.read_text(encoding="utf-8").splitlines()[-1] == "- lock iteration 7: it is new"
-    no_compiler[7] = locked("fixed")
-    lock.relock(7, "it is fixed", folder=tmp_path, changelog=changelog)
-    assert changelog.read_text(encoding="utf-8").splitlines()[-1] == "- re-lock iteration 7: it is fixed"
-
-
 def test_locking_everything_drops_iterations_that_are_gone(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
     lock.write("sm_80", None, "first lock", folder=tmp_path)
     del no_compiler[9]
@@ -468,3 +390,40 @@ def test_command_needs_a_reason_to_write(capsys: pytest.CaptureFixture[str]) -> 
         lock.main(["write", "--arch", "sm_80", "--iterations", "7"])
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith("error: a lock needs a reason")
+
+
+LOCK = LockFile(arch="sm_90", iterations={7: locked("code 7")})
+OWN = LOCK.iterations[7].kernels[EXAMPLE]
+
+
+def timed(text: str | None = OWN.text_sha256, **changed: object) -> Kernel:
+    made = Kernel(iteration=7, config=EXAMPLE, dtype="fp16", arch="sm_90", text_sha256=text, toolchain={})
+    return made.model_copy(update=changed)
+
+
+def test_a_locked_kernel_is_found_by_iteration_and_configuration() -> None:
+    assert find_locked(LOCK, 7, EXAMPLE) == OWN
+    assert find_locked(LOCK, 7, "other") is None
+    assert find_locked(LOCK, 8, EXAMPLE) is None
+    assert find_locked(None, 7, EXAMPLE) is None
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (timed(), None),
+        (
+            timed(variant=" - swizzle"),
+            "refused: a variant, which belongs into a file of its own and not beside the ladder's kernels",
+        ),
+        (timed(None), "refused: compiled by the driver, so that its machine code is not known"),
+        (timed(iteration=8), "refused: not in results/locks/sm_90.json; run: invoke lock 8 --reason '...'"),
+        (timed(config="other"), "refused: not in results/locks/sm_90.json; run: invoke lock 7 --reason '...'"),
+        (
+            timed("ab" * 32),
+            f"refused: measured machine code abababababab..., locked {OWN.text_sha256[:12]}...; run: invoke bench 7",
+        ),
+    ],
+)
+def test_numbers_of_other_machine_code_are_refused(made: Kernel, told: str | None) -> None:
+    assert refusal(made, LOCK) == told

@@ -26,12 +26,14 @@ from flashladder.report import (
 from flashladder.report import (
     data as report_data,
 )
+from flashladder.report import speed_page
 from flashladder.report import (
     tables as report_tables,
 )
 from flashladder.report.blocks import STRONGEST
 from flashladder.report.book import Book
 from flashladder.report.counters import costs
+from flashladder.results.files import read_json
 from flashladder.results.published import PUBLISHED, sass_counts
 
 
@@ -135,3 +137,12 @@ def test_refuses_a_class_that_was_not_published(capsys: pytest.CaptureFixture[st
         opcode_progression.main(["--classes", "LOP4"])
     assert stop.value.code == 2
     assert "found LOP4" in capsys.readouterr().err
+
+
+def test_a_slower_sample_changes_page_and_plot() -> None:
+    document = read_json(speed_page.SAMPLES)
+    slower = read_json(speed_page.SAMPLES)
+    slower["runs"][0]["seconds"] = [10 * seconds for seconds in slower["runs"][0]["seconds"]]
+    before, after = speed_page.render(document), speed_page.render(slower)
+    assert set(before) == {speed_page.PAGE, speed_page.PLOT}
+    assert {before[path] == after[path] for path in before} == {False}

@@ -13,6 +13,7 @@ import pytest
 
 from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError
+from flashladder.lock.code_claims import verify
 from flashladder.paths import CONFIGS, RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
@@ -20,6 +21,7 @@ from flashladder.report import plot as report_plot
 from flashladder.report import tables as report_tables
 from flashladder.results.published import PUBLISHED
 from tests.null.ladder_fixture import TIMED, Fixture, make
+from tests.typed import command
 
 README = f"# x\n\n{report.BEGIN}\nold\n{report.END}\n\nrest\n"
 
@@ -132,14 +134,6 @@ def test_a_result_without_locked_machine_code_is_refused_by_name(tmp_path: Path,
     assert "## Refused" in report_tables.document(found)
 
 
-def test_a_kernel_that_no_lock_names_is_refused(measured: Fixture, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(measured.folder, tmp_path / "results"))
-    lock = json.loads((folder / "locks" / "sm_90.json").read_text())
-    lock["iterations"]["3"]["kernels"] = {}
-    (folder / "locks" / "sm_90.json").write_text(json.dumps(lock))
-    assert "run: invoke lock 3" in report_data.collect(folder).refused[0]
-
-
 def test_the_same_cell_in_two_files_is_an_error(measured: Fixture, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(measured.folder, tmp_path / "results"))
     shutil.copy(folder / "machine" / "bench.json.gz", folder / "machine" / "bench_again.json.gz")
@@ -179,11 +173,11 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) ->
 
 
 def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--check"]) == 1
+    assert command("report", "--check") == 1
     assert "missing; run: invoke report" in capsys.readouterr().err
-    assert report.main([]) == 0
+    assert command("report") == 0
     assert "plot    " in capsys.readouterr().out
-    assert report.main(["--check"]) == 0
+    assert command("report", "--check") == 0
     assert "Static GMEM stride" in (place / "README.md").read_text()
     assert {path.name for path in (place / "results" / "report").iterdir()} == {
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
@@ -196,28 +190,15 @@ STALE = ["README.md", *(f"results/report/{name}" for name in ("cells.csv", "prog
 
 @pytest.mark.parametrize("name", STALE)
 def test_check_names_each_stale_file(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main([]) == 0
+    assert command("report") == 0
     path = place / name
     path.write_bytes(re.sub(rb"(\.\d*)5", rb"\g<1>4", path.read_bytes()))
-    assert report.main(["--check"]) == 1
+    assert command("report", "--check") == 1
     assert Path(name).name in capsys.readouterr().err
 
 
-def test_pictures_of_another_matplotlib_are_compared_by_their_data(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert report.main([]) == 0
-    svg = place / "results" / "report" / "progression.svg"
-    release, digest = report_plot.rendered_by(svg.read_bytes())
-    svg.write_bytes(svg.read_bytes().replace(f"v{release}".encode(), b"v0.0.1"))
-    assert report.main(["--check"]) == 0
-    assert "compared by their data" in capsys.readouterr().err
-    svg.write_bytes(svg.read_bytes().replace(digest.encode(), b"0" * 64))
-    assert report.main(["--check"]) == 1
-
-
 def test_json_holds_the_rows(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--json"]) == 0
+    assert command("report", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["refused"] == []
     assert {row["iteration"] for row in told["rows"]} == set(range(1, 29))
@@ -240,7 +221,7 @@ def test_an_empty_ladder_is_one_line(
 ) -> None:
     monkeypatch.setattr(report_data, "load_all", lambda: ())
     with pytest.raises(SystemExit) as left:
-        report.main(argv)
+        command("report", *argv)
     assert left.value.code == 2
     assert capsys.readouterr().err == (
         "error: iterations: no iterations: expected 01_base.yaml and what follows, found none; "
@@ -253,3 +234,21 @@ def test_a_short_ladder_and_an_interval_beside_its_median_are_drawn() -> None:
     beside = report_plot.Point(1, 50.0, 50.0 + 1e-12, 50.0 - 1e-12)
     drawn = report_plot.render([report_plot.Series("made up", (beside,))], {1: "base", 2: "swizzle"}, "made up")
     assert drawn["png"].startswith(b"\x89PNG")
+
+
+def test_the_reason_of_step_eight_is_not_that_of_sm_90() -> None:
+    rows = report_tables.claim_rows(verify())
+    assert [row[0] for row in rows] == ["8", "8", "8"]
+    assert rows[0][2:] == [
+        "44 -> 30 (-31.8 %) (sm_80, sm_86, sm_89)",
+        "sm_90 (H100, H200): 27 -> 34 (+25.9 %) (sm_90)",
+    ]
+    assert rows[1][3] == "sm_90 (H100, H200): 4 -> 7 (+75.0 %) (sm_90)"
+
+
+def test_every_progression_ends_with_it(tmp_path: Path) -> None:
+    committed = (RESULTS / "report" / "progression.md").read_text(encoding="utf-8")
+    section = "\n\n".join(report_tables.by_architecture()) + "\n"
+    assert committed.endswith(section)
+    fixture = make(tmp_path / "results", lambda number: 50.0 + number, configs_of="a100", lengths=[4096])
+    assert section in report_tables.document(report_data.collect(fixture.folder))

@@ -55,13 +55,6 @@ def added(old: object, new: object, where: str = "") -> Iterator[str]:
         assert old == new, where
 
 
-def test_every_old_version_has_a_step_and_a_kept_document_of_every_kind() -> None:
-    assert sorted(migrations.STEPS) == list(range(1, SCHEMA_VERSION))
-    assert {path.name for path in FIRST} == set(ADDED)
-    for version in migrations.STEPS:
-        assert {document(path)["schema_version"] for path in (KEPT / f"results_v{version}").glob("*")} == {version}
-
-
 @pytest.mark.parametrize("path", FIRST, ids=lambda path: path.stem)
 def test_a_step_is_pure_and_adds_what_was_left_out(path: Path) -> None:
     old = document(path)
@@ -175,8 +168,6 @@ def test_the_command_rewrites_each_file_once(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ({"schema_version": SCHEMA_VERSION + 1}, "newer schema: expected schema_version 2 or older, found 3"),
-        ({"schema_version": 0}, "result of another schema: expected schema_version 2, found 0"),
         ({"schema_version": True}, "result of another schema: expected schema_version 2, found True"),
         ({"kernels": 5}, "kernels"),
         ({"cases": [{"accuracy": 1}]}, "cases.0."),
@@ -208,13 +199,3 @@ def test_a_document_that_lacks_a_key_is_written_whole_but_no_edited_one(tmp_path
     path.write_text(json.dumps(document(path) | {"rung": "GPU"}), encoding="utf-8")
     with pytest.raises(CheckFailed, match="edited since it was written, and not written anew"):
         rewrite(path)
-
-
-def test_a_damaged_stream_is_one_line(tmp_path: Path) -> None:
-    path = results.write_result(tmp_path / "check.json.gz", results.load_result(FIRST[1]))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x55
-    path.write_bytes(data)
-    with pytest.raises(FlashladderError, match=r"check\.json\.gz: ") as caught:
-        results.load_result(path)
-    assert not isinstance(caught.value, CheckFailed)

@@ -56,18 +56,6 @@ def test_tolerance_is_wider_at_512() -> None:
     assert published.tolerance_points(rules, "seq8192") == 2.0
 
 
-def test_every_csv_of_the_folder_is_described_with_its_digest() -> None:
-    description = published.load_description()
-    found = {path.name for path in published.PUBLISHED.glob("*.csv")}
-    assert found == set(description.files)
-    for name in found:
-        assert published.read_csv(published.PUBLISHED, name, description)  # refuses another digest
-
-
-def test_gpus_are_named_as_in_configs() -> None:
-    assert published.load().gpus == ("a100", "rtx3090")
-
-
 def test_an_unpublished_cell_is_an_error() -> None:
     with pytest.raises(FlashladderError) as caught:
         published.load().cell(17, "a100", "hmean")
@@ -149,12 +137,6 @@ def test_a_count_that_is_no_number_names_file_row_and_column(copy: Path) -> None
     assert str(error.value) == f"{path}: iteration {number}, column iteration: expected a number, found {number}"
 
 
-def test_a_missing_file_says_how_to_get_it_back(copy: Path) -> None:
-    (copy / published.SASS_COUNTS).unlink()
-    with pytest.raises(FlashladderError, match="git checkout -- results"):
-        published.sass_counts(copy)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -175,13 +157,6 @@ def test_a_malformed_description_names_the_field(copy: Path, old: str, new: str,
         published.load_description(copy)
     assert str(error.value).startswith(f"{path}: {message}")
     assert "\n" not in str(error.value)
-
-
-def test_a_cell_that_is_no_number_names_row_and_column() -> None:
-    with pytest.raises(FlashladderError) as caught:
-        published.number({"iteration": "7", "x": "n/a"}, "x", float, "file.csv")
-    assert str(caught.value) == "file.csv: iteration 7, column x: expected a number, found n/a"
-    assert published.number({"x": ""}, "x", str, "file.csv") == published.number({}, "x", str, "file.csv") == ""
 
 
 def test_command_prints_every_cell(capsys: pytest.CaptureFixture[str]) -> None:
