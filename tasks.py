@@ -451,12 +451,13 @@ def ptx(
     Example: `invoke ptx kernel.cubin --clean`.
     """
     from flashladder.view.binary import Wanted
-    from flashladder.view.code import show_linked, show_ptx
+    from flashladder.view.code import show_ptx
 
-    wanted = {"kernel": kernel, "arch": arch, "list": list_, "counts": counts, "clean": clean, "json": json, "out": out}
-    wanted["normalised"] = normalised
-    if not show_linked([iteration], {"config": config, "line": line, "opcode": opcode, **wanted}, ptx_first=True):
-        show_ptx(iteration, config, Wanted(**wanted))  # type: ignore[arg-type]  # values of several types
+    wanted = Wanted(
+        config=config, counts=counts, normalised=normalised, kernel=kernel, list=list_, clean=clean, out=out, line=line,
+        opcode=opcode, arch=arch, json=json,
+    )  # fmt: skip
+    show_ptx(iteration, wanted)
 
 
 @task(
@@ -498,12 +499,14 @@ def sass(
     Example: `invoke sass 8 --line ldmatrix.cuh`.
     Example: `invoke sass lib.so --kernel 'flash_fwd_kernel (FP16, 128, 128, 64, 4)' --control`.
     """
+    from flashladder.view.binary import Wanted
     from flashladder.view.code import show_sass_of
 
-    show_sass_of(
-        iteration, config=config, arch=arch, counts=counts, order=order, control=control, kernel=kernel, list=list_,
-        clean=clean, out=out, line=line, opcode=opcode, page=page, json=json,
+    wanted = Wanted(
+        config=config, arch=arch, counts=counts, order=order, control=control, kernel=kernel, list=list_, clean=clean,
+        out=out, line=line, opcode=opcode, page=page, json=json,
     )  # fmt: skip
+    show_sass_of(iteration, wanted)
 
 
 @task(

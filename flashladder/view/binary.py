@@ -166,8 +166,9 @@ def _entries(text: str) -> Iterator[tuple[str, int, int]]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of a file is asked for, as on the command line; see `flashladder.arguments.OF_FILES`."""
+    """What ``invoke sass`` and ``invoke ptx`` are asked for; tasks.py says what each option is."""
 
+    config: str | None = None
     kernel: str = ""
     arch: str = ""
     list: bool = False
@@ -175,9 +176,12 @@ class Wanted:
     clean: bool = False
     control: bool = False
     normalised: bool = False
+    order: bool = False
+    line: str = ""
+    opcode: str = ""
+    page: str = ""
     json: bool = False
     out: str = ""
-    nvdisasm: Path | None = None
 
 
 def is_file(text: str) -> bool:
@@ -227,7 +231,7 @@ def show_sass(path: Path, wanted: Wanted) -> None:
         if out:
             print(relative(write_atomic(out, data)))
             return
-        kernel, sass = _disassembled(kernel, wanted.nvdisasm)
+        kernel, sass = _disassembled(kernel)
         controls = decoded(code_of(data, kernel.symbol), sass.instructions, kernel.arch) if wanted.control else []
         if wanted.json:
             print(json.dumps(_sass_data(sass, kernel, controls), indent=2))
@@ -253,18 +257,18 @@ def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
     """
     with images(path) as found:
         meant = _meant(found, "SASS", Wanted(kernel=name, arch=arch), relative(path))
-        kernel, sass = _disassembled(_only(meant, relative(path), arch), None)
+        kernel, sass = _disassembled(_only(meant, relative(path), arch))
         return f"{kernel.title}, {kernel.arch}", sass
 
 
-def _disassembled(kernel: Kernel, nvdisasm: Path | None) -> tuple[Kernel, Sass]:
+def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
     """A kernel with what its cubin says of it, and its machine code."""
     (kernel,) = with_facts([kernel]) or [kernel]
     assert kernel.facts is not None  # its cubin has been read
     with tempfile.TemporaryDirectory(prefix="flashladder-") as folder:
         cubin = Path(folder, "kernel.cubin")
         cubin.write_bytes(kernel.image.read())
-        return kernel, parse(run_nvdisasm(cubin, nvdisasm, symbol=kernel.facts.index), kernel.symbol)
+        return kernel, parse(run_nvdisasm(cubin, symbol=kernel.facts.index), kernel.symbol)
 
 
 def _sass_data(sass: Sass, kernel: Kernel, controls: Sequence[Control]) -> dict[str, object]:

@@ -13,13 +13,11 @@ Run:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 import json
 from pathlib import Path
 import textwrap
-from typing import Any
 
 from flashladder.build.compile import arches_of, compile_many, cubin_for, ptx_for, render, require_target, table_rows
 from flashladder.columns import csv_text, hanging, natural_width, table, terminal_width
@@ -33,13 +31,12 @@ from flashladder.ladder.selection import one_config, select_configs
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
-from flashladder.machine_code.sass import Instruction, Sass, count, disassemble
+from flashladder.machine_code.sass import Instruction, Sass, disassemble
 from flashladder.toolchain.wheels import find_toolchain, require_arch
 from flashladder.view.binary import (
     CUBIN,
     PTX,
     Wanted,
-    count_table,
     is_file,
     kernel_counts,
     listing,
@@ -51,8 +48,8 @@ from flashladder.view.binary import (
     show_sass,
 )
 
-PAGE_TAKES = ("targets", "config", "arch", "page")  # options that go with ``--page``
-LINES_TAKE = ("targets", "config", "arch", "line", "opcode", "json")  # and with ``--line`` and ``--opcode``
+PAGE_TAKES = ("config", "arch", "page")  # options that go with ``--page``
+LINES_TAKE = ("config", "arch", "line", "opcode", "json")  # and with ``--line`` and ``--opcode``
 FACTS = ("ctas", "warps", "occupancy", "limited_by")  # of a GPU, in the CSV of ptxas
 LETTERS = {"registers": "R", "shared memory": "S", "warps": "W", "CTAs": "C", "barriers": "B"}
 OCCUPANCY = (
@@ -61,70 +58,58 @@ OCCUPANCY = (
 LEGEND = "Behind each event: instructions up to the next one. Groups: of products that may be under way there."
 
 
-def show_sass_of(target: str, **given: Any) -> None:
-    """Prints machine code of an iteration, or of a kernel in a file, as the options of ``invoke sass`` ask."""
-    if not show_linked([target], given):
-        _show(argparse.Namespace(targets=[target], nvdisasm=None, **given))
+def show_sass_of(target: str, wanted: Wanted) -> None:
+    """Prints machine code of an iteration, or of a kernel in a file.
+
+    Raises:
+        FlashladderError: no such iteration, configuration or file, or options that do not go together.
+    """
+    if show_linked(target, wanted):
+        return
+    if wanted.order:
+        print(order_of(target, wanted))
+    elif is_file(target):
+        refuse_config(wanted.config, Path(target))
+        show_sass(Path(target), wanted)
+    else:
+        refuse_of_files(target, vars(wanted))
+        output_of(wanted, CUBIN)  # before a kernel is compiled
+        cubin = cubin_of(target, wanted.config, wanted.arch)
+        if wanted.control or wanted.clean or wanted.json or wanted.out:
+            show_sass(cubin, replace(wanted, arch=""))
+            return
+        sass = disassemble(cubin)
+        gap = "\n" if wanted.counts else f"\n{listing(sass)}"
+        print(f"{title_of(target, wanted.config, wanted.arch)}{gap}\n{kernel_counts(sass)}")
 
 
-def show_linked(targets: Sequence[str], given: Mapping[str, Any], *, ptx_first: bool = False) -> bool:
-    """Does what ``--line``, ``--opcode`` or ``--page`` ask of iterations; False where none of them was given.
+def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool:
+    """Does what ``--line``, ``--opcode`` or ``--page`` ask of an iteration; False where none of them was given.
 
     Args:
-        targets: iterations; lines are asked of one, a page shows any number.
-        given: every option of the command by its name in Python.
+        target: the iteration.
+        wanted: every option of the command.
         ptx_first: in order of the PTX, and not of addresses.
 
     Raises:
         FlashladderError: options that do not go together, or what they name is not there.
     """
-    page = given.get("page")
-    if not (page or given.get("line") or given.get("opcode")):
+    if not (wanted.page or wanted.line or wanted.opcode):
         return False
-    taken, options = (PAGE_TAKES, "--page") if page else (LINES_TAKE, "--line and --opcode")
-    if wrong := [name for name, value in given.items() if value and name not in taken]:
-        raise FlashladderError(f"--{wrong[0].replace('_', '-')} does not go with {options}")
-    path = output_file(page, ".html", "--page") if page else None  # before anything is compiled for it
+    taken, options = (PAGE_TAKES, "--page") if wanted.page else (LINES_TAKE, "--line and --opcode")
+    if wrong := [name for name, value in vars(wanted).items() if value and name not in taken]:
+        raise FlashladderError(f"--{wrong[0]} does not go with {options}")
+    path = output_file(wanted.page, ".html", "--page") if wanted.page else None  # before anything is compiled for it
     from flashladder.view.linked import linked_by_name, show_lines  # which brings the reader of PTX
 
+    kernel = linked_by_name(target, wanted.config, wanted.arch)
     if path is None:
-        show_lines(targets, given, ptx_first=ptx_first)
+        show_lines(kernel, wanted.line, wanted.opcode, ptx_first=ptx_first, as_json=wanted.json)
     else:
-        kernels = [linked_by_name(target, given["config"], given["arch"]) for target in targets]
-        from flashladder.view.linked_page import page as page_of
+        from flashladder.view.linked_page import page
 
-        print(relative(write_atomic(path, page_of(kernels))))
+        print(relative(write_atomic(path, page([kernel]))))
     return True
-
-
-def _show(args: argparse.Namespace) -> None:
-    first, *others = args.targets
-    if args.order:
-        print(order_of(first, args))
-        return
-    wanted: dict[str, Any] = {field.name: getattr(args, field.name) for field in fields(Wanted) if field.name in args}
-    if is_file(first) and not others:
-        refuse_config(args.config, Path(first))
-        show_sass(Path(first), Wanted(**wanted))
-        return
-    refuse_of_files(first, vars(args))
-    if (args.control or args.clean or args.json or args.out) and not others:
-        output_of(Wanted(**wanted), CUBIN)  # before a kernel is compiled
-        show_sass(cubin_of(first, args.config, args.arch), Wanted(**wanted | {"arch": ""}))
-        return
-    columns: dict[str, dict[str, int]] = {}
-    for target in args.targets:
-        cubin = Path(target) if is_file(target) else cubin_of(target, args.config, args.arch)
-        sass = disassemble(cubin, args.nvdisasm)
-        if not is_file(target):
-            gap = "\n" if args.counts and target == args.targets[-1] else ""
-            print(f"{title_of(target, args.config, args.arch)}{gap}")
-        if not others:
-            print(kernel_counts(sass) if args.counts else f"{listing(sass)}\n{kernel_counts(sass)}")
-        name = f"{cubin.parent.name}/{cubin.stem}" if is_file(target) else target
-        columns |= {name: sass.counts(), f"{name} main loop": count(main_loop(sass))}
-    if others:
-        print(count_table(columns))
 
 
 def cubin_of(description: str, config: str | None = None, arch: str = "") -> Path:
@@ -146,23 +131,21 @@ def title_of(description: str, config: str | None, arch: str) -> str:
     return f"iteration {iteration.description}, {arch or iteration.shown_arch}: {chosen.brief()}, {chosen.dtype}"
 
 
-def order_of(target: str, args: argparse.Namespace) -> str:
+def order_of(target: str, wanted: Wanted) -> str:
     """The order of a main loop: of an iteration, or of a kernel in a file.
 
     Raises:
-        FlashladderError: options of other forms, several targets, or no loop.
+        FlashladderError: options of other forms, or no loop.
     """
-    wrong = [name for name in ("counts", "control", "clean", "json", "list", "out") if getattr(args, name)]
-    if wrong or len(args.targets) > 1:
-        found = f"--{wrong[0]}" if wrong else ", ".join(args.targets)
-        raise FlashladderError("--order prints one main loop", expected="one target and no other form", found=found)
+    if wrong := [name for name in ("counts", "control", "clean", "json", "list", "out") if getattr(wanted, name)]:
+        raise FlashladderError("--order prints one main loop", expected="no other form", found=f"--{wrong[0]}")
     if is_file(target):
-        refuse_config(args.config, Path(target))
-        title, sass = sass_of(Path(target), args.kernel or "", args.arch)
+        refuse_config(wanted.config, Path(target))
+        title, sass = sass_of(Path(target), wanted.kernel, wanted.arch)
         return order(f"{relative(Path(target))}: {title}", sass)
-    refuse_of_files(target, vars(args))
-    sass = disassemble(cubin_of(target, args.config, args.arch), args.nvdisasm, lines=False)
-    return order(title_of(target, args.config, args.arch), sass)
+    refuse_of_files(target, vars(wanted))
+    sass = disassemble(cubin_of(target, wanted.config, wanted.arch), lines=False)
+    return order(title_of(target, wanted.config, wanted.arch), sass)
 
 
 def order(title: str, sass: Sass) -> str:
@@ -199,25 +182,26 @@ def _under_products(code: Sequence[Instruction]) -> str:
     return f"Under products: {', '.join(parts)}."
 
 
-def show_ptx(description: str, config: str | None = None, wanted: Wanted = Wanted()) -> None:  # noqa: B008 - frozen
+def show_ptx(description: str, wanted: Wanted) -> None:
     """Prints the PTX that ships for an iteration, or that of a kernel in a file.
 
     Args:
         description: ``7``, an ablation such as ``16 - swizzle``, or a file.
-        config: a key that names one configuration; None for the A100's.
         wanted: what of it, and how it is printed.
 
     Raises:
         FlashladderError: no such iteration, configuration or file, or it does not compile.
     """
+    if show_linked(description, wanted, ptx_first=True):
+        return
     if is_file(description):
-        refuse_config(config, Path(description))
+        refuse_config(wanted.config, Path(description))
         show_ptx_of_file(Path(description), wanted)
         return
     refuse_of_files(description, vars(wanted))
     output_of(wanted, PTX)  # before a kernel is compiled
     iteration = load_description(description)
-    chosen = one_config(iteration, config)
+    chosen = one_config(iteration, wanted.config)
     if wanted.arch:
         require_target(iteration, wanted.arch)
     show_ptx_of_file(ptx_for(iteration, chosen, find_toolchain()).ptx, replace(wanted, kernel="", arch=""))

@@ -405,17 +405,14 @@ def as_data(kernel: Linked, chosen: Selection) -> dict[str, Any]:
     }
 
 
-def show_lines(targets: Sequence[str], given: Mapping[str, Any], *, ptx_first: bool = False) -> None:
-    """Prints what ``--line`` and ``--opcode`` name in an iteration, by address or by line of PTX.
+def show_lines(kernel: Linked, line: str, opcode: str, *, ptx_first: bool = False, as_json: bool = False) -> None:
+    """Prints what a line and an opcode name in a kernel, by address or by line of PTX; empty names all.
 
     Raises:
-        FlashladderError: several iterations, or what they name is not there.
+        FlashladderError: what they name is not there.
     """
-    if len(targets) != 1:
-        raise FlashladderError("lines are those of one kernel", expected="one iteration", found=", ".join(targets))
-    kernel = linked_by_name(targets[0], given["config"], given["arch"])
-    chosen = select(kernel, given.get("line") or None, given.get("opcode") or None)
-    if given.get("json"):
+    chosen = select(kernel, line or None, opcode or None)
+    if as_json:
         print(json.dumps(as_data(kernel, chosen), indent=2))
     else:
         print((by_ptx if ptx_first else by_address)(kernel, chosen))

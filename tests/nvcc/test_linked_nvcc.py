@@ -21,6 +21,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.lock.command import locked_kernel
 from flashladder.machine_code.cubin import LINES, TEXT, read_cubin, read_ptx_lines
 from flashladder.toolchain.wheels import find_toolchain
+from flashladder.view.binary import Wanted
 from flashladder.view.code import show_linked
 from flashladder.view.linked import Linked, linked_by_name, of_line, of_opcode
 from flashladder.view.linked_page import document, read_document
@@ -101,7 +102,7 @@ def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel
     page = capsys.readouterr().out
     assert page.count("  LDSM.16.") == page.count("  ldmatrix.sync.") == n
     assert page.splitlines()[-1] == f"PTX lines {n}, machine instructions {n}: {n} LDSM; {n} in the main loop"
-    assert show_linked(["8"], {"config": "a100", "arch": "sm_80", "opcode": "LDSM", "json": True}, ptx_first=True)
+    assert show_linked("8", Wanted(config="a100", arch="sm_80", opcode="LDSM", json=True), ptx_first=True)
     data = json.loads(capsys.readouterr().out)
     assert {one["text"].partition(".")[0] for one in data["ptx"]} == {"ldmatrix"}
     assert len(data["ptx"]) == n

@@ -15,6 +15,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import PtxLines
 from flashladder.machine_code.sass import BYTES
+from flashladder.view.binary import Wanted
 from flashladder.view.code import show_linked
 from flashladder.view.linked import (
     Place,
@@ -185,17 +186,15 @@ def test_json_holds_both_directions() -> None:
         ({"opcode": "a", "normalised": True}, "--normalised does not go with --line and --opcode"),
         ({"page": "a.html", "line": "a"}, "--line does not go with --page"),
         ({"page": "a.html", "json": True}, "--json does not go with --page"),
-        ({"line": "a", "no_such": "x"}, "--no-such does not go with --line and --opcode"),
+        ({"line": "a", "kernel": "x"}, "--kernel does not go with --line and --opcode"),
     ],
 )
-def test_options_that_do_not_go_together_are_one_line(options: dict[str, object], message: str) -> None:
+def test_options_that_do_not_go_together_are_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        show_linked(["8"], {"config": None, "arch": None, **options})
+        show_linked("8", Wanted(**options))
 
 
-def test_lines_are_of_one_kernel_and_a_cubin_has_none() -> None:
-    with pytest.raises(FlashladderError, match="lines are those of one kernel: expected one iteration, found 7, 8"):
-        show_linked(["7", "8"], {"line": "a", "config": None, "arch": None})
+def test_a_cubin_has_no_lines() -> None:
     with pytest.raises(FlashladderError, match="a file alone has no CUDA lines to ask for"):
         linked_by_name("a.cubin", None, None)
 
