@@ -14,6 +14,7 @@ import argparse
 from pathlib import Path
 import subprocess
 import tempfile
+import zipfile
 
 from flashladder.build.other_toolchains import toolchain_of
 from flashladder.toolchain.errors import clean_environment
@@ -22,15 +23,19 @@ from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pin
 HERE = Path(__file__).parent
 SOURCES = {"tiny": HERE.parent / "tiny.cu", "variety": HERE / "variety.cu"}
 MODES = {"release": ["-lineinfo"], "spills": ["-maxrregcount=32"], "debug": ["-g", "-O0"]}
+READERS = (
+    ("sass", "nvdisasm", ("-c", "-g", "-ndf")),
+    ("hex", "nvdisasm", ("-c", "-hex")),
+    ("usage", "cuobjdump", ("-res-usage",)),
+)
 LISTED = ("sm_80", "sm_90")  # of which listings are kept
 
 
 def record(cuda: str, readers: Path) -> None:
-    """Fills the folder of one CUDA version."""
+    """Writes what the tools of one CUDA version print to its archive."""
     pins = load_pins()
     tools = toolchain_of(pins.axis(cuda))
-    target = HERE / cuda
-    target.mkdir(exist_ok=True)
+    kept: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
 
@@ -53,17 +58,19 @@ def record(cuda: str, readers: Path) -> None:
                 (scratch / f"{stem}.ptx").read_text().replace(str(scratch) + "/", "").replace(str(tools.root), "cuda")
             )
             (scratch / f"{stem}.ptx").write_text(text)
-            (target / f"{stem}.ptx").write_text(text)
+            kept[f"{stem}.ptx"] = text.encode()
             for mode, own in MODES.items():
                 for arch in pins.arches:
                     made = f"{stem}.{arch}.cubin"
                     log = run(tools.ptxas, f"-arch={arch}", "-v", *own, f"{stem}.ptx", "-o", made)
-                    (target / f"{stem}.{arch}.{mode}.log").write_text(log)
+                    kept[f"{stem}.{arch}.{mode}.log"] = log.encode()
                     if mode == "release" and arch in LISTED:
-                        (target / made).write_bytes((scratch / made).read_bytes())
-                        (target / f"{stem}.{arch}.sass").write_text(run(readers / "nvdisasm", "-c", "-g", "-ndf", made))
-                        (target / f"{stem}.{arch}.hex").write_text(run(readers / "nvdisasm", "-c", "-hex", made))
-                        (target / f"{stem}.{arch}.usage").write_text(run(readers / "cuobjdump", "-res-usage", made))
+                        kept[made] = (scratch / made).read_bytes()
+                        for ending, tool, options in READERS:
+                            kept[f"{stem}.{arch}.{ending}"] = run(readers / tool, *options, made).encode()
+    with zipfile.ZipFile(HERE / f"{cuda}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(kept):
+            archive.writestr(zipfile.ZipInfo(name), kept[name], zipfile.ZIP_DEFLATED)
 
 
 def main() -> None:
