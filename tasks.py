@@ -597,15 +597,7 @@ def trace(
     leave(run(asked))
 
 
-@task(
-    help={
-        "iteration": STEP,
-        "gpu": GPU,
-        "config": CONFIG,
-        "seq-len": "positions (default: 4096)",
-        "json": JSON,
-    }
-)
+@task(help={"iteration": STEP, "gpu": GPU, "config": CONFIG, "seq-len": "positions (default: 4096)", "json": JSON})
 def explain(
     _: Context,
     iteration: str,
