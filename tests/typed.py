@@ -26,6 +26,7 @@ def tasks() -> ModuleType:
     return module
 
 
+@cache  # a task hands out its help once
 def contexts() -> list[ParserContext]:
     """What each task takes, as invoke reads it."""
     return [ParserContext(name, args=task.get_arguments()) for name, task in tasks().namespace.tasks.items()]

@@ -64,8 +64,9 @@ def test_there_is_a_task_for_every_verb(tasks: ModuleType) -> None:
 def test_every_task_has_an_example_and_help_for_every_argument(tasks: ModuleType) -> None:
     for name, found in all_tasks(tasks).items():
         assert f"Example: `invoke {name}" in (found.__doc__ or ""), name
-        for argument in found.get_arguments():
-            assert argument.help, f"{name}: {argument.name}"
+    for context in typed.contexts():
+        for argument in context.args.values():
+            assert argument.help, f"{context.name}: {argument.name}"
 
 
 def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: ModuleType) -> None:

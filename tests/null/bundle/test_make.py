@@ -59,7 +59,7 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
         (["--python", "3.9"], "no such Python is supported: expected 3.10"),
         (["--grid", "h20"], "unknown grid"),
         (["--platform", "win_amd64"], "no platform of Linux on x86-64"),
-        (["--nosuch"], "unrecognized arguments"),
+        (["--nosuch"], "bundle has no such flag"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], told: str) -> None:

@@ -81,12 +81,6 @@ def test_one_failure_among_many_is_the_exit_code(checks: list[Check], statuses: 
     assert command("gate") == command("gate", "--json") == code
 
 
-def test_its_help_ends_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        command("gate", "--help")
-    assert capsys.readouterr().out.endswith("example: python -m flashladder.gate --json\n")
-
-
 def test_a_check_is_told_with_its_problems_or_its_size_or_as_skipped() -> None:
     def of(problems: list[str], n: int) -> Outcome:
         return gate.attempt(Check("name", lambda: Found(problems, n), "files"))

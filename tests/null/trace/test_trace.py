@@ -102,7 +102,7 @@ SMALL = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
     [
         (["99"], "no such iteration"),
         (["1", "--seq-len", "100"], "seq_len does not fit the tiles: expected a multiple of B_r = 64, found 100"),
-        (["1", "--seq-len", "x"], "bad --seq-len"),
+        (["1", "--seq-len", "x"], "--seq-len needs a whole number"),
         (["1", "--seq-len", "4096"], "too large to trace: expected at most 4,194,304 scores, found 16,777,216"),
         (["16", "--heads", "17"], "too many heads"),
         (["1", "--block", "2"], "--block belongs to --show"),
