@@ -28,6 +28,7 @@ def tensor() -> Array:
 
 def test_what_the_driver_would_refuse() -> None:
     TensorMap(tensor(), **GOOD)
+    TensorMap(0, "bf16", (1 << 32, 1), ((1 << 40) - 16,), (256, 1), fill="nan")
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"dtype": "f8"}, "dtype.*: expected one of u8, u16, .*, found 'f8'"),
         ({"dtype": np.float16}, "dtype.*: expected one of u8, .*found <class 'numpy.float16'>"),
@@ -43,6 +44,8 @@ def test_what_the_driver_would_refuse() -> None:
         ({"element_strides": (1,)}, "element_strides.*: expected 2 numbers"),
         ({"dims": (0, 64)}, "dims.*: expected 1 to 2.32 each"),
         ({"strides": (250,)}, r"strides.*: expected multiples of 16 bytes below 2.40, found \(250,\)"),
+        ({"strides": (1 << 40,)}, "strides.*: expected multiples of 16 bytes below 2.40"),
+        ({"element_strides": (1, 0)}, "element_strides.*: expected 1 to 8 each"),
         ({"strides": (-256,)}, "strides.*: expected multiples of 16 bytes"),
         ({"box": (64, 257)}, r"box.*: expected 1 to 256 elements each, found \(64, 257\)"),
         ({"box": (64, 0)}, "box.*: expected 1 to 256 elements each"),
