@@ -450,6 +450,9 @@ def test_messages_name_arrays_as_a_dictionary_does() -> None:
     with refuses("out-of-bounds", "reaches 4 bytes past the end of the nearest buffer, `second: float32"):
         kernel.launch(1, 1, {"first": 1, "second": values[:8].copy()})
     kernel.launch(1, 1, {"first": 1, "second": values[2:]})
+    body, hazards = "mov.u32 %r1, %ctaid.x; ld.param.u64 %rd1, [b]; st.global.u16 [%rd1+6], %r1;", Hazards()
+    program(body, parameters=TWO).launch(2, 1, {"x": values, "y": np.zeros(8, np.uint16)}, observers=hazards)
+    assert ", element 3 of `y: uint16 (8,)`, block" in hazards.render()
 
 
 def test_the_budget_of_instructions_is_for_each_slice() -> None:
