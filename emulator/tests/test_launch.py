@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from contextlib import nullcontext
 import ctypes
 import importlib
+import json
 from pathlib import Path
 import struct
 import tracemalloc
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run
+from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, text_of
 
 import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, PtxemuError, TensorMap, load
@@ -335,6 +337,13 @@ def test_targets() -> None:
         module = f".version 8.0\n.target {target}\n.address_size 64\n.shared .align 8 .b64 s;\n"
         with refuses("unsupported", f"in PTX for {target}, in .*expected .target {needed}"):
             load(f"{module}.visible .entry k() {{ {text} ret; }}\n").kernel()
+
+
+@pytest.mark.parametrize(("directives", "block", "cluster", "says"), json.loads(text_of("directives.json")))
+def test_directives_bound_a_launch(directives: str, block: Any, cluster: int | None, says: str | None) -> None:
+    text = HEADER.replace("sm_80", "sm_90") + f".visible .entry k() {directives} {{ ret; }}\n"
+    with refuses("arguments", says) if says else nullcontext():
+        load(text).kernel().launch(16, block, cluster=cluster)
 
 
 def test_shared_variables_belong_to_the_kernels_that_mention_them() -> None:
