@@ -233,19 +233,7 @@ def test_registers_move_from_one_warpgroup_to_the_others(schedule: str | int) ->
     launch(kernel(GIVES, 256, BOUND), 384, schedule=schedule)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kind", "match"),
-    [
-        ("240", "244", "registers", "a constant multiple of 8 from 24 to 256, found 244"),
-        ("240", "264", "registers", "a constant multiple of 8 from 24 to 256, found 264"),
-        ("240", "160", "registers", "setmaxnreg.inc to fewer registers than a warp has.*expected from 168"),
-        ("u32 24;", "u32 176;", "registers", "setmaxnreg.dec to more registers than a warp has.*expected at most 168"),
-        ("u32 24;", "u32 40;", "deadlock", "warps wait for registers that nobody gives back.* 256 in the pool"),
-        ("producer:\n", "producer:\n@%first bra end;\n", "registers", "executed by part of a warp"),
-        ("%t, 128", "%t, 96", "registers", "another setmaxnreg than the warpgroup's other warps"),
-        ("producer:\n", "producer:\nsetp.lt.u32 %p1, %t, 32;\n@%p1 bra end;\n", "deadlock", "registers of block"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "kind", "match"), json.loads(text_of("bad_setmaxnreg.json")))
 def test_misuse_of_setmaxnreg(old: str, new: str, kind: str, match: str) -> None:
     assert old in ROLES
     with refuses(kind, match):
