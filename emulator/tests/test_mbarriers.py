@@ -248,6 +248,8 @@ def test_a_warp_that_leaves_its_warpgroup_alone() -> None:
     body = f"setp.lt.u32 %p0, %t, 64;\n@%p0 bra other;\n{give}\nbra end;\nother: {give}\nend:"
     with refuses("registers", "another setmaxnreg than the warpgroup's other warps"):
         launch(kernel(body, directives=BOUND), 128)
+    apart = body.replace("setp.lt.u32 %p0, %t, 64", "mov.u32 %r2, %ctaid.x;\nsetp.eq.u32 %p0, %r2, 0")
+    launch(kernel(apart, directives=BOUND), 128, 2)  # blocks may differ
 
 
 def test_one_lane_is_elected() -> None:
