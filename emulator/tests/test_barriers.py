@@ -37,8 +37,11 @@ THREADS = np.arange(64)
          "st.global.u32 [%rd0], %r13; done:"), 64, 1, THREADS % 32),
         # reductions, also over a block that ends within a warp
         ("setp.gt.u32 %p1, %r0, 42; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 64, 1, 21),
-        *((f"setp.gt.u32 %p1, %r0, 42; bar.red.{how}.pred %p2, 0, %p1; selp.u32 %r5, 1, 0, %p2; {STORE_5}",
-           64, 1, value) for how, value in (("and", 0), ("or", 1))),
+        *((f"setp.{one}.u32 %p1, %r0, 42; bar.red.{how}.pred %p2, 0, %p1; selp.u32 %r5, 1, 0, %p2; {STORE_5}",
+           64, 1, value) for one, how, value in (("ne", "and", 0), ("eq", "or", 1))),
+        # from different instructions
+        ((f"setp.lt.u32 %p1, %r0, 32; setp.ge.u32 %p2, %r0, 5; @%p1 bra a; bar.red.popc.u32 %r5, 0, %p2; bra b; a: "
+         f"bar.red.popc.u32 %r5, 0, !%p2; b: {STORE_5}"), 64, 1, 37),
         ("setp.ge.u32 %p1, %r0, 10; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 40, 2, 30),
         ("setp.ge.u32 %p3, %r0, 0; bar.red.and.pred %p2, 0, %p3; selp.u32 %r5, 1, 0, %p2; st.global.u32 [%rd0], %r5;",
          40, 2, 1),
@@ -88,6 +91,8 @@ def test_exited_threads_arrive_where_gpus_are_followed(first: int) -> None:
 def test_threads_that_exit_later_let_those_who_wait_go_on() -> None:
     body = f"setp.lt.u32 %p1, %r0, 32; @%p1 bra wait; {SPIN} ret; wait: bar.sync 0; st.global.u32 [%rd0], 7;"
     assert run(body, 64, exited_arrive=True)[0].tolist() == [7] * 32 + [0xDEAD] * 32
+    again = "bar.sync 1, 64;" + LEAVE.format(32) + "bar.sync 1;"  # a barrier with a count, then without
+    assert run(f"{again} st.global.u32 [%rd0], 7;", 64, exited_arrive=True)[0].tolist() == [7] * 32 + [0xDEAD] * 32
     late = PUT + LEAVE.format(32) + "bar.sync 0; ld.shared.u32 %r13, [%r10+200]; st.global.u32 [%rd0], %r13;"
     assert (run(late, 64, declarations=SHARED, exited_arrive=True)[0, :32] == 50).all()
     assert races_of(late, declarations=SHARED, exited_arrive=True) == []

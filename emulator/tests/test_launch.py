@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from contextlib import nullcontext
 import ctypes
 import importlib
+import json
 from pathlib import Path
 import struct
 import tracemalloc
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run
+from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, text_of
 
 import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, PtxemuError, TensorMap, load
@@ -102,6 +104,8 @@ class Outer(ctypes.Structure):
         (".param .u8 a, .param .f64 b, .param .u16 c, .param .align 4 .b8 d[12], .param .u64 e",
          (1, 2.5, 3, bytes(range(12)), 5), struct.pack("<B7xdH2x12sQ", 1, 2.5, 3, bytes(range(12)), 5)),
         (".param .u32 a", (-1,), b"\xff\xff\xff\xff"),
+        (".param .u32 a, .param .v2 .u32 b", (1, bytes(range(8))), struct.pack("<I4x8s", 1, bytes(range(8)))),
+        (".param .align 8 .b8 a[8]", ((-(1 << 31), (1 << 31) - 1),), struct.pack("<ii", -(1 << 31), (1 << 31) - 1)),
         (".param .u32 a", (0xFFFFFFFF,), b"\xff\xff\xff\xff"),
         (".param .s64 a", (np.int32(-2),), b"\xfe" + b"\xff" * 7),
         (".param .u8 a", (True,), b"\x01"),
@@ -125,6 +129,9 @@ def test_arguments_lie_as_c_lays_them_out(parameters: str, arguments: tuple[Argu
         (".u32 p", 1 << 32, "a number of 32 bits, found 4294967296"),
         (".u8 p", -129, "a number of 8 bits"),
         (".u32 p", 1.5, "expected an integer, found 1.5"),
+        (".s32 p", np.float32(1.5), "expected an integer, found 1.5"),
+        (".align 64 .b8 p[128]", (1,), "found 4 bytes; a CUtensorMap takes"),
+        (".align 32 .b8 p[128]", (1,), "found 4 bytes; pass a structure"),
         (".u64 p", np.float32(512), "expected an integer, or an array for a pointer, found 512.0"),
         (".u32 p", np.zeros(3), "expected 4 bytes, found 8 bytes"),
         (
@@ -159,6 +166,7 @@ def test_arrays_that_share_memory() -> None:
     increment(whole[:32], whole[32:])
     increment(a, b)
     assert (whole == 1).all()
+    increment(a, c)  # neighbours
     increment(whole, c)
     assert (whole == [1] * 32 + [2] * 32).all()
     with refuses("arguments", "an array around another one"):
@@ -170,6 +178,9 @@ def test_arrays_that_are_not_written_or_not_taken() -> None:
     b.flags.writeable = False
     increment(a, b)
     assert (b == 0).all()
+    view, a.flags.writeable = a[:], False
+    with refuses("arguments", "expected writable as the view of it is"):
+        increment(view, view)
     with refuses("arguments", "dtype object"):
         increment(a.astype(object), a)
     with refuses("arguments", "C-contiguous"):
@@ -328,6 +339,13 @@ def test_targets() -> None:
             load(f"{module}.visible .entry k() {{ {text} ret; }}\n").kernel()
 
 
+@pytest.mark.parametrize(("directives", "block", "cluster", "says"), json.loads(text_of("directives.json")))
+def test_directives_bound_a_launch(directives: str, block: Any, cluster: int | None, says: str | None) -> None:
+    text = HEADER.replace("sm_80", "sm_90") + f".visible .entry k() {directives} {{ ret; }}\n"
+    with refuses("arguments", says) if says else nullcontext():
+        load(text).kernel().launch(16, block, cluster=cluster)
+
+
 def test_shared_variables_belong_to_the_kernels_that_mention_them() -> None:
     """Together they would not fit: 100 KiB of `first` belong to another kernel. Dynamic memory lies behind."""
     text = HEADER + ".shared .align 4 .b8 first[102400]; .shared .align 4 .b8 second[150000];"
@@ -346,11 +364,27 @@ def test_shared_variables_belong_to_the_kernels_that_mention_them() -> None:
     module = ".extern .shared .align 64 .b8 wide[]; .extern .shared .align 16 .b8 bytes[];"
     out = run(body, module=module, declarations=".shared .b8 odd[3];", shared_bytes=8)
     assert (out == 8 * 10_000_000 + (64 + 8) * 10_000 + 64 * 100 + 64).all()
+    sizes = "mov.u32 %r1, two; mov.u32 %r2, %total_smem_size; mad.lo.u32 %r1, %r1, 100, %r2; st.global.u32 [%rd0], %r1;"
+    assert (run(sizes, declarations=".shared .b8 one[5]; .shared .align 8 .b8 two[3];") == 8 * 100 + 11).all()
+    module = ".extern .shared .align 4 .b8 two[];"
+    assert (run(sizes, declarations=".shared .b8 one[5];", module=module, shared_bytes=8) == 16 * 100 + 24).all()
     with refuses("unsupported", "elsewhere"):
         run("mov.u64 %rd1, elsewhere;", module=".extern .global .align 4 .b8 elsewhere[4];")
 
 
 # --- what a launch returns, and its errors ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", [None, (2, 1, 2)])
+def test_every_block_of_a_grid_runs(cluster: tuple[int, int, int] | None) -> None:
+    body = "ld.param.u64 %rd0, [out]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z;"
+    body += "mad.lo.u32 %r2, %r3, 3, %r2; mad.lo.u32 %r1, %r2, 4, %r1; mul.wide.u32 %rd1, %r1, 4;"
+    out = np.zeros(24, np.uint32)
+    kernel = program(f"{body} add.u64 %rd1, %rd0, %rd1; st.global.u32 [%rd1], %r1;")
+    kernel.launch((4, 3, 2), 1, (out,), cluster=cluster, target="sm_90")
+    assert out.tolist() == list(range(24))
+    body = "ld.global.u64 %rd1, [y]; st.global.u32 [%rd1], 5; ld.global.u32 %r1, [x+28]; st.global.u32 [%rd0], %r1;"
+    assert (run(body, module=".global .v2 .u32 x[4]; .global .b64 y = x+28;") == 5).all()
 
 
 def test_an_error_names_the_block_of_a_later_slice_and_the_thread_of_a_3d_block() -> None:
@@ -379,6 +413,8 @@ def test_an_error_in_an_inlined_function_names_the_caller() -> None:
         load(text, path="k.ptx").kernel().launch(1, 32)
     place = SourceLine("d.cuh", 4, SourceLine("c.cuh", 3, SourceLine("b.cuh", 2, SourceLine("a.cu", 1))))
     assert place.chain == "d.cuh:4 < c.cuh:3 < b.cuh:2"
+    outer = SourceLine("/a/targets/x/include/cccl/c.h", 2, SourceLine("/a/cuda-13/include/b.h", 3, place))
+    assert SourceLine("/opt/cuda/include/fp16.h", 1, outer).chain == "fp16.h:1 < d.cuh:4 < c.cuh:3"
 
 
 def test_result_and_progress_count_what_ran() -> None:
@@ -423,6 +459,9 @@ def test_messages_name_arrays_as_a_dictionary_does() -> None:
     with refuses("out-of-bounds", "reaches 4 bytes past the end of the nearest buffer, `second: float32"):
         kernel.launch(1, 1, {"first": 1, "second": values[:8].copy()})
     kernel.launch(1, 1, {"first": 1, "second": values[2:]})
+    body, hazards = "mov.u32 %r1, %ctaid.x; ld.param.u64 %rd1, [b]; st.global.u16 [%rd1+6], %r1;", Hazards()
+    program(body, parameters=TWO).launch(2, 1, {"x": values, "y": np.zeros(8, np.uint16)}, observers=hazards)
+    assert ", element 3 of `y: uint16 (8,)`, block" in hazards.render()
 
 
 def test_the_budget_of_instructions_is_for_each_slice() -> None:

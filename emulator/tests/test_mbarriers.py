@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import json
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ consumer:
 EXPECT = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar]"
 COMPLETE = EXPECT.replace("expect", "complete")
 STALE = "mov.b64 %state, 0;\nmbarrier.test_wait.shared::cta.b64 %done, [%bar], %state;"
+WAIT, WAIT_1, STORE = wait(), wait(1), store("%word")
 CONSUMER = f"ld.shared.u32 %word, [%place];\n{store('%word')}"
 
 
@@ -43,39 +46,12 @@ ld.shared.u32 %word, [%place];
     assert set(results[2:]) == {1, 2}
 
 
-HOLDS = f"{INIT}{SECOND}@%p0 bra other;\n@!%first bra meet;\n{wait()}\nmeet: bar.warp.sync -1;\n"
-HOLDS += f"{store('5')}ret;\nother: {ARRIVE}"
-LOOKS = f"""{INIT}mbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;\nselp.u32 %word, 1, 0, %done;\nbar.sync 0;
-@%first {ARRIVE}bar.sync 0;\nmbarrier.test_wait.parity.shared::cta.b64 %done, [%bar], 0;\nselp.u32 %n, 2, 0, %done;
-add.u32 %word, %word, %n;\n{store("%word")}"""
-EARLY_BYTES = f"""{INIT}@!%first bra waiter;\nmbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 48;
-mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 48;\nwaiter:\n{wait()}{store("1")}"""
-DROPS = f"""{INIT}@!%first bra waiter;\n{ARRIVE}{ARRIVE.replace("arrive", "arrive_drop")}
-mbarrier.arrive.shared::cta.b64 %state, [%bar];\nmbarrier.pending_count.b64 %word, %state;
-waiter:\n{wait(1)}{store("%word")}"""
-SEVERAL = f"{INIT}{ARRIVE.replace('_', '%state')}mbarrier.pending_count.b64 %word, %state;\n{store('%word')}"
-ENDS = f"""{INIT}bar.sync 0;\n@%first mbarrier.inval.shared::cta.b64 [%bar];\n@%first st.shared.u32 [%bar], 9;
-bar.sync 0;\nld.shared.u32 %word, [%bar];\n{store("%word")}"""
-
-
 @pytest.mark.parametrize(
     ("body", "count", "threads", "expected"),
-    [
-        (HOLDS, 32, 64, [5] * 32 + [0xDEAD] * 32),  # a lane that waits holds back the rest of its warp
-        # lanes of one warp may wait for each other
-        (f"{INIT}@%first bra waiter;\n{ARRIVE}bra end;\nwaiter:\n{wait()}end:\n{store('%t')}", 31, 32, list(range(32))),
-        (LOOKS, 1, 64, [2] * 64),
-        (EARLY_BYTES, 1, 64, [1] * 64),  # bytes may land before they are announced
-        (SEVERAL, 16, 64, [*range(16, 0, -1)] * 4),  # arrivals of one instruction may complete several phases
-        (ENDS, 1, 64, [9] * 64),  # after inval the bytes are ordinary memory
-    ],
+    [pytest.param(*row, id=what) for what, *row in json.loads(text_of("mbarriers.json"))],
 )
 def test_programs(body: str, count: int, threads: int, expected: list[int]) -> None:
-    assert launch(kernel(body, count), threads)[0][0].tolist() == expected
-
-
-def test_a_last_arrival_that_drops_out_is_missed_in_the_next_phase() -> None:
-    assert launch(kernel(DROPS, 2))[0][0, 0] == 1
+    assert (launch(kernel(body.format(**globals()), count), threads)[0] == expected).all()
 
 
 def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
@@ -84,34 +60,16 @@ def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
         launch(kernel(body), threads=32)
 
 
-@pytest.mark.parametrize(
-    ("body", "count", "match"),
-    [
-        (ARRIVE, 1, "no mbarrier was initialised at 0x0"),
-        (f"{INIT}@%first mbarrier.init.shared::cta.b64 [%bar], 1;", 4, "initialised already"),
-        ("mbarrier.init.shared::cta.b64 [%bar], 4;", 1, "threads initialise one mbarrier"),
-        (f"{INIT}", 0, "count of an mbarrier out of range"),
-        (f"{INIT}@%first mbarrier.arrive.shared::cta.b64 _, [%bar], 0;", 4, "count of an mbarrier out of range"),
-        (f"{INIT}@%first mbarrier.arrive.noComplete.shared::cta.b64 %state, [%bar], 1;", 1, "would complete the phase"),
-        (f"{INIT}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 8;\nbar.sync 0;\n@%first {ARRIVE}", 1,
-         "more arrivals than the phase takes.* found 1 more, and 8 bytes"),
-        (f"{INIT}@%first st.shared.u32 [%bar+4], %t;", 1, "store over the mbarrier at 0x0"),
-        (f"{INIT}@%first mbarrier.inval.shared::cta.b64 [%bar];\n@%first {ARRIVE}", 1, "no mbarrier was initialised"),
-        (f"{INIT}@%first {EXPECT}, 1048575;\nbar.sync 0;\n@%first {EXPECT}, 1;", 1, "tx-count of an mbarrier"),
-        (f"{INIT}@%first {COMPLETE}, 1048575;\n@%first {COMPLETE}, 1;", 1, "tx-count of an mbarrier.*found -1048576"),
-        (f"{INIT}mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 2;", 1, "parity of a phase.*found 2; the"),
-        (f"{INIT}@%first mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 16;", 1, "bytes of a phase.*found 16"),
-        (f"{INIT}@%first mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 16;", 1, "outstanding.*found -16"),
-        (f"{INIT}{ARRIVE}{STALE}", 16, "neither the current one nor the one before"),
-    ],
-)  # fmt: skip
-def test_misuse_is_an_error_that_names_it(body: str, count: int, match: str) -> None:
-    with refuses("mbarrier", match):
-        launch(kernel(body, count))
+@pytest.mark.parametrize(("body", "options", "kind", "match"), json.loads(text_of("bad_mbarriers.json")))
+def test_misuse_is_an_error_that_names_it(body: str, options: dict[str, Any], kind: str, match: str) -> None:
+    own = {"count": 1, "directives": ""}
+    text = kernel(body.format(**globals()), **{name: options.get(name, value) for name, value in own.items()})
+    with refuses(kind, match):
+        launch(text, **{name: value for name, value in options.items() if name not in own})
 
 
 def test_misaligned_and_outside() -> None:
-    for offset, kind in ((4, "misaligned"), (1 << 20, "out-of-bounds")):
+    for offset, kind in ((4, "misaligned"), (4128, "out-of-bounds"), (1 << 20, "out-of-bounds")):
         with refuses(kind):
             launch(kernel(f"mbarrier.init.shared::cta.b64 [%bar+{offset}], 1;"))
 
@@ -262,6 +220,8 @@ def test_random_operations(seed: int) -> None:
 
 BOUND = ".maxntid 384, 1, 1"
 ROLES = text_of("roles.ptx")
+GIVES = f"""{INIT}setp.lt.u32 %p0, %t, 128;\n@%p0 bra giver;\nsetmaxnreg.inc.sync.aligned.u32 240;\n{ARRIVE}ret;
+giver: setmaxnreg.dec.sync.aligned.u32 24;\n{WAIT}"""  # who gives waits for those who take
 
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", 3])
@@ -269,21 +229,11 @@ def test_registers_move_from_one_warpgroup_to_the_others(schedule: str | int) ->
     out, _ = launch(kernel(ROLES + store("%t"), directives=BOUND), 384, 2, schedule=schedule)
     assert (out == np.arange(384)).all()
     launch(kernel(ROLES.replace("24;", "232;")), 384)  # without a bound there is no pool
+    launch(kernel("setmaxnreg.inc.sync.aligned.u32 240;", directives=".maxntid 256"), 256)  # nor with so few threads
+    launch(kernel(GIVES, 256, BOUND), 384, schedule=schedule)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kind", "match"),
-    [
-        ("240", "244", "registers", "a constant multiple of 8 from 24 to 256, found 244"),
-        ("240", "264", "registers", "a constant multiple of 8 from 24 to 256, found 264"),
-        ("240", "160", "registers", "setmaxnreg.inc to fewer registers than a warp has.*expected from 168"),
-        ("u32 24;", "u32 176;", "registers", "setmaxnreg.dec to more registers than a warp has.*expected at most 168"),
-        ("u32 24;", "u32 40;", "deadlock", "warps wait for registers that nobody gives back"),
-        ("producer:\n", "producer:\n@%first bra end;\n", "registers", "executed by part of a warp"),
-        ("%t, 128", "%t, 96", "registers", "another setmaxnreg than the warpgroup's other warps"),
-        ("producer:\n", "producer:\nsetp.lt.u32 %p1, %t, 32;\n@%p1 bra end;\n", "deadlock", "registers of block"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "kind", "match"), json.loads(text_of("bad_setmaxnreg.json")))
 def test_misuse_of_setmaxnreg(old: str, new: str, kind: str, match: str) -> None:
     assert old in ROLES
     with refuses(kind, match):
@@ -298,6 +248,8 @@ def test_a_warp_that_leaves_its_warpgroup_alone() -> None:
     body = f"setp.lt.u32 %p0, %t, 64;\n@%p0 bra other;\n{give}\nbra end;\nother: {give}\nend:"
     with refuses("registers", "another setmaxnreg than the warpgroup's other warps"):
         launch(kernel(body, directives=BOUND), 128)
+    apart = body.replace("setp.lt.u32 %p0, %t, 64", "mov.u32 %r2, %ctaid.x;\nsetp.eq.u32 %p0, %r2, 0")
+    launch(kernel(apart, directives=BOUND), 128, 2)  # blocks may differ
 
 
 def test_one_lane_is_elected() -> None:

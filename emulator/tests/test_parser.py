@@ -67,8 +67,10 @@ def double(value: float) -> Immediate:
         ("-9223372036854775808", Immediate(-(1 << 63))),
         ("0f3F800000", Immediate(0x3F800000, "f32")),
         ("-0f3F800000", Immediate(0xBF800000, "f32")),
+        ("-0fBF800000", Immediate(0x3F800000, "f32")),
         ("0d3FF0000000000000", Immediate(0x3FF0000000000000, "f64")),
         ("-0d3FF0000000000000", Immediate(0xBFF0000000000000, "f64")),
+        ("-0dBFF0000000000000", Immediate(0x3FF0000000000000, "f64")),
         ("0.5", double(0.5)),
         ("-1.5e-3", double(-1.5e-3)),
         (".25", double(0.25)),
@@ -170,7 +172,8 @@ def test_a_whole_file() -> None:
     assert TINY.splitlines()[barrier.line - 1].split() == ["bar.sync", "0;"]
     assert barrier.source is not None
     assert barrier.source.line == 12
-    assert str(Address(A, -4)) == "[a+-4]"  # as ptxas wants it
+    shown = [str(each) for each in (Address(A, -4), Immediate(1, "f32"), Immediate(1, "f64"))]
+    assert shown == ["[a+-4]", "0f00000001", f"0d{1:016}"]  # as ptxas wants it
 
 
 # --- declarations ---
@@ -218,6 +221,7 @@ def test_parameters_and_directives() -> None:
     head = """.visible .entry k(
 .param .u64 .ptr .global .align 16 k_0,
 .param .align 8 .b8 k_1[136],
+.param .f32 k_22,
 .param .f32 k_2
 )
 .maxntid 128, 1, 1
@@ -227,7 +231,8 @@ def test_parameters_and_directives() -> None:
     assert kernel.parameters == (
         Variable("param", "u64", "k_0", line=5),
         Variable("param", "b8", "k_1", 136, 8, array=True, line=6),
-        Variable("param", "f32", "k_2", line=7),
+        Variable("param", "f32", "k_22", line=7),
+        Variable("param", "f32", "k_2", line=8),
     )
     assert kernel.directives == (("maxntid", (128, 1, 1)), ("minnctapersm", (2,)), ("maxnreg", (64,)))
     assert (kernel.name, kernel.is_entry, kernel.linkage, kernel.line) == ("k", True, "visible", 4)
@@ -270,7 +275,7 @@ def test_an_inner_scope_has_its_own_registers() -> None:
     kernel = function(".reg .b32 a$1; { .reg .b64 a; mov.u64 a, 2; } mov.u32 a$1, a;")
     first, second = (str(item) for item in kernel.body)
     assert kernel.registers[first.split()[1].strip(",")] == "b64"
-    assert second == "mov.u32 a$1, a;"
+    assert (second, kernel.registers["a$1"]) == ("mov.u32 a$1, a;", "b32")
 
 
 def test_labels_and_variables_belong_to_their_scope() -> None:

@@ -28,6 +28,7 @@ def tensor() -> Array:
 
 def test_what_the_driver_would_refuse() -> None:
     TensorMap(tensor(), **GOOD)
+    TensorMap(0, "bf16", (1 << 32, 1), ((1 << 40) - 16,), (256, 1), fill="nan")
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"dtype": "f8"}, "dtype.*: expected one of u8, u16, .*, found 'f8'"),
         ({"dtype": np.float16}, "dtype.*: expected one of u8, .*found <class 'numpy.float16'>"),
@@ -43,6 +44,8 @@ def test_what_the_driver_would_refuse() -> None:
         ({"element_strides": (1,)}, "element_strides.*: expected 2 numbers"),
         ({"dims": (0, 64)}, "dims.*: expected 1 to 2.32 each"),
         ({"strides": (250,)}, r"strides.*: expected multiples of 16 bytes below 2.40, found \(250,\)"),
+        ({"strides": (1 << 40,)}, "strides.*: expected multiples of 16 bytes below 2.40"),
+        ({"element_strides": (1, 0)}, "element_strides.*: expected 1 to 8 each"),
         ({"strides": (-256,)}, "strides.*: expected multiples of 16 bytes"),
         ({"box": (64, 257)}, r"box.*: expected 1 to 256 elements each, found \(64, 257\)"),
         ({"box": (64, 0)}, "box.*: expected 1 to 256 elements each"),
@@ -57,6 +60,7 @@ def test_what_the_driver_would_refuse() -> None:
     for change, message in refused:
         with refuses("arguments", f"TensorMap: .*{message}"):
             TensorMap(tensor(), **{**GOOD, **change})
+    TensorMap(tensor()[:32], **GOOD)
     TensorMap(tensor()[32:], **{**GOOD, "dims": (128, 32)})  # a part of an array ends with the array
     with refuses("arguments", "of which 8192 bytes are left"):
         TensorMap(tensor()[32:], **{**GOOD, "dims": (128, 33)})
@@ -123,6 +127,14 @@ def test_a_copy_over_its_own_mbarrier() -> None:
     copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
     with refuses("mbarrier", r"a copy over an mbarrier, at 0x1000.*memory of its own"):
         launch(f".shared .align 16 .b8 more[64];\n@one {copy} [at+2064], [out], 2048, [mb];")
+
+
+def test_copies_finish_in_the_order_of_their_issue() -> None:
+    memory, copy = np.arange(4096, dtype=np.uint32), LOAD.replace(".tensor.2d", "").replace(".tile", "")
+    text = "".join(f"@one {copy} [at], [out+{start}], 1024, [mb];\n" for start in (4096, 8192))
+    text += "look: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra look;\nld.shared.u32 turn, [at];"
+    launch(f"{text}\nst.global.u32 [out], turn;", TensorMap(tensor(), **GOOD), memory)
+    assert memory[0] == 2048
 
 
 @pytest.mark.parametrize(("offset", "copied"), [(0, True), (2044, True), (2048, False)])
@@ -202,20 +214,7 @@ def test_a_map_that_the_program_makes() -> None:
     assert built().tolist() == np.concatenate(wanted).tolist()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("[here], 0, 64;", "[here], 0, 128;", "rows of at most 128B, the swizzle's span, found 256 bytes"),
-        ("[here], 1, 16;", "[here], 5, 16;", "box_dim 5 of a tensor map"),
-        ("b1024.b32 [here], 6;", "b1024.b32 [here], 8;", "elemtype of a tensor map"),
-        ("swizzle_mode.shared::cta.b1024.b32 [here], 3;", "swizzle_mode.shared::cta.b1024.b32 [here], 4;",
-         "swizzle_mode of a tensor map"),
-        ("@one tensormap.replace.tile.rank.shared::cta.b1024.b32 [here], 1;", "", "rank of a tensor map: expected"),
-        ("rank.shared::cta.b1024.b32 [here], 1;", "rank.shared::cta.b1024.b32 [here], 5;", "rank of a tensor map"),
-        ("[zero], 0;", "[zero], 7;", "what is changed is no tensor map"),
-        ("[out], [here], 128;", "[out], [here], 64;", "size of a tensor map"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("old", "new", "message"), json.loads(text_of("bad_maps.json")))
 def test_a_map_that_a_program_makes_wrong(old: str, new: str, message: str) -> None:
     assert old in BUILD
     with pytest.raises(ptxemu.EmulationError, match=message):

@@ -68,6 +68,8 @@ def test_a_sum_over_eight_lanes_is_what_the_hardware_gives() -> None:
         ("add.f32 %f1, %f2, %f2; mov.b32 %f1, %r2; mov.u32 %r3, %r0; " + STORE, list(range(8))),
         (f"@%p3 bra A; add.u32 %r3, %r2, 1; bra.uni B; A: mov.u32 %r3, 7; B: {STORE}", [5, 6, 7, 8] + 4 * [7]),
         (f"mov.u32 %r3, %r0; @%p3 bra END; bar.warp.sync 0xf; {STORE} END:", [0, 1, 2, 3] + 4 * [0xDEAD]),
+        (f"shfl.sync.down.b32 %r4, %r0, 4, 31, 0xff; ld.global.u32 %r3, [%rd0]; {STORE}", 8 * [0xDEAD]),
+        ("bar.red.popc.u32 %r2, 0, %p2; st.global.u32 [%rd0], %r2;", 8 * [4]),
         (f"activemask.b32 %r3; add.u32 %r2, %r2, %r3; {STORE}", 8 * [255]),
         (f"setp.gt.u32 %p4, %r2, 3; mov.u32 %r3, 5; @%p3 bra A; @%p4 mov.u32 %r3, 9; A: {STORE}", 4 * [9] + 4 * [5]),
         (f"setp.lt.u32 %p4, %r2, 3; @%p4 mov.u32 %r5, 1; and.b32 %r3, %r0, 3; {STORE}", 2 * [0, 1, 2, 3]),

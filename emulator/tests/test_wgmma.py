@@ -113,6 +113,9 @@ def test_blocks_and_warpgroups_have_matrices_and_scales_of_their_own() -> None:
     other = "setp.lt.u32 %p0, %r0, 128;"
     found = run(FENCE, SS, COMMIT, WAIT, other, FENCE, SS, COMMIT, WAIT, STORE, threads=256)
     assert np.array_equal(found[0], np.concatenate([2 * AB, AB]))
+    loop = ("add.u32 %r21, %r21, 1; setp.lt.u32 %p3, %r21, 3;", "@%p3 bra again;", STORE, "done:")
+    alone = "mov.u32 %r21, 0; setp.ge.u32 %p2, %r0, 128; @%p2 bra done; again:"
+    assert np.array_equal(run(alone, FENCE, SS, COMMIT, WAIT, *loop, threads=160)[0, :128], 3 * AB)
     apart = "setp.eq.u32 %p3, %r1, 0; @%p3 bra one;"
     found = run(apart, FENCE, SS, "bra both; one:", FENCE, RS, "both:", COMMIT, WAIT, STORE, blocks=2)
     (_, b), (a, late) = map(matrices, memory(2))
@@ -231,6 +234,21 @@ def test_a_warp_that_never_comes_to_the_fence_is_a_deadlock() -> None:
         refused(apart, FENCE, SS, COMMIT, WAIT, kind="deadlock", says="wgmma.fence for others of their warpgroup")
     )
     assert ("without warp 2 of the warpgroup" in error, "barrier 1" in error) == (True, True)
+    late = "@%p4 bra late; setp.eq.u32 %p3, %r20, 1; @%p3 bar.sync 2, 64;"  # warp 1 comes after 0 and 3
+    body = (f"{apart} setp.eq.u32 %p4, %r20, 4;", late, FENCE, SS, COMMIT, WAIT, "ret; late:", "bar.sync 2, 64;")
+    assert str(refused(*body, threads=160, kind="deadlock")).count("without warp 2 of the warpgroup") == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ((FENCE, SS, COMMIT, "@%p2 bra past;", WAIT, "past:", WAIT), "warps 4, 5, 7 executed.* in warp 6"),
+        ((FENCE, SS, COMMIT, "@%p2 bra done;", WAIT, "done:"), "expected warps 4 to 7, found only warps 4, 5, 7"),
+        (("@%p2 bra done;", FENCE, SS, "done:"), "expected warps 4 to 7, found warps 4, 5, 7"),
+    ],
+)
+def test_a_message_names_warps_of_the_second_warpgroup(body: tuple[str, ...], says: str) -> None:
+    refused("shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 6;", *body, threads=256, kind="divergent-warp", says=says)
 
 
 WARP = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2;"  # true in warp 2 alone
@@ -313,6 +331,8 @@ def test_a_matrix_lies_in_written_shared_memory() -> None:
     error = refused("add.u64 %rd11, %rd11, 0x90;", FENCE, SS, kind="out-of-bounds")
     assert "matrix B of a wgmma reaches 512 bytes past the end of the block's 4096 bytes" in str(error)
     assert "start 0x1100, leading offset 128, stride offset 256" in str(error)
+    turned = "add.u64 %rd11, %rd11, 0x90; or.b64 %rd11, %rd11, 0x800A000000000000;"
+    assert "base offset 5, swizzle 64B" in str(refused(turned, FENCE, SS, kind="out-of-bounds"))
     with pytest.raises(EmulationError) as caught:
         kernel("add.u64 %rd11, %rd11, 0x80;", FENCE, SS, memory=8192).launch(
             (1,), (128,), (np.zeros(512, np.float32), memory())

@@ -455,4 +455,5 @@ def _parameters(match: re.Match[str], group: str, at: Place) -> tuple[Variable, 
         if not piece.startswith(".param"):
             raise here.problem("parameter", kind="unsupported", found=piece, supported=".param .type name")
         found += variables(piece, here)
+        position += len(piece)
     return tuple(found)
