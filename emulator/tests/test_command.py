@@ -192,24 +192,7 @@ def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["two.ptx", *WORDS, "--kernel", "su"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("none.ptx", "none.ptx: cannot read the file: No such file or directory"),
-        ("", "Is a directory"),
-        ("folder.ptx", "folder.ptx: cannot read the file: Is a directory"),
-        ("pipe.ptx", "pipe.ptx: not a regular file"),
-        ("folder.cu", "folder.cu: not a regular file"),
-        ("none.cu", "none.cu: no such file"),
-        ("a\nb.ptx", "cannot read the file"),
-        ("binary.ptx", "machine code, not PTX"),
-        ("latin.ptx", "not UTF-8"),
-        ("empty.ptx", "empty.ptx"),
-        ("head.ptx", "no kernel is in the file"),
-        ("code.txt", "code.txt: CUDA C++, not PTX; the name of a CUDA file ends in .cu"),
-        ("closed.ptx", "Permission denied"),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), json.loads(text_of("bad_files.json")))
 def test_a_file_that_cannot_be_read(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("folder.ptx", "folder.cu"):
         Path(folder).mkdir()

@@ -159,7 +159,7 @@ class Clocks:
 
     def order(self, lanes: BoolArray) -> None:
         """A memory fence of these lanes: relaxed arrivals after it release what comes before, and likewise waits."""
-        rows = self._rows(lanes)
+        rows, self._met = self._rows(lanes), None
         if self._seen is not None:
             self.known[rows] = np.maximum(self.known[rows], self._seen[rows])
             self._horizon = None
