@@ -123,6 +123,14 @@ def test_bad_input_could_not_run(words: str, says: str, capsys: pytest.CaptureFi
     assert [path.name for path in Path().iterdir()] == ["add.ptx"]
 
 
+@pytest.mark.parametrize(("words", "code", "says"), json.loads(text_of("runs.json")))
+def test_what_a_run_tells(words: str, code: int, says: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("screen.ptx").write_text(text_of("screen.ptx"))
+    assert main(words.split()) == code
+    told = "".join(capsys.readouterr())
+    assert [each for each in says if not re.search(each, told)] == [], told
+
+
 @pytest.mark.parametrize(
     ("contents", "says"),
     [
@@ -152,7 +160,7 @@ def test_files_that_hold_no_array_of_a_documented_dtype(
 
 
 def test_an_infinity_may_be_asked_for() -> None:
-    one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-inf"], 0))
+    one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-INF"], 0))
     assert (one, two) == (float("inf"), -float("inf"))
 
 
@@ -454,7 +462,7 @@ def test_without_wheels_nvcc_of_path_compiles(
         patched.setattr(sys, "stderr", terminal := Terminal())
         nvcc.compile_file(Path("k.cu"), "sm_90")
         assert re.match(r"compiling k.cu with nvcc\r\x1b\[K-ccbin .*/clang\+\+ ", terminal.getvalue())
-    assert main(["k.cu", *CUDA_WORDS]) == 2
+    assert main(["k.cu", *CUDA_WORDS, "--arch", "sm_90a"]) == 2
     assert (
         "k.cu: no __global__ function was compiled; define one, or instantiate its template" in capsys.readouterr().err
     )
