@@ -20,7 +20,7 @@ import pytest
 from tests.programs import text_of
 
 import ptxemu
-from ptxemu import nvcc
+from ptxemu import command, nvcc
 from ptxemu.__main__ import main
 from ptxemu.command import DTYPES, FILLS, Progress, parse_all, parser, save
 
@@ -54,6 +54,7 @@ def test_the_screen_shows_what_changed(capsys: pytest.CaptureFixture[str]) -> No
     assert "global_st_sectors" in page
     assert page.endswith("no hazards\n")
     assert np.load("o.npy").tolist() == [*range(1, 41), *[0] * 24]
+    assert Path("o.npy").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", "7"])
@@ -336,9 +337,16 @@ def test_a_long_launch_shows_a_line_and_removes_it(monkeypatch: pytest.MonkeyPat
     assert written.count("million warp instructions") == 2, "not before two seconds, nor twice in half a second"
     assert "\radd: 0 of 16 blocks, 4.0 million warp instructions, 4 s" in written
     assert written.endswith("\r\033[K")
+    for name in ("QUIET", "EVERY"):
+        monkeypatch.setattr(command, name, -1.0)
+    small = ["--cluster", "2", "--target", "sm_90", "--memory-budget", "1"]
+    assert main(["add.ptx", *WORDS, "--grid", "2,2", *small]) == 0
+    assert "\radd: 2 of 4 blocks, 0.0 million warp instructions, 0 s" in terminal.getvalue()
 
 
-def test_the_default_budget_is_that_of_a_launch() -> None:
+def test_amounts_of_memory() -> None:
+    amounts = {"2GB": 2 * 10**9, "2G": 2 << 30, "3 mib": 3 << 20, "1.5KiB": 1536, "4TB": 4 * 10**12, "7b": 7, "9": 9}
+    assert {text: ptxemu.parse_bytes(text) for text in amounts} == amounts
     assert ptxemu.parse_bytes(parser().get_default("memory_budget")) == ptxemu.MEMORY_BUDGET
 
 
