@@ -212,7 +212,7 @@ def test_conflicts_by_source_line() -> None:
     """All figures in their order; a line of a wrapper is left out unless it is alone."""
     counters, texts = Counters(), text_of("conflicts.txt").split("\n\n")
     kernel = ptxemu.load(text_of("screen.ptx")).kernel("conflicts")
-    kernel.launch(2, 64, [np.zeros(1, np.uint32)], observers=counters)
+    kernel.launch(2, 64, [np.zeros(64, np.uint32)], observers=counters)
     wrappers = ("kernels/wrap.h",)
     page = ptxemu.render_counters(counters, wrappers=wrappers, folder="kernels/")
     assert page.rpartition("\n\n")[2] == texts[0]

@@ -82,7 +82,7 @@ def test_a_shuffle_from_an_absent_lane_is_followed() -> None:
 def test_events_are_told_and_numbered_in_each_slice() -> None:
     told: list[Event] = []
     graph = type("Told", (Dataflow,), {"happened": lambda _, event: told.append(event)})()
-    packed = "add.u32 %r2, %r9, 0x40003C01; setp.lt.u32 %p1, %r0, 4; @%p1 mov.u32 %r3, %r2; st.global.u32 [%rd0], %r3;"
+    packed = "add.u32 %r9, %r9, 0x40003C01; setp.lt.u32 %p1, %r0, 4; @%p1 mov.u32 %r3, %r9; st.global.u32 [%rd0], %r3;"
     run(packed, 32, 2, memory_budget=1, observers=(graph,))
     half = len(told) // 2
     assert [event.number for event in told] == 2 * list(range(half))
