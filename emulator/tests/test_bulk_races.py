@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -139,51 +140,16 @@ OUT = f"@one {STORE} [dst], [at], 128;\n{COMMIT}\n"
 END = "@one cp.async.bulk.wait_group 0;\nret;\n}\n"
 BRING = f"@one {EXPECT}\n@one {LOAD} [at], [src], 128, [fb];\n"
 AWAIT = "take: mbarrier.try_wait.parity.shared::cta.b64 ok, [fb], 0;\n@!ok bra take;\n"
-ATOMIC, LOOK = "red.shared.add.u32 [to], 1;\n", "ld.shared.u32 y, [to];\n"
-TWICE = FILLED + OUT + "add.s64 dst, dst, 128;\n" + OUT + "@one cp.async.bulk.wait_group.read {};\nbar.sync 0;\n"
-EACH = "setp.lt.u32 p, turn, 2; mad.wide.u32 dst, turn, {}, dst;\n@p " + STORE + " [dst], [at], 128;\n"
-BLOCKS = f"mov.u32 n, %ctaid.x; setp.eq.u32 p, n, 1;\n@p bra other;\n{BRING}{AWAIT}ret;\nother: @one st.global.u32 "
-OWN = "@one st.shared.v4.u32 [at], {x, x, x, x};\n"
 WITHIN = "bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
-ADD, PLACE = f"cp.reduce.async.{WITHIN}.add.u32", "[x], [at], 128, [fb];"
-BOTH = SUMS.replace(f"@p OPCODE {PLACE}", f"@one FIRST {PLACE}\nsetp.eq.u32 p, turn, 1;\n@p {ADD} {PLACE}")
-ONE = SUMS.replace("@p OPCODE", f"@one cp.async.{WITHIN}").replace("[fb], 256", "[fb], 128")
+ADD = f"cp.reduce.async.{WITHIN}.add.u32"
+COPIES = json.loads(text_of("copies_in_one_place.json"))
 
 
-@pytest.mark.parametrize(
-    ("text", "blocks", "found"),
-    [
-        # what threads, or a copy, did to a box before a copy writes into it
-        (INIT + FILLED + ATOMIC + "fence.proxy.async;\n" + BRING + AWAIT + END, 1, "WAW"),
-        (INIT + FILLED + ATOMIC + "fence.proxy.async;\nbar.sync 0;\n" + BRING + AWAIT + END, 1, ""),
-        (INIT + FILLED + LOOK + BRING + AWAIT + END, 1, "WAR"),
-        (INIT + FILLED + LOOK + "bar.sync 0;\n" + BRING + AWAIT + END, 1, ""),
-        (INIT + FILLED + OUT + BRING + AWAIT + END, 1, "async overwrite"),
-        (INIT + FILLED + OUT + f"{READ}\n" + BRING + AWAIT + END, 1, ""),
-        # a source of two copies is kept for both
-        (TWICE.format(0) + "st.shared.u32 [to], 7;\n" + END, 1, ""),
-        (TWICE.format(1) + "st.shared.u32 [to], 7;\n" + END, 1, "async overwrite"),
-        # two threads of one instruction store to one place
-        (FILLED + EACH.format(0) + "cp.async.bulk.commit_group;\n" + END[5:], 1, "in-flight write"),
-        (FILLED + EACH.format(128) + "cp.async.bulk.commit_group;\n" + END[5:], 1, ""),
-        # a block stores into what a copy of another one reads
-        (f"{INIT}{BLOCKS}[src+124], x;\n{END}", 2, "WAR"),
-        (f"{INIT}{BLOCKS}[src+128], x;\n{END}", 2, ""),
-        # a thread fences what it wrote itself
-        (f"{OWN}@one {STORE} [dst], [at], 16;\n{COMMIT}\n{END}", 1, "proxy"),
-        (f"{OWN}@one {PROXY}\n@one {STORE} [dst], [at], 16;\n{COMMIT}\n{END}", 1, ""),
-        # reductions may meet, copies not
-        (INIT + SUMS.replace("OPCODE", ADD), 2, ""),
-        (INIT + SUMS.replace("OPCODE", f"cp.async.{WITHIN}"), 2, "in-flight write"),
-        (INIT + BOTH.replace("FIRST", f"cp.async.{WITHIN}"), 2, "in-flight write"),
-        (INIT + BOTH.replace("FIRST", ADD), 2, ""),
-        # the source of a copy within shared memory may be written over behind the wait, but not before
-        (INIT + ONE.replace("@!ok bra take;\n", "@!ok bra take;\nst.shared.u32 [to], 9;\n"), 2, ""),
-        (INIT + ONE.replace("take:", "st.shared.u32 [to], 9;\ntake:"), 2, "async overwrite"),
-    ],
-)
+@pytest.mark.parametrize(("text", "blocks", "found"), COPIES["rows"])
 def test_copies_in_one_place(text: str, blocks: int, found: str) -> None:
-    assert kinds(text, 32, blocks) == found
+    """What threads or a copy did before, sources of two copies, blocks, a thread's own fence, reductions, waits."""
+    shared = {"INIT": INIT, "FILLED": FILLED, "OUT": OUT, "END": END, "BRING": BRING, "AWAIT": AWAIT, "READ": READ}
+    assert kinds(text.format(**shared, **COPIES["texts"]), 32, blocks) == found
 
 
 def test_what_copies_within_shared_memory_leave() -> None:

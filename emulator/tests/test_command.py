@@ -20,7 +20,7 @@ import pytest
 from tests.programs import text_of
 
 import ptxemu
-from ptxemu import nvcc
+from ptxemu import command, nvcc
 from ptxemu.__main__ import main
 from ptxemu.command import DTYPES, FILLS, Progress, parse_all, parser, save
 
@@ -54,6 +54,7 @@ def test_the_screen_shows_what_changed(capsys: pytest.CaptureFixture[str]) -> No
     assert "global_st_sectors" in page
     assert page.endswith("no hazards\n")
     assert np.load("o.npy").tolist() == [*range(1, 41), *[0] * 24]
+    assert Path("o.npy").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", "7"])
@@ -123,6 +124,14 @@ def test_bad_input_could_not_run(words: str, says: str, capsys: pytest.CaptureFi
     assert [path.name for path in Path().iterdir()] == ["add.ptx"]
 
 
+@pytest.mark.parametrize(("words", "code", "says"), json.loads(text_of("runs.json")))
+def test_what_a_run_tells(words: str, code: int, says: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("screen.ptx").write_text(text_of("screen.ptx"))
+    assert main(words.split()) == code
+    told = "".join(capsys.readouterr())
+    assert [each for each in says if not re.search(each, told)] == [], told
+
+
 @pytest.mark.parametrize(
     ("contents", "says"),
     [
@@ -152,7 +161,7 @@ def test_files_that_hold_no_array_of_a_documented_dtype(
 
 
 def test_an_infinity_may_be_asked_for() -> None:
-    one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-inf"], 0))
+    one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-INF"], 0))
     assert (one, two) == (float("inf"), -float("inf"))
 
 
@@ -192,24 +201,7 @@ def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["two.ptx", *WORDS, "--kernel", "su"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("none.ptx", "none.ptx: cannot read the file: No such file or directory"),
-        ("", "Is a directory"),
-        ("folder.ptx", "folder.ptx: cannot read the file: Is a directory"),
-        ("pipe.ptx", "pipe.ptx: not a regular file"),
-        ("folder.cu", "folder.cu: not a regular file"),
-        ("none.cu", "none.cu: no such file"),
-        ("a\nb.ptx", "cannot read the file"),
-        ("binary.ptx", "machine code, not PTX"),
-        ("latin.ptx", "not UTF-8"),
-        ("empty.ptx", "empty.ptx"),
-        ("head.ptx", "no kernel is in the file"),
-        ("code.txt", "code.txt: CUDA C++, not PTX; the name of a CUDA file ends in .cu"),
-        ("closed.ptx", "Permission denied"),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), json.loads(text_of("bad_files.json")))
 def test_a_file_that_cannot_be_read(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in ("folder.ptx", "folder.cu"):
         Path(folder).mkdir()
@@ -345,9 +337,16 @@ def test_a_long_launch_shows_a_line_and_removes_it(monkeypatch: pytest.MonkeyPat
     assert written.count("million warp instructions") == 2, "not before two seconds, nor twice in half a second"
     assert "\radd: 0 of 16 blocks, 4.0 million warp instructions, 4 s" in written
     assert written.endswith("\r\033[K")
+    for name in ("QUIET", "EVERY"):
+        monkeypatch.setattr(command, name, -1.0)
+    small = ["--cluster", "2", "--target", "sm_90", "--memory-budget", "1"]
+    assert main(["add.ptx", *WORDS, "--grid", "2,2", *small]) == 0
+    assert "\radd: 2 of 4 blocks, 0.0 million warp instructions, 0 s" in terminal.getvalue()
 
 
-def test_the_default_budget_is_that_of_a_launch() -> None:
+def test_amounts_of_memory() -> None:
+    amounts = {"2GB": 2 * 10**9, "2G": 2 << 30, "3 mib": 3 << 20, "1.5KiB": 1536, "4TB": 4 * 10**12, "7b": 7, "9": 9}
+    assert {text: ptxemu.parse_bytes(text) for text in amounts} == amounts
     assert ptxemu.parse_bytes(parser().get_default("memory_budget")) == ptxemu.MEMORY_BUDGET
 
 
@@ -471,7 +470,7 @@ def test_without_wheels_nvcc_of_path_compiles(
         patched.setattr(sys, "stderr", terminal := Terminal())
         nvcc.compile_file(Path("k.cu"), "sm_90")
         assert re.match(r"compiling k.cu with nvcc\r\x1b\[K-ccbin .*/clang\+\+ ", terminal.getvalue())
-    assert main(["k.cu", *CUDA_WORDS]) == 2
+    assert main(["k.cu", *CUDA_WORDS, "--arch", "sm_90a"]) == 2
     assert (
         "k.cu: no __global__ function was compiled; define one, or instantiate its template" in capsys.readouterr().err
     )

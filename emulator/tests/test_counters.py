@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -207,6 +208,17 @@ def test_a_program() -> None:
     assert counters.lane_instructions == counters.warp_instructions * 32 - 2 * 24  # 24 lanes skip one instruction
 
 
+def test_conflicts_by_source_line() -> None:
+    """All figures in their order; a line of a wrapper is left out unless it is alone."""
+    counters, texts = Counters(), text_of("conflicts.txt").split("\n\n")
+    kernel = ptxemu.load(text_of("screen.ptx")).kernel("conflicts")
+    kernel.launch(2, 64, [np.zeros(64, np.uint32)], observers=counters)
+    wrappers = ("kernels/wrap.h",)
+    page = ptxemu.render_counters(counters, wrappers=wrappers, folder="kernels/")
+    assert page.rpartition("\n\n")[2] == texts[0]
+    assert json.dumps(counters.facts(wrappers)) == texts[1].strip()
+
+
 # --- bulk copies ------------------------------------------------------------------------------------------------------
 
 HEAD = text_of("copy_head.ptx")
@@ -254,3 +266,9 @@ def test_stores_and_reductions_are_counted_apart() -> None:
     traffic = [found.traffic("global", kind) for kind in ("bulk st", "bulk red", "st")]
     assert [(each.requests, each.sectors) for each in traffic] == [(2, 10), (2, 4), (0, 0)]
     assert found.bulk_bytes == 2 * (160 + 64)
+    assert {name: value for name, (value, _) in found.short().items() if name.startswith(("bulk", "cp"))} == {
+        "bulk_bytes": 448,
+        "bulk_ld_sectors": 0,
+        "bulk_st_sectors": 10,
+        "cp_async_bytes": 0,
+    }

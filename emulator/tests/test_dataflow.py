@@ -77,3 +77,20 @@ def test_a_shuffle_from_an_absent_lane_is_followed() -> None:
     _, events = followed(f"{shuffle} setp.lt.u32 %p1, %r0, 8; @%p1 st.global.u32 [%rd0], %r1;")
     (exchange,) = named(events, "shfl")
     assert exchange.results[0].array.ravel()[:8].tolist() == list(range(8, 16))
+
+
+def test_events_are_told_and_numbered_in_each_slice() -> None:
+    told: list[Event] = []
+    graph = type("Told", (Dataflow,), {"happened": lambda _, event: told.append(event)})()
+    packed = "add.u32 %r9, %r9, 0x40003C01; setp.lt.u32 %p1, %r0, 4; @%p1 mov.u32 %r3, %r9; st.global.u32 [%rd0], %r3;"
+    run(packed, 32, 2, memory_budget=1, observers=(graph,))
+    half = len(told) // 2
+    assert [event.number for event in told] == 2 * list(range(half))
+    assert graph.events == told[half:]
+    adds, copies = named(told, "add"), [event for event in named(told, "mov") if event.instruction.guard]
+    assert [(event.number, event.sources[0].event) for event in adds[1::2]] == [(adds[1].number, None)] * 2
+    assert adds[1].results[0].halves("f16x2").reshape(-1, 2)[0].tolist() == [1.0, 2.0]
+    assert adds[1].results[0].as_type("s32").dtype == np.int32
+    assert len(copies) == 2
+    graph.forget(told[0])
+    assert not graph.events

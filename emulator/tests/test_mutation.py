@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from tests.programs import text_of
@@ -46,23 +48,7 @@ def test_a_wait_that_is_removed_answers_yes_and_an_arrival_returns_a_state() -> 
     assert in_its_place == ["mov.b64 %rd3, 0;", "setp.eq.u32 %p1, 0, 0;"]
 
 
-@pytest.mark.parametrize(
-    ("opcode", "removed"),
-    [
-        ("cp.async.wait_all", True),
-        ("cp.async.cg.shared.global", False),
-        ("cp.async.bulk.wait_group.read", True),
-        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", False),
-        ("mbarrier.arrive_drop.shared.b64", True),
-        ("mbarrier.pending_count.b64", False),
-        ("fence.proxy.async", True),
-        ("membar.gl", True),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", False),
-        ("barrier.cluster.arrive", True),
-        ("bar.warp.sync", True),
-        ("brkpt", False),
-    ],
-)
+@pytest.mark.parametrize(("opcode", "removed"), json.loads(text_of("synchronisation.json")))
 def test_what_counts_as_synchronisation(opcode: str, removed: bool) -> None:
     from ptxemu.mutation import is_synchronisation
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 import copy
 from dataclasses import dataclass, field
+import json
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.events import LANE, Stream, other, own, u64
-from tests.programs import races_of, run
+from tests.programs import kernel, launch, races_of, run, text_of
 
 from ptxemu import Hazards, Instruction, render_hazards
 from ptxemu.observe.races import SharedRaces
@@ -146,6 +147,9 @@ BYTES = [at("st", row, 1, 16), sync(), at("st", lambda s: s.tid, 2, 1)]
         ([*ROWS[:2], sync(), ROWS[2]], {}, {("RAW", 1, 2)}),
         ([ROWS[0], at("ldmatrix", lambda s: row(s)[..., :16], 2, 16)], {}, set()),
         ([ROWS[0], at("ldmatrix", lambda s: row(s)[..., :16] + np.uint64(16), 2, 16, warp(1))], {}, {RAW}),
+        *(([at(one, row, 1, 16), at(two, next_row, 2, 16)], {}, {(kind, 1, 2)}) for one, two, kind in
+          (("ld", "stmatrix", "WAR"), ("stmatrix", "ld", "RAW"), ("stmatrix", "st", "WAW"))),
+        ([at("stmatrix", lambda s: row(s)[..., :16], 1, 16), at("ld", row, 2, 16, LANE < 16)], {}, set()),
         # named barriers order their warps, by way of a third one, too
         ([OF_0, meet(warp(0, 1), 1), at("ld", first, 2, by=warp(1))], {"warps": 3}, set()),
         ([OF_0, meet(warp(0, 2), 1), at("ld", first, 2, by=warp(1))], {"warps": 3}, {RAW}),
@@ -155,6 +159,11 @@ BYTES = [at("st", row, 1, 16), sync(), at("st", lambda s: s.tid, 2, 1)]
         ([OF_0, arrive(3, warp(0)), meet(warp(1), 3), at("ld", first, 2, by=warp(1))], {}, set()),
         ([arrive(3, warp(0)), OF_0, meet(warp(1), 3), at("ld", first, 2, by=warp(1))], {}, {RAW}),
         ([OF_1, arrive(3, warp(0)), meet(warp(1), 3), at("ld", other, 2, by=warp(0))], {}, {RAW}),
+        # it orders all who arrived, and none behind those who met
+        ([OF_0, arrive(3, warp(0)), arrive(3, warp(1)), meet(warp(2), 3), at("ld", first, 2, by=warp(2))],
+         {"warps": 3}, set()),
+        ([OF_0, arrive(3, warp(0)), meet(warp(1), 3), meet(warp(2), 3), at("ld", first, 2, by=warp(2))],
+         {"warps": 3}, {RAW}),
         # two lanes of one instruction write one byte
         ([at("st", 0, 7, by=thread(5, 9))], {}, {("same-instruction write", 7, 7)}),
         ([at("st", own, 7, by=thread(5, 9))], {}, set()),
@@ -207,6 +216,11 @@ C = issue("c", row, 1)
         ([C, issue("d", row, 3)], {("in-flight write", 1, 3)}),
         ([C, wait(), issue("d", row, 3)], set()),
         ([C, issue("d", row, 2), wait(), at("ld", row, 4, 16)], {("in-flight write", 1, 2), ("in-flight read", 2, 4)}),
+        # a copy of the same instruction by another thread; a wait behind a barrier; one place for two threads
+        ([C, issue("d", next_row, 1), wait(), at("ld", row, 4, 16)],
+         {("in-flight write", 1, 1), ("in-flight read", 1, 4)}),
+        ([C, meet(), wait(), at("ld", next_row, 3, 16)], {("RAW", 1, 3)}),
+        ([issue("c", lambda s: row(s) % np.uint64(512), 1)], {("WAW", 1, 1)}),
         ([C, finish], set()),  # nobody waits for it or touches it
     ],
 )  # fmt: skip
@@ -357,10 +371,12 @@ def test_a_race_in_global_memory_names_the_element_and_reports_of_the_same_cuda_
 
 
 def test_words_pages_and_readers_of_several_blocks() -> None:
-    everyone = at("st", FAR_AWAY, 5, by=thread(0), space="global")
-    assert found(watched(everyone, blocks=3)) == {("WAW", 5, 5)}
+    everyone = at("st", FAR_AWAY, 5, by=thread(1023), space="global")
+    (race,) = watched(everyone, blocks=2, warps=32).reports
+    assert (race.kind, race.first_thread, race.second_thread) == ("WAW", 1023, 1023)
+    assert not watched(*(at("st", FAR_AWAY, 5, by=thread(t), space="global") for t in (0, 1023)), warps=32).reports
     quiet = Hazards(global_memory=False)
-    everyone(Stream(quiet, blocks=3))
+    everyone(Stream(quiet, blocks=3, warps=32))
     assert not quiet.reports
     # block 0 read last, and is the writer: block 1's read still races
     reads = [at("ld", FAR_AWAY, 1, by=lambda s, b=b: s.ctaid == b, space="global") for b in (0, 1, 0)]
@@ -384,6 +400,7 @@ def test_words_pages_and_readers_of_several_blocks() -> None:
     assert not watched(*events, blocks=2).reports
     (race,) = watched(*events, at("ld", u64((1 << 50) + 60), 4, 4, space="global"), blocks=2).reports
     assert (race.kind, race.address, race.block) == ("RAW", (1 << 50) + 60, (1, 0, 0))
+    assert (race.first_thread, race.second_thread, race.count) == (60, 0, 64)
 
 
 ATOM, WEAK_LD, WEAK_ST = "atom.global.add.u32 %r2, [%rd3], 1;", "ld.global.u32 %r2, [%rd3];", "st.global.u32 [%rd3], 1;"
@@ -408,6 +425,20 @@ def test_strong_accesses_race_with_weak_ones_only(before: str, after: str, races
     body = f"""mov.u64 %rd3, word; setp.eq.u32 %p2, %r60, 1; setp.ne.u32 %p3, %r0, 0;
     @%p3 bra done; @%p2 bra two; {before} bra done; two: {after} done:"""
     assert races_of(body, 32, 2, module=".global .align 4 .u32 word;") == races
+
+
+@pytest.mark.parametrize("row", json.loads(text_of("race_reports.json")), ids=lambda row: row["why"])
+def test_what_reports_say(row: dict[str, Any]) -> None:
+    """Of all reports the kind, the opcodes, the first block and thread, the second ones, the count, the place."""
+    options = dict(row["options"])
+    hazards = Hazards(global_memory=options.pop("global_memory", True))
+    launch(kernel("\n".join(row["body"])), *row["launch"], observers=hazards, **options)
+    told = []
+    for one in hazards.reports:
+        words = (one.first.opcode.partition(".")[0], one.second.opcode.partition(".")[0])
+        places = (one.first_block[0], one.first_thread, one.block[0], one.second_thread)
+        told.append([one.kind, *words, *places, one.count, one.place or one.address])
+    assert told == row["races"]
 
 
 # --- happens-before against a model that keeps every access and every thread's knowledge ------------------------------

@@ -86,6 +86,7 @@ class Clocks:
         self._open: dict[Key, Array] = {}  # what those know who arrived at an mbarrier, in all phases so far
         self._done: dict[Key, Array] = {}  # the same when its last phase completed
         self._before: Array | None = None  # what each row knew at its last memory fence
+        self._fenced = np.zeros(self.warps, dtype=np.int32)  # and when that was: it orders what each thread itself did
         self._seen: Array | None = None  # what it found by relaxed waits, and knows from its next memory fence on
         self._horizon: Array | None = None
         self._wide = False
@@ -159,14 +160,14 @@ class Clocks:
 
     def order(self, lanes: BoolArray) -> None:
         """A memory fence of these lanes: relaxed arrivals after it release what comes before, and likewise waits."""
-        rows = self._rows(lanes)
+        rows, self._met = self._rows(lanes), None
         if self._seen is not None:
             self.known[rows] = np.maximum(self.known[rows], self._seen[rows])
             self._horizon = None
         if self._before is None:
             self._before = np.zeros_like(self.known)
         self._before[rows] = self.known[rows]
-        self._before[rows, rows] = self.now
+        self._fenced[rows] = self.now
 
     def _widen(self) -> None:
         if not self._wide:
@@ -227,8 +228,7 @@ class Clocks:
         if not rows.size or learned is None:
             return
         learned = learned[rows].max(axis=0)
-        if not relaxed:
-            learned[rows] = self.now
+        learned[rows] = np.maximum(learned[rows], self._fenced[rows] if relaxed else self.now)
         self._open[key] = np.maximum(self._open.get(key, learned), learned)
 
     def complete(self, key: Key) -> None:
@@ -291,7 +291,7 @@ class Clocks:
     def _split(self) -> None:
         self.per_warp, self._shift = False, 0
         ends = len(self.known) * (2 if self._wide else 1)
-        self.known = np.repeat(self.known, WARP, axis=0)
+        self.known, self._fenced = np.repeat(self.known, WARP, axis=0), np.repeat(self._fenced, WARP)
         self._before = None if self._before is None else np.repeat(self._before, WARP, axis=0)
         self._seen = None if self._seen is None else np.repeat(self._seen, WARP, axis=0)
         self._change(lambda table: np.concatenate([np.repeat(table[..., :ends], WARP, axis=-1), table[..., ends:]], -1))
