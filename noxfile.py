@@ -61,6 +61,13 @@ def other_pins() -> dict[str, dict[str, str]]:
     return {cuda: dict(packages) for cuda, packages in raw.get("others", {}).items()}
 
 
+def refuse_others(session: nox.Session, *known: str) -> None:
+    """Ends a session that would ignore an argument."""
+    for word in session.posargs:
+        if word not in known:
+            session.error(f"no such argument: expected {' or '.join(known) or 'none'}, found {word}")
+
+
 def share_files(session: nox.Session) -> None:
     """Keeps uv's cache on the environments' file system, without which nothing can be hard-linked."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -232,14 +239,14 @@ def environments(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def pythons(session: nox.Session) -> None:
     """The sources on every Python that is here."""
+    refuse_others(session)
     session.run(sys.executable, "tests/environments/pythons.py", env={"PYTHONPATH": str(ROOT)}, external=True)
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """ruff, clang-format, codespell, imports (-- --fix repairs)."""
-    if unknown := [word for word in session.posargs if word != "--fix"]:
-        session.error(f"lint takes --fix alone, found {unknown[0]}")
+    refuse_others(session, "--fix")
     install(session, "lint", torch=False)
     fix = "--fix" in session.posargs
     folders = [Path(name) for name in ("kernels", "tests/broken", "tests/nvcc", "emulator/tests")]
@@ -322,6 +329,7 @@ def advisories(session: nox.Session, path: Path) -> list[dict[str, Any]]:
 @nox.session
 def docs(session: nox.Session) -> None:
     """The site of all pages, with every link checked: build/site."""
+    refuse_others(session)
     install(session, "docs", torch=False)
     own = {
         "PYTHONPATH": SOURCES,
@@ -336,6 +344,7 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def dev(session: nox.Session) -> None:
     """Make .venv to work in: package, invoke, torch, toolchain, checkers."""
+    refuse_others(session)
     venv = ROOT / ".venv"
     if not (venv / "bin" / "python").exists():
         session.run("uv", "venv", "--python", sys.executable, str(venv))

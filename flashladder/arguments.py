@@ -185,6 +185,12 @@ def some_seconds(text: str) -> float:
     return found
 
 
+def program_of(task: str) -> str:
+    """How a command that has a parser of its own was called: ``invoke sweep``, or ``python -m flashladder.sweep``."""
+    called = Path(sys.argv[0]).stem
+    return f"{called} {task}" if called in ("invoke", "inv", "flashladder") else f"python -m flashladder.{task}"
+
+
 def write_or_compare(argv: Sequence[str] | None, program: str, what: str, path: Path, text: str) -> int:
     """The command of a page that is made from data: writes `text` to `path`, or with ``--check`` compares it; 0.
 

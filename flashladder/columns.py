@@ -1,18 +1,21 @@
-"""Tables: for the terminal, with narrower gaps and then wrapped cells where the width is short; Markdown; CSV.
+"""What a terminal shows: tables, with narrower gaps and then wrapped cells where it is narrow; status lines.
 
-Why: a row of the ladder has 180 characters, a terminal 80 columns. The width is the terminal's, or COLUMNS; where
-neither says (a pipe), 80, so that a screen reads the same everywhere. Scripts use ``--json``.
+Also Markdown and CSV. A row of the ladder has 180 characters, a terminal 80 columns. The width is the terminal's, or
+COLUMNS; where neither says (a pipe), 80, so that a screen reads the same everywhere. Scripts use ``--json``.
 
 Run: ``COLUMNS=60 invoke list``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 import csv
 import io
 import shutil
+import sys
 import textwrap
+from threading import Timer
 
 LEAST = 40  # columns; narrower ones get lines that the terminal breaks
 GAPS = (2, 1)  # blanks between columns, the first that fits
@@ -138,3 +141,19 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2
 
     rule = ["-" * width if i < left else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
     return "\n".join(line(cells) for cells in (header, rule, *rows))
+
+
+@contextmanager
+def told_on_terminal(text: str) -> Iterator[None]:
+    """Says what is being done on a terminal's stderr, from the first second on; the line goes when it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    timer = Timer(1, lambda: print(text, end="", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -47,6 +47,7 @@ def over(
     items: Sequence[Item],
     what: str,
     tell: Callable[[Answer], object] = lambda _: None,
+    stop: threading.Event | None = None,
 ) -> list[Answer]:
     """``[function(item) for item in items]``, with a progress bar on a terminal.
 
@@ -57,6 +58,7 @@ def over(
         items: what can be pickled; the answers too.
         what: the bar's title.
         tell: gets each answer, in order, as soon as it is known.
+        stop: ends it as Ctrl-C does; for a caller in a thread of its own, which sees no Ctrl-C.
 
     Raises:
         FlashladderError: the first item's, in order, for which `function` raised one; or a process was killed.
@@ -80,7 +82,7 @@ def over(
         try:
             with _interrupts_not_inherited():
                 futures = [pool.submit(_portable, function, item) for item in items]
-            return collect(_answers(futures, interrupts))
+            return collect(_answers(futures, interrupts, stop))
         except BrokenProcessPool as error:
             hint = f"most likely the machine ran out of memory; {ONE_PROCESS}"
             raise FlashladderError(f"{what}: a process was killed", hint=hint) from error
@@ -90,10 +92,12 @@ def over(
             raise
 
 
-def _answers(futures: Iterable[Future[Answer]], interrupts: Sequence[int]) -> Iterator[Answer]:
+def _answers(
+    futures: Iterable[Future[Answer]], interrupts: Sequence[int], stop: threading.Event | None
+) -> Iterator[Answer]:
     for future in futures:
         while not wait([future], timeout=POLL).done:
-            if interrupts:
+            if interrupts or (stop is not None and stop.is_set()):
                 raise KeyboardInterrupt
         yield future.result()
 

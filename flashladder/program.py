@@ -103,7 +103,8 @@ def _take(machine: ParseMachine, word: str) -> None:
             raise ParseError(f"{unset[0].name} needs a value: found ''", context)
         unset[0].value = word
     elif waiting and getattr(machine.flag, "kind", str) is int and not re.fullmatch("[0-9]{1,10}", word):
-        raise ParseError(f"{_flag(machine)} needs a whole number, found {word!r}", context)
+        size = " of at most ten digits" if word.isdecimal() else ""
+        raise ParseError(f"{_flag(machine)} needs a whole number{size}, found {word!r}", context)
     elif waiting and not word and not getattr(machine.flag, "positional", False):  # of a shell variable not set
         raise ParseError(f"{_flag(machine)} needs a value: found ''", context)
     else:

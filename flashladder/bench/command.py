@@ -30,6 +30,7 @@ from flashladder.arguments import (
     OUT,
     Parser,
     add_numbers,
+    program_of,
     require_numbers,
     result_file,
     seconds,
@@ -309,7 +310,7 @@ def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespa
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with the plan of pairs that follows from it."""
-    program = "python -m flashladder.bench"
+    program = program_of("bench")
     example = f"example: {program} 7 --configs a100 --seq-lens 4096"
     parser = Parser(prog=program, description="Times iterations in turn with FA2.", epilog=example)
     add_numbers(parser)

@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 
-from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, whole
+from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source
@@ -414,7 +414,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    program = "python -m flashladder.build"
+    program = program_of("build")
     example = f"example: {program} 7 --arch sm_90 --configs prog --debug"
     parser = Parser(prog=program, description="Builds one iteration's wheel.", epilog=example)
     parser.add_argument("subject", nargs="+", metavar="ITERATION", help=STEP)

@@ -38,6 +38,7 @@ from flashladder.build.compile import ptx_many, tools_of
 from flashladder.build.store import TOOLS_FILE
 from flashladder.build.wheel import EPOCH, EPOCH_SECONDS
 from flashladder.bundle import runner
+from flashladder.columns import told_on_terminal
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.files import (
     dump_json,
@@ -134,7 +135,8 @@ def bundle(
     with tempfile.TemporaryDirectory() as scratch:
         own = [*own_wheels(Path(scratch)), *kernels.wheels]
         install = {python: [*own, *packages(python, tags)] for python in pythons}
-        made = make(kernels, install, arches, numbers, folder)
+        with told_on_terminal("writing the bundle ..."):
+            made = make(kernels, install, arches, numbers, folder)
     data = made.read_bytes()
     print(f"{relative(made)}: {len(data) / 1e6:.1f} MB, sha256 {sha256(data)}")
     if warned := lacking(grids_that_run(kernels, arches)):
@@ -234,7 +236,8 @@ def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]
     if not wheels:
         raise FlashladderError("no iteration has machine code for these architectures", found=", ".join(arches))
     emulated = own | {kernel for grid in grids if grid.mode == "emulator" for kernel in kernels_of(grid)}
-    return Kernels(tuple(wheels), frozenset(built), frozenset(emulated), _store(sorted(emulated)))
+    with told_on_terminal("gathering PTX ..."):
+        return Kernels(tuple(wheels), frozenset(built), frozenset(emulated), _store(sorted(emulated)))
 
 
 def _store(kernels: Iterable[Kernel]) -> dict[str, bytes]:

@@ -28,6 +28,7 @@ from flashladder.arguments import (
     OUT,
     Parser,
     add_numbers,
+    program_of,
     require_numbers,
     result_file,
     seconds,
@@ -347,7 +348,7 @@ def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckRe
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
-    program = "python -m flashladder.check"
+    program = program_of("check")
     parser = Parser(prog=program, description="Checks numerics.", epilog=f"example: {program} 7 --configs a100")
     add_numbers(parser)
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)

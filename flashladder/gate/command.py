@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 import runpy
 import sys
+import threading
 
 from tqdm import tqdm
 
@@ -123,7 +124,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.folders = machine_folders()
-        self.background = ThreadPoolExecutor(1)
+        self.background, self.stop = ThreadPoolExecutor(1), threading.Event()
 
     @cached_property
     def ladder(self) -> Ladder:
@@ -134,7 +135,7 @@ class Gate:
     def verified(self) -> Future[list[Verified]]:
         """Every document, verified in other processes meanwhile."""
         files = [path for folder in self.folders for path in documents(folder)]
-        return self.background.submit(parallel.over, verify_file, files, "documents")
+        return self.background.submit(parallel.over, verify_file, files, "documents", stop=self.stop)
 
     def checks(self) -> list[Check]:
         """Every check: the quick ones, then tables, then the documents, which take longest."""
@@ -162,11 +163,14 @@ class Gate:
         _ = self.verified  # starts
         parallel.tune_gc()
         with self.background, tqdm(total=len(checks), desc="gate", unit="check", disable=None, leave=False) as bar:
-            for check in checks:
-                bar.set_postfix_str(check.name)
-                outcomes.append(attempt(check))
-                tell(outcomes[-1])
-                bar.update()
+            try:
+                for check in checks:
+                    bar.set_postfix_str(check.name)
+                    outcomes.append(attempt(check))
+                    tell(outcomes[-1])
+                    bar.update()
+            finally:
+                self.stop.set()  # after Ctrl-C nobody waits for the documents
         return outcomes
 
     def results_locked(self) -> Found:

@@ -20,7 +20,7 @@ import signal
 import sys
 import webbrowser
 
-from flashladder.columns import csv_text
+from flashladder.columns import csv_text, told_on_terminal
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.fastest import FASTEST
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
@@ -135,12 +135,17 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
     """
     require_checkout("report")
     spawn, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(1, spawn, signal.signal, ignored) as pool:
+    with told_on_terminal("rendering the report ..."), ProcessPoolExecutor(1, spawn, signal.signal, ignored) as pool:
         others = pool.submit(_beside, RESULTS)
-        tune_gc()
-        ladder = collect()
-        page = pages(ladder, ROOT)
-        files = committed(ladder, ROOT, others.result()) | page
+        try:
+            tune_gc()
+            ladder = collect()
+            page = pages(ladder, ROOT)
+            files = committed(ladder, ROOT, others.result()) | page
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()  # after Ctrl-C nobody waits for it
+            raise
     problems = stale(files) if check else []
     if not check:
         _require_replaceable(files)

@@ -16,7 +16,7 @@ import re
 import signal
 import sys
 
-from flashladder.arguments import Parser, some_seconds
+from flashladder.arguments import Parser, program_of, some_seconds
 from flashladder.errors import FlashladderError, drop_stdout
 from flashladder.files import relative
 from flashladder.gpu.doctor import n_gpus
@@ -42,7 +42,7 @@ FLAGS = {
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace; `shard` is a pair (index, count)."""
-    program = "python -m flashladder.sweep"
+    program = program_of("sweep")
     parser = Parser(prog=program, description="Measures a grid.", epilog=f"example: {program} --grid cpu")
     parser.add_argument("--grid", required=True, metavar="NAME", help="a file of configs/grids, such as smoke")
     parser.add_argument("--out", type=out_folder, help="folder of the records (default: build/sweep/MACHINE/GRID)")

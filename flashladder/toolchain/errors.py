@@ -60,6 +60,11 @@ _RULES = (
         "check that it works ({compiler} --version), reinstall it, or set CXX to another",
     ),
     (
+        re.compile(r"undefined reference to [`'](?:std::|operator (?:new|delete)|vtable for (?:std|__cxxabiv1)).*"),
+        "the host compiler does not link the C++ library",
+        "set CXX to a C++ compiler, such as g++ or clang++, or unset it",
+    ),
+    (
         re.compile(
             r"Unsupported gpu architecture '[^']+'|Value '[^']+' is not defined for option 'gpu-name'"
             r"|SM version specified by \.target is higher than.*"

@@ -11,18 +11,15 @@ Exit code: 0 all within rounding, 1 a difference, 2 it could not run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 import math
 import re
-import sys
-from threading import Timer
 from typing import TYPE_CHECKING
 
 from flashladder.arguments import within
 from flashladder.build.compile import ptx_for
-from flashladder.columns import table, terminal_width
+from flashladder.columns import table, terminal_width, told_on_terminal
 from flashladder.emulate.command import AXIS, OUR_FAULT, require_fits
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, relative
@@ -387,22 +384,6 @@ def _require_gpu(options: Options) -> None:
         found = "--json" if options.json else repr(options.iteration)
         raise FlashladderError("--sanitize runs an iteration's build", expected="its number, no --json", found=found)
     require_gpu("`invoke emulate N --hazards` looks for races on this CPU")
-
-
-@contextmanager
-def told_on_terminal(text: str) -> Iterator[None]:
-    """Says what is being done on a terminal's stderr, from the first second on; the line goes when it is done."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    timer = Timer(1, lambda: print(text, end="", file=sys.stderr, flush=True))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def run(options: Options) -> int:

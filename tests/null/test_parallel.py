@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -45,6 +47,15 @@ def test_a_killed_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with pytest.raises(FlashladderError, match=r"numbers: a process was killed.*memory"):
         parallel.over(os._exit, [9, 9], "numbers")
+
+
+def test_a_caller_in_a_thread_can_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    stop, began = threading.Event(), time.monotonic()
+    stop.set()
+    with ThreadPoolExecutor(1) as thread, pytest.raises(KeyboardInterrupt):
+        thread.submit(parallel.over, time.sleep, [60, 60], "sleep", stop=stop).result()
+    assert time.monotonic() - began < 30
 
 
 def test_too_little_memory_is_one_line() -> None:

@@ -234,6 +234,7 @@ def test_foreign_cuda_settings_do_not_reach_the_tools(lab: Lab, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("says", "ends", "what", "hint"),
     [
+        ("x.o: undefined reference to `std::terminate()'", 1, "does not link the C.. library", "CXX"),
         ("nvcc fatal : Failed to preprocess host compiler properties.", 1, "could not run the host", "CXX"),
         (UNSUPPORTED, 1, "not one that nvcc supports.*unsupported GNU version! gcc versions later than 15", "CXX=/"),
         ("nvcc fatal   : Unsupported gpu architecture 'compute_12'", 1, "does not know.*compute_12", "arches"),
