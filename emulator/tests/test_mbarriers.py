@@ -67,6 +67,7 @@ bar.sync 0;\nld.shared.u32 %word, [%bar];\n{store("%word")}"""
         (LOOKS, 1, 64, [2] * 64),
         (EARLY_BYTES, 1, 64, [1] * 64),  # bytes may land before they are announced
         (SEVERAL, 16, 64, [*range(16, 0, -1)] * 4),  # arrivals of one instruction may complete several phases
+        (SEVERAL, (1 << 20) - 1, 64, [*range((1 << 20) - 1, (1 << 20) - 65, -1)]),
         (ENDS, 1, 64, [9] * 64),  # after inval the bytes are ordinary memory
     ],
 )
@@ -75,7 +76,8 @@ def test_programs(body: str, count: int, threads: int, expected: list[int]) -> N
 
 
 def test_a_last_arrival_that_drops_out_is_missed_in_the_next_phase() -> None:
-    assert launch(kernel(DROPS, 2))[0][0, 0] == 1
+    expecting = DROPS.replace("_drop.shared::cta.b64 _, [%bar]", "_drop.expect_tx.shared::cta.b64 _, [%bar], 0")
+    assert [launch(kernel(each, 2))[0][0, 0] for each in (DROPS, expecting)] == [1, 1]
 
 
 def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:

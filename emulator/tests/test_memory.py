@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import json
 import mmap
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.programs import HEADER, program, refuses, run, text_of
 
 import ptxemu
 from ptxemu import Access, Observer, Step
-from ptxemu.machine.memory import LOCAL_WINDOW, SHARED_WINDOW
+from ptxemu.machine.memory import SHARED_WINDOW
 from ptxemu.values import Array
 
 BLOCKS, WARPS = 3, 2
@@ -223,10 +224,11 @@ def test_sums_in_global_memory_flush_subnormal_numbers() -> None:
     body = "mov.u32 %r1, 0x00200000; st.shared.u32 [tile], %r1; st.global.u32 [%rd0], %r1; mov.b32 %f1, %r1;"
     shared = body + "atom.shared.add.f32 %f2, [tile], %f1; ld.shared.u32 %r2, [tile]; st.global.u32 [%rd0], %r2;"
     tile = ".shared .align 4 .b8 tile[4];"
-    assert run(body + "red.global.add.f32 [%rd0], %f1;", 1, declarations=tile)[0, 0] == 0
+    assert run(body + "red.add.f32 [%rd0], %f1;", 1, declarations=tile)[0, 0] == 0  # a generic address
     assert run(shared, 1, declarations=tile)[0, 0] == 0x00400000
-    several = "ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], 0x00c00000; mov.b32 %f1, 0x00200000;"  # at one address
-    assert run(several + "red.global.add.f32 [%rd1], %f1;", 2)[0, 0] == 0x00C00000
+    for term, total in ((0x00200000, 0x00C00000), (0x80800000, 0x80800000)):  # at one address; normal, but not the sum
+        several = f"ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], 0x00c00000; mov.b32 %f1, {term};"
+        assert run(several + "red.global.add.f32 [%rd1], %f1;", 2)[0, 0] == total
 
 
 # --- what observers hear, and buffers ---------------------------------------------------------------------------------
@@ -249,6 +251,8 @@ class Heard(Observer):
 def test_observers_hear_of_global_and_shared_memory_only() -> None:
     heard = Heard()
     body = """mov.u32 %r1, tile; mov.u64 %rd2, frame; setp.lt.u32 %p1, %r0, 5;
+    mov.u64 %rd5, tile; cvta.shared.u64 %rd5, %rd5; selp.u64 %rd5, %rd0, %rd5, %p1; st.b32 [%rd5], 7;
+    atom.add.u32 %r7, [%rd5], 1; st.shared.b64 [%r1], %rd5; @%p1 atom.shared.add.u64 %rd6, [%r1], 1;
     @%p1 st.global.L1::no_allocate.b32 [%rd0], %r0; st.shared.v4.b32 [%r1], {%r0, %r0, 7, -1}; st.local.b32 [%rd2], %r0;
     ld.local.b32 %r3, [%rd2]; ld.param.u32 %r4, [out+4]; ld.shared.v2.b32 {_, %r5}, [%r1+8]; ld.const.b32 %r6, [word];
     atom.shared.add.u32 %r7, [%r1], 1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r1]; st.global.u32 [%rd0], %r5;
@@ -256,7 +260,9 @@ def test_observers_hear_of_global_and_shared_memory_only() -> None:
     declarations = ".shared .align 16 .b8 tile[64]; .local .align 8 .b8 frame[16];"
     found = run("setp.lt.u32 %p2, %r0, 0;" + body, declarations=declarations, module=WORD, observers=heard)
     assert (found == 0xFFFFFFFF).all()
+    mixed = [(space, kind, 4, lanes) for kind in ("st", "atom") for space, lanes in (("global", 5), ("shared", 27))]
     assert heard.accesses == [
+        *(*mixed, ("shared", "st", 8, None), ("shared", "atom", 8, 5)),
         *(("global", "st", 4, 5), ("shared", "st", 16, None), ("shared", "ld", 8, None), ("shared", "atom", 4, None)),
         *(("shared", "ldmatrix", 16, None), ("global", "st", 4, None)),
     ]
@@ -299,38 +305,8 @@ def test_a_program_that_uses_every_space() -> None:
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
-LANE_9 = "setp.eq.u32 %p1, %r0, 9; selp.u64 %rd5, {}, %rd5, %p1;"
 
-
-@pytest.mark.parametrize(
-    ("body", "kind", "says"),
-    [
-        ("st.shared.u32 [260], %r0;", "out-of-bounds", "8 bytes past the end of the block's 256 .*0x104"),
-        ("mov.b32 %r1, -4; st.shared.u32 [%r1], %r0;", "out-of-bounds", "4 bytes before the start of the block's"),
-        ("st.shared.u32 [6], %r0;", "misaligned", "4-byte access of shared memory .*not a multiple of 4"),
-        ("ld.shared.u32 %r1, [128];", "uninitialised", "4-byte read of shared memory not written before, address 0x80"),
-        ("atom.shared.add.u32 %r1, [0], 1;", "uninitialised", "not written before"),
-        ("atom.shared.add.u32 %r1, [256], 1;", "out-of-bounds", "past the end"),
-        ("red.shared.add.u64 [4], %rd1;", "misaligned", "multiple of 8"),
-        ("mov.b64 %rd5, own; st.local.u64 [%rd5+16], %rd5;", "out-of-bounds", "end of the thread's 16 bytes"),
-        ("cvta.local.u64 %rd5, own; atom.add.u32 %r1, [%rd5], 1;", "unsupported", "atom"),
-        ("ld.param.u16 %h5, [out+1];", "misaligned", "multiple of 2"),
-        ("ld.param.u64 %rd5, [out+8];", "out-of-bounds", "8 bytes past the end of the kernel's 8 bytes"),
-        ("setp.lt.u32 %p1, %r0, 4; @%p1 st.global.u64 [%rd0+4], %rd0;", "misaligned",
-         r"8-byte access of global memory .*a multiple of 8, 4 bytes into `array 0: uint32 \(1, 32\)`, address"),
-        ("ld.global.u32 %r1, [%rd0+128];", "out-of-bounds", r"4 bytes past the end of the nearest .*\(128 bytes"),
-        ("sub.u64 %rd1, %rd0, 128; st.global.u32 [%rd1], %r0;", "out-of-bounds", "bytes before the start of"),
-        ("ld.global.u32 %r1, [0];", "out-of-bounds", "address 0x0"),
-        ("add.u64 %rd1, %rd0, 0x100000000; ld.global.u32 %r1, [%rd1];", "out-of-bounds", "the end of the nearest"),
-        (f"mov.u64 %rd1, {SHARED_WINDOW + 256}; ld.u32 %r1, [%rd1];", "out-of-bounds", "address"),
-        (f"mov.u64 %rd1, {LOCAL_WINDOW + 16}; ld.u32 %r1, [%rd1];", "out-of-bounds", "address"),
-        ("mov.u64 %rd1, 0x0c00000000000000; ld.u32 %r1, [%rd1];", "out-of-bounds", "address"),
-        (f"mov.u64 %rd5, %rd0; add.u64 %rd6, %rd0, 2; {LANE_9.format('%rd6')} atom.global.add.u32 %r1, [%rd5], 1;",
-         "misaligned", r"lane 9\)"),
-        (f"mov.u64 %rd5, 0; {LANE_9.format(2)} st.shared.u32 [%rd5], 1;", "misaligned", r"thread 9 \(warp 0, lane 9\)"),
-        (f"mov.u64 %rd5, 0; {LANE_9.format(256)} st.shared.u8 [%rd5], 1;", "out-of-bounds", r"lane 9\)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "kind", "says"), json.loads(text_of("bad_addresses.json")))
 def test_addresses_that_may_not_be(body: str, kind: str, says: str) -> None:
     declarations = ".shared .align 16 .b8 tile[256]; .local .align 8 .b8 own[16];"
     with refuses(kind, says):
