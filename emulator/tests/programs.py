@@ -22,22 +22,16 @@ HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"  # lines 1 to 3
 REGISTERS = (
     ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<32>; .reg .f64 %d<16>;"
 )
-# Leaves the thread's index in %r0, the block's in %r60, the address of out[block, thread] in %rd0.
-OUT = """
-ld.param.u64 %rd0, [out];
-mov.u32 %r0, %tid.x;
-mov.u32 %r60, %ctaid.x;
-mov.u32 %r61, %ntid.x;
-mad.lo.s32 %r62, %r60, %r61, %r0;
-mul.wide.u32 %rd31, %r62, 4;
-add.s64 %rd0, %rd0, %rd31;
-"""
 Race = tuple[str, str, str]
 
 
 def text_of(name: str) -> str:
     """The text of a file in ``texts``."""
     return (Path(__file__).parent / "texts" / name).read_text(encoding="utf-8")
+
+
+# Leaves the thread's index in %r0, the block's in %r60, the address of out[block, thread] in %rd0.
+OUT = "\n" + text_of("out.ptx")
 
 
 @contextmanager
@@ -86,19 +80,7 @@ def entry(body: str, *, before: str = "", head: str = ".visible .entry k()") -> 
 # --- Hopper -----------------------------------------------------------------------------------------------------------
 
 # %t: thread, %bar: the mbarrier, %place: the thread's word of shared memory, %done: scratch.
-SETUP = """
-.shared .align 8 .b64 bar[4];
-.shared .align 16 .b32 words[1024];
-.reg .b32 %t, %bar, %place, %word, %n, %r<8>;
-.reg .b64 %out, %at, %state;
-.reg .pred %first, %done, %p<4>;
-ld.param.u64 %out, [out];
-mov.u32 %t, %tid.x;
-mov.u32 %bar, bar;
-mov.u32 %place, words;
-mad.lo.u32 %place, %t, 4, %place;
-setp.eq.u32 %first, %t, 0;
-"""
+SETUP = "\n" + text_of("setup.ptx")
 INIT = "@%first mbarrier.init.shared::cta.b64 [%bar], COUNT;\nbar.sync 0;\n"
 ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [%bar];\n"
 

@@ -12,6 +12,7 @@ import ptxemu
 from ptxemu import Hazards
 
 MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
+TX = "mbarrier::complete_tx::bytes"
 PEER = """
 mov.u32 %r2, %cluster_ctarank;
 xor.b32 %r2, %r2, 1;
@@ -102,8 +103,9 @@ def test_misuse_is_an_error_that_names_it(body: str, kind: str, match: str) -> N
 
 
 def test_exited_threads_count_as_arrived_and_work_may_lie_between_arrival_and_wait() -> None:
-    out, _ = launch(kernel(f"setp.lt.u32 %p0, %t, 32;\n@%p0 ret;\n{MEET}{store('3')}"), 64, 2, cluster=2)
-    assert (out[:, 32:] == 3).all()
+    out, _ = launch(kernel(f"setp.lt.u32 %p0, %t, 16;\n@%p0 ret;\n{MEET}{store('3')}"), 64, 2, cluster=2)
+    assert (out[:, 16:] == 3).all()
+    launch(kernel(f"setp.lt.u32 %p0, %t, 32;\n@%p0 bra one;\n{MEET}bra end;\none: {MEET}end:"), 40, 2, cluster=2)
     body = f"barrier.cluster.arrive;\nadd.u32 %word, %t, 1;\nbarrier.cluster.wait;\n{store('%word')}"
     assert (launch(kernel(body), 64, 2, cluster=2)[0] == np.arange(1, 65)).all()
 
@@ -117,9 +119,20 @@ RAW = ("RAW", "st.shared::cluster.u32", "ld.shared.u32")
         ("", "", None),
         (f"{PEER}{MEET}", f"st.shared.u32 [%place], %t;\n{PEER}", ("WAW", "st.shared.u32", "st.shared::cluster.u32")),
         (f"%r5;\n{MEET}", "%r5;\nbar.sync 0;\n", RAW),
+        (
+            f"st.shared::cluster.u32 [%r3], %r5;\n{MEET}ld.shared.u32 %word, [%place];",
+            "@%first st.shared::cluster.v2.u32 [%r3], {%r5, %r5};\nbar.sync 0;\nld.shared.u32 %word, [words+4];",
+            ("RAW", "st.shared::cluster.v2.u32", "ld.shared.u32"),
+        ),
         ("%r5;\nbarrier.cluster.arrive", "%r5;\nbarrier.cluster.arrive.relaxed", RAW),
     ],
-    ids=["right", "a peer that may not have begun", "no barrier behind the store", "a relaxed arrival"],
+    ids=[
+        "right",
+        "a peer that may not have begun",
+        "no barrier behind the store",
+        "the second word",
+        "a relaxed arrival",
+    ],
 )
 def test_a_clusters_barrier_orders_what_was_stored(old: str, new: str, race: tuple[str, str, str] | None) -> None:
     body = f"{SWAP}{MEET}"
@@ -192,11 +205,13 @@ def test_reports_name_the_blocks() -> None:
 @pytest.mark.parametrize("waits", [True, False], ids=["waits", "exits"])
 def test_an_asynchronous_store_into_a_block(waits: bool) -> None:  # that may have exited
     body = f"""{INIT}{PEER}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 4;
-{MEET}@%first st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r3], %r5, [%r4];
+{MEET}@%first st.async.shared::cluster.{TX}.u32 [%r3], %r5, [%r4];
 """
     if waits:
         out, _ = launch(kernel(f"{body}{wait()}ld.shared.u32 %word, [%place];\n{store('%word')}"), 1, 2, cluster=2)
         assert (out == np.array([[1], [0]])).all()
         return
-    with refuses("exited", r"the store still writes to .*, which has exited"):
-        launch(kernel(body), 1, 2, cluster=2)
+    each = body.replace("%first st.async", "%p1 st.async").replace("%r2, %r2, 1", "%r2, %t, 0")  # thread t into block t
+    each = each.replace(MEET, f"{MEET}setp.eq.u32 %p1, %r5, 0;\n", 1) + f"{MEET}@!%p1 ret;\n"
+    with refuses("exited", r"the store still writes to .*block \(1, 0, 0\), which has exited"):
+        launch(kernel(f"{each}{wait()}"), 2, 2, cluster=2)

@@ -161,6 +161,11 @@ TWICE = text_of("twice.ptx")
 CALL = """{{ .param .b32 given; .param .b32 back; st.param.b32 [given+0], {argument};
 {call} (back), {function}, (given); ld.param.b32 {result}, [back+0]; }}"""
 STORE = "st.global.u32 [%rd0], %r2;"
+FUNCTIONS = text_of("functions.ptx")
+# The predicates are those of a function, too; a parameter of the kernel by a computed address.
+BOTH = "setp.lt.u32 %p1, %r0, 15; mov.pred %p0, %p1; mov.pred %p2, %p1; mov.u64 %rd5, out; ld.param.u32 %r4, [%rd5];"
+BOTH += "ld.param.u32 %r5, [out]; sub.u32 %r4, %r4, %r5; selp.u32 %r5, 1000, 0, %p1; add.u32 %r4, %r4, %r5;"
+SUM = "mad.lo.u32 %r2, %r3, 100, %r2; add.u32 %r2, %r2, %r4;"
 
 
 def calling(function: str = "twice", *, argument: str = "%r0", result: str = "%r2", call: str = "call.uni") -> str:
@@ -185,6 +190,8 @@ GUARDED = (
         (calling() + calling(argument="%r2", result="%r3") + "mad.lo.u32 %r2, %r3, 1000, %r2;" + STORE, TWICE,
          twice(twice(LANES)) * 1000 + twice(LANES)),
         (calling("outer") + STORE, OUTER, twice(LANES) + 1),
+        (BOTH + calling("inner") + calling("small", result="%r3") + SUM + STORE, FUNCTIONS,
+         np.where(LANES > 20, 7, 11 - (LANES < 5)) + 100 * LANES + 1000 * (LANES < 15)),
         (f"{GUARDED} @!%p1 call (back), twice, (given); ld.param.b32 %r2, [back]; {STORE}", TWICE,
          np.where(LANES < 5, 9, twice(LANES))),
     ],
@@ -201,8 +208,9 @@ def test_a_pointer_chooses_among_functions_whose_address_is_taken(address: str) 
     call = calling("%rd5", call="call").replace("(given);", "(given), prototype_0;")
     body = f"{take} {{ prototype_0 : .callprototype (.param .b32 _) _ (.param .b32 _); {call} }} {STORE}"
     assert (run(body, module=module) == np.where(LANES > 25, 50, twice(LANES))).all()
-    with refuses("unsupported", "call of %rd5 is not supported, thread 0 "):
-        run(body.replace(take, "mov.u64 %rd5, 64;"), module=module)
+    for wrong in ("64", "wide"):  # no function; one whose parameter has another size
+        with refuses("unsupported", "call of %rd5 is not supported, thread 0 "):
+            run(body.replace(take, f"mov.u64 %rd5, {wrong};"), module=module + FUNCTIONS)
 
 
 def test_a_function_s_shared_memory_exists_once() -> None:
@@ -221,11 +229,9 @@ def test_a_function_s_shared_memory_exists_once() -> None:
     assert [variable.name for variable in kernel.function.variables if variable.space == "shared"] == ["count#"]
 
 
-@pytest.mark.parametrize("function", ["forever", "vprintf"])
+@pytest.mark.parametrize("function", ["forever", "ping", "vprintf"])
 def test_what_cannot_be_copied_is_an_error_once_it_is_executed(function: str) -> None:
-    module = f""".extern .func (.param .b32 r) vprintf(.param .b32 x);
-    .func (.param .b32 r) forever(.param .b32 x) {{ {REGISTERS}
-    {calling("forever", argument="1")} st.param.b32 [r], %r2; ret; }}"""
+    module = text_of("endless.ptx")
     body = f"mov.u32 %r2, 3; setp.gt.u32 %p1, %r0, LIMIT; @!%p1 bra past; {calling(function)} past: {STORE}"
     assert (run(body.replace("LIMIT", "100"), module=module) == 3).all()
     with refuses("unsupported", f"call of {function} is not supported, thread 4 .*does not call itself"):
@@ -241,8 +247,13 @@ def test_calls_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_copied_instructions_say_who_called() -> None:
-    entry = f".visible .entry k(.param .u64 out) {{ {REGISTERS} {OUT}\n.loc 1 20 0\n{calling()} ret; }}\n"
-    text = f'{HEADER}{TWICE.replace("add.u32", chr(10) + ".loc 1 7 0" + chr(10) + "add.u32")}{entry}.file 1 "a.cu"\n'
+    entry = f".visible .entry k(.param .u64 out) {{ {REGISTERS} {OUT}\n.loc 1 20 0\n{calling('outer')} ret; }}\n"
+    inner = OUTER.replace("add.u32", "\n.loc 1 7 0\nadd.u32", 1).replace("{ .param", "\n.loc 1 9 0\n{ .param", 1)
+    text = f'{HEADER}{inner}{entry}.file 1 "a.cu"\n'
     items: list[Any] = list(load(text).kernel().function.body)
-    (add,) = (item for item in items if str(item).startswith("add.u32 %r2#"))
-    assert (str(add.source), str(add.source.inlined_at)) == ("a.cu:7", "a.cu:20")
+    add = next(item for item in items if str(item).startswith("add.u32 %r2#"))
+    assert [str(add.source), *map(str, (add.source.inlined_at, add.source.inlined_at.inlined_at))] == [
+        "a.cu:7",
+        "a.cu:9",
+        "a.cu:20",
+    ]

@@ -119,20 +119,21 @@ class Heard(Observer):
 
 
 def test_each_lane_has_a_size_of_its_own_and_reads_no_byte_more() -> None:
-    """Lane 63 wants the last three bytes of the source, and there are no more; lane 0 wants none, from nowhere."""
-    body = "rem.u32 %r6, %r0, 16; setp.eq.u32 %p1, %r0, 63; mov.u64 %rd5, source; selp.u32 %r6, 3, %r6, %p1;"
+    """Lane 63 wants one byte of a word that has two; lane 0 wants none, from nowhere."""
+    body = "rem.u32 %r6, %r0, 16; setp.eq.u32 %p1, %r0, 63; mov.u64 %rd5, source; selp.u32 %r6, 1, %r6, %p1;"
     body += "@%p1 add.u64 %rd3, %rd5, 2032; setp.eq.u32 %p2, %r0, 0; selp.b64 %rd3, 8, %rd3, %p2;"
     body += f"cp.async.cg.shared.global [%r2], [%rd3], 16, %r6; {ALL} {READ}"
     heard = Heard()
     got = found(body, observers=heard)
     sizes = np.arange(THREADS) % 16
     words = np.array([*range(0, 252, 4), 508])
-    masked = [int(word) & ((1 << 8 * min(size, 4)) - 1) for word, size in zip(words, [*sizes[:63], 3], strict=True)]
+    masked = [int(word) & ((1 << 8 * min(size, 4)) - 1) for word, size in zip(words, [*sizes[:63], 1], strict=True)]
     assert got.tolist() == masked
     assert (heard.read, len(heard.issued)) == ([60], 1)
-    nothing = Heard()
-    found(f"cp.async.cg.shared.global [%r2], [%rd3], 16, 0; {ALL}", observers=nothing)
-    assert (nothing.read, len(nothing.issued), nothing.landed) == ([], 1, [THREADS])
+    for none in ("0", "!%p1"):  # a size, and a predicate that says to ignore the source
+        nothing, copy = Heard(), f"setp.eq.u32 %p1, %r0, 64; cp.async.cg.shared.global [%r2], [%rd3], 16, {none}; {ALL}"
+        assert (found(copy + READ, observers=nothing) == 0).all()
+        assert (nothing.read, len(nothing.issued), nothing.landed) == ([], 1, [THREADS])
 
 
 LANE_9 = "setp.eq.u32 %p1, %r0, 9; mov.u32 %r6, 16;"
@@ -162,6 +163,7 @@ def test_bad_addresses_fail_at_the_issue_and_name_the_lane(change: str, kind: st
     [
         *((f"cp.async.{kind}.shared.global [%r2], [%rd3], {size};", "copy size") for kind, size in
           (("cg", 8), ("cg", 4), ("ca", 2), ("ca", 32))),
+        ("cp.async.ca.shared.global [%r2], [%rd3], 4, 5;", "source size above 4"),
         ("cp.async.wait_group -1;", "group count"),
         ("cp.async.wait_group %r0;", "group count"),
     ],

@@ -224,10 +224,11 @@ def test_sums_in_global_memory_flush_subnormal_numbers() -> None:
     body = "mov.u32 %r1, 0x00200000; st.shared.u32 [tile], %r1; st.global.u32 [%rd0], %r1; mov.b32 %f1, %r1;"
     shared = body + "atom.shared.add.f32 %f2, [tile], %f1; ld.shared.u32 %r2, [tile]; st.global.u32 [%rd0], %r2;"
     tile = ".shared .align 4 .b8 tile[4];"
-    assert run(body + "red.global.add.f32 [%rd0], %f1;", 1, declarations=tile)[0, 0] == 0
+    assert run(body + "red.add.f32 [%rd0], %f1;", 1, declarations=tile)[0, 0] == 0  # a generic address
     assert run(shared, 1, declarations=tile)[0, 0] == 0x00400000
-    several = "ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], 0x00c00000; mov.b32 %f1, 0x00200000;"  # at one address
-    assert run(several + "red.global.add.f32 [%rd1], %f1;", 2)[0, 0] == 0x00C00000
+    for term, total in ((0x00200000, 0x00C00000), (0x80800000, 0x80800000)):  # at one address; normal, but not the sum
+        several = f"ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], 0x00c00000; mov.b32 %f1, {term};"
+        assert run(several + "red.global.add.f32 [%rd1], %f1;", 2)[0, 0] == total
 
 
 # --- what observers hear, and buffers ---------------------------------------------------------------------------------
@@ -250,6 +251,8 @@ class Heard(Observer):
 def test_observers_hear_of_global_and_shared_memory_only() -> None:
     heard = Heard()
     body = """mov.u32 %r1, tile; mov.u64 %rd2, frame; setp.lt.u32 %p1, %r0, 5;
+    mov.u64 %rd5, tile; cvta.shared.u64 %rd5, %rd5; selp.u64 %rd5, %rd0, %rd5, %p1; st.b32 [%rd5], 7;
+    atom.add.u32 %r7, [%rd5], 1; st.shared.b64 [%r1], %rd5; @%p1 atom.shared.add.u64 %rd6, [%r1], 1;
     @%p1 st.global.L1::no_allocate.b32 [%rd0], %r0; st.shared.v4.b32 [%r1], {%r0, %r0, 7, -1}; st.local.b32 [%rd2], %r0;
     ld.local.b32 %r3, [%rd2]; ld.param.u32 %r4, [out+4]; ld.shared.v2.b32 {_, %r5}, [%r1+8]; ld.const.b32 %r6, [word];
     atom.shared.add.u32 %r7, [%r1], 1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r8}, [%r1]; st.global.u32 [%rd0], %r5;
@@ -257,7 +260,9 @@ def test_observers_hear_of_global_and_shared_memory_only() -> None:
     declarations = ".shared .align 16 .b8 tile[64]; .local .align 8 .b8 frame[16];"
     found = run("setp.lt.u32 %p2, %r0, 0;" + body, declarations=declarations, module=WORD, observers=heard)
     assert (found == 0xFFFFFFFF).all()
+    mixed = [(space, kind, 4, lanes) for kind in ("st", "atom") for space, lanes in (("global", 5), ("shared", 27))]
     assert heard.accesses == [
+        *(*mixed, ("shared", "st", 8, None), ("shared", "atom", 8, 5)),
         *(("global", "st", 4, 5), ("shared", "st", 16, None), ("shared", "ld", 8, None), ("shared", "atom", 4, None)),
         *(("shared", "ldmatrix", 16, None), ("global", "st", 4, None)),
     ]

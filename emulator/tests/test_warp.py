@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.programs import program, refuses, run, text_of
+from tests.programs import program, races_of, refuses, run, text_of
 
 from ptxemu.isa import matrix
 from ptxemu.isa.warp import route
@@ -184,7 +184,8 @@ def test_the_same_bits_in_another_type_are_another_operand() -> None:
 def test_sums_of_f16_are_rounded_once() -> None:
     """2048 + 1 + 1: each addition alone would be rounded back to 2048."""
     body = """setp.eq.u32 %p1, %r0, 0; mov.u32 %r2, 0x3c003c00; mov.u32 %r4, 0; and.b32 %r5, %r0, 3;
-    setp.eq.u32 %p1, %r5, 0; selp.u32 %r2, %r2, 0, %p1; mov.u32 %r3, 0x68006800;
+    setp.eq.u32 %p1, %r5, 0; selp.u32 %r2, %r2, 0, %p1; mov.u32 %r3, 0x68006800;  // first, operands that begin alike
+    mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1, %r6}, {%r2, %r2, %r2, %r2}, {%r2, %r2}, {%r3, %r3};
     mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1, %r6}, {%r2, %r2, %r4, %r4}, {%r2, %r4}, {%r3, %r3};"""
     assert (np.array(lanes(body), np.uint32).view(np.float16) == 2050).all()
 
@@ -197,3 +198,12 @@ def test_16_bit_numbers_are_widened_exactly() -> None:
             found = matrix.widened(patterns.view(matrix.ROW).reshape(1, 1, -1, 1), kind).reshape(-1)
             wanted = patterns.view(dtype).astype(np.float32)
             assert ((np.isnan(found) & np.isnan(wanted)) | (found.view("u4") == wanted.view("u4"))).all()
+    raw = np.full(4, 0xBF803FFF, np.uint32).view(matrix.ROW).reshape(1, 1, 1, 1)
+    assert (matrix.widened(raw, "tf32").view("u4") == 0xBF802000).all()  # 13 bits are not looked at
+
+
+def test_only_the_warps_that_execute_a_load_of_tiles_read() -> None:
+    body = """and.b32 %r2, %r0, 31; mov.u32 %r3, tile; mad.lo.u32 %r3, %r2, 16, %r3; setp.lt.u32 %p1, %r0, 32;
+    @!%p1 bra DONE; st.shared.v4.u32 [%r3], {%r0, %r0, %r0, %r0}; bar.warp.sync -1;
+    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, [%r3]; DONE:"""
+    assert races_of(body, declarations=TILE) == []
