@@ -85,11 +85,7 @@ mov.u32 %word, %nctaid.x;\nst.global.u32 [%at], %word;"""
 
 @pytest.mark.parametrize(
     ("cluster", "blocks", "target", "match"),
-    [
-        (3, 4, "sm_90a", r"grid of a launch with clusters: expected a multiple of \(3, 1, 1\)"),
-        (32, 32, "sm_90a", "blocks of a cluster: expected at most 16, found 32"),
-        (2, 4, "sm_80", "clusters: expected sm_90 or newer, found sm_80"),
-    ],
+    json.loads(text_of("no_such_cluster.json")),
 )
 def test_launches_that_no_chip_takes(cluster: int, blocks: int, target: str, match: str) -> None:
     with refuses("arguments", match):

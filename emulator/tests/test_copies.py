@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from tests.programs import refuses, run
+from tests.programs import refuses, run, text_of
 
 from ptxemu import Access, Observer, Step
 from ptxemu.machine.observer import Copy
@@ -141,14 +142,7 @@ LANE_9 = "setp.eq.u32 %p1, %r0, 9; mov.u32 %r6, 16;"
 
 @pytest.mark.parametrize(
     ("change", "kind"),
-    [
-        ("@%p1 mov.u32 %r2, 1024;", "out-of-bounds"),
-        ("@%p1 add.u32 %r2, %r2, 8;", "misaligned"),
-        ("@%p1 add.u64 %rd3, %rd3, 8192;", "out-of-bounds"),
-        ("@%p1 add.u64 %rd3, %rd3, 4;", "misaligned"),
-        ("@%p1 mov.u32 %r6, 17;", "unsupported"),
-        ("@%p1 add.u64 %rd3, %rd3, 4; @%p1 mov.u32 %r6, 5;", "misaligned"),
-    ],
+    json.loads(text_of("bad_copy_lanes.json")),
 )
 def test_bad_addresses_fail_at_the_issue_and_name_the_lane(change: str, kind: str) -> None:
     copy = "cp.async.cg.shared.global [%r2], [%rd3], 16, %r6;"

@@ -284,19 +284,7 @@ TAKE += "st.global.u32 [%rd0], %r4;"
 
 @pytest.mark.parametrize(
     ("between", "distance", "races"),
-    [
-        ("bar.sync 0;", 32, []),
-        ("barrier.sync 1, 64;", 32, []),
-        ("bar.warp.sync -1;", 32, ["RAW"]),
-        ("bar.warp.sync -1;", 1, []),
-        ("", 1, ["RAW"]),
-        ("shfl.sync.idx.b32 %r5, %r0, 0, 31, -1;", 1, ["RAW"]),
-        ("vote.sync.ballot.b32 %r5, 1, -1;", 1, ["RAW"]),
-        ("match.any.sync.b32 %r5, %r0, -1;", 1, ["RAW"]),
-        ("redux.sync.add.u32 %r5, %r0, -1;", 1, ["RAW"]),
-        ("activemask.b32 %r5;", 1, ["RAW"]),
-        ("movmatrix.sync.aligned.m8n8.trans.b16 %r5, %r0;", 1, ["RAW"]),
-    ],
+    json.loads(text_of("synchronised.json")),
 )
 def test_programs(between: str, distance: int, races: list[str]) -> None:
     body = "\n".join([PUT, between, TAKE.format(distance)])
@@ -306,11 +294,7 @@ def test_programs(between: str, distance: int, races: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("guard", "kinds"),
-    [
-        ("setp.lt.u32 %p1, %r0, 2;", ["same-instruction write"]),
-        ("and.b32 %r10, %r0, 31; setp.eq.u32 %p1, %r10, 0;", ["WAW"]),
-        ("setp.lt.u32 %p1, %r0, 64;", ["same-instruction write", "WAW"]),
-    ],
+    json.loads(text_of("one_element.json")),
 )
 def test_lanes_and_warps_that_write_one_element_are_told_apart(guard: str, kinds: list[str]) -> None:
     hazards = Hazards()
