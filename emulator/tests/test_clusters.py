@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from tests.programs import INIT, kernel, launch, races, refuses, store, wait
+from tests.programs import INIT, kernel, launch, races, refuses, store, text_of, wait
 
 import ptxemu
 from ptxemu import Hazards
@@ -78,34 +80,10 @@ def test_launches_that_no_chip_takes(cluster: int, blocks: int, target: str, mat
         launch(kernel("").replace("sm_90a", target), 32, blocks, cluster=cluster)
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "match"),
-    [
-        ("mapa.shared::cluster.u32 %r3, %place, 2;", "out-of-bounds", "no such rank.*expected 0 to 1, found 2"),
-        (f"{PEER}{MEET}ld.shared::cluster.u32 %word, [%r3];", "uninitialised", "not written before"),
-        (f"{PEER}{MEET}st.shared::cluster.u32 [%r3+65536], %t;", "out-of-bounds", "past the end of the block's"),
-        (f"{PEER}{MEET}st.shared::cluster.u32 [%r3+2], %t;", "misaligned", "not a multiple of 4"),
-        (f"{PEER}{MEET}add.u32 %r3, %r3, 0x1000000;\nst.shared::cluster.u32 [%r3], %t;", "out-of-bounds",
-         "expected a block of the cluster, 0 to 1, found rank 2"),
-        (f"{PEER}{MEET}add.u32 %r3, %r3, 0x2000000;\nst.shared::cluster.u32 [%r3], %t;", "out-of-bounds",
-         "4-byte access"),
-        (f"{PEER}{INIT}{MEET}st.shared::cluster.u32 [%r4], %t;", "mbarrier", "store over a live mbarrier"),
-        (f"{PEER}{INIT}{MEET}st.shared::cluster.u32 [%r4+4], %t;", "mbarrier", "store over a live mbarrier"),
-        (f"{PEER}setp.eq.u32 %p0, %r5, 0;\n@%p0 ret;\nst.shared::cluster.u32 [%r3], %t;", "exited",
-         r"of a block that has exited.*found block \(0, 0, 0\)"),
-        (f"{PEER}{MEET}mbarrier.init.shared::cta.b64 [%r4], 1;", "mbarrier", "mbarrier of another block"),
-        (f"{PEER}{INIT}{MEET}mbarrier.test_wait.parity.shared::cta.b64 %done, [%r4], 0;", "mbarrier", "of another"),
-        (f"{PEER}{INIT}{MEET}mbarrier.arrive.shared::cta.b64 %state, [%r4];", "mbarrier", "of another block"),
-        (f"{PEER}{INIT}{MEET}@%first cp.async.bulk.shared::cluster.shared::cta.{TX} [%r3], [%r3], 16, [%r4];",
-         "out-of-bounds", "source of a bulk copy lies in another block"),
-        ("barrier.cluster.wait;", "divergent-barrier", "without having arrived"),
-        ("barrier.cluster.arrive;\nbarrier.cluster.arrive;", "divergent-barrier", "without a wait"),
-        (f"@%first {MEET}", "divergent-warp", "is .aligned"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "kind", "match"), json.loads(text_of("bad_clusters.json")))
 def test_misuse_is_an_error_that_names_it(body: str, kind: str, match: str) -> None:
     with refuses(kind, match):
-        launch(kernel(body), 64, 2, cluster=2)
+        launch(kernel(body.format(PEER=PEER, MEET=MEET, INIT=INIT, TX=TX)), 64, 2, cluster=2)
 
 
 def test_exited_threads_count_as_arrived_and_work_may_lie_between_arrival_and_wait() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import json
 import random
 
 import numpy as np
@@ -86,30 +87,11 @@ def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
         launch(kernel(body), threads=32)
 
 
-@pytest.mark.parametrize(
-    ("body", "count", "match"),
-    [
-        (ARRIVE, 1, "no mbarrier was initialised at 0x0"),
-        (f"{INIT}@%first mbarrier.init.shared::cta.b64 [%bar], 1;", 4, "initialised already"),
-        ("mbarrier.init.shared::cta.b64 [%bar], 4;", 1, "threads initialise one mbarrier"),
-        (f"{INIT}", 0, "count of an mbarrier out of range"),
-        (f"{INIT}@%first mbarrier.arrive.shared::cta.b64 _, [%bar], 0;", 4, "count of an mbarrier out of range"),
-        (f"{INIT}@%first mbarrier.arrive.noComplete.shared::cta.b64 %state, [%bar], 1;", 1, "would complete the phase"),
-        (f"{INIT}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 8;\nbar.sync 0;\n@%first {ARRIVE}", 1,
-         "more arrivals than the phase takes.* found 1 more, and 8 bytes"),
-        (f"{INIT}@%first st.shared.u32 [%bar+4], %t;", 1, "store over the mbarrier at 0x0"),
-        (f"{INIT}@%first mbarrier.inval.shared::cta.b64 [%bar];\n@%first {ARRIVE}", 1, "no mbarrier was initialised"),
-        (f"{INIT}@%first {EXPECT}, 1048575;\nbar.sync 0;\n@%first {EXPECT}, 1;", 1, "tx-count of an mbarrier"),
-        (f"{INIT}@%first {COMPLETE}, 1048575;\n@%first {COMPLETE}, 1;", 1, "tx-count of an mbarrier.*found -1048576"),
-        (f"{INIT}mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 2;", 1, "parity of a phase.*found 2; the"),
-        (f"{INIT}@%first mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 16;", 1, "bytes of a phase.*found 16"),
-        (f"{INIT}@%first mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 16;", 1, "outstanding.*found -16"),
-        (f"{INIT}{ARRIVE}{STALE}", 16, "neither the current one nor the one before"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "count", "match"), json.loads(text_of("bad_mbarriers.json")))
 def test_misuse_is_an_error_that_names_it(body: str, count: int, match: str) -> None:
+    given = {"INIT": INIT, "ARRIVE": ARRIVE, "EXPECT": EXPECT, "COMPLETE": COMPLETE, "STALE": STALE}
     with refuses("mbarrier", match):
-        launch(kernel(body, count))
+        launch(kernel(body.format(**given), count))
 
 
 def test_misaligned_and_outside() -> None:

@@ -158,6 +158,7 @@ def test_a_tensor_is_named_by_its_place_among_the_arguments() -> None:
 
 def test_a_map_may_be_a_member_of_a_structure_or_lie_in_global_memory() -> None:
     """Where C++ puts it: behind a number at the next multiple of 128 bytes; or as a copy of the parameter's bytes."""
+    launch("prefetch.param.tensormap [m];\n" + LOAD_BOX)
     text = HEAD.replace("m[128]", "m[256]") + f"@one {LOAD} [at], [map+128, {{0, 0}}], [mb];" + TAIL
     ptxemu.load(text).kernel().launch(1, 64, ((np.int32(5), TensorMap(tensor(), **GOOD)), tensor()))
     text = """.reg .b64 word; .reg .b32 n; mov.u32 n, 0;
@@ -202,20 +203,7 @@ def test_a_map_that_the_program_makes() -> None:
     assert built().tolist() == np.concatenate(wanted).tolist()
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("[here], 0, 64;", "[here], 0, 128;", "rows of at most 128B, the swizzle's span, found 256 bytes"),
-        ("[here], 1, 16;", "[here], 5, 16;", "box_dim 5 of a tensor map"),
-        ("b1024.b32 [here], 6;", "b1024.b32 [here], 8;", "elemtype of a tensor map"),
-        ("swizzle_mode.shared::cta.b1024.b32 [here], 3;", "swizzle_mode.shared::cta.b1024.b32 [here], 4;",
-         "swizzle_mode of a tensor map"),
-        ("@one tensormap.replace.tile.rank.shared::cta.b1024.b32 [here], 1;", "", "rank of a tensor map: expected"),
-        ("rank.shared::cta.b1024.b32 [here], 1;", "rank.shared::cta.b1024.b32 [here], 5;", "rank of a tensor map"),
-        ("[zero], 0;", "[zero], 7;", "what is changed is no tensor map"),
-        ("[out], [here], 128;", "[out], [here], 64;", "size of a tensor map"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("old", "new", "message"), json.loads(text_of("bad_maps.json")))
 def test_a_map_that_a_program_makes_wrong(old: str, new: str, message: str) -> None:
     assert old in BUILD
     with pytest.raises(ptxemu.EmulationError, match=message):
