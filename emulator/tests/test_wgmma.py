@@ -133,9 +133,10 @@ def test_some_warpgroups_multiply_and_matrices_end_with_the_memory() -> None:
     _, end = matrices(np.concatenate([image[:1024], image[1920:]]))
     last = "add.u64 %rd11, %rd11, 112;"
     assert np.array_equal(run(last, FENCE, SS, COMMIT, WAIT, STORE)[0], fragment(A0 @ end))
-    refused(
-        last.replace("112", "113"), FENCE, SS, kind="out-of-bounds", says="matrix B of a wgmma reaches 16 bytes past"
+    error = refused(
+        last.replace("112", "113"), FENCE, SS, kind="out-of-bounds", says="matrix B .* reaches 16 bytes past"
     )
+    assert error.address == 4096
     for who, where, place in (("%r1, 1", (1, 0, 0), "start 0x1800"), ("%r0, 128", (0, 0, 0), "start 0x1800")):
         wrong = f"setp.ge.u32 %p3, {who}; selp.b64 %rd12, 256, 0, %p3; add.u64 %rd11, %rd11, %rd12;"
         with refuses("uninitialised", f"matrix B .*{place}") as caught:
@@ -329,6 +330,7 @@ def test_a_warpgroup_agrees_on_descriptors_and_scale() -> None:
     warp = "shr.u32 %r20, %r0, 5; cvt.u64.u32 %rd12, %r20;"
     error = refused(warp, "add.u64 %rd11, %rd11, %rd12;", FENCE, SS, kind="divergent-warp")
     assert "a descriptor of a wgmma is not the same in all threads" in str(error)
+    assert " and " in str(error).partition(": found ")[2]
     error = refused(warp, "setp.eq.u32 %p0, %r20, 1;", FENCE, SS, kind="divergent-warp")
     assert "scale-d of a wgmma is not the same in all threads" in str(error)
 
