@@ -198,6 +198,18 @@ def test_special_registers_of_blocks_of_three_dimensions() -> None:
     below, equal, above = (found[f"%lanemask_{name}"].reshape(-1) for name in ("lt", "eq", "gt"))
     assert (below ^ equal ^ above == 0xFFFFFFFF).all()
     assert [int(mask).bit_count() for mask in below] == list(range(32))
+    assert (found["%nwarpid"].item(), found["%is_explicit_cluster"].item()) == (4, 0)
+    found = specials((4, 9, 2), (32, 1, 1), np.array([(3, 7, 1), (0, 3, 0)]), 0, cluster=(2, 3, 2))
+    inside = [found[f"%cluster_{name}"].reshape(-1).tolist() for name in ("ctaid.x", "ctaid.y", "ctaid.z", "ctarank")]
+    assert inside == [[1, 0], [1, 0], [1, 0], [9, 0]]
+    assert [
+        found[f"%{name}.{axis}"].reshape(-1).tolist() for name in ("clusterid", "nclusterid") for axis in "xyz"
+    ] == [*([1, 0], [2, 1], [0]), *([2], [3], [1])]
+    names = ("cluster_nctarank", "cluster_nctaid.y", "is_explicit_cluster", "reserved_smem_offset_begin")
+    assert [found[f"%{name}"].item() for name in names] == [12, 3, 1, 1 << 20]
+    assert (
+        specials((1, 1, 1), (32, 1, 1), np.zeros((1, 3), int), 0, cluster=(1, 1, 1))["%is_explicit_cluster"].item() == 1
+    )
     found = specials((3, 2, 1), (64, 2, 1), np.array([(0, 1, 0), (1, 1, 0), (2, 1, 0)]), 1024, 512)
     shapes = {name: found[name].shape for name in ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%laneid")}
     assert list(shapes.values()) == [(1, 4, 32), (1, 4, 1), (1, 1, 1), (3, 1, 1), (1, 1, 1), (1, 1, 32)]

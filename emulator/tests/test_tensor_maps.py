@@ -170,6 +170,7 @@ def test_a_tensor_is_named_by_its_place_among_the_arguments() -> None:
 
 def test_a_map_may_be_a_member_of_a_structure_or_lie_in_global_memory() -> None:
     """Where C++ puts it: behind a number at the next multiple of 128 bytes; or as a copy of the parameter's bytes."""
+    launch("prefetch.param.tensormap [m];\n" + LOAD_BOX)
     text = HEAD.replace("m[128]", "m[256]") + f"@one {LOAD} [at], [map+128, {{0, 0}}], [mb];" + TAIL
     ptxemu.load(text).kernel().launch(1, 64, ((np.int32(5), TensorMap(tensor(), **GOOD)), tensor()))
     text = """.reg .b64 word; .reg .b32 n; mov.u32 n, 0;

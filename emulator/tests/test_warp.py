@@ -13,6 +13,7 @@ from ptxemu.values import BFLOAT16, Array
 STORE = "st.global.u32 [%rd0], %r1;"
 LOW = "setp.lt.u32 %p1, %r0, 16; @!%p1 bra DONE;"
 SHFL = "@%p1 shfl.sync.bfly.b32 %r1, %r0, 2, 31, "
+FOURS = "and.b32 %r2, %r0, 3; shl.b32 %r3, 0x11111111, %r2; or.b32 %r2, %r0, 0xc0000000;"  # four groups; no small one
 LANES = np.arange(32)
 
 
@@ -40,6 +41,7 @@ def lanes(body: str, threads: int = 32) -> list[int]:
         # groups with masks of their own
         ("and.b32 %r2, %r0, 1; shl.b32 %r3, 0x55555555, %r2; shfl.sync.bfly.b32 %r1, %r0, 2, 31, %r3;",
          [lane ^ 2 for lane in range(32)]),
+        (f"{FOURS}redux.sync.min.u32 %r4,%r2,%r3; redux.sync.max.s32 %r1, %r2, %r3; sub.u32 %r1, %r1,%r4;", 32 * [28]),
         # a value that is the same in all lanes
         ("redux.sync.add.u32 %r1, 3, -1;", 32 * [96]),
         ("redux.sync.xor.b32 %r1, 3, -1;", 32 * [0]),
@@ -207,3 +209,11 @@ def test_only_the_warps_that_execute_a_load_of_tiles_read() -> None:
     @!%p1 bra DONE; st.shared.v4.u32 [%r3], {%r0, %r0, %r0, %r0}; bar.warp.sync -1;
     ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, [%r3]; DONE:"""
     assert races_of(body, declarations=TILE) == []
+
+
+@pytest.mark.parametrize(("other", "kinds"), [(1, []), (16, ["RAW"])])
+def test_lanes_that_meet_in_two_groups_know_nothing_of_the_other_group(other: int, kinds: list[str]) -> None:
+    body = f"""mov.u32 %r3, tile; mad.lo.u32 %r2, %r0, 4, %r3; st.shared.u32 [%r2], %r0; setp.lt.u32 %p1, %r0, 16;
+    selp.u32 %r4, 0xffff, 0xffff0000, %p1; bar.warp.sync %r4; xor.b32 %r5, %r0, {other}; mad.lo.u32 %r2, %r5, 4, %r3;
+    ld.shared.u32 %r6, [%r2];"""
+    assert races_of(body, 32, declarations=TILE) == kinds

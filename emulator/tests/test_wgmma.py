@@ -122,6 +122,31 @@ def test_blocks_and_warpgroups_have_matrices_and_scales_of_their_own() -> None:
     assert np.array_equal(found, [fragment(np.ones((64, 16)) @ b), fragment(a @ late)])
 
 
+def test_some_warpgroups_multiply_and_matrices_end_with_the_memory() -> None:
+    first, rest = (
+        "setp.lt.u32 %p2, %r0, 128; selp.b32 %r10, 0, %r10, %p2;",
+        ("@%p2 bra past;", RS, "past:", COMMIT, WAIT, STORE),
+    )
+    assert np.array_equal(run(first, FENCE, *rest, threads=256)[0], [*(0 * AB), *ONES_B])
+    assert np.array_equal(run(first, FENCE, SS, *rest, threads=256)[0], [*AB, *(AB + ONES_B)])
+    found = run("setp.eq.u32 %p2, %r1, 0;", FENCE, SS, *rest, blocks=2)  # the same warpgroup of one block alone
+    (a, b), (c, d) = map(matrices, memory(2))
+    assert np.array_equal(found, [fragment(a @ b), fragment((c + 1) @ d)])
+    image = memory()[0]
+    _, end = matrices(np.concatenate([image[:1024], image[1920:]]))
+    last = "add.u64 %rd11, %rd11, 112;"
+    assert np.array_equal(run(last, FENCE, SS, COMMIT, WAIT, STORE)[0], fragment(A0 @ end))
+    error = refused(
+        last.replace("112", "113"), FENCE, SS, kind="out-of-bounds", says="matrix B .* reaches 16 bytes past"
+    )
+    assert error.address == 4096
+    for who, where, place in (("%r1, 1", (1, 0, 0), "start 0x1800"), ("%r0, 128", (0, 0, 0), "start 0x1800")):
+        wrong = f"setp.ge.u32 %p3, {who}; selp.b64 %rd12, 256, 0, %p3; add.u64 %rd11, %rd11, %rd12;"
+        with refuses("uninitialised", f"matrix B .*{place}") as caught:
+            kernel(wrong, FENCE, SS, memory=8192).launch(2, 256, (np.zeros(8192, "f4"), memory(2)))
+        assert caught.value.block == where
+
+
 @pytest.mark.parametrize(("value", "chained"), [(2048, 2048), (1024, 1026)])
 def test_half_sums_are_rounded_after_each_product(value: int, chained: int) -> None:
     """2048 + 1 is 2048 in f16, and so is that plus 1."""
@@ -323,6 +348,7 @@ def test_a_warpgroup_agrees_on_descriptors_and_scale() -> None:
     warp = "shr.u32 %r20, %r0, 5; cvt.u64.u32 %rd12, %r20;"
     error = refused(warp, "add.u64 %rd11, %rd11, %rd12;", FENCE, SS, kind="divergent-warp")
     assert "a descriptor of a wgmma is not the same in all threads" in str(error)
+    assert " and " in str(error).partition(": found ")[2]
     error = refused(warp, "setp.eq.u32 %p0, %r20, 1;", FENCE, SS, kind="divergent-warp")
     assert "scale-d of a wgmma is not the same in all threads" in str(error)
 
