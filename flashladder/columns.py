@@ -8,7 +8,7 @@ Run: ``COLUMNS=60 invoke list``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 import csv
 import io
@@ -144,16 +144,25 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2
 
 
 @contextmanager
-def told_on_terminal(text: str) -> Iterator[None]:
-    """Says what is being done on a terminal's stderr, from the first second on; the line goes when it is done."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    timer = Timer(1, lambda: print(text, end="", file=sys.stderr, flush=True))
+def after(seconds: float, do: Callable[[], object]) -> Iterator[None]:
+    """Calls `do`, in a thread of its own, once the body has taken so many seconds."""
+    timer = Timer(seconds, do)
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+
+
+@contextmanager
+def told_on_terminal(text: str) -> Iterator[None]:
+    """Says what is being done on a terminal's stderr, from the first second on; the line goes when it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    try:
+        with after(1, lambda: print(text, end="", file=sys.stderr, flush=True)):
+            yield
+    finally:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)

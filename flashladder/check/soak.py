@@ -31,7 +31,6 @@ import os
 from pathlib import Path
 from statistics import median
 import sys
-from threading import Timer
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,7 +50,7 @@ from flashladder.cases.reference import (
     same_bits,
 )
 from flashladder.check.command import check_iteration, rule
-from flashladder.columns import table
+from flashladder.columns import after, table
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.device import Device
 from flashladder.ladder.config import D_HEAD, DTYPES, Dtype, KernelConfig
@@ -132,13 +131,8 @@ class Watchdog:
             finally:
                 self.end(line)
 
-        timer = Timer(seconds, hung)
-        timer.daemon = True
-        timer.start()
-        try:
+        with after(seconds, hung):
             yield
-        finally:
-            timer.cancel()
 
 
 class Work(Protocol):

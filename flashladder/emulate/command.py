@@ -198,8 +198,8 @@ def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progr
 
 
 @dataclass(frozen=True)
-class Options:
-    """What ``invoke emulate`` is asked for; tasks.py says what each option is, None is left out."""
+class LaunchOptions:
+    """Which kernel runs, and on which shape: what `emulate` and `trace` both ask for; None is left out."""
 
     iteration: str
     seq_len: int = 256
@@ -207,6 +207,22 @@ class Options:
     heads: int = 1
     dtype: str | None = None
     config: str | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Of Q, K, V and O.
+
+        Raises:
+            FlashladderError: a size that no launch has.
+        """
+        batch, n_heads = within("batch", self.batch, most=AXIS), within("heads", self.heads, most=AXIS)
+        return Shape(batch=batch, seq_len=within("seq-len", self.seq_len), n_heads=n_heads, d_head=D_HEAD)
+
+
+@dataclass(frozen=True)
+class Options(LaunchOptions):
+    """What ``invoke emulate`` is asked for; tasks.py says what each option is."""
+
     multiprocessors: str | None = None
     counters: bool = False
     hazards: bool = False
@@ -328,12 +344,12 @@ def run(options: Options) -> int:
     if other := own_kernel(options.iteration):
         raise other
     iteration = load_description(options.iteration)
-    batch, n_heads = within("batch", options.batch, most=AXIS), within("heads", options.heads, most=AXIS)
+    shape = options.shape
     try:
         found = emulate(
             iteration,
             one_config(iteration, options.config, options.dtype or ""),
-            Shape(batch=batch, seq_len=within("seq-len", options.seq_len), n_heads=n_heads, d_head=D_HEAD),
+            shape,
             hazards=options.hazards,
             seed=within("seed", options.seed, least=0),
             memory_budget=parse_bytes(options.memory_budget),

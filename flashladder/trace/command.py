@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING
 from flashladder.arguments import within
 from flashladder.build.compile import ptx_for
 from flashladder.columns import table, terminal_width, told_on_terminal
-from flashladder.emulate.command import AXIS, OUR_FAULT, require_fits
+from flashladder.emulate.command import OUR_FAULT, LaunchOptions, require_fits
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, relative
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.names import INTERMEDIATES
-from flashladder.problem import Shape
 from flashladder.trace.recorder import STATISTICS, keeps_maximum
 import ptxemu
 
@@ -276,15 +274,9 @@ _AT = re.compile(r"(\d{1,9}),(\d{1,9})", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(LaunchOptions):
     """What ``invoke trace`` is asked for; tasks.py says what each option is, None is left out."""
 
-    iteration: str
-    seq_len: int = 256
-    batch: int = 1
-    heads: int = 1
-    dtype: str | None = None
-    config: str | None = None
     input: str = "normal"
     show: str | None = None
     block: str | None = None
@@ -303,10 +295,8 @@ def traced(options: Options) -> tuple[str, bool]:
     """
     iteration = load_description(options.iteration)
     iteration.family.require_alike("trace")
-    batch, n_heads = within("batch", options.batch, most=AXIS), within("heads", options.heads, most=AXIS)
-    seq_len, seed = within("seq-len", options.seq_len), within("seed", options.seed, least=0)
+    shape, seed = options.shape, within("seed", options.seed, least=0)
     config = one_config(iteration, options.config, options.dtype or "")
-    shape = Shape(batch=batch, seq_len=seq_len, n_heads=n_heads, d_head=D_HEAD)
     require_fits(iteration, config, shape)
     row, column = _first_shown(options)
     from flashladder.trace.compare import trace  # which brings torch: not for a command line that is wrong
