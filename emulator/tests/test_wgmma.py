@@ -18,6 +18,7 @@ import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, Instruction, Kernel
 from ptxemu.observe.counters import cycles, tensor_cycles
 from ptxemu.syntax.tree import Register, Vector
+from ptxemu.table import ROWS
 from ptxemu.values import Array
 
 MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
@@ -95,6 +96,7 @@ WAIT_1 = "wgmma.wait_group.sync.aligned 1;"
         # shared memory is read as late as the wait: an operand that is overwritten before is wrong numbers on every run
         ((FENCE, SS, COMMIT, ZERO, OVER_B, WAIT, STORE), 0 * AB),
         ((FENCE, SS, COMMIT, WAIT, ZERO, OVER_B, STORE), AB),
+        (("or.b64 %rd10, %rd10, 0x1C000C000C000;", FENCE, SS, COMMIT, WAIT, STORE), AB),  # bits that no field has
     ],
 )
 def test_what_is_multiplied(body: tuple[str, ...], expected: Array) -> None:
@@ -261,14 +263,7 @@ def test_a_warp_that_never_comes_to_the_fence_is_a_deadlock() -> None:
     assert str(refused(*body, threads=160, kind="deadlock")).count("without warp 2 of the warpgroup") == 2
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ((FENCE, SS, COMMIT, "@%p2 bra past;", WAIT, "past:", WAIT), "warps 4, 5, 7 executed.* in warp 6"),
-        ((FENCE, SS, COMMIT, "@%p2 bra done;", WAIT, "done:"), "expected warps 4 to 7, found only warps 4, 5, 7"),
-        (("@%p2 bra done;", FENCE, SS, "done:"), "expected warps 4 to 7, found warps 4, 5, 7"),
-    ],
-)
+@pytest.mark.parametrize(("body", "says"), table("second warpgroup"))
 def test_a_message_names_warps_of_the_second_warpgroup(body: tuple[str, ...], says: str) -> None:
     refused("shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 6;", *body, threads=256, kind="divergent-warp", says=says)
 
@@ -343,6 +338,8 @@ def test_a_matrix_lies_in_written_shared_memory() -> None:
     assert "start 0x1100, leading offset 128, stride offset 256" in str(error)
     turned = "add.u64 %rd11, %rd11, 0x90; or.b64 %rd11, %rd11, 0x800A000000000000;"
     assert "base offset 5, swizzle 64B" in str(refused(turned, FENCE, SS, kind="out-of-bounds"))
+    for highest in (13, 29, 45):  # of start, leading and stride offset
+        refused(f"or.b64 %rd10, %rd10, {1 << highest};", FENCE, SS, kind="out-of-bounds", says="matrix A .* reaches")
     with pytest.raises(EmulationError) as caught:
         kernel("add.u64 %rd11, %rd11, 0x80;", FENCE, SS, memory=8192).launch(
             (1,), (128,), (np.zeros(512, np.float32), memory())
@@ -350,20 +347,17 @@ def test_a_matrix_lies_in_written_shared_memory() -> None:
     assert (caught.value.kind, caught.value.address) == ("uninitialised", 4096)
 
 
-@pytest.mark.parametrize(
-    ("line", "what", "numbers"),
-    [
-        (f"{MMA} {{%f0, %f1}}, %rd10, %rd11, %p0, 1, 1, 0, 0;", "registers of D", "expected 4, found 2"),
-        (f"{MMA} {D}, {{%r10, %r11}}, %rd11, %p0, 1, 1, 0;", "registers of A", "expected 4, found 2"),
-        (f"{MMA} {D}, %rd10, %rd11, %p0, 1, 1;", "operands of wgmma", "expected 8, found 6"),
-        (f"{MMA} {D}, %rd10, %rd11, %p0, 1, 2, 0, 0;", "operand 6 of wgmma", "expected 1 or -1, found 2"),
-        (f"{MMA} {{%f0, %f1, %f1, %f2}}, %rd10, %rd11, %p0, 1, 1, 0, 0;", "registers of wgmma", "each named once"),
-    ],
-)
-def test_what_is_not_well_formed(line: str, what: str, numbers: str) -> None:
-    error = refused(FENCE, line, COMMIT, WAIT, kind="syntax")
+@pytest.mark.parametrize(("body", "what", "numbers"), table("forms"))
+def test_what_is_not_well_formed(body: tuple[str, ...], what: str, numbers: str) -> None:
+    error = refused(FENCE, *body, COMMIT, WAIT, kind="syntax")
     assert what in str(error)
     assert numbers in str(error)
+
+
+def test_how_wide_a_product_may_be() -> None:
+    widths = {"k16.f32.bf16.bf16": range(8, 257, 8), "k32.s32.u8.s8": [8, 16, 24, *range(32, 257, 16)]}
+    for kind, some in widths.items():
+        assert [n for n in range(300) if f"wgmma.mma_async.sync.aligned.m64n{n}{kind}" in ROWS] == [*some]
 
 
 def test_only_constants_are_waited_for() -> None:
