@@ -91,6 +91,9 @@ def test_exited_threads_arrive_where_gpus_are_followed(first: int) -> None:
 def test_threads_that_exit_later_let_those_who_wait_go_on() -> None:
     body = f"setp.lt.u32 %p1, %r0, 32; @%p1 bra wait; {SPIN} ret; wait: bar.sync 0; st.global.u32 [%rd0], 7;"
     assert run(body, 64, exited_arrive=True)[0].tolist() == [7] * 32 + [0xDEAD] * 32
+    apart = f"setp.ge.u32 %p1, %r0, 64; {PUT} @%p1 ret; setp.eq.u32 %p2, %r60, 1; @%p2 bra counts; bar.sync 1; ret; "
+    apart += "counts: bar.sync 1, 64; ld.shared.u32 %r13, [%r10+256];"  # no barrier of another block's orders this
+    assert races_of(apart, 96, 2, declarations=SHARED, exited_arrive=True) == ["RAW"]
     again = "bar.sync 1, 64;" + LEAVE.format(32) + "bar.sync 1;"  # a barrier with a count, then without
     assert run(f"{again} st.global.u32 [%rd0], 7;", 64, exited_arrive=True)[0].tolist() == [7] * 32 + [0xDEAD] * 32
     late = PUT + LEAVE.format(32) + "bar.sync 0; ld.shared.u32 %r13, [%r10+200]; st.global.u32 [%rd0], %r13;"

@@ -47,11 +47,11 @@ ld.shared.u32 %word, [%place];
 
 
 @pytest.mark.parametrize(
-    ("body", "count", "threads", "expected"),
+    ("body", "count", "options", "expected"),
     [pytest.param(*row, id=what) for what, *row in json.loads(text_of("mbarriers.json"))],
 )
-def test_programs(body: str, count: int, threads: int, expected: list[int]) -> None:
-    assert (launch(kernel(body.format(**globals()), count), threads)[0] == expected).all()
+def test_programs(body: str, count: int, options: dict[str, Any], expected: list[Any]) -> None:
+    assert (launch(kernel(body.format(**globals()), count), **options)[0] == expected).all()
 
 
 def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:

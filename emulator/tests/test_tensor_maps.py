@@ -116,10 +116,11 @@ def launch(text: str, *arguments: Any) -> None:
     ptxemu.load(HEAD + text + TAIL, path="k.ptx").kernel().launch((2,), (64,), arguments or (given_map, tensor()))
 
 
-@pytest.mark.parametrize(("text", "kind", "message"), json.loads(text_of("bad_copies.json")))
-def test_a_copy_that_may_not_be(text: str, kind: str, message: str) -> None:
+@pytest.mark.parametrize("row", json.loads(text_of("bad_copies.json")))
+def test_a_copy_that_may_not_be(row: list[Any]) -> None:
+    text, kind, message, changes = (*row, {})[:4]
     with refuses(kind, message) as caught:
-        launch(text)
+        launch(text, TensorMap(tensor(), **{**GOOD, **changes}), tensor())
     assert caught.value.line == 13 or kind == "mbarrier"
 
 
@@ -191,6 +192,21 @@ def test_threads_of_one_instruction_name_different_maps() -> None:
     out = np.zeros(4, np.float16)
     ptxemu.load(HEAD.replace("m[128]", "m[256]") + TWO).kernel().launch((1,), (64,), (maps, out))
     assert out.tolist() == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(("opcode", "old"), [("cp.async", 0), ("cp.reduce.async", 5)])
+def test_a_box_partly_outside_beside_a_whole_one(opcode: str, old: int) -> None:
+    """Each block waits on its own; what is not stored of the second one's box nobody has written."""
+    array = np.full((64, 64), old, np.uint32)
+    given = TensorMap(array, "u32", (58, 62), (256,), (32, 16))
+    tail = ".add.tile.bulk_group" if old else ".tile.bulk_group"
+    store = f"{opcode}.bulk.tensor.2d.global.shared::cta{tail} [map, {{word, place}}], [at];"
+    text = HEAD + text_of("boxes_stored.ptx").replace("STORE", store)
+    ptxemu.load(text + "ret;\n}\n").kernel().launch(2, 64, (given, array))
+    wanted = np.full((64, 64), old)
+    wanted[:16, :32] += 1
+    wanted[54:62, 32 : 58 if old else 60] += 2
+    assert np.array_equal(array, wanted)
 
 
 # --- maps that a program makes ----------------------------------------------------------------------------------------

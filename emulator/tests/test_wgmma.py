@@ -7,6 +7,7 @@ registers is all ones.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, Instruction, Kernel
 from ptxemu.observe.counters import cycles, tensor_cycles
 from ptxemu.syntax.tree import Register, Vector
+from ptxemu.table import ROWS
 from ptxemu.values import Array
 
 MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
@@ -94,6 +96,7 @@ WAIT_1 = "wgmma.wait_group.sync.aligned 1;"
         # shared memory is read as late as the wait: an operand that is overwritten before is wrong numbers on every run
         ((FENCE, SS, COMMIT, ZERO, OVER_B, WAIT, STORE), 0 * AB),
         ((FENCE, SS, COMMIT, WAIT, ZERO, OVER_B, STORE), AB),
+        (("or.b64 %rd10, %rd10, 0x1C000C000C000;", FENCE, SS, COMMIT, WAIT, STORE), AB),  # bits that no field has
     ],
 )
 def test_what_is_multiplied(body: tuple[str, ...], expected: Array) -> None:
@@ -125,13 +128,28 @@ def test_blocks_and_warpgroups_have_matrices_and_scales_of_their_own() -> None:
 def test_some_warpgroups_multiply_and_matrices_end_with_the_memory() -> None:
     first, rest = (
         "setp.lt.u32 %p2, %r0, 128; selp.b32 %r10, 0, %r10, %p2;",
-        ("@%p2 bra past;", RS, "past:", COMMIT, WAIT, STORE),
+        (
+            "@%p2 add.u64 %rd11, %rd11, %rd2; @%p2 setp.eq.u32 %p0, %r0, 9; @%p2 bra past;",
+            RS,
+            "past:",
+            COMMIT,
+            WAIT,
+            STORE,
+        ),
     )
     assert np.array_equal(run(first, FENCE, *rest, threads=256)[0], [*(0 * AB), *ONES_B])
     assert np.array_equal(run(first, FENCE, SS, *rest, threads=256)[0], [*AB, *(AB + ONES_B)])
     found = run("setp.eq.u32 %p2, %r1, 0;", FENCE, SS, *rest, blocks=2)  # the same warpgroup of one block alone
     (a, b), (c, d) = map(matrices, memory(2))
     assert np.array_equal(found, [fragment(a @ b), fragment((c + 1) @ d)])
+    cross = "shr.u32 %r20, %r0, 7; setp.eq.u32 %p2, %r20, %r1;"  # of each block another warpgroup
+    found = run(cross, FENCE, *rest, threads=256, blocks=2)
+    ones = [fragment(np.ones((64, 16)) @ each) for each in (b, d)]
+    assert np.array_equal(found, [[*(0 * AB), *ones[0]], [*ones[1], *(0 * AB)]])
+    for torn in ("setp.eq.u32 %p2, %r3, 205;", "sub.u32 %r20, %r3, 192; setp.lt.u32 %p2, %r20, 32;"):
+        with refuses("divergent-warp") as caught:  # a lane or a warp of the second block alone
+            run(torn, FENCE, *rest, blocks=2)
+        assert (caught.value.block, caught.value.lane) == ((1, 0, 0), 64 * ("205" in torn))
     image = memory()[0]
     _, end = matrices(np.concatenate([image[:1024], image[1920:]]))
     last = "add.u64 %rd11, %rd11, 112;"
@@ -181,23 +199,13 @@ def test_integer_sums_wrap_or_are_clamped(clamp: str, start: int, a: int, wanted
     assert (out.view(np.int32) == wanted).all()
 
 
-@pytest.mark.parametrize(
-    ("body", "what"),
-    [
-        ((FENCE, SS, COMMIT, OTHER, COMMIT, WAIT_1, STORE.replace("%f0, ", "%f4, ")),
-         "%f4 is read while a wgmma writes"),
-        ((FENCE, SS, COMMIT, STORE, WAIT), "%f0 is read while a wgmma writes"),
-        ((FENCE, SS, WAIT, STORE), "%f0 is read while a wgmma writes"),  # no commit: nothing to wait for
-        ((FENCE, SS, COMMIT, "mov.f32 %f1, 0f00000000;", WAIT), "%f1 is overwritten while a wgmma writes"),
-        ((FENCE, RS, COMMIT, "mov.b32 %r11, 0;", WAIT), "%r11 is overwritten while a wgmma reads it"),
-        ((FENCE, RS, COMMIT, f"{MMA} {E}, {{%f0, %r11, %r12, %r13}}, %rd11, %p0, 1, 1, 0;"),
-         "%f0 is A of a wgmma while another one writes it"),
-        ((FENCE, RS, COMMIT, f"{MMA} {{%r10, %f4, %f5, %f6}}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
-         "%r10 is an accumulator while a wgmma reads it as A"),
-        ((FENCE, SS, COMMIT, f"{MMA.replace('n8', 'n16')} {WIDE}, %rd10, %rd11, %p0, 1, 1, 0, 0;"),
-         "%f0 is an accumulator of two shapes at once"),
-    ],
-)  # fmt: skip
+def table(name: str) -> list[tuple[Any, ...]]:
+    """Rows of ``wgmma.json``: a body, in which constants of this module go by their names, and what is found."""
+    rows = json.loads(text_of("wgmma.json"))[name]
+    return [(tuple(globals().get(part, part) for part in body), *rest) for body, *rest in rows]
+
+
+@pytest.mark.parametrize(("body", "what"), table("in flight"))
 def test_a_register_in_flight_may_not_be_touched(body: tuple[str, ...], what: str) -> None:
     error = refused(*body, kind="in-flight", says=what)
     first = body[1]
@@ -205,16 +213,7 @@ def test_a_register_in_flight_may_not_be_touched(body: tuple[str, ...], what: st
     assert "not waited for" in str(error)
 
 
-@pytest.mark.parametrize(
-    ("body", "what", "found"),
-    [
-        ((SS,), "wgmma before any wgmma.fence", ""),
-        ((FENCE, "mov.f32 %f2, 0f3F800000;", SS), "register %f2 of a wgmma was written after", "mov.f32 %f2"),
-        ((FENCE, "add.f32 %f9, %f2, %f2;", SS), "register %f2 of a wgmma was read after", "add.f32 %f9, %f2"),
-        ((FENCE, "mov.b32 %r12, 0;", RS), "register %r12 of a wgmma was written after", "mov.b32 %r12, 0"),
-        ((FENCE, SS, COMMIT, WAIT, "mul.f32 %f3, %f3, 0f40000000;", SS), "register %f3 of a wgmma was", "mul.f32 %f3"),
-    ],
-)
+@pytest.mark.parametrize(("body", "what", "found"), table("fences"))
 def test_a_missing_fence_is_an_error(body: tuple[str, ...], what: str, found: str) -> None:
     error = refused(*body, COMMIT, WAIT, kind="missing-fence")
     assert what in str(error)
@@ -264,14 +263,7 @@ def test_a_warp_that_never_comes_to_the_fence_is_a_deadlock() -> None:
     assert str(refused(*body, threads=160, kind="deadlock")).count("without warp 2 of the warpgroup") == 2
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ((FENCE, SS, COMMIT, "@%p2 bra past;", WAIT, "past:", WAIT), "warps 4, 5, 7 executed.* in warp 6"),
-        ((FENCE, SS, COMMIT, "@%p2 bra done;", WAIT, "done:"), "expected warps 4 to 7, found only warps 4, 5, 7"),
-        (("@%p2 bra done;", FENCE, SS, "done:"), "expected warps 4 to 7, found warps 4, 5, 7"),
-    ],
-)
+@pytest.mark.parametrize(("body", "says"), table("second warpgroup"))
 def test_a_message_names_warps_of_the_second_warpgroup(body: tuple[str, ...], says: str) -> None:
     refused("shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 6;", *body, threads=256, kind="divergent-warp", says=says)
 
@@ -279,20 +271,7 @@ def test_a_message_names_warps_of_the_second_warpgroup(body: tuple[str, ...], sa
 WARP = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2;"  # true in warp 2 alone
 
 
-@pytest.mark.parametrize(
-    ("body", "expected", "found"),
-    [
-        (("@!%p2 bra past;", WAIT, "past:", WAIT, STORE), "warp 2 executed", "wait_group.sync.aligned 0;` (line"),
-        (("@%p2 bra past;", WAIT, "past:", WAIT, STORE), "warps 0, 1, 3 executed", "in warp 2"),
-        (("@%p2 bra other;", WAIT, "bra past;", "other:", WAIT_1, "past:", WAIT), "executed",
-         "wait_group.sync.aligned 1"),
-        (("@!%p2 bra past;", COMMIT, "past:", WAIT, STORE), "commit_group.sync.aligned;` (line", "warps 0, 1, 3"),
-        (("@!%p2 bra past;", WAIT, "past:", FENCE, SS, COMMIT, WAIT), "wait_group", "wgmma.fence.sync.aligned;` (line"),
-        (("@%p2 bra done;", WAIT, STORE, "done:"), "expected warps 0 to 3", "only warps 0, 1, 3"),
-        ((WAIT, "@!%p2 bra done;", WAIT, "done:"), "expected warps 0 to 3", "only warp 2"),
-        (("@!%p2 bra done;", WAIT, COMMIT, "done:"), "in `wgmma.wait_group.sync", "only warp 2"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "expected", "found"), table("waits"))
 @pytest.mark.parametrize("schedule", ["together", "reverse", 1])
 def test_a_warp_waits_where_all_four_do(body: tuple[str, ...], expected: str, found: str, schedule: str | int) -> None:
     """wait_group and commit_group are .aligned over the warpgroup, though each warp executes them for itself."""
@@ -359,6 +338,8 @@ def test_a_matrix_lies_in_written_shared_memory() -> None:
     assert "start 0x1100, leading offset 128, stride offset 256" in str(error)
     turned = "add.u64 %rd11, %rd11, 0x90; or.b64 %rd11, %rd11, 0x800A000000000000;"
     assert "base offset 5, swizzle 64B" in str(refused(turned, FENCE, SS, kind="out-of-bounds"))
+    for highest in (13, 29, 45):  # of start, leading and stride offset
+        refused(f"or.b64 %rd10, %rd10, {1 << highest};", FENCE, SS, kind="out-of-bounds", says="matrix A .* reaches")
     with pytest.raises(EmulationError) as caught:
         kernel("add.u64 %rd11, %rd11, 0x80;", FENCE, SS, memory=8192).launch(
             (1,), (128,), (np.zeros(512, np.float32), memory())
@@ -366,20 +347,17 @@ def test_a_matrix_lies_in_written_shared_memory() -> None:
     assert (caught.value.kind, caught.value.address) == ("uninitialised", 4096)
 
 
-@pytest.mark.parametrize(
-    ("line", "what", "numbers"),
-    [
-        (f"{MMA} {{%f0, %f1}}, %rd10, %rd11, %p0, 1, 1, 0, 0;", "registers of D", "expected 4, found 2"),
-        (f"{MMA} {D}, {{%r10, %r11}}, %rd11, %p0, 1, 1, 0;", "registers of A", "expected 4, found 2"),
-        (f"{MMA} {D}, %rd10, %rd11, %p0, 1, 1;", "operands of wgmma", "expected 8, found 6"),
-        (f"{MMA} {D}, %rd10, %rd11, %p0, 1, 2, 0, 0;", "operand 6 of wgmma", "expected 1 or -1, found 2"),
-        (f"{MMA} {{%f0, %f1, %f1, %f2}}, %rd10, %rd11, %p0, 1, 1, 0, 0;", "registers of wgmma", "each named once"),
-    ],
-)
-def test_what_is_not_well_formed(line: str, what: str, numbers: str) -> None:
-    error = refused(FENCE, line, COMMIT, WAIT, kind="syntax")
+@pytest.mark.parametrize(("body", "what", "numbers"), table("forms"))
+def test_what_is_not_well_formed(body: tuple[str, ...], what: str, numbers: str) -> None:
+    error = refused(FENCE, *body, COMMIT, WAIT, kind="syntax")
     assert what in str(error)
     assert numbers in str(error)
+
+
+def test_how_wide_a_product_may_be() -> None:
+    widths = {"k16.f32.bf16.bf16": range(8, 257, 8), "k32.s32.u8.s8": [8, 16, 24, *range(32, 257, 16)]}
+    for kind, some in widths.items():
+        assert [n for n in range(300) if f"wgmma.mma_async.sync.aligned.m64n{n}{kind}" in ROWS] == [*some]
 
 
 def test_only_constants_are_waited_for() -> None:
