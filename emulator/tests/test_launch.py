@@ -393,6 +393,12 @@ def test_every_block_of_a_grid_runs(cluster: tuple[int, int, int] | None) -> Non
     assert out.tolist() == list(range(24))
     body = "ld.global.u64 %rd1, [y]; st.global.u32 [%rd1], 5; ld.global.u32 %r1, [x+28]; st.global.u32 [%rd0], %r1;"
     assert (run(body, module=".global .v2 .u32 x[4]; .global .b64 y = x+28;") == 5).all()
+    module = ".global .u32 x[4] = {7, 8}; .global .v2 .u32 z; .global .u32 y; .const .u32 w[2];"
+    for place, value in (("x+4", 8), ("x+8", 0), ("x+12", 0), ("z+4", 0), ("y", 0), ("w+4", 0)):
+        assert (run(f"ld.u32 %r1, [{place}]; st.global.u32 [%rd0], %r1;", module=module) == value).all()
+    for place in ("x+16", "x-4", "y+4", "z+8", "w+8"):
+        with refuses("out-of-bounds", "nearest buffer, `[xyzw]`"):
+            run(f"ld.u32 %r1, [{place}];", module=module)
 
 
 def test_an_error_names_the_block_of_a_later_slice_and_the_thread_of_a_3d_block() -> None:
