@@ -66,22 +66,26 @@ def test_clusters_and_orders(schedule: str) -> None:
 
 def test_a_saved_array_is_an_argument_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["add.ptx", *WORDS, "--save", "out=o.npy"]) == 0
+    np.save("o.npy", np.asfortranarray(np.load("o.npy").reshape(8, 8)))  # its elements in C's order
     words = [*WORDS[:4], "--arg", "in=@o.npy", "--arg", "n=0x20", "--json"]
     capsys.readouterr()
     assert main(["add.ptx", *words, "--save", "out=p.npy"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert np.load("p.npy").tolist() == [*range(2, 34), *[0] * 32]
     assert facts["counters"] is None
-    assert facts["hazards"] is None
+    assert facts["arguments"][1]["shape"] == [8, 8]
+    assert facts["hazards"] is facts["hazards_dropped"] is None
     assert facts["parameters"][2] == {"name": "n", "type": "u32", "size": 4}
     assert facts["arguments"][2] == {"name": "n", "value": 32.0}
 
 
 def test_what_a_program_may_not_do_is_exit_code_one(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "\ufeff" + ADD.replace("\n", "\r\n", 3).replace("64\r\n", "64\r")  # lines end in three ways
+    Path("add.ptx").write_bytes(text.encode())
     assert main(["add.ptx", *WORDS[:-1], "n=65", "--grid", "3", "--save", "out=o.npy"]) == 1
     line = one_line(capsys)
     where = r"reaches 4 bytes past the end of the nearest buffer, `arg1: int32 \(64,\)`"  # under its name
-    assert re.search(rf"this program may not do this: add.ptx:\d+: 4-byte access of global memory {where}", line)
+    assert re.search(rf"this program may not do this: add.ptx:9: 4-byte access of global memory {where}", line)
     assert not Path("o.npy").exists()
 
 
@@ -174,7 +178,7 @@ def test_json_holds_infinities_and_whole_numbers(capsys: pytest.CaptureFixture[s
     assert facts["arguments"][2]["value"] == 0
     assert facts["counters"]["short"]["global_st_sectors"] == 0
     assert set(facts["counters"]) == {"short", "nsight", "opcodes", "bank_conflicts"}
-    assert facts["hazards"] == []
+    assert (facts["hazards"], facts["hazards_dropped"]) == ([], 0)
 
 
 REVERSED = text_of("reversed.ptx")
@@ -192,6 +196,18 @@ def test_a_hazard_is_exit_code_one(json_too: list[str], capsys: pytest.CaptureFi
     assert err == ""
     Path("race.ptx").write_text(REVERSED)
     assert main([*RACING, *json_too]) == 0
+
+
+def test_hazards_beyond_the_limit_are_counted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "Hazards", lambda: ptxemu.Hazards(limit=3))
+    Path("screen.ptx").write_text(text_of("screen.ptx"))
+    assert (
+        main(["screen.ptx", "--kernel", "races", "--block", "64", "--arg", "int32:1:zeros", "--hazards", "--json"]) == 1
+    )
+    facts = json.loads(capsys.readouterr().out)
+    assert (len(facts["hazards"]), facts["hazards_dropped"]) == (3, 9)
 
 
 def test_several_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

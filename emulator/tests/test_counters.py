@@ -217,6 +217,11 @@ def test_conflicts_by_source_line() -> None:
     page = ptxemu.render_counters(counters, wrappers=wrappers, folder="kernels/")
     assert page.rpartition("\n\n")[2] == texts[0]
     assert json.dumps(counters.facts(wrappers)) == texts[1].strip()
+    stream = Stream(five := Counters())
+    for line in range(5):
+        stream.access("ld", stream.tid * np.uint64(128), line)
+    assert ptxemu.render_counters(five).count("\n          62  32.0x  ld, PTX line") == 5
+    assert "more places" not in ptxemu.render_counters(five)
 
 
 # --- bulk copies ------------------------------------------------------------------------------------------------------
@@ -233,16 +238,7 @@ def bulk(text: str, box: tuple[int, int] = (64, 16)) -> Counters:
     return counters
 
 
-@pytest.mark.parametrize(
-    ("corner", "box", "sectors_of_one"),
-    [
-        ("0, 0", (64, 16), 16 * 4),
-        ("8, 0", (64, 16), 16 * 5),  # rows begin in the middle of a sector
-        ("96, 60", (64, 16), 4 * 2),  # 4 rows of 32 elements lie in the tensor
-        ("-64, 0", (64, 16), 0),
-        ("-8, 0", (16, 8), 8),
-    ],
-)
+@pytest.mark.parametrize(("corner", "box", "sectors_of_one"), json.loads(text_of("boxes.json")))
 def test_a_box_is_one_request_and_the_sectors_that_it_has(
     corner: str, box: tuple[int, int], sectors_of_one: int
 ) -> None:

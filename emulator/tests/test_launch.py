@@ -18,8 +18,10 @@ from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, text_o
 
 import ptxemu
 from ptxemu import Counters, EmulationError, Hazards, PtxemuError, TensorMap, load
+from ptxemu.isa.matrix import OPERAND_BYTES
 from ptxemu.machine.arguments import Argument, Parameter
 from ptxemu.syntax.tree import SourceLine
+from ptxemu.targets import lacks
 from ptxemu.values import Array
 
 EMPTY = program("", parameters="")
@@ -108,6 +110,8 @@ class Outer(ctypes.Structure):
         (".param .align 8 .b8 a[8]", ((-(1 << 31), (1 << 31) - 1),), struct.pack("<ii", -(1 << 31), (1 << 31) - 1)),
         (".param .u32 a", (0xFFFFFFFF,), b"\xff\xff\xff\xff"),
         (".param .s64 a", (np.int32(-2),), b"\xfe" + b"\xff" * 7),
+        (".param .u8 a, .param .s8 b, .param .u16 c", (-128, 255, -32768), b"\x80\xff\x00\x80"),
+        (".param .u64 a, .param .s64 b", (-(1 << 63), (1 << 64) - 1), bytes(7) + b"\x80" + b"\xff" * 8),
         (".param .u8 a", (True,), b"\x01"),
         (".param .f32 a", (1,), struct.pack("<f", 1.0)),
         (".param .f32 a", (np.float64(0.1),), struct.pack("<f", 0.1)),
@@ -140,6 +144,10 @@ def test_arguments_lie_as_c_lays_them_out(parameters: str, arguments: tuple[Argu
             r"p \(a structure of 16 bytes\): expected 16 bytes, found 8 bytes; pass a structure from Python",
         ),
         (".align 8 .b8 p[8]", (1.5,), "arrays, NumPy numbers, 32-bit integers or tuples"),
+        (".u64 p", 1 << 64, "a number of 64 bits"),
+        (".s16 p", -32769, "a number of 16 bits"),
+        (".align 8 .b8 p[8]", (1, True), "arrays, NumPy numbers, 32-bit integers or tuples as members, found True"),
+        (".align 8 .b8 p[8]", (1, -(1 << 31) - 1), "arrays, NumPy numbers, 32-bit integers or tuples"),
         (".align 8 .b8 p[8]", (1 << 31, 1), "arrays, NumPy numbers, 32-bit integers or tuples"),
         (".u64 p", b"1234", "expected 8 bytes, found 4 bytes"),
     ],
@@ -254,7 +262,8 @@ def test_sizes_and_amounts_in_several_forms() -> None:
         assert EMPTY.launch(grid, 32).blocks == 2
     kernel = program("mov.u32 %r1, %tid.x;", parameters="")
     assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="1GiB").slices == 1
-    assert kernel.launch(64, 32, shared_bytes=1024, memory_budget="64 KiB").slices == 2
+    numpys: Any = np.int64(1024)
+    assert kernel.launch(64, 32, shared_bytes=numpys, memory_budget="64 KiB").slices == 2
     assert EMPTY.launch(1, 1, shared_bytes="163KiB").blocks == 1
     counters, several = Counters(), (Counters(), Hazards())
     EMPTY.launch(2, 32, observers=counters)  # one observer needs no tuple
@@ -301,24 +310,21 @@ def test_options_that_no_launch_takes(options: dict[str, Any], says: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("target", "kib"),
-    [
-        ("sm_80", 163),
-        ("sm_86", 99),
-        ("sm_89", 99),
-        ("sm_90", 227),
-        ("sm_90a", 227),
-        ("sm_80, debug", 163),
-        ("sm_75", 64),
-    ],
-)
+@pytest.mark.parametrize(("target", "kib"), json.loads(text_of("shared_kib.json")))
 def test_a_block_gets_no_more_shared_memory_than_the_files_target_has(target: str, kib: int) -> None:
     text = f".version 8.0\n.target {target}\n.address_size 64\n.shared .align 16 .b8 s[1024];\n"
     kernel = load(text + ".visible .entry k() { .reg .b32 %r1; mov.u32 %r1, s; ret; }\n", path="k.ptx").kernel()
     assert kernel.launch(1, 1, shared_bytes=(kib - 1) * 1024).blocks == 1
     with refuses("arguments", f"expected at most {kib * 1024} bytes, found {kib * 1024 + 16}, 1024 of them static"):
         kernel.launch(1, 1, shared_bytes=(kib - 1) * 1024 + 16)
+
+
+def test_what_each_opcode_needs() -> None:
+    targets = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a")
+    for opcode, enough, needed in json.loads(text_of("since.json")):
+        wanted = [None if target in enough else needed for target in targets]
+        assert [lacks(target, opcode) for target in targets] == wanted, opcode
+        assert lacks("sm_90a, debug", opcode) is lacks("hopper", opcode) is None
 
 
 def test_targets() -> None:
@@ -335,8 +341,8 @@ def test_targets() -> None:
         ("sm_100a", "wgmma.fence.sync.aligned;", "sm_90a"),
     ):
         module = f".version 8.0\n.target {target}\n.address_size 64\n.shared .align 8 .b64 s;\n"
-        with refuses("unsupported", f"in PTX for {target}, in .*expected .target {needed}"):
-            load(f"{module}.visible .entry k() {{ {text} ret; }}\n").kernel()
+        with refuses("unsupported", f"^<ptx>:5: .*in PTX for {target}, in .*expected .target {needed}"):
+            load(f"{module}.visible .entry k() {{ {text}\n{text} ret; }}\n").kernel()
 
 
 @pytest.mark.parametrize(("directives", "block", "cluster", "says"), json.loads(text_of("directives.json")))
@@ -368,6 +374,9 @@ def test_shared_variables_belong_to_the_kernels_that_mention_them() -> None:
     assert (run(sizes, declarations=".shared .b8 one[5]; .shared .align 8 .b8 two[3];") == 8 * 100 + 11).all()
     module = ".extern .shared .align 4 .b8 two[];"
     assert (run(sizes, declarations=".shared .b8 one[5];", module=module, shared_bytes=8) == 16 * 100 + 24).all()
+    sizes = "mov.u32 %r1, %total_smem_size; st.global.u32 [%rd0], %r1;"
+    assert (run(sizes, declarations=".shared .b8 one[5];", shared_bytes=8) == 16 + 8).all()
+    assert (run("mov.u32 %r2, two;" + sizes, declarations=".shared .b8 one[5];", module=module) == 16).all()
     with refuses("unsupported", "elsewhere"):
         run("mov.u64 %rd1, elsewhere;", module=".extern .global .align 4 .b8 elsewhere[4];")
 
@@ -385,6 +394,12 @@ def test_every_block_of_a_grid_runs(cluster: tuple[int, int, int] | None) -> Non
     assert out.tolist() == list(range(24))
     body = "ld.global.u64 %rd1, [y]; st.global.u32 [%rd1], 5; ld.global.u32 %r1, [x+28]; st.global.u32 [%rd0], %r1;"
     assert (run(body, module=".global .v2 .u32 x[4]; .global .b64 y = x+28;") == 5).all()
+    module = ".global .u32 x[4] = {7, 8}; .global .v2 .u32 z; .global .u32 y; .const .u32 w[2];"
+    for place, value in (("x+4", 8), ("x+8", 0), ("x+12", 0), ("z+4", 0), ("y", 0), ("w+4", 0)):
+        assert (run(f"ld.u32 %r1, [{place}]; st.global.u32 [%rd0], %r1;", module=module) == value).all()
+    for place in ("x+16", "x-4", "y+4", "z+8", "w+8"):
+        with refuses("out-of-bounds", "nearest buffer, `[xyzw]`"):
+            run(f"ld.u32 %r1, [{place}];", module=module)
 
 
 def test_an_error_names_the_block_of_a_later_slice_and_the_thread_of_a_3d_block() -> None:
@@ -443,9 +458,11 @@ def test_a_loop_that_changes_something_goes_on(round_: str) -> None:
 
 
 def test_a_kernel_is_chosen_by_a_part_of_its_name() -> None:
-    names = single, _, inner, adder = ("_Z3addIfLi32EEvPT_", "_Z3addIdLi32EEvPT_", "_ZN2ns5innerEPi", "adder")
+    names = ("_Z3addIfLi32EEvPT_", "_Z3addIdLi32EEvPT_", "_ZN2ns5innerEPi", "adder", "_Z3mulIjbcdiEvv")
+    single, _, inner, adder, many = names
     loaded = ptxemu.load(HEADER + "".join(f".entry {each}() {{ ret; }}\n" for each in names))
     meant = {single: single, "add<float, 32>": single, "ns::inner": inner, "inner": inner, "dder": adder}
+    meant |= {"mul<unsigned, bool, char, double, int>": many, "mul": many}
     assert {name: loaded.kernel(name).name for name in meant} == meant
     wrong: list[Any] = ["add", "", None, 3]
     for name in wrong:
@@ -469,6 +486,22 @@ def test_the_budget_of_instructions_is_for_each_slice() -> None:
     run(body, 32, 5, memory_budget=1, max_instructions=200)
     with refuses("budget"):
         run(body, 32, 5, memory_budget=1, max_instructions=100)
+
+
+def test_a_slice_holds_the_blocks_whose_registers_and_memory_fit() -> None:
+    """8 bytes for a lane's register, each byte of shared and local memory twice; what `mma` keeps of matrices."""
+    head, zero = OUT + "mov.u32 %r1, a; mov.u64 %rd3, b;", "".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(4))
+    mma = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {D}, {%r1, %r1}, {%r1}, {D};".replace(
+        "D", "%f0, %f1, %f2, %f3"
+    )
+    for body, kept in ((head, 0), (head + zero + mma, OPERAND_BYTES)):
+        kernel = program(body, declarations=".shared .b8 a[500]; .local .b8 b[1000];")
+        cost = 3 * (32 * (8 * kernel.flow.peak + 2 * 1000) + kept) + 2 * (512 + 64)
+        for budget, slices in ((4 * cost, 2), (4 * cost - 1, 3), (cost, 8), (1, 8)):
+            out = np.zeros((8, 96), np.uint32)
+            assert kernel.launch(8, 96, (out,), shared_bytes=64, memory_budget=budget).slices == slices
+            wide = kernel.launch(8, 96, (out,), shared_bytes=64, memory_budget=budget, cluster=2, target="sm_90")
+            assert wide.slices == min(slices + slices % 2, 4)
 
 
 @pytest.mark.parametrize(("threads", "matrices"), [(128, False), (100, False), (128, True)])

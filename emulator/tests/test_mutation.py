@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.programs import text_of
+from tests.programs import OUT, program, text_of
 
 import ptxemu
 
@@ -46,6 +46,15 @@ def test_a_wait_that_is_removed_answers_yes_and_an_arrival_returns_a_state() -> 
     }
     in_its_place = [str(one.kernel.function.body[one.place]) for one in list(found.values())[2:]]
     assert in_its_place == ["mov.b64 %rd3, 0;", "setp.eq.u32 %p1, 0, 0;"]
+
+
+def test_a_reduction_that_is_removed_gives_each_thread_its_own_answer() -> None:
+    text = "setp.lt.u32 %p1, %r0, 5; bar.red.popc.u32 %r1, 0, !%p1; barrier.red.and.pred %p2, 0, %p1; @!%p2 "
+    kernel, found = program(f"{OUT}{text}add.u32 %r1, %r1, 100; st.global.u32 [%rd0], %r1;"), []
+    for one in (kernel, *(mutant.kernel for mutant in ptxemu.mutants(kernel))):
+        one.launch(1, 64, [out := np.zeros(64, np.int32)])
+        found.append(out.tolist())
+    assert found == [64 * [159], 5 * [100] + 59 * [101], 5 * [59] + 59 * [159]]
 
 
 @pytest.mark.parametrize(("opcode", "removed"), json.loads(text_of("synchronisation.json")))

@@ -133,31 +133,10 @@ def plus(offset: int) -> Address:
     return Address(Symbol("x"), offset, brackets=False)
 
 
-@pytest.mark.parametrize(
-    ("text", "variables"),
-    [
-        (".global .u32 x, y[2];", [V("global", "u32", "x"), V("global", "u32", "y", 2, array=True)]),
-        (".extern .shared .align 16 .b8 x[];", [V("shared", "b8", "x", 0, align=16, array=True, linkage="extern")]),
-        (".shared .align 4 .b8 x[4][0x10];", [V("shared", "b8", "x", 64, align=4, array=True)]),
-        (".visible .const .v4 .f32 x[2];", [V("const", "f32", "x", 2, None, 4, True, (), "visible")]),
-        (".weak .global .f64 x = 0d3FF0000000000000;",
-         [V("global", "f64", "x", initial=(N(0x3FF0000000000000, "f64"),), linkage="weak")]),
-        (".common .global .b8 x[4];", [V("global", "b8", "x", 4, array=True, linkage="common")]),
-        (".const .s32 x[] = {-1, 0x2U, 3};", [V("const", "s32", "x", 3, array=True, initial=(N(-1), N(2), N(3)))]),
-        (".global .u32 x[4] = {1, 2};", [V("global", "u32", "x", 4, array=True, initial=(N(1), N(2)))]),
-        (".global .u32 x[][2] = {{1}, {2, 3}};",
-         [V("global", "u32", "x", 4, array=True, initial=tuple(map(Immediate, (1, 0, 2, 3))))]),
-        (".global .v2 .u32 x = {1, 2};", [V("global", "u32", "x", vector=2, initial=(N(1), N(2)))]),
-        (".global .v2 .f32 x[] = {{1.0}, {0f3F800000, 2.0}};",
-         [V("global", "f32", "x", 2, None, 2, True, (double(1.0), double(0.0), N(0x3F800000, "f32"), double(2.0)))]),
-        (".global .b32 x; .global .b64 y[6] = {x, x+4, generic(x), generic( x )+8, x-4, x + -0x4};",
-         [V("global", "b32", "x"), V("global", "b64", "y", 6, array=True,
-                                     initial=(Symbol("x"), plus(4), Symbol("x"), plus(8), plus(-4), plus(-4)))]),
-    ],
-)  # fmt: skip
-def test_variable(text: str, variables: list[Variable]) -> None:
-    module = parse(HEADER + text)
-    assert module.variables == tuple(replace(variable, line=4) for variable in variables)
+@pytest.mark.parametrize(("text", "parts"), json.loads(text_of("modules.json")))
+def test_what_a_module_declares(text: str, parts: list[str]) -> None:
+    module = repr(parse(HEADER + text))
+    assert [part for part in parts if part not in module] == []
 
 
 def test_an_extern_declaration_and_its_definition_are_one() -> None:

@@ -387,24 +387,7 @@ def test_words_pages_and_readers_of_several_blocks() -> None:
     assert (race.first_thread, race.second_thread, race.count) == (60, 0, 64)
 
 
-ATOM, WEAK_LD, WEAK_ST = "atom.global.add.u32 %r2, [%rd3], 1;", "ld.global.u32 %r2, [%rd3];", "st.global.u32 [%rd3], 1;"
-LD, ST_V = "ld.volatile.global.u32 %r2, [%rd3];", "st.volatile.global.u32 [%rd3], 1;"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "races"),
-    [
-        (ATOM, LD, []),
-        ("ld.relaxed.gpu.global.u32 %r2, [%rd3];", ATOM, []),
-        ("st.release.gpu.global.u32 [%rd3], 1;", "ld.acquire.gpu.global.u32 %r2, [%rd3];", []),
-        (ST_V, ST_V, []),
-        (LD, WEAK_LD, []),
-        (WEAK_ST, LD, ["RAW"]),
-        (LD, WEAK_ST, ["WAR"]),
-        (WEAK_LD, ST_V, ["WAR"]),
-        (ST_V, WEAK_LD, ["RAW"]),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "races"), json.loads(text_of("strong.json")))
 def test_strong_accesses_race_with_weak_ones_only(before: str, after: str, races: list[str]) -> None:
     body = f"""mov.u64 %rd3, word; setp.eq.u32 %p2, %r60, 1; setp.ne.u32 %p3, %r0, 0;
     @%p3 bra done; @%p2 bra two; {before} bra done; two: {after} done:"""

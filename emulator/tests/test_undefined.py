@@ -54,28 +54,7 @@ def test_a_sum_over_eight_lanes_is_what_the_hardware_gives() -> None:
         values(f"mov.u32 %r3, %r0; {body} {STORE}")
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (f"mov.u32 %r3, %r0; @%p2 add.u32 %r3, %r3, %r2; {STORE}", [4, 6, 8, 10, 4, 5, 6, 7]),
-        (f"selp.u32 %r3, %r2, %r0, %p2; {STORE}", [4, 5, 6, 7, 4, 5, 6, 7]),
-        (f"selp.u32 %r3, %r0, %r2, %p3; {STORE}", [4, 5, 6, 7, 4, 5, 6, 7]),
-        (f"mov.u32 %r4, -1; @%p3 mov.u32 %r4, 0; and.b32 %r3, %r2, %r4; {STORE}", [4, 5, 6, 7, 0, 0, 0, 0]),
-        (f"mov.u32 %r4, 0; @%p3 mov.u32 %r4, -1; or.b32 %r3, %r4, %r2; {STORE}", [4, 5, 6, 7] + 4 * [0xFFFFFFFF]),
-        ("setp.lt.u32 %p5, %r2, 6; and.pred %p4, %p5, %p2; @%p4 st.global.u32 [%rd0], %r2;", [4, 5] + 6 * [0xDEAD]),
-        (f"mov.u32 %r3, %r2; @%p3 mov.u32 %r3, 9; {STORE}", [4, 5, 6, 7, 9, 9, 9, 9]),
-        (f"shfl.sync.idx.b32 %r3, %r2, 2, 31, 0xff; {STORE}", 8 * [6]),
-        ("add.f32 %f1, %f2, %f2; mov.b32 %f1, %r2; mov.u32 %r3, %r0; " + STORE, list(range(8))),
-        (f"@%p3 bra A; add.u32 %r3, %r2, 1; bra.uni B; A: mov.u32 %r3, 7; B: {STORE}", [5, 6, 7, 8] + 4 * [7]),
-        (f"mov.u32 %r3, %r0; @%p3 bra END; bar.warp.sync 0xf; {STORE} END:", [0, 1, 2, 3] + 4 * [0xDEAD]),
-        (f"shfl.sync.down.b32 %r4, %r0, 4, 31, 0xff; ld.global.u32 %r3, [%rd0]; {STORE}", 8 * [0xDEAD]),
-        ("bar.red.popc.u32 %r2, 0, %p2; st.global.u32 [%rd0], %r2;", 8 * [4]),
-        (f"activemask.b32 %r3; add.u32 %r2, %r2, %r3; {STORE}", 8 * [255]),
-        (f"setp.gt.u32 %p4, %r2, 3; mov.u32 %r3, 5; @%p3 bra A; @%p4 mov.u32 %r3, 9; A: {STORE}", 4 * [9] + 4 * [5]),
-        (f"setp.lt.u32 %p4, %r2, 3; @%p4 mov.u32 %r5, 1; and.b32 %r3, %r0, 3; {STORE}", 2 * [0, 1, 2, 3]),
-        (f"cvt.u64.u32 %rd2, %r2; prefetch.global.L2 [%rd2]; mov.u32 %r3, %r0; {STORE}", list(range(8))),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "expected"), json.loads(text_of("harmless.json")))
 def test_a_value_that_nobody_needs_is_harmless(body: str, expected: list[int]) -> None:
     assert values(body) == expected
 

@@ -47,7 +47,7 @@ class Mutant:
         """The mutant, ready to be launched; built anew each time.
 
         The answer of a wait is used by a branch, so a wait is replaced by "yes"; the state that an arrival returns
-        is replaced by 0.
+        is replaced by 0, the answer of a ``bar.red`` by what the thread itself brings.
         """
         body, answer = list(self.original.function.body), _answer(self.instruction)
         body[self.place : self.place + 1] = [] if answer is None else [answer]
@@ -72,6 +72,9 @@ def is_synchronisation(instruction: Instruction) -> bool:
 def _answer(item: Instruction) -> Instruction | None:
     """What stands in the place of an instruction whose result is used; None: nothing."""
     first = str(item.operands[0]) if item.operands else "_"
+    if ".red" in item.opcode:
+        opcode, ones = ("mov.pred", ()) if item.opcode.endswith(".pred") else ("selp.u32", (Immediate(1), Immediate(0)))
+        return replace(item, opcode=opcode, operands=(item.operands[0], *ones, item.operands[-1]))
     if not item.opcode.startswith("mbarrier.") or first == "_" or first.startswith("["):
         return None
     if "wait" in item.opcode:

@@ -192,6 +192,7 @@ def as_json(found: Run, *, counters: bool) -> str:
         "arguments": arguments,
         "counters": found.counters.facts() if counters else None,
         "hazards": None if found.hazards is None else [hazard.render() for hazard in found.hazards.reports],
+        "hazards_dropped": None if found.hazards is None else found.hazards.dropped,
     }
     return json.dumps(facts, indent=2, sort_keys=True)
 

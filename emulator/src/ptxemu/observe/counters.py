@@ -347,9 +347,7 @@ class Counters(Observer):
 
     def block(self, block: Block, mask: BoolArray | None) -> None:
         """Counts a visit to a basic block; its instructions are counted when the numbers are read."""
-        runs = self._runs.get(id(block))
-        if runs is None:
-            runs = self._runs[id(block)] = _Runs(block)
+        runs = self._runs.setdefault(id(block), _Runs(block))
         runs.warps += self._warps(mask)
         runs.lanes += self._lanes(mask)
 
@@ -357,10 +355,8 @@ class Counters(Observer):
         """Counts the wavefronts or sectors of one instruction."""
         if access.space == "shared" and access.kind == "cp.async":
             return  # ncu does not count what LDGSTS writes as shared stores
-        key = (id(step.instruction), access.space)
-        tally = self._tallies.get(key)
-        if tally is None:
-            tally = self._tallies[key] = _Tally(step.instruction, access.space, OPERATIONS[access.kind])
+        fresh = _Tally(step.instruction, access.space, OPERATIONS[access.kind])
+        tally = self._tallies.setdefault((id(step.instruction), access.space), fresh)
         blocks, warps, _ = self._shape
         patterns = self._shared_loads if access.kind == "ld" else self._shared
         if access.space == "global":
