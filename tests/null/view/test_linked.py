@@ -20,9 +20,8 @@ from flashladder.view.code import show_linked
 from flashladder.view.linked import (
     Place,
     as_data,
-    by_address,
-    by_ptx,
     linked_by_name,
+    listing,
     made_from,
     of_line,
     of_opcode,
@@ -134,7 +133,7 @@ def test_a_name_that_two_files_end_in_is_refused() -> None:
 
 
 def test_the_listing_by_address_has_cuda_ptx_and_machine_code() -> None:
-    assert by_address(KERNEL, select(KERNEL, "kernel.cu:5", None)).splitlines() == [
+    assert listing(KERNEL, select(KERNEL, "kernel.cu:5", None)).splitlines() == [
         "// kernels/twice.cuh:2 < kernel.cu:5",
         "//   return x * y;",
         f"{KERNEL.ptx[3].line:6d}  mul.f32 %f4, %f1, %f3;",
@@ -143,14 +142,14 @@ def test_the_listing_by_address_has_cuda_ptx_and_machine_code() -> None:
         "",
         "PTX lines 1, machine instructions 2: 1 FMUL, 1 MOV; 2 in the main loop",
     ]
-    assert by_address(KERNEL, of_opcode(KERNEL, "MOV")).splitlines()[:2] == [
+    assert listing(KERNEL, of_opcode(KERNEL, "MOV")).splitlines()[:2] == [
         "      // the assembler's own",
         "        0000  MOV R1, c[0x0][0x28]",
     ]
 
 
 def test_the_listing_by_ptx_tells_what_became_nothing() -> None:
-    lines = by_ptx(KERNEL, select(KERNEL, "kernel.cu:3", None)).splitlines()
+    lines = listing(KERNEL, select(KERNEL, "kernel.cu:3", None), ptx_first=True).splitlines()
     assert lines[2:6] == [
         f"{KERNEL.ptx[0].line:6d}  ld.param.u64 %rd1, [p0];",
         "        (no instruction of its own: removed, or one with another's)",
