@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from flashladder.files import files_in, relative
+from flashladder.files import relative
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
-from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.report.data import Ladder, Machine, Row, bench_files, machine_of
+from flashladder.report.data import Ladder, Machine, Row, bench_files, swept
 from flashladder.report.tables import headline
 from flashladder.results.derive import Found
 from flashladder.results.files import load_as
@@ -219,19 +218,6 @@ def _measured_known(machine: Machine, row: Row) -> Known:
         "clock_mhz": summary.sm_clock_mhz if summary else None,
         "fa2_tflops": summary.reference_tflops if summary else None,
     }  # fmt: skip
-
-
-def swept(ladder: Ladder, folder: Path) -> list[Machine]:
-    """Machines under `folder` without a file of the ladder's tables, by their own sweep."""
-    known = {machine.name for machine in ladder.machines}
-    found = []
-    for path in files_in(folder, "*/*.json.gz"):
-        name = path.parent.name
-        if path.name == f"{name}.json.gz" and name not in known:
-            result = load_as(path, BenchResult)
-            locks = {kernel.arch: read_lock(kernel.arch, folder / LOCKS.name) for kernel in result.kernels.values()}
-            found.append(machine_of(path.parent, [(path, result)], locks))
-    return found
 
 
 def beside_committed(own: Path, committed: Path = RESULTS) -> Found:

@@ -9,7 +9,7 @@ import pytest
 from flashladder.gate import published as gate_published
 from flashladder.gate.published import Known, against_published, failing, probable_cause, same_model
 from flashladder.paths import RESULTS
-from flashladder.report.data import collect
+from flashladder.report.data import collect, swept
 from flashladder.results.files import load_as, write_result
 from flashladder.results.published import N_ITERATIONS, load
 from flashladder.results.schema import BenchResult
@@ -71,8 +71,8 @@ def test_every_gpu_with_results_is_ranked_also_one_that_was_only_swept() -> None
     problems, told = against_published(ladder, RESULTS)
     assert problems == []
     assert [part.partition(":")[0] for part in told.split("; ")] == ["h200", "h100"]
-    (swept,) = gate_published.swept(ladder, RESULTS)
-    assert (swept.name, len(swept.measured), swept.refused) == ("h100", 44, ())
+    (only,) = swept(ladder, RESULTS)
+    assert (only.name, len(only.measured), only.refused) == ("h100", 44, ())
 
 
 def test_a_rank_order_that_is_turned_around_fails(tmp_path: Path) -> None:
