@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from email.message import Message
 from email.parser import BytesParser
 import importlib.util
 import io
@@ -422,6 +423,13 @@ def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], file
     return write_atomic(out, stream.getvalue())
 
 
+def metadata_of(wheel: bytes) -> Message:
+    """The METADATA of a wheel."""
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return BytesParser().parsebytes(archive.read(name), headersonly=True)
+
+
 def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     """The CycloneDX 1.6 JSON of a bundle.
 
@@ -447,26 +455,30 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     day = datetime.fromtimestamp(int(EPOCH_SECONDS), timezone.utc)
     serial = uuid.uuid5(uuid.NAMESPACE_OID, sha256("".join(sha256(wheels[path]) for path in sorted(wheels))))
     bom = Bom(serial_number=serial, metadata=BomMetaData(component=whole, timestamp=day, properties=tools))
-    components = [_component(path, data) for path, data in wheels.items()]
+    told = {path: metadata_of(data) for path, data in wheels.items()}
+    components = {path: _component(path, wheels[path], told[path]) for path in wheels}
     static = Component(name=LINKED, version=pins.packages[LINKED], bom_ref=LINKED, description="linked statically")
     torch = Component(name="torch", bom_ref="torch", scope=ComponentScope.EXCLUDED, description="the node's own")
-    for component in (*components, static, torch):
+    for component in (*components.values(), static, torch):
         bom.components.add(component)
-    bom.register_dependency(whole, components)
+    bom.register_dependency(whole, components.values())
+    known: dict[str, list[Any]] = {static.name: [static], torch.name: [torch]}
+    for component in components.values():
+        known.setdefault(component.name, []).append(component)
+    for path, component in components.items():
+        names = _needs(told[path]) | ({LINKED} if component.name.startswith("flashladder-") else set())
+        bom.register_dependency(component, [one for needed in sorted(names) for one in known.get(needed, [])])
     return str(JsonV1Dot6(bom).output_as_string(indent=2)) + "\n"
 
 
-def _component(path: str, wheel: bytes) -> Any:
-    """A wheel as a component, by its METADATA."""
+def _component(path: str, data: bytes, told: Message) -> Any:
+    """A wheel as a component."""
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model import HashAlgorithm, HashType
     from cyclonedx.model.component import Component
     from packageurl import PackageURL
     from packaging.utils import canonicalize_name
 
-    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-        metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        told = BytesParser().parsebytes(archive.read(metadata), headersonly=True)
     name, version = str(canonicalize_name(told["Name"])), str(told["Version"])
     classified = [str(line) for line in told.get_all("Classifier", []) if str(line).startswith("License :: ")]
     licence = told["License-Expression"] or told["License"] or "".join(classified[:1]).rpartition(" :: ")[2]
@@ -475,7 +487,17 @@ def _component(path: str, wheel: bytes) -> Any:
         version=version,
         bom_ref=path,
         description=told["Summary"],
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256(wheel))],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256(data))],
         licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
         purl=PackageURL("pypi", name=name, version=version),
     )
+
+
+def _needs(told: Message) -> set[str]:
+    """The names of the packages that a wheel requires, on Linux and without extras."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    wanted = [Requirement(str(line)) for line in told.get_all("Requires-Dist", [])]
+    here = {"extra": "", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    return {str(canonicalize_name(one.name)) for one in wanted if one.marker is None or one.marker.evaluate(here)}

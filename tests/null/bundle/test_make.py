@@ -203,3 +203,10 @@ def test_every_wheel_is_a_component_with_its_digest_and_licence(text: str) -> No
     assert components["nvidia-cuda-runtime"]["version"] == pins["nvidia-cuda-runtime"]
     told = {one["name"]: one["value"] for one in json.loads(text)["metadata"]["properties"]}
     assert told == {f"flashladder:toolchain:{name}": version for name, version in pins.items()}
+
+
+def test_needs_are_told_without_extras(text: str) -> None:
+    needs = {one["ref"]: set(one.get("dependsOn", ())) for one in json.loads(text)["dependencies"]}
+    assert needs["flashladder-0.1.0-sm_90-cp312"] == set(WHEELS)
+    assert needs["wheels/flashladder.whl"] == {"wheels/ml_dtypes.whl"}
+    assert needs["wheels/flashladder_07.whl"] == {"torch", "nvidia-cuda-runtime"}
