@@ -10,7 +10,7 @@ Run: ``invoke gate``. Exit code: 0 all hold, 1 a check failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -225,18 +225,10 @@ def locks() -> Found:
     return Found([line for lock in every for line in lock_problems(lock)], n)
 
 
-def render(outcomes: Sequence[Outcome]) -> str:
-    """One line per check, and one per failing cell under it."""
-    lines = []
-    for one in outcomes:
-        lines.append(f"{one.status:8s}{one.name}" + (f" ({one.summary})" if one.summary else ""))
-        lines += [f"        {line}" for line in one.details]
-    return "\n".join(lines)
-
-
 def print_at_once(done: Outcome) -> None:
-    """Prints an outcome, also into a pipe, above the progress bar."""
-    tqdm.write(render([done]))
+    """Prints a line about a check and one per failing cell, also into a pipe, above the progress bar."""
+    summary = f" ({done.summary})" if done.summary else ""
+    tqdm.write("\n".join([f"{done.status:8s}{done.name}{summary}", *(f"        {line}" for line in done.details)]))
     sys.stdout.flush()
 
 

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from flashladder.files import files_in, relative
+from flashladder.files import relative
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
-from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.report.data import Ladder, Machine, Row, bench_files, machine_of
+from flashladder.report.data import Ladder, Machine, Row, bench_files, swept
 from flashladder.report.tables import headline
 from flashladder.results.derive import Found
 from flashladder.results.files import load_as
@@ -30,7 +29,7 @@ from flashladder.results.published import (
     tolerance_points,
 )
 from flashladder.results.schema import BenchResult, Mean, Summary
-from flashladder.results.statistics import ranks, spearman
+from flashladder.results.statistics import spearman
 
 PEER_GPU, PEER_FILE = "h200", "peer_h200_progression.csv"  # where published kernels were timed beside FA2
 PEER_POINTS = 3.0  # points below its peer that a kernel may lie: other toolchains, another card
@@ -39,19 +38,12 @@ BEST_AT_LEAST = {"S=4096": 107.0, "harmonic mean": 106.0}  # percent of FA2, on 
 COMPILERS = ("nvidia-cuda-nvcc", "nvidia-nvvm")
 SHARES = {"clock_mhz": 0.03, "fa2_tflops": 0.05}  # by which clock and speed move with a card's temperature
 DIFFERENCES = {
-    "config": "another configuration: {1} instead of {0}",
-    "compiler": "another toolchain: {1} instead of {0}",
-    "code": "other machine code from the same compiler",
-    "clock_mhz": "another clock: {1:.0f} MHz instead of {0:.0f} MHz",
-    "fa2_tflops": "another clock or another FA2, which itself runs at: {1:.0f} TFLOP/s instead of {0:.0f} TFLOP/s",
-    "driver": "another driver: {1} instead of {0}",
-    "torch": "another torch: {1} instead of {0}",
-    "card": "another card: {1} instead of {0}",
-}  # what can differ between two runs of a cell, the likeliest cause of another ratio first
-FARTHEST = 3  # iterations that a rank order names
+    "config": "configuration", "compiler": "toolchain", "code": "machine code", "clock_mhz": "clock (MHz)",
+    "fa2_tflops": "clock or FA2 (TFLOP/s)", "driver": "driver", "torch": "torch", "card": "card",
+}  # fmt: skip
+"""What can differ between two runs of a cell, the likeliest cause of another ratio first; in words."""
 LEAST_RANKED = 4  # cells, below which a rank order says nothing
 NONE = "nothing that was recorded differs; look at the host, other processes on the GPU and the samples"
-
 
 Known = Mapping[str, str | float | None]  # what a cell's run is known by: keys of `DIFFERENCES`; None: not recorded
 
@@ -65,7 +57,10 @@ def probable_cause(expected: Known, found: Known) -> str:
         differing.pop("code", None)
     if "clock_mhz" in both:
         differing.pop("fa2_tflops", None)
-    return "; ".join(DIFFERENCES[name].format(*pair) for name, pair in differing.items()) or NONE
+    told = {
+        name: [f"{value:.0f}" if isinstance(value, float) else value for value in differing[name]] for name in differing
+    }
+    return "; ".join(f"another {DIFFERENCES[name]}: {b} instead of {a}" for name, (a, b) in told.items()) or NONE
 
 
 def _apart(name: str, a: str | float | None, b: str | float | None) -> bool:
@@ -145,15 +140,6 @@ def in_rank_order(expected: BenchResult, found: BenchResult) -> tuple[str, tuple
     return told, () if value >= bound else (f"rerun: rank order of {len(pairs)} cells: {told}; probably another card",)
 
 
-def farthest(measured: Mapping[int, float], published: tuple[float, ...]) -> str:
-    """The iterations whose rank is farthest from the published one, in words."""
-    order = sorted(measured)
-    mine, theirs = ranks([measured[step] for step in order]), ranks(published)
-    by_distance = sorted(zip(order, mine, theirs, strict=True), key=lambda row: -abs(row[1] - row[2]))
-    named = [f"iteration {step}: {a:g} instead of {b:g}" for step, a, b in by_distance[:FARTHEST] if a != b]
-    return "farthest in rank " + ", ".join(named) if named else "all ranks alike"
-
-
 def against_published(ladder: Ladder, folder: Path | None = None) -> tuple[list[str], str]:
     """Every machine's fp16 progression: by cell on a GPU model with published figures, by rank on another.
 
@@ -184,7 +170,7 @@ def _by_rank(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
         f"at least {bound:g}"
     )
     cause = f"probably another card: a {machine.gpu.name} and no {PUBLISHED_GPU}"
-    return ([] if found >= bound else [f"{machine.name}: {text}; {farthest(measured, published)}; {cause}"]), text
+    return ([] if found >= bound else [f"{machine.name}: {text}; {cause}"]), text
 
 
 def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
@@ -232,19 +218,6 @@ def _measured_known(machine: Machine, row: Row) -> Known:
         "clock_mhz": summary.sm_clock_mhz if summary else None,
         "fa2_tflops": summary.reference_tflops if summary else None,
     }  # fmt: skip
-
-
-def swept(ladder: Ladder, folder: Path) -> list[Machine]:
-    """Machines under `folder` without a file of the ladder's tables, by their own sweep."""
-    known = {machine.name for machine in ladder.machines}
-    found = []
-    for path in files_in(folder, "*/*.json.gz"):
-        name = path.parent.name
-        if path.name == f"{name}.json.gz" and name not in known:
-            result = load_as(path, BenchResult)
-            locks = {kernel.arch: read_lock(kernel.arch, folder / LOCKS.name) for kernel in result.kernels.values()}
-            found.append(machine_of(path.parent, [(path, result)], locks))
-    return found
 
 
 def beside_committed(own: Path, committed: Path = RESULTS) -> Found:

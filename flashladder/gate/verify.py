@@ -13,6 +13,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 import random
 import re
@@ -48,7 +49,6 @@ from flashladder.results.schema import (
     CaseResult,
     CheckResult,
     CounterResult,
-    EmulatedCell,
     EmulatedCheckResult,
     EmulatedSweepResult,
     EnergyResult,
@@ -86,14 +86,6 @@ class Verified:
     details: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Rerun:
-    """What a rerun found: one line about it, and one for each cell that differs."""
-
-    told: str
-    problems: tuple[str, ...]
-
-
 def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> list[Verified]:
     """Every document of `path`: a file, a machine's folder, or a folder of these.
 
@@ -108,7 +100,9 @@ def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> l
         if not path.name.endswith((".json", ".json.gz")):
             expected = "a name that ends in .json or .json.gz"
             raise FlashladderError("not a result", where=relative(path), expected=expected)
-        return _told_each([verify_file(path)], tell)
+        found = [verify_file(path)]
+        tell(found[0])
+        return found
     if not path.is_dir():
         raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
     folders = machine_folders(path.parent, path.name) or machine_folders(path)
@@ -118,12 +112,9 @@ def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> l
         )
     files = [one for folder in folders for one in documents(folder)]
     found = parallel.over(verify_file, files, "verify", tell)
-    return [*found, *_told_each([one for folder in folders for one in verify_folder(folder)], tell)]
-
-
-def _told_each(found: list[Verified], tell: Callable[[Verified], object]) -> list[Verified]:
-    for one in found:
+    for one in (one for folder in folders for one in verify_folder(folder)):
         tell(one)
+        found.append(one)
     return found
 
 
@@ -429,13 +420,17 @@ def _unplanned(sweep: Sweep) -> Iterator[str]:
         return
     planned = {(cell.subject, cell.dtype, cell.toolchain, cell.shape) for cell in sweep.planned}
     subjects = {subject for subject, *_ in planned}
-    for one in dict.fromkeys(
-        (one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(sweep.grid))
-    ):
+    for one in _cells_of_grid(sweep.grid):
         subject, dtype, _, shape = one
         absent_library = subject in BACKENDS and subject != FA2 and subject not in subjects
         if not absent_library and one not in planned:
             yield f"{_series(subject, dtype, shape)}: is of the grid {sweep.grid}, and missing"
+
+
+@cache  # several documents are of one grid, and it takes a tenth of a second to read
+def _cells_of_grid(name: str) -> tuple[tuple[str, str, str, Shape], ...]:
+    """Subject, dtype, toolchain and shape of each cell of a committed grid, once."""
+    return tuple(dict.fromkeys((one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(name))))
 
 
 def key_of(cell: PlannedCell) -> str:
@@ -481,7 +476,11 @@ def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> list[str]:
     if isinstance(result, EmulatedSweepResult):
         names = {cell.address: cell.address for cell in sweep.planned}
         measured = Counter(cell.address for cell in result.cells)
-        found = [f"cell {cell.address}: wrong, and no failure" for cell in result.cells if not _is_right(cell)]
+        found = [
+            f"cell {cell.address}: wrong, and no failure"
+            for cell in result.cells
+            if cell.hazards or not cell.accuracy.ok
+        ]
     else:
         names = {cell.address: _series(key_of(cell), cell.dtype, cell.shape) for cell in sweep.planned}
         every = ((series, group) for group in result.groups for series in group.series if series.pairs)
@@ -501,10 +500,6 @@ def _series(kernel: str, dtype: str, shape: Shape) -> str:
     return f"{kernel} {dtype} S={shape.seq_len} B={shape.batch} H={shape.n_heads} D={shape.d_head}"
 
 
-def _is_right(cell: EmulatedCell) -> bool:
-    return cell.accuracy.ok and not cell.hazards
-
-
 def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
     """`n_cells` cells of the ladder's kernels by dtype and shape, chosen by the seed and the file's digest.
 
@@ -522,7 +517,7 @@ def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
     return found
 
 
-def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Rerun:
+def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Verified:
     """Times some of a file's cells again and compares: within tolerances on the same GPU model, by rank on another.
 
     Args:
@@ -540,15 +535,16 @@ def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Re
     drawn = draw(expected, n_cells, seed, identity(path).found)
     found = (timer or time_on_this_gpu)(drawn)
     every = sum(len(kernels) for kernels in drawn.values())
-    wrong = [f"rerun: {line}" for line in problems(found)]
-    where = f"{every} of {len(expected.summaries)} cells of {relative(path)} timed again on this {found.gpu.name}"
+    lines = problems(found)
     if found.gpu.name == expected.gpu.name:
         compared = same_model(expected, found.model_copy(update={"means": ()}), (path.name, "rerun"))
-        lost = [f"rerun: {every - compared.n} cells gave no figure"] * (compared.n < every)
-        told = f"{where}, seed {seed}, within the tolerances of the same model"
-        return Rerun(told, (*wrong, *compared.problems, *lost))
-    told, lines = in_rank_order(expected, found)
-    return Rerun(f"{where}, seed {seed}, another model than {expected.gpu.name}: {told}", (*wrong, *lines))
+        lines += [*compared.problems, *[f"{every - compared.n} cells gave no figure"] * (compared.n < every)]
+        told = "within the tolerances of the same model"
+    else:
+        ranked, low = in_rank_order(expected, found)
+        told, lines = f"another model than {expected.gpu.name}: {ranked}", [*lines, *low]
+    where = f"{every} of {len(expected.summaries)} cells timed again on this {found.gpu.name}, seed {seed}"
+    return Verified(relative(path), "failed" if lines else "ok", f"{where}, {told}", tuple(lines))
 
 
 def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
@@ -602,7 +598,7 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
         return finish(None, made.model_copy(update={"groups": groups}), device)
 
 
-def rerun_here(path: Path | None, n_cells: int, seed: int) -> Rerun:
+def rerun_here(path: Path | None, n_cells: int, seed: int) -> Verified:
     """What ``invoke verify --rerun`` does.
 
     Raises:
@@ -615,14 +611,9 @@ def rerun_here(path: Path | None, n_cells: int, seed: int) -> Rerun:
     return rerun(file_to_rerun(path, open_device().gpu.name), n_cells, seed)
 
 
-def render(one: Verified) -> str:
-    """One line about a file, and one per thing that is wrong under it."""
-    return "\n".join([f"{one.status:8s}{one.path} ({one.summary})", *(f"        {line}" for line in one.details)])
-
-
 def print_at_once(one: Verified) -> None:
-    """Prints what became of a file, also into a pipe, above the progress bar."""
-    tqdm.write(render(one))
+    """Prints a line about a file and one per thing that is wrong, also into a pipe, above the progress bar."""
+    tqdm.write("\n".join([f"{one.status:8s}{one.path} ({one.summary})", *(f"        {line}" for line in one.details)]))
     sys.stdout.flush()
 
 
@@ -648,15 +639,14 @@ def verify_and_tell(
     elif not named.strip():
         raise FlashladderError("verify takes a path", expected="a result file or a folder", found=repr(named))
     path = Path(named) if named else None
-    rerun = rerun_here(path, n_cells, seed) if again else None
+    timed = [rerun_here(path, n_cells, seed)] if again else []
     found = verify(path or RESULTS) if as_json else verify(path or RESULTS, print_at_once)
-    n_failed = sum(one.status == "failed" for one in found)
+    failed = [one for one in found if one.status == "failed"]
     if as_json:
-        print(dump_json([asdict(one) for one in found] + ([asdict(rerun)] if rerun else [])).rstrip())
+        print(dump_json([asdict(one) for one in (*found, *timed)]).rstrip())
     else:
         files = f"{len(found)} file{'s' if len(found) > 1 else ''}"
-        print(f"{n_failed} of {files} failed" if n_failed else f"{files} verified")
-    if rerun and not as_json:
-        print(f"{'failed' if rerun.problems else 'ok':8s}{rerun.told}")
-        print("".join(f"        {line}\n" for line in rerun.problems), end="")
-    return 1 if n_failed or (rerun and rerun.problems) else 0
+        print(f"{len(failed)} of {files} failed" if failed else f"{files} verified")
+        for one in timed:
+            print_at_once(one)
+    return 1 if failed or any(one.status == "failed" for one in timed) else 0

@@ -23,7 +23,7 @@ from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import grid_file, grid_names
 from flashladder.ladder.iteration import Iteration, load_all
-from flashladder.lock.schema import PUBLISHED_ARCH, LockedKernel, LockFile, find_locked, read_lock, refusal
+from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, LockedKernel, LockFile, find_locked, read_lock, refusal
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
 from flashladder.results.derive import cells_of_host_time
@@ -313,6 +313,22 @@ def bench_files(folder: Path = RESULTS) -> list[Path]:
 def feeds_ladder(path: Path) -> bool:
     """Whether the tables of the ladder are made from this file, by its name."""
     return path.name.startswith("bench")
+
+
+def swept(ladder: Ladder, folder: Path = RESULTS) -> list[Machine]:
+    """Machines under `folder` that were swept and have no file of the ladder's tables, such as ``h100/h100.json.gz``.
+
+    Raises:
+        FlashladderError: a result is malformed.
+    """
+    known, found = {machine.name for machine in ladder.machines}, []
+    for path in files_in(folder, "*/*.json.gz"):
+        if path.name == f"{path.parent.name}.json.gz" and path.parent.name not in known:
+            result = load_as(path, BenchResult)
+            if result.mode == MODE and result.purpose == "report":
+                locks = {one.arch: read_lock(one.arch, folder / LOCKS.name) for one in result.kernels.values()}
+                found.append(machine_of(path.parent, [(path, result)], locks))
+    return found
 
 
 def machine_of(folder: Path, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile]) -> Machine:

@@ -29,6 +29,7 @@ from flashladder.results.statistics import (
     floor_of,
     harmonic_summary,
     log_ratios,
+    median,
     percent,
     summarize,
     verdict,
@@ -173,7 +174,7 @@ def _summary(
 ) -> Summary:
     kernel, dtype, shape = cell
     times = np.array([pair for part in parts for pair in _kept(*part)])
-    reference_us, kernel_us = (float(value) for value in np.median(times, axis=0))
+    reference_us, kernel_us = median(times[:, 0]), median(times[:, 1])
     blocks = [block for group, _ in parts for block in group.blocks]
     clocks = [s.sm_clock_mhz for b in blocks if b.dropped is None for s in b.samples if s.sm_clock_mhz is not None]
     return Summary(
@@ -191,7 +192,7 @@ def _summary(
         reference_us=reference_us,
         tflops=shape.flops / kernel_us / 1e6,
         reference_tflops=shape.flops / reference_us / 1e6,
-        sm_clock_mhz=float(np.median(clocks)) if clocks else None,
+        sm_clock_mhz=median(np.array(clocks, dtype=np.float64)) if clocks else None,
     )
 
 

@@ -9,7 +9,7 @@ Run: ``invoke sass libtorch_cuda.so --kernel "flash_fwd_kernel (FP16, 128, 128, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 import json
@@ -142,26 +142,18 @@ def is_whole(text: str) -> bool:
 
 def only_entry(text: str, symbol: str) -> str:
     """A PTX module with the entry `symbol` alone: declarations and functions stay, the other entries go."""
-    bodies = list(_entries(text))
-    if len(bodies) < 2:
-        return text
     kept, at = [], 0
-    for name, begin, end in bodies:
-        kept += [text[at:begin], text[begin:end] if name == symbol else ""]
-        at = end
-    return "".join([*kept, text[at:]])
-
-
-def _entries(text: str) -> Iterator[tuple[str, int, int]]:
-    """Name, begin and end of each entry with its body."""
-    for found in _ENTRY.finditer(text):
+    for entry in _ENTRY.finditer(text):
         depth, end = 0, len(text)
-        for token in _BRACE.finditer(text, found.end()):
+        for token in _BRACE.finditer(text, entry.end()):
             depth += {"{": 1, "}": -1}.get(token[0], 0)
             if token[0] == "}" and depth == 0:
                 end = token.end()
                 break
-        yield found[1], found.start(), end
+        if entry[1] != symbol:
+            kept.append(text[at : entry.start()])
+            at = end
+    return "".join([*kept, text[at:]])
 
 
 @dataclass(frozen=True)
@@ -189,17 +181,20 @@ def is_file(text: str) -> bool:
     return not text.strip().isdigit() and ("/" in text or text.endswith(SUFFIXES) or Path(text).is_file())
 
 
-def refuse_of_files(description: str, wanted: Mapping[str, object]) -> None:
-    """Raises `FlashladderError` for options that choose among the kernels of a file, given with an iteration."""
-    for name in ("kernel", "list"):
-        if wanted.get(name):
-            raise FlashladderError(f"--{name} is for files", expected="a library, cubin or PTX file", found=description)
+def file_named(word: str, wanted: Wanted) -> Path | None:
+    """The file that a word names; None where it names an iteration.
 
-
-def refuse_config(config: str | None, path: Path) -> None:
-    """Raises `FlashladderError` for ``--config`` given with a file, whose kernels --kernel chooses."""
-    if config:
-        raise FlashladderError("--config is for iterations", found=relative(path), hint="--kernel chooses in a file")
+    Raises:
+        FlashladderError: an option that goes with the other of the two.
+    """
+    if is_file(word):
+        if wanted.config:
+            hint = "--kernel chooses in a file"
+            raise FlashladderError("--config is for iterations", found=relative(Path(word)), hint=hint)
+        return Path(word)
+    if name := next((name for name in ("kernel", "list") if getattr(wanted, name)), None):
+        raise FlashladderError(f"--{name} is for files", expected="a library, cubin or PTX file", found=word)
+    return None
 
 
 def output_of(wanted: Wanted, ending: str) -> Path | None:
@@ -216,8 +211,13 @@ def output_of(wanted: Wanted, ending: str) -> Path | None:
     return output_file(wanted.out, ending)
 
 
-def show_sass(path: Path, wanted: Wanted) -> None:
+def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
     """Prints the machine code of one kernel of a file, or the kernels that there are.
+
+    Args:
+        path: the file.
+        wanted: what of it, and how it is printed.
+        title: of the kernel; empty for what the file says of it.
 
     Raises:
         FlashladderError: no such file or kernel, or several where one is needed.
@@ -232,16 +232,16 @@ def show_sass(path: Path, wanted: Wanted) -> None:
             print(relative(write_atomic(out, data)))
             return
         kernel, sass = _disassembled(kernel)
-        controls = decoded(code_of(data, kernel.symbol), sass.instructions, kernel.arch) if wanted.control else []
-        if wanted.json:
-            print(json.dumps(_sass_data(sass, kernel, controls), indent=2))
-        elif wanted.clean:
-            print(clean_sass(sass, kernel.symbol, kernel.title, controls), end="")
-        elif wanted.counts:
-            print(f"{kernel.title}, {kernel.arch}\n\n{kernel_counts(sass)}")
-        else:
-            legend = f"// {LEGEND}\n" if controls else ""
-            print(f"// {_resources(kernel)}\n{legend}{listing(sass, controls)}\n{kernel_counts(sass)}")
+    controls = decoded(code_of(data, kernel.symbol), sass.instructions, kernel.arch) if wanted.control else []
+    if wanted.json:
+        print(json.dumps(_sass_data(sass, kernel, controls), indent=2))
+    elif wanted.clean:
+        print(clean_sass(sass, kernel.symbol, kernel.title, controls), end="")
+    elif wanted.counts:
+        print(f"{title or f'{kernel.title}, {kernel.arch}'}\n\n{kernel_counts(sass)}")
+    else:
+        legend = f"// {LEGEND}\n" if controls else ""
+        print(f"{title or f'// {_resources(kernel)}'}\n{legend}{listing(sass, controls)}\n{kernel_counts(sass)}")
 
 
 def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
@@ -258,7 +258,7 @@ def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
     with images(path) as found:
         meant = _meant(found, "SASS", Wanted(kernel=name, arch=arch), relative(path))
         kernel, sass = _disassembled(_only(meant, relative(path), arch))
-        return f"{kernel.title}, {kernel.arch}", sass
+        return f"{relative(path)}: {kernel.title}, {kernel.arch}", sass
 
 
 def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
@@ -376,9 +376,7 @@ def _list(kernels: Sequence[Kernel], *, as_json: bool) -> str:
         rows = [replace(some[0], arch=",".join(dict.fromkeys(one.arch for one in some))) for some in arches.values()]
     cells: list[tuple[str, ...]] = [("kernel", "arch", "kind", "regs", "shared", "stack", "bytes", "in")]
     for one in rows:
-        facts = one.facts
-        numbers = (facts.registers, facts.shared_bytes, facts.frame_bytes, facts.code_bytes) if facts else (None,) * 4
-        texts = ("-" if number is None else str(number) for number in numbers)
+        texts = ("-" if number is None else str(number) for number in _facts(one).values())
         cells.append((one.title, one.arch, one.kind, *texts, printable(one.image.place)))
     lines = [*table(cells, None, right=range(3, 7)), "", f"{len(rows)} kernels"]
     if not whole:
@@ -386,21 +384,16 @@ def _list(kernels: Sequence[Kernel], *, as_json: bool) -> str:
     return "\n".join(lines)
 
 
+def _facts(kernel: Kernel) -> dict[str, int | None]:
+    """What a kernel takes, as its cubin says; None where that is not known."""
+    names = ("registers", "shared_bytes", "frame_bytes", "code_bytes")
+    return {name: getattr(kernel.facts, name, None) for name in names}
+
+
 def _data(kernel: Kernel) -> dict[str, object]:
     """A kernel for scripts; what is not known is null."""
-    facts = kernel.facts
-    return {
-        "symbol": kernel.symbol,
-        "name": kernel.name,
-        "config": kernel.config or None,
-        "arch": kernel.arch,
-        "kind": kernel.kind,
-        "registers": facts and facts.registers,
-        "shared_bytes": facts and facts.shared_bytes,
-        "frame_bytes": facts and facts.frame_bytes,
-        "code_bytes": facts and facts.code_bytes,
-        "file": kernel.image.place,
-    }
+    named = {"symbol": kernel.symbol, "name": kernel.name, "config": kernel.config or None, "arch": kernel.arch}
+    return {**named, "kind": kernel.kind, **_facts(kernel), "file": kernel.image.place}
 
 
 def _resources(kernel: Kernel) -> str:

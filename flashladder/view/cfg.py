@@ -6,42 +6,29 @@ warps have different roles, is drawn without counts of runs.
 Run:
     invoke cfg 16                                 # an outline: regions, blocks, loops; below, kinds of instructions
     invoke cfg 16 --counts                        # opcodes by region; those of the main loop per KV block
-    invoke cfg 16 --svg > cfg.svg                 # a drawing; needs no other program
-    invoke cfg 16 --dot | dot -Tpdf > cfg.pdf     # laid out by Graphviz
+    invoke cfg 16 --svg > cfg.svg                 # a drawing by Graphviz
+    invoke cfg 16 --dot                           # the text that Graphviz reads, or an editor
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from itertools import groupby
 import json
-from pathlib import Path
+import shutil
+import subprocess
 import textwrap
 
 from flashladder.arguments import within
 from flashladder.columns import table, terminal_width
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
 from flashladder.machine_code.executions import Executions
-from flashladder.machine_code.flow import (
-    EPILOGUE,
-    LAST,
-    LOOP,
-    PEELED,
-    PROLOGUE,
-    REGIONS,
-    UNREACHED,
-    Kind,
-    Loop,
-    Regions,
-    regions_of,
-)
+from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Kind, Loop, Regions, regions_of
 from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
 from flashladder.machine_code.sass import BYTES, Instruction, opcode_class
-from flashladder.view.binary import is_file, refuse_config, refuse_of_files, sass_of
+from flashladder.view.binary import Wanted, file_named, sass_of
 
 Counts = Mapping[str, float]
 FORMS = ("counts", "dot", "svg", "json")
@@ -270,11 +257,16 @@ STYLES = {"diverges": "style=dashed", "calls": "style=dotted"}
 
 
 def dot(picture: Picture) -> str:
-    """The graph in the DOT language: regions are clusters, conditions stand at their edges."""
+    """The graph in the DOT language: regions are clusters, conditions stand at their edges.
+
+    The deeper the colour, the larger a block's share of the executed instructions (of the listing, without `warp`).
+    """
+    weights = {node.name: node.instructions * (1 if node.runs is None else node.runs) for node in picture.nodes}
+    whole = sum(weights.values()) or 1
     lines = [
         f"digraph {_quoted(picture.title)} {{",
         f"  label={_quoted(picture.title)}; labelloc=t;",
-        '  node [shape=box, fontname="monospace", fontsize=10]; edge [fontname="monospace", fontsize=9];',
+        '  node [shape=box, style=filled, fontname="monospace", fontsize=10]; edge [fontname="monospace", fontsize=9];',
     ]
     for number, (region, nodes) in enumerate(groupby(picture.nodes, key=lambda node: node.region)):
         lines.append(f"  subgraph cluster_{number} {{ label={_quoted(region)};")
@@ -282,7 +274,8 @@ def dot(picture: Picture) -> str:
             runs = "" if node.runs is None else f" x {node.runs}"
             facts = f"{node.name} {node.label}".rstrip(), f"{node.address:#06x}: {node.instructions}{runs}", node.most
             label = "\n".join(facts)
-            lines.append(f"    {node.name} [label={_quoted(label)}];")
+            colour = f'"0.08 {weights[node.name] / whole:.3f} 1.0"'  # hue of orange, saturation, brightness
+            lines.append(f"    {node.name} [label={_quoted(label)}, fillcolor={colour}];")
         lines.append("  }")
     for node in picture.nodes:
         for way in node.ways:
@@ -298,84 +291,27 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-WIDTH, HEIGHT, GAP, HEAD, MARGIN = 420, 38, 18, 24, 16  # pixels
-TINTS = {PROLOGUE: "#f1f3f5", PEELED: "#fff3d6", LOOP: "#e3f1e5", LAST: "#fff3d6", EPILOGUE: "#e8eaf6"}
-DASHES = {"diverges": ' stroke-dasharray="5 3"', "calls": ' stroke-dasharray="1 3"'}
-STYLE = """\
-text{font:11px ui-monospace,Menlo,Consolas,monospace;fill:#1b1f24}.small{font-size:10px;fill:#57606a}
-.box{stroke:#57606a}path{fill:none;stroke:#57606a;stroke-width:1.2}.back{stroke:#1a7f37;stroke-width:1.8}"""
-ARROW = """\
-<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"
-markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" style="fill:#57606a;stroke:none"/></marker></defs>"""
-
-
 def svg(picture: Picture) -> str:
-    """The drawing: blocks in a column, edges that skip blocks as arcs on the right, back edges as arcs on the left.
+    """What Graphviz makes of `dot`.
 
-    The deeper the colour, the larger a block's share of the executed instructions (of the listing, without `warp`).
+    Raises:
+        FlashladderError: Graphviz failed.
     """
-    tops, y = [], MARGIN + HEAD
-    for place, node in enumerate(picture.nodes):
-        y += HEAD if not place or node.region != picture.nodes[place - 1].region else 0
-        tops.append(y)
-        y += HEIGHT + GAP
-    row = picture.row
-    edges = [(place, row[way.target], way) for place, node in enumerate(picture.nodes) for way in node.ways]
-    spans = [target - place for place, target, _ in edges if target != place + 1]
-    left, right = (max((_reach(span) for span in spans if (span <= 0) == back), default=0) for back in (True, False))
-    x = MARGIN + left + 10
-    width, height = x + WIDTH + right + MARGIN + 10, y - GAP + MARGIN
-    size = f'width="{width}" height="{height}"'
-    weights = [node.instructions * (1 if node.runs is None else node.runs) for node in picture.nodes]
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {height}" role="img">',
-        f'<title>{escape(picture.title)}</title><style>{STYLE}</style>{ARROW}<rect {size} fill="#fff"/>',
-    ]
-    head, _, rest = picture.title.partition(": ")
-    for text, at in ((head, MARGIN + 2), (rest, MARGIN + 16)):
-        room = f' textLength="{width - 2 * MARGIN}" lengthAdjust="spacingAndGlyphs"' if len(text) * 6.6 > width else ""
-        parts.append(f'<text x="{MARGIN}" y="{at}"{room}>{escape(text)}</text>')
-    for region, places in groupby(range(len(tops)), key=lambda place: picture.nodes[place].region):
-        rows = list(places)
-        top, bottom = tops[rows[0]] - HEAD + 3, tops[rows[-1]] + HEIGHT + GAP // 2 - 2
-        total, band = sum(picture.nodes[place].instructions for place in rows), f'height="{bottom - top}" rx="4"'
-        parts.append(f'<rect x="4" y="{top}" width="{width - 8}" {band} fill="{TINTS[region]}"/>')
-        parts.append(f'<text x="12" y="{top + 14}">{region}: {total} instructions</text>')
-    for node, top, weight in zip(picture.nodes, tops, weights, strict=True):
-        parts += _box(node, x, top, weight / (sum(weights) or 1))
-    parts += [_edge(tops[place], tops[target], target - place, way, x) for place, target, way in edges]
-    return "\n".join([*parts, "</svg>"])
+    done = subprocess.run(
+        [require_graphviz(), "-Tsvg"], input=dot(picture), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise FlashladderError("Graphviz failed", found=(done.stderr.strip() or "no message").splitlines()[-1])
+    return done.stdout
 
 
-def _box(node: Node, x: int, top: int, share: float) -> Iterator[str]:
-    red, green, blue = (round(255 - share * (255 - end)) for end in (247, 147, 60))  # white to orange
-    end, runs = x + WIDTH - 8, "" if node.runs is None else f" × {node.runs}"
-    facts = f"{node.address:#06x} · {node.instructions}{runs}"
-    away = ", ".join(f"{way.when} → {way.target}" for way in node.ways if way.when and way.kind != "falls")
-    fill = f"#{red:02x}{green:02x}{blue:02x}"
-    yield f'<rect class="box" x="{x}" y="{top}" width="{WIDTH}" height="{HEIGHT}" rx="3" fill="{fill}"/>'
-    yield f'<text x="{x + 8}" y="{top + 15}">{node.name} {escape(node.label)}</text>'
-    yield f'<text x="{end}" y="{top + 15}" text-anchor="end">{facts}</text>'
-    yield f'<text class="small" x="{x + 8}" y="{top + 30}">{node.most}</text>'
-    yield f'<text class="small" x="{end}" y="{top + 30}" text-anchor="end">{escape(away)}</text>'
-
-
-def _reach(span: int) -> int:
-    """How far an arc over so many rows stands out, in pixels."""
-    return 14 + 6 * min(abs(span), 30)
-
-
-def _edge(source: int, target: int, span: int, way: Way, x: int) -> str:
-    """An arrow to the next block, or an arc from the lower half of a block to the upper half of another."""
-    dashes = DASHES.get(way.kind, "")
-    if span == 1:
-        return f'<path d="M{x + WIDTH // 2} {source + HEIGHT}V{target}" marker-end="url(#arrow)"{dashes}/>'
-    back = span <= 0
-    side, reach = (x, -_reach(span)) if back else (x + WIDTH, _reach(span))
-    bend = side + reach * 4 // 3  # a cubic Bézier curve goes three quarters of the way to its control points
-    curve = f"M{side} {source + 27}C{bend} {source + 27} {bend} {target + 11} {side} {target + 11}"
-    kind = ' class="back"' if back else ""
-    return f'<path{kind} d="{curve}" marker-end="url(#arrow)"{dashes}/>'
+def require_graphviz() -> str:
+    """Graphviz's `dot`; raises `FlashladderError` where it is not installed."""
+    if found := shutil.which("dot"):
+        return found
+    raise FlashladderError(
+        "no Graphviz, which lays out the SVG", expected="dot on PATH", hint="--dot prints the text that it reads"
+    )
 
 
 def as_data(picture: Picture) -> dict[str, object]:
@@ -412,12 +348,9 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
     Raises:
         FlashladderError: no such iteration, configuration or file, or a length that the tiles do not divide.
     """
-    if is_file(named):
-        path = Path(named)
-        refuse_config(config, path)
+    if path := file_named(named, Wanted(config=config, kernel=kernel)):
         title, sass = sass_of(path, kernel, arch)
-        return picture_of(f"{relative(path)}: {title}", regions_of(sass))
-    refuse_of_files(named, {"kernel": kernel})
+        return picture_of(title, regions_of(sass))
     from flashladder.build.compile import cubin_for
     from flashladder.emulate.kernel import executed
     from flashladder.ladder.ablation import load_description
@@ -447,11 +380,15 @@ def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: st
     if len(forms) > 1:
         expected = f"one of {', '.join(f'--{name}' for name in FORMS)}"
         raise FlashladderError("one form at a time", expected=expected, found=" and ".join(forms))
+    form = forms[0] if forms else "outline"
+    if form == "svg":
+        require_graphviz()  # before a kernel is compiled
     picture = drawn(named, config, arch, seq_len, kernel)
-    form = forms[0] if forms else ""
-    if form == "json":
-        print(json.dumps(as_data(picture), indent=2))
-    elif form:
-        print({"dot": dot, "svg": svg}[form](picture) if form != "counts" else per_block(picture, terminal_width()))
-    else:
-        print(outline(picture, terminal_width()))
+    made: dict[str, Callable[[], str]] = {
+        "outline": lambda: outline(picture, terminal_width()),
+        "counts": lambda: per_block(picture, terminal_width()),
+        "dot": lambda: dot(picture),
+        "svg": lambda: svg(picture),
+        "json": lambda: json.dumps(as_data(picture), indent=2),
+    }
+    print(made[form]())

@@ -31,22 +31,9 @@ from flashladder.ladder.selection import one_config, select_configs
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
-from flashladder.machine_code.sass import Instruction, Sass, disassemble
+from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.toolchain.wheels import find_toolchain, require_arch
-from flashladder.view.binary import (
-    CUBIN,
-    PTX,
-    Wanted,
-    is_file,
-    kernel_counts,
-    listing,
-    output_of,
-    refuse_config,
-    refuse_of_files,
-    sass_of,
-    show_ptx_of_file,
-    show_sass,
-)
+from flashladder.view.binary import CUBIN, PTX, Wanted, file_named, output_of, sass_of, show_ptx_of_file, show_sass
 
 PAGE_TAKES = ("config", "arch", "page")  # options that go with ``--page``
 LINES_TAKE = ("config", "arch", "line", "opcode", "json")  # and with ``--line`` and ``--opcode``
@@ -66,21 +53,19 @@ def show_sass_of(target: str, wanted: Wanted) -> None:
     """
     if show_linked(target, wanted):
         return
-    if wanted.order:
-        print(order_of(target, wanted))
-    elif is_file(target):
-        refuse_config(wanted.config, Path(target))
-        show_sass(Path(target), wanted)
-    else:
-        refuse_of_files(target, vars(wanted))
+    forms = ("counts", "control", "clean", "json", "list", "out")
+    if wanted.order and (wrong := [name for name in forms if getattr(wanted, name)]):
+        raise FlashladderError("--order prints one main loop", expected="no other form", found=f"--{wrong[0]}")
+    path, title = file_named(target, wanted), ""
+    if path is None:
         output_of(wanted, CUBIN)  # before a kernel is compiled
-        cubin = cubin_of(target, wanted.config, wanted.arch)
-        if wanted.control or wanted.clean or wanted.json or wanted.out:
-            show_sass(cubin, replace(wanted, arch=""))
-            return
-        sass = disassemble(cubin)
-        gap = "\n" if wanted.counts else f"\n{listing(sass)}"
-        print(f"{title_of(target, wanted.config, wanted.arch)}{gap}\n{kernel_counts(sass)}")
+        path, title = cubin_of(target, wanted.config, wanted.arch)
+        wanted = replace(wanted, arch="")
+    if wanted.order:
+        named, sass = sass_of(path, wanted.kernel, wanted.arch)
+        print(order(title or named, sass))
+    else:
+        show_sass(path, wanted, title)
 
 
 def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool:
@@ -112,8 +97,8 @@ def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool
     return True
 
 
-def cubin_of(description: str, config: str | None = None, arch: str = "") -> Path:
-    """The cubin of an iteration (a number or an ablation), compiled if it is not in the store yet.
+def cubin_of(description: str, config: str | None = None, arch: str = "") -> tuple[Path, str]:
+    """The cubin of an iteration or an ablation, compiled if it is not in the store yet, and a title for it.
 
     Args:
         description: ``7``, ``16 - swizzle``.
@@ -121,31 +106,9 @@ def cubin_of(description: str, config: str | None = None, arch: str = "") -> Pat
         arch: one of the architectures of `flashladder.toolchain.wheels`; empty for the first of its family.
     """
     iteration = load_description(description)
-    return cubin_for(iteration, one_config(iteration, config), arch or iteration.shown_arch, find_toolchain()).cubin
-
-
-def title_of(description: str, config: str | None, arch: str) -> str:
-    """What is shown of an iteration: number, architecture and configuration."""
-    iteration = load_description(description)
-    chosen = one_config(iteration, config)
-    return f"iteration {iteration.description}, {arch or iteration.shown_arch}: {chosen.brief()}, {chosen.dtype}"
-
-
-def order_of(target: str, wanted: Wanted) -> str:
-    """The order of a main loop: of an iteration, or of a kernel in a file.
-
-    Raises:
-        FlashladderError: options of other forms, or no loop.
-    """
-    if wrong := [name for name in ("counts", "control", "clean", "json", "list", "out") if getattr(wanted, name)]:
-        raise FlashladderError("--order prints one main loop", expected="no other form", found=f"--{wrong[0]}")
-    if is_file(target):
-        refuse_config(wanted.config, Path(target))
-        title, sass = sass_of(Path(target), wanted.kernel, wanted.arch)
-        return order(f"{relative(Path(target))}: {title}", sass)
-    refuse_of_files(target, vars(wanted))
-    sass = disassemble(cubin_of(target, wanted.config, wanted.arch), lines=False)
-    return order(title_of(target, wanted.config, wanted.arch), sass)
+    chosen, arch = one_config(iteration, config), arch or iteration.shown_arch
+    title = f"iteration {iteration.description}, {arch}: {chosen.brief()}, {chosen.dtype}"
+    return cubin_for(iteration, chosen, arch, find_toolchain()).cubin, title
 
 
 def order(title: str, sass: Sass) -> str:
@@ -194,11 +157,9 @@ def show_ptx(description: str, wanted: Wanted) -> None:
     """
     if show_linked(description, wanted, ptx_first=True):
         return
-    if is_file(description):
-        refuse_config(wanted.config, Path(description))
-        show_ptx_of_file(Path(description), wanted)
+    if path := file_named(description, wanted):
+        show_ptx_of_file(path, wanted)
         return
-    refuse_of_files(description, vars(wanted))
     output_of(wanted, PTX)  # before a kernel is compiled
     iteration = load_description(description)
     chosen = one_config(iteration, wanted.config)

@@ -27,10 +27,9 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Iteration, claim_configs, same_but_for_parts
 from flashladder.ladder.selection import one_config
 from flashladder.lock import command as lock
-from flashladder.lock.step_counts import COUNTS, read_counts
+from flashladder.lock.step_counts import read_counts
 from flashladder.names import GLOBAL_REQUESTS, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.results.schema import kernel_key
 from flashladder.view.fold import kernel_text, section
 
 if TYPE_CHECKING:
@@ -46,11 +45,6 @@ HEADINGS = {
     "counters": "counters of a launch, {whose}; * tile or loads change as well",
     "speed": "speed in percent of FA2, S = 4096, fp16; * tile or loads change as well",
 }
-ORDERS = {
-    "mma_same_a": "mma whose A is that of the one before:",
-    "mma_before_use": "mma between a load and its first use, summed:",
-}
-"""Measures of `flashladder.machine_code.order` in words."""
 
 
 def equal_configs(before: Iteration, after: Iteration, text: str | None = None) -> Configs:
@@ -151,21 +145,7 @@ def diff_counts(before: Iteration, after: Iteration, configs: Configs) -> str:
         return "opcode counts: not locked at this configuration and no toolchain here to compile it: " + missing_tools()
     arches = " -> ".join(dict.fromkeys((before.shown_arch, after.shown_arch)))
     head = f"opcode counts ({arches}), {configs[0].short_form()} -> {configs[1].short_form()}"
-    return f"{head}\n{count_changes(old, new)}{order_changes(before, after, configs) if old == new else ''}"
-
-
-def order_changes(before: Iteration, after: Iteration, configs: Configs) -> str:
-    """What two kernels of the same opcodes differ in: the order of their PTX, as committed; nothing where not."""
-    if not COUNTS.is_file() or before.is_ablation or after.is_ablation:
-        return ""
-    keys = (kernel_key(one.number, config.short_form()) for one, config in zip((before, after), configs, strict=True))
-    kernels = read_counts().kernels
-    old, new = (kernels[key].ptx if key in kernels else None for key in keys)
-    if old is None or new is None:
-        return ""
-    pairs = {words: (old.get(name, 0), new.get(name, 0)) for name, words in ORDERS.items()}
-    changes = [f"{words} {pair[0]} -> {pair[1]}" for words, pair in pairs.items() if pair[0] != pair[1]]
-    return f"\nthe order in PTX does: {'; '.join(changes)}" if changes else ""
+    return f"{head}\n{count_changes(old, new)}"
 
 
 def count_changes(before: Counts, after: Counts) -> str:
@@ -275,25 +255,13 @@ def _timed(machine: Machine, step: Iteration, key: str) -> float | None:
 def committed() -> tuple[tuple[Machine, ...], Published]:
     """Every machine whose timings of the ladder are committed, and the published tables; read once in a process.
 
-    A machine whose folder has no timing of its own is that of its sweep, such as ``h100/h100.json.gz``.
-
     Raises:
         FlashladderError: a result is malformed.
     """
-    from flashladder.lock.schema import read_lock
-    from flashladder.report.data import MODE, collect, machine_of
-    from flashladder.results.files import load_as
-    from flashladder.results.schema import BenchResult
+    from flashladder.report.data import collect, swept
 
     ladder = collect()
-    machines, known = list(ladder.machines), {machine.name for machine in ladder.machines}
-    for path in files_in(RESULTS, "*/*.json.gz"):
-        if path.name == f"{path.parent.name}.json.gz" and path.parent.name not in known:
-            result = load_as(path, BenchResult)
-            if result.mode == MODE and result.purpose == "report":
-                locks = {arch: read_lock(arch) for arch in LOCK_ARCHES}
-                machines.append(machine_of(path.parent, [(path, result)], locks))
-    return tuple(machines), ladder.published
+    return (*ladder.machines, *swept(ladder)), ladder.published
 
 
 def _config(step: Iteration, key: str) -> KernelConfig:

@@ -2,9 +2,9 @@
 
 The whole text of a kernel is eleven hundred lines, most of them the same in every step. The page has every line of the
 parts and the body, with the types and sizes of `Kernel` written where they are used; of what each kernel includes it
-has one line for each function, and of ``kernels/ptx`` one for each function that this kernel calls. What fits on a line
-stands on one. The page is for reading, not for compiling: ``invoke show 7 --all`` is the whole text. Only text is
-looked at: `compact` and `signatures` take any C++ as clang-format lays it out.
+has one line for each function, and of ``kernels/ptx`` one for each function that this kernel calls. The page is for
+reading, not for compiling: ``invoke show 7 --all`` is the whole text. Only text is looked at: `compact` and
+`signatures` take any C++ as clang-format lays it out.
 """
 
 from __future__ import annotations
@@ -205,15 +205,7 @@ _NOISE = re.compile(
 _ASSERT = re.compile(r"^[ \t]*static_assert\(.*?\);(?:  //.*)?\n", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"^(?P<indent>[ \t]*)//.*\n(?:(?P=indent)//.*\n)+", re.MULTILINE)
 _HEAD = re.compile(r"\A(?://.*\n)+")
-_CONSTANT = re.compile(r"(\s*(?:static )?constexpr (\w+) )(\w+ = [^;{]+);(?:\s*//.*)?")
-_MEMBER = re.compile(r"( +(?:const )?[\w:]+(?:<[\w:, ]+>)? )(\w+(?:, \w+)*);")
 _STATEMENT = re.compile(r"(?:;|\S \})(?:  //.*)?$")
-_LOOPS = re.compile(
-    r"^(?P<indent> *)(?P<outer>for \(.*\) )\{\n"
-    r"(?P=indent)    (?P<inner>for \(.*\{(?:  //.*)?)\n"
-    r"(?P<body>(?:(?P=indent)     .*\n)+)(?P=indent)    \}\n(?P=indent)\}",
-    re.MULTILINE,
-)
 
 
 def compact(text: str) -> str:
@@ -226,10 +218,7 @@ def compact(text: str) -> str:
         lines.append(line)
         while _joined(lines):
             pass
-    text, before = "\n".join(lines), ""
-    while text != before:
-        text, before = _LOOPS.sub(_one_nest, text), text
-    return "\n".join(_comments_behind(text.splitlines()))
+    return "\n".join(lines)
 
 
 def cut(line: str) -> str:
@@ -275,40 +264,13 @@ def _first_sentence(block: re.Match[str]) -> str:
     return cut(line) + "\n"
 
 
-def _comments_behind(lines: list[str]) -> Iterator[str]:
-    """`lines` with each comment of one line behind the line that it stands over, where it fits there."""
-    waiting = ""
-    for line, above in zip(lines, ["//", *lines], strict=False):
-        alone = line.lstrip().startswith("//")
-        if waiting and not alone and "//" not in line and len(behind := f"{line}  {waiting.strip()}") <= WIDTH:
-            yield behind
-            waiting = ""
-            continue
-        if waiting:
-            yield waiting
-        waiting = line if alone and not above.lstrip().startswith("//") else ""
-        if not waiting:
-            yield line
-    if waiting:
-        yield waiting
-
-
-def _one_nest(loops: re.Match[str]) -> str:
-    """Two loops of which the outer holds nothing but the inner, on one line."""
-    body = re.sub(r"^    ", "", loops["body"], flags=re.MULTILINE)
-    if len(loops["indent"] + loops["outer"] + loops["inner"]) > WIDTH:
-        return loops[0]
-    return f"{loops['indent']}{loops['outer']}{loops['inner']}\n{body}{loops['indent']}}}"
-
-
 def _joined(lines: list[str]) -> bool:
-    """Joins the last lines of `lines` where they are one declaration, one run of constants or one short block."""
+    """Joins the last lines of `lines` where they are one declaration or expression, or one short block."""
     if len(lines) >= 2:
-        for fits in (_continues, _more_constants, _more_members, _more_names):
-            line = fits(*lines[-2:])
-            if line is not None and len(line) <= WIDTH:
-                lines[-2:] = [line]
-                return True
+        line = _continues(*lines[-2:])
+        if line is not None and len(line) <= WIDTH:
+            lines[-2:] = [line]
+            return True
     return lines[-1].strip() == "}" and _short_block(lines)
 
 
@@ -321,24 +283,6 @@ def _continues(before: str, line: str) -> str | None:
     if before[-1] in "(,=+:?" or line.lstrip().startswith(": "):
         return f"{before}{'' if before[-1] == '(' else ' '}{line.strip()}"
     return None
-
-
-def _more_constants(before: str, line: str) -> str | None:
-    """Two declarations of constants of one type, without their comments."""
-    old, new = _CONSTANT.fullmatch(before), _CONSTANT.fullmatch(line)
-    return f"{old[1]}{old[3]}, {new[3]};" if old and new and old[1] == new[1] else None
-
-
-def _more_members(before: str, line: str) -> str | None:
-    """Two members of one type that are not said anything of."""
-    old, new = _MEMBER.fullmatch(before), _MEMBER.fullmatch(line)
-    return f"{old[1]}{old[2]}, {new[2]};" if old and new and old[1] == new[1] else None
-
-
-def _more_names(before: str, line: str) -> str | None:
-    """Two names for types."""
-    both = before.lstrip().startswith("using ") and line.lstrip().startswith("using ") and "//" not in before
-    return f"{before} {line.strip()}" if both else None
 
 
 def _short_block(lines: list[str]) -> bool:

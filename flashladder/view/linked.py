@@ -191,7 +191,13 @@ def ptx_rows(text: str, where: str) -> tuple[PtxRow, ...]:
         else:
             label = item.name
     return tuple(
-        PtxRow(line, tuple(one.opcode for one in items), _bare(lines[line - 1]), tuple(_chain(items[0])), labels[line])
+        PtxRow(
+            line,
+            tuple(one.opcode for one in items),
+            " ".join(lines[line - 1].partition("//")[0].split()),
+            tuple(_chain(items[0])),
+            labels[line],
+        )
         for line, items in sorted(found.items())
     )
 
@@ -201,11 +207,6 @@ def _chain(instruction: Instruction) -> Iterator[Place]:
     while source is not None:
         yield Place(source.file, source.line)
         source = source.inlined_at
-
-
-def _bare(line: str) -> str:
-    """A line of PTX without comment and with single blanks."""
-    return " ".join(line.partition("//")[0].split())
 
 
 def _sources(rows: Sequence[PtxRow], unit: Path) -> dict[str, tuple[str, ...]]:
@@ -323,45 +324,34 @@ def _no_such(word: str, have: set[str], language: str) -> FlashladderError:
     return FlashladderError("no such opcode", expected=expected, found=repr(word), hint=hint)
 
 
-def by_address(kernel: Linked, chosen: Selection) -> str:
-    """The selected machine instructions in order, each group under the PTX and the CUDA lines that it came from.
+def listing(kernel: Linked, chosen: Selection, *, ptx_first: bool = False) -> str:
+    """The selected lines of PTX and machine instructions; where the chain of calls changes, that and its CUDA line.
 
-    ``|`` marks the main loop.
+    Args:
+        kernel: whose they are.
+        chosen: what was selected.
+        ptx_first: lines of PTX in order, each with all that was made from it; else machine instructions in order, each
+            group under what it came from. ``|`` marks the main loop.
     """
-    groups = groupby(sorted(chosen.sass), key=lambda index: kernel.made_from[index])
-    return _listing(kernel, chosen, ((origin, list(own)) for origin, own in groups))
-
-
-def by_ptx(kernel: Linked, chosen: Selection) -> str:
-    """The selected lines of PTX in order, each with all machine instructions that were made from it."""
-    return _listing(kernel, chosen, ((row, kernel.became.get(row, ())) for row in sorted(chosen.ptx)))
-
-
-def _listing(kernel: Linked, chosen: Selection, groups: Iterable[tuple[int | None, Sequence[int]]]) -> str:
-    """Lines of PTX with machine instructions under them, and the chain of calls where it changes."""
+    groups: Iterable[tuple[int | None, Iterable[int]]] = groupby(sorted(chosen.sass), key=kernel.made_from.__getitem__)
+    if ptx_first:
+        groups = ((row, kernel.became.get(row, ())) for row in sorted(chosen.ptx))
     lines, last = list[str](), tuple[Place, ...]()
     for row, instructions in groups:
         chain = () if row is None else kernel.ptx[row].chain
-        if chain != last:
-            lines += _heading(kernel, chain)
+        if chain and chain != last:
+            lines.append(f"// {' < '.join(map(str, chain))}")
+            lines += [f"//   {text}"] if (text := kernel.source(chain[0]).strip()) else []
         last = chain
-        own = "      // the assembler's own" if row is None else f"{kernel.ptx[row].line:6d}  {kernel.ptx[row].text}"
-        nothing = ["        (no instruction of its own: removed, or one with another's)"]
-        lines += [own, *([_sass_line(kernel, index) for index in instructions] or nothing)]
+        lines.append(
+            "      // the assembler's own" if row is None else f"{kernel.ptx[row].line:6d}  {kernel.ptx[row].text}"
+        )
+        made = []
+        for index in instructions:
+            margin, one = "|" if index in kernel.main_loop else " ", kernel.sass.instructions[index]
+            made.append(f"{margin}       {one.address:04x}  {one}")
+        lines += made or ["        (no instruction of its own: removed, or one with another's)"]
     return "\n".join([*lines, *([""] if lines else []), _summary(kernel, chosen)])
-
-
-def _heading(kernel: Linked, chain: Sequence[Place]) -> Iterator[str]:
-    """A chain of calls, and the text of its innermost line."""
-    if chain:
-        yield f"// {' < '.join(map(str, chain))}"
-        if text := kernel.source(chain[0]).strip():
-            yield f"//   {text}"
-
-
-def _sass_line(kernel: Linked, index: int) -> str:
-    margin, instruction = "|" if index in kernel.main_loop else " ", kernel.sass.instructions[index]
-    return f"{margin}       {instruction.address:04x}  {instruction}"
 
 
 def _summary(kernel: Linked, chosen: Selection) -> str:
@@ -377,32 +367,20 @@ def _summary(kernel: Linked, chosen: Selection) -> str:
 
 def as_data(kernel: Linked, chosen: Selection) -> dict[str, Any]:
     """Every selected line of PTX and every selected machine instruction, as JSON can hold them."""
-    instructions = kernel.sass.instructions
-    return {
-        "kernel": kernel.title,
-        "config": kernel.config,
-        "arch": kernel.arch,
-        "sha256": dict(kernel.digests),
-        "ptx": [
-            {
-                "line": kernel.ptx[index].line,
-                "text": kernel.ptx[index].text,
-                "cuda": list(map(str, kernel.ptx[index].chain)),
-                "sass": [instructions[i].address for i in kernel.became.get(index, ())],
-            }
-            for index in sorted(chosen.ptx)
-        ],
-        "sass": [
-            {
-                "address": instructions[index].address,
-                "text": str(instructions[index]),
-                "class": instructions[index].opcode_class,
-                "ptx": None if (origin := kernel.made_from[index]) is None else kernel.ptx[origin].line,
-                "main_loop": index in kernel.main_loop,
-            }
-            for index in sorted(chosen.sass)
-        ],
-    }
+    instructions, rows, origins = kernel.sass.instructions, kernel.ptx, kernel.made_from
+    lines = [
+        {"line": rows[index].line, "text": rows[index].text, "cuda": list(map(str, rows[index].chain)),
+         "sass": [instructions[i].address for i in kernel.became.get(index, ())]}
+        for index in sorted(chosen.ptx)
+    ]  # fmt: skip
+    code = [
+        {"address": instructions[index].address, "text": str(instructions[index]),
+         "class": instructions[index].opcode_class, "main_loop": index in kernel.main_loop,
+         "ptx": None if (origin := origins[index]) is None else rows[origin].line}
+        for index in sorted(chosen.sass)
+    ]  # fmt: skip
+    named = {"kernel": kernel.title, "config": kernel.config, "arch": kernel.arch, "sha256": dict(kernel.digests)}
+    return {**named, "ptx": lines, "sass": code}
 
 
 def show_lines(kernel: Linked, line: str, opcode: str, *, ptx_first: bool = False, as_json: bool = False) -> None:
@@ -415,4 +393,4 @@ def show_lines(kernel: Linked, line: str, opcode: str, *, ptx_first: bool = Fals
     if as_json:
         print(json.dumps(as_data(kernel, chosen), indent=2))
     else:
-        print((by_ptx if ptx_first else by_address)(kernel, chosen))
+        print(listing(kernel, chosen, ptx_first=ptx_first))

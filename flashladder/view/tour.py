@@ -10,7 +10,7 @@ options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 import os
 import subprocess
@@ -167,18 +167,12 @@ def _output(number: int, station: Station, width: int) -> str:
         )  # fmt: skip
     if station.found not in done.stdout:
         raise CheckFailed(f"station {number} shows nothing", expected=repr(station.found), hint=again)
-    return _cut(done.stdout.splitlines(), station, width)
-
-
-def _cut(lines: Sequence[str], station: Station, width: int) -> str:
+    lines = done.stdout.splitlines()
     start = next((n for n, line in enumerate(lines) if station.past in line), 0)
     chosen = lines[start : start + station.shown]
+    fitted: list[str] = []
+    for line in chosen:
+        short = line if len(line) <= width else f"{line[: width - 3]}..."
+        fitted += textwrap.wrap(line, width, subsequent_indent="    ") if station.wraps and line != short else [short]
     left = len(lines) - len(chosen)
-    fitted = [part for line in chosen for part in _fitted(line, width, wraps=station.wraps)]
     return "\n".join([*fitted, *([f"({left} more lines)"] if left else [])])
-
-
-def _fitted(line: str, width: int, *, wraps: bool) -> list[str]:
-    if len(line) <= width:
-        return [line]
-    return textwrap.wrap(line, width, subsequent_indent="    ") if wraps else [line[: width - 3] + "..."]

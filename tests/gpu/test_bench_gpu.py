@@ -160,5 +160,5 @@ def test_committed_cells_are_found_again() -> None:
         if "is not installed" in str(error):
             pytest.skip(str(error))
         raise
-    assert found.told.startswith("6 of 264 cells of results/h200/bench.json.gz timed anew on this ")
-    assert found.problems == ()
+    assert found.summary.startswith("6 of 264 cells timed again on this ")
+    assert found.details == ()

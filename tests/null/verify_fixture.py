@@ -90,29 +90,21 @@ def make(results: Path) -> Path:
     return write_result(results / NAME / f"{GRID}.json", swept())
 
 
-def edited(path: Path, change: Edit, *, again: bool = False, digest: bool = True) -> None:
+def edited(path: Path, change: Edit, *, again: bool = False) -> None:
     """Changes a document; its own digest follows.
 
     Args:
         path: of the document.
         change: what is edited.
         again: the tables are derived from what is left.
-        digest: whether the document notes the new one.
     """
     document: Document = json.loads(path.read_text(encoding="utf-8"))
     change(document)
-    if digest:
-        document = with_digest(document)
-    path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(with_digest(document), indent=2, sort_keys=True) + "\n", encoding="utf-8")
     if again:
         made = load_result(path)
         assert isinstance(made, BenchResult)
         write_result(path, derive(made))
-
-
-def kernel_of(document: Document, number: int) -> Document:
-    """The identity of a kernel by its iteration."""
-    return next(one for one in document["kernels"].values() if one["iteration"] == number)
 
 
 def ablated(kernel: Kernel) -> Kernel:

@@ -186,7 +186,7 @@ def test_control_codes_of_a_step_fit_its_reuse_flags(capsys: pytest.CaptureFixtu
 
 
 def test_a_steps_ptx_is_the_same_from_its_cubin(capsys: pytest.CaptureFixture[str]) -> None:
-    cubin = view_sass.cubin_of("8")
+    cubin, _ = view_sass.cubin_of("8")
     show_ptx_of_file(cubin, Wanted(normalised=True))
     kept = capsys.readouterr().out
     with images(next(cubin.parent.parent.glob(f"*/{cubin.name}"))) as found:
@@ -205,12 +205,12 @@ def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFix
 
 def test_a_steps_cubin_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("sass", "8", "--out", str(tmp_path / "k.cubin")) == 0
-    assert (tmp_path / "k.cubin").read_bytes() == view_sass.cubin_of("8").read_bytes()
+    assert (tmp_path / "k.cubin").read_bytes() == view_sass.cubin_of("8")[0].read_bytes()
     assert capsys.readouterr().out.endswith("k.cubin\n")
 
 
 def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    whole = view_sass.cubin_of("8").parent.parent
+    whole = view_sass.cubin_of("8")[0].parent.parent
     texts = (path.read_text(encoding="utf-8") for path in sorted(whole.glob("*/kernel.ptx")))
     text = next(one for one in texts if one.count(".entry") == 1)  # of several kernels the names would be listed
     (tmp_path / "cut.ptx").write_text(text[: len(text) // 2], encoding="utf-8")

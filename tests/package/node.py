@@ -50,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
         print(f"unpacked and swept in {time.monotonic() - start:.0f} s")
         result = Path(scratch) / "out" / "cpu.json.gz"
         found = verify.verify(result)
-        print("\n".join(map(verify.render, found)))
+        for one in found:
+            verify.print_at_once(one)
         document: dict[str, Any] = json.loads(gzip.decompress(result.read_bytes()))
         planned = [PlannedCell.model_validate(cell) for cell in document["sweep"]["planned"]]
         same = cpu.known_digests(planned) == [cell.code for cell in planned]

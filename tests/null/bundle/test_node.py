@@ -64,11 +64,6 @@ def test_the_grid_is_that_of_the_gpu(name: str, arch: str, grid: str, monkeypatc
     assert node.grid_here() == grid
 
 
-def test_without_a_gpu_it_is_the_emulators(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "n_gpus", lambda: 0)
-    assert node.grid_here() == "cpu"
-
-
 def test_a_sweep_leaves_one_document_and_what_made_it(
     unpacked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,13 +114,11 @@ def test_what_is_unpacked_is_not_unpacked_again(tmp_path: Path) -> None:
         ({"wheels/x.whl": WHEEL + b"\0"}, "wheels/x.whl was changed: expected sha256"),
         ({"wheels/x.whl": None}, "'wheels/x.whl' is missing"),
         ({"build/more": b""}, "'build/more' is not a file of this bundle"),
-        ({"../climbs": b""}, "'../climbs' is not a file of this bundle"),
         ({"a\x1b[2J": b""}, r"'a\x1b[2J' is not a file of this bundle"),
         ({"__main__.py": b"print('other')"}, "__main__.py was changed"),
         ({"MANIFEST.json": None}, "no MANIFEST.json of a bundle in it"),
         ({"MANIFEST.json": b"{"}, "MANIFEST.json is damaged (JSONDecodeError)"),
         ({"MANIFEST.json": b"[" * 100_000}, "MANIFEST.json is damaged (RecursionError)"),
-        ({"MANIFEST.json": b"\xff"}, "MANIFEST.json is damaged (UnicodeDecodeError)"),
         ({"MANIFEST.json": b'{"schema": 2, "files": {}, "install": {}}'}, "is not one of a bundle of schema 1"),
     ],
 )
@@ -146,29 +144,6 @@ def test_half_a_bundle_is_one_line(length: int, tmp_path: Path) -> None:
     path = bundle(tmp_path)
     path.write_bytes(path.read_bytes()[:length])
     assert "not a whole archive" in refusal(path, tmp_path / "into")
-
-
-def contents(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    return {name: archive.read(name) for name in runner.checked(archive)["files"]}
-
-
-def test_every_changed_byte_is_refused_or_harmless(tmp_path: Path) -> None:
-    """Of all bytes of a bundle: none leads to a crash, and what is unpacked has the digests of the manifest."""
-    path = bundle(tmp_path)
-    whole = path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        good = contents(archive)
-    accepted = 0
-    for place in range(0, len(whole), 7):
-        changed = bytearray(whole)
-        changed[place] ^= 0x41
-        try:
-            with zipfile.ZipFile(io.BytesIO(bytes(changed))) as archive:
-                assert contents(archive) == good
-            accepted += 1
-        except (Refused, *runner.BROKEN):
-            pass
-    assert accepted < len(whole) / 7 / 2
 
 
 @pytest.mark.parametrize(

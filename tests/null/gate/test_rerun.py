@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from flashladder.gate.published import in_rank_order
 from flashladder.gate.verify import Drawn, draw, file_to_rerun, rerun, rerun_here
 from flashladder.paths import RESULTS
 from flashladder.results.derive import derive
-from flashladder.results.files import load_as, load_result
+from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult
 from tests.typed import command
 
@@ -57,26 +56,26 @@ def test_cells_follow_from_the_seed_and_the_file() -> None:
 
 def test_the_same_kernels_on_another_card_of_the_model_agree() -> None:
     found = rerun(BENCH, 6, 0, timed)
-    assert found.problems == ()
-    assert found.told.startswith("6 of 264 cells of results/h200/bench.json.gz timed again on this NVIDIA H200, seed 0")
+    assert found.details == ()
+    assert found.summary.startswith("6 of 264 cells timed again on this NVIDIA H200, seed 0")
 
 
 def test_invented_ratios_are_out_of_their_tolerance_with_a_cause() -> None:
     found = rerun(BENCH, 24, 1, lambda drawn: timed(drawn, 0.9))
-    assert len(found.problems) >= 12, "cells at 20 % of FA2 and above are off by more than 2 points"
-    assert all("rerun: " in line and f"probably another card: {CARD} instead of" in line for line in found.problems)
-    assert found.told.startswith("24 of 264 cells")
+    assert len(found.details) >= 12, "cells at 20 % of FA2 and above are off by more than 2 points"
+    assert all("rerun: " in line and f"probably another card: {CARD} instead of" in line for line in found.details)
+    assert found.summary.startswith("24 of 264 cells")
 
 
 def test_a_cell_without_a_figure_is_told() -> None:
     found = rerun(BENCH, 6, 0, lambda drawn: timed(drawn, lose=True))
-    assert any("cells gave no figure" in line for line in found.problems)
+    assert any("cells gave no figure" in line for line in found.details)
 
 
 def test_another_model_is_compared_by_rank() -> None:
     found = rerun(BENCH, 12, 3, lambda drawn: timed(drawn, 0.7, "NVIDIA B1"))
-    assert found.problems == ()
-    assert "on this NVIDIA B1, seed 3, another model than NVIDIA H200: Spearman 1.000, at least 0.8" in found.told
+    assert found.details == ()
+    assert "on this NVIDIA B1, seed 3, another model than NVIDIA H200: Spearman 1.000, at least 0.8" in found.summary
     turned = OWN.model_copy(
         update={"summaries": tuple(one.model_copy(update={"pct": 1e4 / one.pct}) for one in OWN.summaries)}
     )
@@ -92,7 +91,7 @@ def test_samples_that_do_not_hold_in_themselves_are_told() -> None:
         return timed(drawn, 1e6)
 
     found = rerun(BENCH, 2, 0, impossible)
-    assert any("that the GPU's peaks allow" in line for line in found.problems)
+    assert any("that the GPU's peaks allow" in line for line in found.details)
 
 
 def test_which_file_is_meant(tmp_path: Path) -> None:
@@ -131,9 +130,9 @@ def test_verify_says_what_the_rerun_found(
 ) -> None:
     seen: list[object] = []
 
-    def planted(*arguments: object) -> verify.Rerun:
+    def planted(*arguments: object) -> verify.Verified:
         seen.extend(arguments)
-        return verify.Rerun("3 of 9 cells", told)
+        return verify.Verified("bench.json.gz", "failed" if told else "ok", "3 of 9 cells", told)
 
     monkeypatch.setattr(verify, "rerun_here", planted)
     small = RESULTS / "h200" / "sanitizer.json.gz"
@@ -141,13 +140,4 @@ def test_verify_says_what_the_rerun_found(
     assert seen == [small, 3, 5]
     assert "3 of 9 cells" in capsys.readouterr().out
     assert command("verify", str(small), "--rerun", "--json") == code
-    assert '"told": "3 of 9 cells"' in capsys.readouterr().out
-
-
-def test_the_planted_timer_gives_what_the_file_holds() -> None:
-    """Or the tests above would compare something else."""
-    again = timed(draw(OWN, 4, 0, "x"))
-    made: Callable[[Path], object] = load_result
-    assert made(BENCH) == OWN
-    kept = {(one.kernel, one.shape): one.pct for one in OWN.summaries}
-    assert [kept[one.kernel, one.shape] for one in again.summaries] == [one.pct for one in again.summaries]
+    assert '"summary": "3 of 9 cells"' in capsys.readouterr().out

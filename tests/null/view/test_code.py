@@ -32,12 +32,8 @@ def test_machine_code_without_addresses_paths_and_padding() -> None:
     assert set(re.findall(r"`\((\w+)\)", text)) == set(labels)
     code = [line for line in text.splitlines() if not line.endswith(":")]
     assert len(code) == len([one for one in parse(LISTING).instructions if one.opcode != "NOP"]) + 1
-
-
-def test_other_labels_and_another_name_leave_no_difference() -> None:
     other = re.sub(r"\.L_x_(\d+)", lambda found: f".L_x_{int(found[1]) + 40}", LISTING).replace("tests/data", "/a/b")
-    assert other != LISTING
-    assert clean_sass(parse(other)) == clean_sass(parse(LISTING))
+    assert clean_sass(parse(other)) == text
     renamed = LISTING.replace("flash_fwd_kernel", "_Z3foov")
     assert clean_sass(parse(renamed, "_Z3foov"), "_Z3foov", "k") == clean_sass(parse(LISTING), "flash_fwd_kernel", "k")
 

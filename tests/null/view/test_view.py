@@ -24,7 +24,6 @@ from flashladder.paths import RESULTS
 from flashladder.results.published import load
 from flashladder.view import command as view
 from flashladder.view import diff
-from flashladder.view import diff as deltas
 from flashladder.view.diff import Delta, equal_configs
 from tests.typed import command
 
@@ -141,8 +140,6 @@ def test_show_refuses_a_configuration_that_the_iteration_lacks() -> None:
         (Claim("total", "kernel", "equals"), "SASS: total instructions unchanged"),
         (Claim("total", "main_loop", "falls", at_least=0.1), "main loop: total instructions falls by at least 10 %"),
         (Claim("IMAD.MOV.U32+MOV", "kernel", "equals", value=0), "SASS: IMAD.MOV.U32+MOV is 0"),
-        (Claim("div", "ptx", "falls", at_least=1), "PTX: div falls by at least 100 %"),
-        (Claim("copies_upward", "counters", "equals", value=0), "counter copies_upward is 0"),
         (
             Claim("LEA", "main_loop", "falls", at_least=1, on=("sm_90",)),
             "main loop: LEA falls by at least 100 % (on sm_90 only)",
@@ -196,22 +193,6 @@ def test_a_named_configuration_is_that_of_both_sides(capsys: pytest.CaptureFixtu
     assert data["caveat"] == ""
 
 
-def changed(before: int, after: int) -> list[str]:
-    """The lines that differ between two iterations."""
-    sides = load_iteration(before), load_iteration(after)
-    text = diff.diff_iterations(*sides, diff.equal_configs(*sides))
-    return [line for line in text.splitlines()[2:] if line[0] in "+-"]
-
-
-def test_the_diff_of_the_store_policy_shows_the_store() -> None:
-    lines = changed(13, 14)
-    assert "+  store_policy  no_allocate" in lines
-    assert any(line[0] == "+" and "ptx::store_global_16_no_allocate(pointer, value);" in line for line in lines)
-    assert any(line[0] == "-" and "ptx::store_global_16(pointer, value);" in line for line in lines)
-    assert any(line[0] == "+" and line.endswith("// st.global.L1::no_allocate.v4.b32") for line in lines)
-    assert len(lines) <= 14
-
-
 def test_what_is_not_the_effect_of_the_step_alone_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     tiled, whole, tuned = load_iteration(4), load_iteration(3), load_iteration(7)
     config = replace(tuned.configs["a100"], Q_mma_load_K_tiles=0, K_mma_load_K_tiles=0, V_mma_load_K_tiles=0)
@@ -221,14 +202,6 @@ def test_what_is_not_the_effect_of_the_step_alone_comes_first(capsys: pytest.Cap
     assert diff.equal_configs(tiled, whole, str(tall)) == (tiled.configs["a100"].with_dtype("bf16"), tall)
     command("diff", "4", "3", f"--config={tall}")
     assert capsys.readouterr().out.startswith("different tiles: not the effect of this step alone\n\n")
-
-
-def test_diff_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    command("diff", "16", "16 - store_policy", "--json")
-    data = json.loads(capsys.readouterr().out)
-    assert data["before"]["description"] == "16"
-    assert data["after"]["opcode_counts"] is None
-    assert "+  store_policy  write_back" in data["diff"]
 
 
 def test_counts_table() -> None:
@@ -242,16 +215,6 @@ def test_counts_table() -> None:
         "SHF      0    5       new",
     ]
     assert diff.count_changes({"A": 1}, {"A": 1}) == "no opcode class changes its count"
-
-
-def test_where_no_count_changes_the_order_is_told() -> None:
-    told = {}
-    for number in (14, 19):
-        before, after = load_iteration(number - 1), load_iteration(number)
-        told[number] = diff.order_changes(before, after, (before.configs["a100"], after.configs["a100"]))
-    assert told == {14: "", 19: "\nthe order in PTX does: mma whose A is that of the one before: 0 -> 48"}
-    removed, whole = load_description("16 - swizzle"), load_iteration(16)
-    assert diff.order_changes(removed, whole, (removed.configs["a100"], whole.configs["a100"])) == ""
 
 
 def test_counts_come_from_the_lock_or_else_from_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,15 +243,13 @@ def test_an_ablation_is_never_locked() -> None:
     ablation = load_description("16 - store_policy")
     assert diff.opcode_counts(SIXTEEN, SIXTEEN.configs["a100"]) is not None
     assert diff.opcode_counts(ablation, ablation.configs["a100"]) is None
+    assert found("16 - store_policy", "16") == {"registers": [], "counters": [], "speed": []}
+    assert found("9", "9") == {}
 
 
 def found(before: str, after: str) -> dict[str, list[Delta]]:
     both = load_description(before), load_description(after)
-    return deltas.deltas(*both, equal_configs(*both))
-
-
-def steps(before: str, after: str) -> deltas.Steps:
-    return load_description(before), load_description(after)
+    return diff.deltas(*both, equal_configs(*both))
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -332,12 +293,6 @@ def test_speeds_are_the_committed_ones_by_gpu() -> None:
     assert not by["RTX 3090", "published"].alone  # its loads change, too
 
 
-def test_nothing_is_known_of_an_ablation_and_nothing_differs_from_itself() -> None:
-    assert found("16 - swizzle", "16") == {"registers": [], "counters": [], "speed": []}
-    assert found("9", "9") == {}
-    assert deltas.text_of(found("9", "9"), steps("9", "9")) == ""
-
-
 def test_a_diff_ends_with_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("diff", "8", "9") == 0
     out = capsys.readouterr().out
@@ -354,7 +309,7 @@ def test_a_broken_result_hides_no_source(
     def broken() -> None:
         raise FlashladderError("not a result", where=str(tmp_path))
 
-    monkeypatch.setattr(deltas, "committed", broken)
+    monkeypatch.setattr(diff, "committed", broken)
     assert command("diff", "8", "9") == 0
     out = capsys.readouterr().out
     assert "k_order" in out
