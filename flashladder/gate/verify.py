@@ -196,7 +196,7 @@ def _content(path: Path) -> tuple[str, list[str]]:
             load_result(path)  # which says what is missing
         return "data of another form, read whole", []
     result = load_result(path)
-    lines = [] if version == 1 or noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
+    lines = [] if noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
     lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
     sweep: Sweep | None = getattr(result, "sweep", None)
     note = grid_note(sweep) if sweep else None

@@ -1,27 +1,21 @@
 """From raw pairs to tables: what a bench writes, and what a verifier derives again from the samples and compares.
 
 A committed table must follow from its raw samples, so one function makes both (`derive`), and `problems` compares.
-A time below what the GPU's peaks allow is an error, not a record.
-
-Run:
-    python -m flashladder.results.derive results/h200/bench.json.gz   # exit 1 when a number does not follow
+A time below what the GPU's peaks allow is an error, not a record. `invoke verify PATH` asks for the problems of a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 import math
-from pathlib import Path
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.ladder.gpus import Quantity, gpu_key, load_gpus
+from flashladder.errors import FlashladderError
+from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.problem import Shape
 from flashladder.results.blocks import disturbed, incomplete, settle
-from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Series, Summary
 from flashladder.results.statistics import (
     Floats,
@@ -34,6 +28,7 @@ from flashladder.results.statistics import (
     verdict,
 )
 
+PEAKS = ("fp16_tensor_rate", "sms", "max_clock", "memory_bandwidth")  # FLOP/clock/SM, SMs, MHz, GB/s
 TOLERANCE = 1e-9  # relative: re-derived numbers may differ by the rounding of another NumPy
 
 
@@ -139,24 +134,19 @@ def by_cell(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
     return {cell: cells[cell] for cell in order}
 
 
-def _kept(group: Group, series: Series) -> list[tuple[float, float]]:
+def kept_pairs(group: Group, series: Series) -> list[tuple[float, float]]:
     """Times of pairs in blocks that count: (reference, kernel) in microseconds."""
     dropped = {block.index for block in group.blocks if block.dropped is not None}
     return [(pair.reference_us, pair.kernel_us) for pair in series.pairs if pair.block not in dropped]
 
 
-def _ratios(group: Group, series: Series) -> Floats:
-    kept = _kept(group, series)
-    if not kept:
-        return np.empty(0)
-    return log_ratios([pair[0] for pair in kept], [pair[1] for pair in kept])
-
-
 def joined(parts: Sequence[tuple[Group, Series]]) -> Timed:
     """Log ratios of all processes, and the process of each."""
-    ratios = [_ratios(*part) for part in parts]
-    clusters = [group.process for (group, _), values in zip(parts, ratios, strict=True) for _ in values]
-    return np.concatenate(ratios), clusters
+    pairs = [(group.process, *pair) for group, series in parts for pair in kept_pairs(group, series)]
+    if not pairs:
+        return np.empty(0), []
+    clusters, reference_us, kernel_us = zip(*pairs, strict=True)
+    return log_ratios(reference_us, kernel_us), list(clusters)
 
 
 def _floors(ratios: Mapping[Cell, Timed]) -> dict[str, float]:
@@ -172,7 +162,7 @@ def _summary(
     cell: Cell, parts: Sequence[tuple[Group, Series]], found: LogSummary, floor: float, min_pairs: int
 ) -> Summary:
     kernel, dtype, shape = cell
-    times = np.array([pair for part in parts for pair in _kept(*part)])
+    times = np.array([pair for part in parts for pair in kept_pairs(*part)])
     reference_us, kernel_us = (float(value) for value in np.median(times, axis=0))
     blocks = [block for group, _ in parts for block in group.blocks]
     clocks = [s.sm_clock_mhz for b in blocks if b.dropped is None for s in b.samples if s.sm_clock_mhz is not None]
@@ -238,27 +228,11 @@ def fastest_possible_us(shape: Shape, gpu_name: str) -> float | None:
     if key is None:
         return None
     peaks = load_gpus()[key].peaks
-    flops_per_s = (
-        _peak(peaks, "fp16_tensor_rate", "FLOP/clock/SM")
-        * _peak(peaks, "sms", "SM")
-        * _peak(peaks, "max_clock", "MHz")
-        * 1e6
-    )
-    bytes_per_s = _peak(peaks, "memory_bandwidth", "GB/s") * 1e9
-    return max(shape.flops / flops_per_s, shape.input_bytes / bytes_per_s) * 1e6
-
-
-def _peak(peaks: Mapping[str, Quantity], name: str, unit: str) -> float:
-    """A peak in the unit that the formula above needs."""
-    found = peaks.get(name)
-    if found is None or found.unit != unit:
-        raise FlashladderError(
-            f"the GPU's description lacks {name}",
-            where="configs/gpus",
-            expected=unit,
-            found=found.unit if found else None,
-        )
-    return found.value
+    if missing := [name for name in PEAKS if name not in peaks]:
+        where = f"configs/gpus/{key}.yaml"
+        raise FlashladderError("the GPU's description lacks a value", where=where, expected=missing[0])
+    rate, n_sm, clock_mhz, gb_per_s = (peaks[name].value for name in PEAKS)
+    return max(shape.flops / (rate * n_sm * clock_mhz * 1e6), shape.input_bytes / (gb_per_s * 1e9)) * 1e6
 
 
 def problems(result: BenchResult) -> list[str]:
@@ -286,37 +260,3 @@ def _too_small_a_flush(result: BenchResult) -> list[str]:
     flushed, least = result.settings.flush_bytes, 2 * result.gpu.l2_bytes
     told = f"settings.flush_bytes: expected at least {least}, twice the L2, found {flushed}"
     return [] if flushed >= least else [told]
-
-
-def verify(path: Path) -> BenchResult:
-    """Reads a bench result and derives it again.
-
-    Raises:
-        CheckFailed: it is malformed, implausible or does not follow from its samples.
-    """
-    result = load_as(path, BenchResult)
-    if found := problems(result):
-        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=path)
-    return result
-
-
-def main(paths: Sequence[str]) -> int:
-    """Verifies bench results; with ``--derive`` writes the tables of files whose run was cut short."""
-    again = "--derive" in paths
-    names = [name for name in paths if name != "--derive"]
-    if not names or "--help" in names:
-        print(
-            "usage: python -m flashladder.results.derive [--derive] FILE...   example: ... results/h200/bench.json.gz"
-        )
-        return 0 if names else 2
-    for name in names:
-        if again:
-            write_result(Path(name), derive(load_as(Path(name), BenchResult)))
-        result = verify(Path(name))
-        print(f"{name}: {len(result.summaries)} cells follow from {len(result.groups)} groups of samples")
-    return 0
-
-
-if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main(sys.argv[1:]))
