@@ -38,8 +38,7 @@ from flashladder.paths import CONFIGS, RESULTS
 from flashladder.problem import Shape
 from flashladder.report.accuracy import beyond_bounds, cells
 from flashladder.report.data import bench_files, feeds_ladder
-from flashladder.results.blocks import Plan
-from flashladder.results.derive import fastest_possible_us, problems
+from flashladder.results.derive import Plan, fastest_possible_us, problems
 from flashladder.results.files import identity, load_as, load_result, machine_name, read_json
 from flashladder.results.schema import (
     A_A,

@@ -83,14 +83,6 @@ def test_the_bound_is_held_to_the_smallest_change_and_names_one_that_will_do() -
     assert all(verdict.holds for verdict in judge(8, replace(claim, at_least=0.115), places))
 
 
-def test_a_claim_says_something_at_every_place_or_nothing() -> None:
-    before, after, half = {"LOP3": 100}, {"LOP3": 77}, {"LOP3": 80}
-    places = {"sm_80": sides(after, before, before), "sm_90": sides(after, before, half)}
-    found = judge(8, Claim("LOP3", "kernel", "falls", at_least=0.115), places)
-    assert [verdict.refuted for verdict in found] == [True, False]
-    assert all(verdict.problem.startswith("it says nothing about the step") for verdict in found)
-
-
 def test_on_names_exactly_the_architectures_where_a_claim_holds() -> None:
     places = {
         "sm_80": sides({"LOP3": 1}, {"LOP3": 4}),
@@ -110,13 +102,6 @@ def test_on_names_exactly_the_architectures_where_a_claim_holds() -> None:
     assert not outside.claimed
     assert not outside.refuted
     assert "on sm_90: not claimed here: LOP3 falls by at least 50 % (on sm_80, sm_86 only): 4 -> 7" in str(outside)
-
-
-def test_a_class_may_be_missing_on_one_architecture_but_not_on_all() -> None:
-    claim = Claim("LEA+LOP3", "main_loop", "falls", at_least=0.5)
-    places = {"sm_80": sides({"LOP3": 1}, {"LOP3": 4}), "sm_90": sides({}, {"LEA": 4})}
-    assert all(verdict.holds for verdict in judge(8, claim, places))
-    assert not any(verdict.holds for verdict in judge(8, claim, {"sm_80": places["sm_80"]}))
 
 
 def test_the_first_iteration_is_refuted_by_the_one_that_follows() -> None:

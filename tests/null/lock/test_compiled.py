@@ -143,29 +143,6 @@ def two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_steps")
-def test_kernels_are_counted_on_every_architecture(planted: Planted) -> None:
-    found = step_counts.count_all()
-    kernels = step_counts.step_kernels()
-    assert planted.jobs == [
-        (iteration.number, config.short_form(), arch)
-        for iteration, config in kernels
-        for arch in iteration.family.targets.arches
-    ]
-    assert list(found.kernels) == [f"{one.number:02d} {config.short_form()}" for one, config in kernels]
-    for (iteration, config), kernel in zip(kernels, found.kernels.values(), strict=True):
-        assert (kernel.iteration, kernel.config) == (iteration.number, config.short_form())
-        assert kernel.ptx_sha256 == ptx_sha256(PTX)
-        assert kernel.ptx == {"total": 2, "add.s32": 1, "add.s64": 1, "mma_before_use": 0, "mma_same_a": 0}
-        assert list(kernel.sass) == list(iteration.family.targets.arches)
-        for arch, code in kernel.sass.items():
-            assert code.model_dump() == {
-                "text_sha256": sha256(f"{iteration.number} {arch} {config.short_form()}"),
-                "kernel": {**KERNEL, "registers": 168},
-                "main_loop": LOOP,
-            }
-
-
-@pytest.mark.usefixtures("two_steps")
 def test_committed_counts_are_those_of_the_kernels(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,13 +231,3 @@ def test_kernels_are_counted_once_and_kept(disassembler: Disassembler, tmp_path:
     assert recounting.recount(entries(*reversed(names)), tmp_path / "kept") == found[::-1]
     assert disassembler.ran == []
     assert recounting.recount([], tmp_path / "kept") == []
-
-
-def test_a_kept_count_that_is_damaged_is_made_anew(disassembler: Disassembler, tmp_path: Path) -> None:
-    (first,) = recounting.recount(entries("sm_80: MOV"), tmp_path)
-    (path,) = tmp_path.glob("*.json")
-    assert MachineCode.model_validate_json(path.read_bytes()) == first
-    path.write_text("{}", encoding="utf-8")
-    assert recounting.recount(entries("sm_80: MOV"), tmp_path) == [first]
-    assert MachineCode.model_validate_json(path.read_bytes()) == first
-    assert len(disassembler.ran) == 2

@@ -16,7 +16,6 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
 from flashladder.lock.command import (
     RULE,
-    SHOWN,
     Difference,
     compare,
     explain,
@@ -133,13 +132,6 @@ def test_another_host_compiler_is_a_weak_cause_and_flags_are_a_strong_one() -> N
     )
 
 
-def test_long_explanations_are_cut_and_causes_told_once() -> None:
-    many = [Difference("sm_80", n, EXAMPLE, "changed", ("PTX: a -> b",), ("the cause",)) for n in range(1, SHOWN + 4)]
-    lines = explain(many).splitlines()
-    assert lines[2 * SHOWN] == f"... and 3 more, of iterations {SHOWN + 1}..{SHOWN + 3}"
-    assert lines[-2:] == ["why:", "  the cause"]
-
-
 def test_a_whole_iteration_that_is_missing_has_no_configuration() -> None:
     now = dict(current())
     del now[9]
@@ -155,27 +147,6 @@ def test_a_whole_iteration_that_is_missing_has_no_configuration() -> None:
         ("sm_80", EXAMPLE.replace("FP16", "BF16"), (), ()),
         ("sm_80", EXAMPLE, (), ()),
     ]
-
-
-def test_edits_in_iterations_that_moved_or_are_new_are_not_harmless() -> None:
-    now = dict(current(i7=locked("other", part="edited"), i8=locked("code 8", part="edited too")))
-    now[10] = locked("code 10", part="new")
-    differences = compare(ladder(), now, everything=True)
-    assert {one.iteration for one in differences} == {7, 10}
-    assert harmless_edits(ladder(), now, differences) == [PART]
-    assert harmless_edits(ladder(), {7: now[7], 10: now[10]}, differences) == []
-
-
-def test_writing_some_iterations_keeps_the_others(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
-    lock.write("sm_80", None, "first lock", folder=tmp_path)
-    no_compiler[7] = locked("fixed 7")
-    path = lock.write("sm_80", [7], "fixed", folder=tmp_path)
-    assert path == lock_path("sm_80", tmp_path)
-    entries = read_lock("sm_80", tmp_path).iterations
-    assert {number: entry.history for number, entry in entries.items()} == {
-        6: ("first lock",), 7: ("first lock", "fixed"), 8: ("first lock",), 9: ("first lock",),
-    }  # fmt: skip
-    assert lock.locked_kernel(7, CONFIG, folder=tmp_path) == kernel("fixed 7")
 
 
 def test_lock_files_round_trip_and_are_canonical(tmp_path: Path) -> None:
@@ -264,26 +235,11 @@ def test_relock_of_the_locked_machine_code_writes_nothing(
     assert read_lock("sm_90", tmp_path).iterations[7].history == ("first lock", "other flags")
 
 
-def test_locking_everything_drops_iterations_that_are_gone(no_compiler: dict[int, Lock], tmp_path: Path) -> None:
-    lock.write("sm_80", None, "first lock", folder=tmp_path)
-    del no_compiler[9]
-    assert [d.kind for d in lock.verify("sm_80", folder=tmp_path)] == ["surplus"]
-    lock.write("sm_80", None, "the ladder got shorter", folder=tmp_path)
-    assert sorted(read_lock("sm_80", tmp_path).iterations) == [6, 7, 8]
-
-
 @pytest.mark.parametrize("reason", ["", "  \n"])
 def test_a_lock_needs_a_reason(reason: str, tmp_path: Path) -> None:
     with pytest.raises(FlashladderError, match="a lock needs a reason"):
         lock.relock(7, reason, folder=tmp_path, changelog=tmp_path / "CHANGELOG.md")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_command_needs_a_reason_to_write(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        lock.main(["write", "--arch", "sm_80", "--iterations", "7"])
-    assert stop.value.code == 2
-    assert capsys.readouterr().err.startswith("error: a lock needs a reason")
 
 
 LOCK = LockFile(arch="sm_90", iterations={7: locked("code 7")})

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from flashladder.results.blocks import SW_POWER_CAP, changed_state, kept, settle
-from flashladder.results.derive import cells_of_host_time, waited_for_host
+from flashladder.results.derive import SW_POWER_CAP, cells_of_host_time, changed_state, kept, settle, waited_for_host
 from flashladder.results.schema import Block, Group
 from tests.null.bench_fixture import group, sample
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.results.blocks import incomplete
+from flashladder.results.derive import incomplete
 from flashladder.results.schema import A_A, BenchResult, Block, Group, Pair, PlannedCell, Series, Sweep
 from tests.null.bench_fixture import FAST, GOOD, SHAPE, SLOW, group, result, sample
 

@@ -36,20 +36,6 @@ def edited(tmp_path: Path, edit: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        ("d['colour'] = 1", "colour: Extra inputs are not permitted"),
-        ("d['groups'][0]['series'][0]['pairs'][0][2] = float('nan')", "finite number"),
-        ("d['kind'] = 'other'", "found"),
-    ],
-)
-def test_what_breaks_the_schema_is_one_line(tmp_path: Path, edit: str, message: str) -> None:
-    with pytest.raises(FlashladderError, match=message) as caught:
-        load_result(edited(tmp_path, edit))
-    assert "\n" not in str(caught.value)
-
-
 def test_summaries_say_what_was_put_in() -> None:
     made = summaries.derive(result())
     fast, slow = (next(s for s in made.summaries if s.kernel == key) for key in (FAST_KEY, kernel_key(1, SLOW)))
@@ -165,21 +151,6 @@ def test_a_sweeps_cell_without_a_floor_has_no_summaries() -> None:
     assert {(s.kernel, s.dtype) for s in made.summaries} == {(FAST_KEY, "fp16"), (kernel_key(1, SLOW), "fp16")}
     assert set(made.floors_pct) == {"fp16"}
     assert {mean.dtype for mean in made.means} == {"fp16"}
-
-
-def test_a_clock_that_nobody_told_is_none() -> None:
-    one = group()
-    looks = tuple(look.model_copy(update={"sm_clock_mhz": None}) for look in one.blocks[0].samples)
-    blocks = tuple(block.model_copy(update={"samples": looks}) for block in one.blocks)
-    made = summaries.derive(result(one.model_copy(update={"blocks": blocks})))
-    assert {s.sm_clock_mhz for s in made.summaries} == {None}
-    assert {s.verdict for s in summaries.derive(few_pairs()).summaries} == {"ambiguous"}
-
-
-def few_pairs() -> BenchResult:
-    """Fewer pairs than are enough for a verdict."""
-    made = result()
-    return made.model_copy(update={"settings": made.settings.model_copy(update={"min_pairs": 13})})
 
 
 def test_an_unknown_gpu_has_no_limit() -> None:

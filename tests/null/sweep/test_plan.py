@@ -99,14 +99,6 @@ def test_shards_are_all_cells_once_and_take_about_equally_long(count: int) -> No
     assert max(made.estimate_s(one) for one in shards) <= made.estimate_s(made.cells) / count + longest
 
 
-def test_the_last_cell_is_in_a_shard_though_it_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where its start is the end of all."""
-    made = plan.make(load_grid("smoke"), "h200", digests)
-    last = made.cells[-1]
-    monkeypatch.setattr(plan, "estimate_s", lambda cell, _: float(cell is not last))
-    assert plan.shard(made.cells, (2, 3), made.settings)[-1] is last
-
-
 def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tmp_path: Path) -> None:
     made = plan.make(emulated_grid(tmp_path), "cpu", digests)
     first, *others = made.cells
@@ -147,9 +139,3 @@ def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(
         (cell.iteration.description, "code of 1" if cell.iteration.number == 1 else "") for cell in wanted.cells
     }
     assert {cell.code for cell in made.cells} == {"code of 1", ""}
-
-
-def test_kernels_to_build_are_told_apart_by_toolchain(tmp_path: Path) -> None:
-    made = plan.make(grid(tmp_path, SMALL + "toolchains: ['13.0', '13.1']\n"), "h200", digests)
-    kernels = [(kernel.subject, kernel.toolchain) for kernel in plan.kernels_of(made.cells)]
-    assert sorted(kernels) == [("1", ""), ("1", "13.1"), ("16", ""), ("16", "13.1")]
