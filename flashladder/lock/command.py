@@ -63,14 +63,11 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One kernel that is not as it was locked.
+    """One kernel that is not as it was locked; `config` is empty when it is about the whole iteration.
 
-    Attributes:
-        kind: ``changed``, ``missing`` (compiled, but not locked), ``surplus`` (locked, but no longer selected) or
-            ``record`` (the machine code is the locked one, but not made as the lock says).
-        config: the configuration's short form; empty when the whole iteration is missing or surplus.
-        moved: what moved, one line each (empty unless `changed`).
-        causes: why, one line each: edited files and who locks them, toolchain, flags.
+    `kind`: ``changed``, ``missing`` (compiled, but not locked), ``surplus`` (locked, but no longer selected) or
+    ``record`` (the machine code is the locked one, but not made as the lock says). `moved` says what changed, `causes`
+    why: edited files and who locks them, toolchain, flags.
     """
 
     arch: str
@@ -89,10 +86,7 @@ class Difference:
 def compare(locked: LockFile, current: Mapping[int, Lock], *, everything: bool) -> list[Difference]:
     """What differs between a lock file and what was compiled now, in order of iteration and configuration.
 
-    Args:
-        locked: the committed lock of one architecture.
-        current: the same facts of freshly compiled kernels.
-        everything: `current` is the whole ladder, so that iterations it lacks are surplus.
+    Where `current` is `everything`, the whole ladder, iterations that it lacks are surplus.
     """
     found = []
     for number in sorted(set(current) | (set(locked.iterations) if everything else set())):
@@ -238,13 +232,8 @@ def verify(
 ) -> list[Difference]:
     """Compiles what the lock of `arch` names (cached in the store) and returns every kernel that differs.
 
-    Every number of the lock is made anew from the machine code, opcode counts included.
-
-    Args:
-        arch: ``sm_80`` or another one that has a lock.
-        iterations: numbers; None for the whole ladder, in which case locked iterations that no longer exist count too.
-        kernels: the folder with the CUDA sources.
-        folder: the folder of the locks.
+    Every number of the lock is made anew from the machine code, opcode counts included. Where `iterations` is None, for
+    the whole ladder, locked ones that no longer exist count too. `kernels` is the folder with the CUDA sources.
     """
     locked = read_lock(arch, folder)
     return compare(locked, snapshot(arch, iterations, kernels=kernels), everything=iterations is None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 import sys
 
@@ -151,19 +150,3 @@ def test_a_broken_manifest_is_no_wheel(here: tuple[Path, Path], text: str) -> No
     wheel_in(here[0], "flashladder_16", "a")
     (here[0] / "flashladder_16" / "manifest.json").write_text(text)
     assert code_of(cell("16"), "sm_90") is None
-
-
-def test_the_code_of_a_reference_is_its_name_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = {"torch": "2.11", "flash-attn-4": "4.0"}
-
-    def version(name: str) -> str:
-        if name not in installed:
-            raise PackageNotFoundError(name)
-        return installed[name]
-
-    monkeypatch.setattr("importlib.metadata.version", version)
-    place.reference_version.cache_clear()
-    cells = [cell_of(name, "", "fp16", SHAPE) for name in ("fa2", "cudnn", "fa4", "flash-attn")]
-    assert place.digests(cells, "sm_90") == ["fa2 2.11", "cudnn 2.11", "fa4 4.0", ""]
-    assert place.reference_version("flash-attn") is None
-    place.reference_version.cache_clear()

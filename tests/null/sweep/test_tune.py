@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import functools
 import json
-import math
 from pathlib import Path
-import random
 import sys
 
 import pytest
 
-from flashladder.bench.timing import Arm, bench_group, time_pairs
+from flashladder.bench.timing import bench_group
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
@@ -21,7 +19,7 @@ from flashladder.ladder.families.ampere import EXCLUSIONS
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
-from flashladder.results.derive import Plan, problems
+from flashladder.results.derive import problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult, Failure, FailureKind, PlannedCell
 from flashladder.sweep import command, plan, tune
@@ -31,56 +29,16 @@ from flashladder.sweep.place import Place
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
 from flashladder.sweep.tune import (
-    HALF,
     PLANS,
     Ladder,
     key_of,
     left_out,
     pairs_for,
-    survivors,
 )
 from flashladder.sweep.winner import BOTH, judged
 from flashladder.sweep.workers import Device, Outcome, Task, Worker, run
-from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.sweep_fixture import grid
 from tests.null.tune_worker import BEST, InProcess, speed
-
-NOISE = 0.007  # log units of one pair, about that of an H200 at S=4096
-
-
-def climbed(true: Mapping[str, float], seed: int) -> tuple[str, int]:
-    """The winner, and the pairs that it cost, by the paired timer on a simulated GPU."""
-    gpu, draw = FakeGpu(), random.Random(seed)
-
-    def launch(milliseconds: float) -> None:
-        gpu.now += milliseconds * draw.lognormvariate(0, NOISE / math.sqrt(2))
-
-    reference = Arm("R", lambda _: launch(7.0))
-
-    def arm(name: str, ratio: float) -> Arm:
-        return Arm(name, lambda _: launch(7.0 / ratio))
-
-    arms = {name: arm(name, ratio) for name, ratio in true.items()}
-    values: dict[str, list[float]] = {name: [] for name in true}
-    alive, cost = list(true), 0
-    for index, n in enumerate(RUNGS):
-        plan = Plan(pairs=n, blocks=n, extra_blocks=0, seed=index)
-        _, pairs = time_pairs(gpu.hardware(), reference, [arms[name] for name in alive], plan)
-        for name, own in pairs.items():
-            values[name] += [math.log(pair.reference_us / pair.kernel_us) for pair in own]
-        cost += n * len(alive)
-        alive = survivors({name: values[name] for name in alive})
-    return alive[0], cost
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_it_finds_the_winner_within_the_budget(seed: int) -> None:
-    draw = random.Random(1000 + seed)
-    true = {f"c{index}": draw.uniform(0.75, 1.0) for index in range(93)} | {"best": 1.01}
-    winner, cost = climbed(true, seed)
-    assert winner == "best"
-    assert cost <= pairs_for(94, HALF) < pairs_for(94) < 94 * sum(RUNGS)
-
 
 LADDER_SETTINGS = Settings("h200", "tune", 2, 2, 20)
 FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"
