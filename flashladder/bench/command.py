@@ -49,8 +49,7 @@ from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
 from flashladder.names import GPUS, REFERENCES
 from flashladder.problem import Shape
-from flashladder.results.blocks import Plan
-from flashladder.results.derive import derive, problems
+from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import BenchResult, Group, Kernel, Process, Settings
 

@@ -36,7 +36,7 @@ from flashladder.gpu.device import Device
 from flashladder.ladder.config import Dtype
 from flashladder.names import REFERENCES
 from flashladder.problem import Shape
-from flashladder.results.blocks import Plan
+from flashladder.results.derive import Plan
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import EnergyResult, Sample, Sustained
 

@@ -17,7 +17,7 @@ from statistics import median
 import sys
 
 from flashladder.errors import one_line_errors
-from flashladder.results.blocks import NO_THROTTLE, SW_POWER_CAP, reason_names
+from flashladder.results.derive import NO_THROTTLE, SW_POWER_CAP, reason_names
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, EnergyResult, Gpu, Summary, Sustained
 from flashladder.results.statistics import stated

@@ -19,7 +19,7 @@ from flashladder.cases.inputs import Case, Tensors, make_tensors
 from flashladder.cases.reference import Expected, accuracy, choose_slices, expect, gather, same_bits
 from flashladder.errors import FlashladderError
 from flashladder.problem import Shape
-from flashladder.results.blocks import Plan, disturbed, kept, settle
+from flashladder.results.derive import Plan, disturbed, kept, settle
 from flashladder.results.schema import A_A, Accuracy, Block, Group, Pair, Sample, Series
 
 if TYPE_CHECKING:

@@ -39,8 +39,7 @@ from flashladder.paths import CONFIGS, RESULTS
 from flashladder.problem import Shape
 from flashladder.report.accuracy import beyond_bounds, cells
 from flashladder.report.data import bench_files, feeds_ladder
-from flashladder.results.blocks import Plan
-from flashladder.results.derive import fastest_possible_us, problems
+from flashladder.results.derive import Plan, fastest_possible_us, problems
 from flashladder.results.files import identity, load_as, load_result, machine_name, read_json
 from flashladder.results.schema import (
     A_A,
@@ -187,7 +186,7 @@ def _content(path: Path) -> tuple[str, list[str]]:
             load_result(path)  # which says what is missing
         return "data of another form, read whole", []
     result = load_result(path)
-    lines = [] if version == 1 or noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
+    lines = [] if noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
     lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
     sweep: Sweep | None = getattr(result, "sweep", None)
     note = grid_note(sweep) if sweep else None

@@ -30,13 +30,10 @@ Counts = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Sides:
-    """The counts that a claim is judged on.
+    """The counts that a claim is judged on: the iteration's own, and its parent's (None for the first iteration).
 
-    Attributes:
-        own: the iteration's.
-        parent: its parent's; None for the first iteration.
-        null: those of the kernel that stands in the iteration's place when the step is taken back: the parent's, and
-            for the first iteration, which has none, those of the step that follows it.
+    `null` are those of the kernel that stands in the iteration's place when the step is taken back: the parent's, and
+    for the first iteration, which has none, those of the step that follows it.
     """
 
     own: Counts
@@ -46,18 +43,11 @@ class Sides:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim at one place.
+    """One claim of an iteration at one place: an architecture, ``PTX``, ``emulator`` or a folder of results.
 
-    Attributes:
-        iteration: the number of the iteration that claims it.
-        place: an architecture, ``PTX``, ``emulator`` or the folder of a machine's results.
-        tile: where both sides have the same one, what follows the iteration in the line.
-        before: the parent's count of the claim's metric; None without a parent.
-        after: the iteration's.
-        null: the count with the step taken back.
-        claimed: whether the claim is made here (its `on` may leave an architecture out).
-        refuted: whether taking the step back refutes the claim.
-        problem: why the claim fails; empty when it does not.
+    `before` is the parent's count of the metric (None without a parent), `after` the iteration's, `null` the one
+    with the step taken back. `claimed`: the claim is made here (its `on` may leave an architecture out); `refuted`:
+    taking the step back refutes it. `problem` says why it fails; empty when it does not.
     """
 
     iteration: int
@@ -100,14 +90,9 @@ def plain(count: float) -> str:
 def judge(
     number: int, claim: Claim, places: Mapping[str, Sides], tile: str = "", *, confirms: bool = False
 ) -> list[Verdict]:
-    """The verdict on one claim of iteration `number` at each place.
+    """The verdict on one claim of iteration `number` at each place; `tile` is what the lines say of the configuration.
 
-    Args:
-        number: of the iteration.
-        claim: one of its claims.
-        places: where it is judged, each with its counts.
-        tile: what the lines say of the configuration.
-        confirms: only whether it holds; that it is worth stating is judged elsewhere.
+    With `confirms` only whether it holds; that it is worth stating is judged elsewhere.
     """
     found = [_judge(number, claim, place, sides, tile) for place, sides in places.items()]
     claimed = [verdict for verdict in found if verdict.claimed]
@@ -191,29 +176,30 @@ def checked(about: str, verdicts: Sequence[Verdict], hint: str | None = None) ->
 def verify(
     numbers: Sequence[int] | None = None, counts: StepCounts | None = None, arches: Sequence[str] = LOCK_ARCHES
 ) -> list[Verdict]:
-    """Every verdict on claims about machine code and PTX of iterations `numbers` (None: all).
-
-    Args:
-        numbers: of iterations.
-        counts: of their kernels; the committed ones unless given.
-        arches: the architectures to judge machine code on.
+    """Every verdict on claims about PTX, and on `arches` about machine code, of iterations `numbers` (None: all).
 
     Raises:
-        FlashladderError: the counts are missing, malformed, or lack a kernel.
+        FlashladderError: the counts (the committed ones unless given) are missing, malformed, or lack a kernel.
     """
     counts = counts or read_counts()
     ladder = load_all() if numbers is None else [load_iteration(number) for number in numbers]
     found = []
     for iteration in ladder:
-        if not (iteration.expect.sass or iteration.expect.ptx):
+        claims = (*iteration.expect.sass, *iteration.expect.ptx)
+        if not claims:
             continue
-        kernels = _kernels(iteration, counts)
-        config = claim_configs(iteration)[0]
-        tile = f" at ({config.tile.replace(',', ', ')})"
-        for claim in (*iteration.expect.sass, *iteration.expect.ptx):
+        own, parent, null = _kernels(iteration, counts)
+        tile = f" at ({claim_configs(iteration)[0].tile.replace(',', ', ')})"
+        for claim in claims:
             made = [arch for arch in arches if arch in iteration.family.targets.arches]
-            places = ["PTX"] if claim.scope == "ptx" else made
-            sides = {place: _sides(claim, kernels, place) for place in places}
+            sides = {
+                place: Sides(
+                    scope_counts(claim, own, place),
+                    scope_counts(claim, parent, place) if parent else None,
+                    scope_counts(claim, null, place),
+                )
+                for place in (["PTX"] if claim.scope == "ptx" else made)
+            }
             found += judge(iteration.number, claim, sides, tile)
     return found
 
@@ -242,15 +228,6 @@ def _kernels(iteration: Iteration, counts: StepCounts) -> tuple[StepKernel, Step
         return own, None, counts.of(other.number, claim_configs(other)[0])
     parent = counts.of(iteration.parent, parent_config)
     return own, parent, parent
-
-
-def _sides(claim: Claim, kernels: tuple[StepKernel, StepKernel | None, StepKernel], place: str) -> Sides:
-    own, parent, null = kernels
-    return Sides(
-        scope_counts(claim, own, place),
-        None if parent is None else scope_counts(claim, parent, place),
-        scope_counts(claim, null, place),
-    )
 
 
 def scope_counts(claim: Claim, kernel: StepKernel, place: str) -> Counts:

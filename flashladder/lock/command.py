@@ -27,7 +27,7 @@ from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.lock import step_counts
 from flashladder.lock.schema import LOCKS, Lock, LockedKernel, LockFile, read_lock, write_lock
-from flashladder.lock.step_counts import Counts, recount
+from flashladder.lock.step_counts import MachineCode, by_class, recount
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.paths import KERNELS, ROOT
@@ -35,7 +35,7 @@ from flashladder.paths import KERNELS, ROOT
 if TYPE_CHECKING:
     from flashladder.build.store import CubinEntry
 
-    Compiled = tuple[KernelConfig, CubinEntry, Counts]
+    Compiled = tuple[KernelConfig, CubinEntry, MachineCode]
 
 RULE = "a part named in a lock is not edited, only succeeded by a new file"
 HOST_COMPILER = "host compiler"
@@ -45,19 +45,29 @@ TOOLCHAIN_ADVICE = (
     "or re-lock every iteration with that reason"
 )
 SHOWN = 6  # kernels explained in full; the rest is only counted
-NUMBERS = ("registers", "spill_stores", "spill_loads", "stack", "static_smem", "dynamic_smem")
+KEY = "prog"  # the selection key whose configurations are locked
+CHANGELOG = ROOT / "CHANGELOG.md"
+TITLES = {
+    "text_sha256": "machine code (.text)",
+    "ptx_sha256": "PTX",
+    "counts": "opcode counts, whole kernel",
+    "main_loop": "opcode counts, main loop",
+}
+KINDS = {
+    "changed": "is not the locked kernel",
+    "missing": "has no lock; to lock it: invoke lock {} --reason '...'",
+    "record": "was not made as its lock says; to correct it: invoke lock {} --reason '...'",
+    "surplus": "is locked but no longer built; to drop it: invoke lock {} --reason '...'",
+}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One kernel that is not as it was locked.
+    """One kernel that is not as it was locked; `config` is empty when it is about the whole iteration.
 
-    Attributes:
-        kind: ``changed``, ``missing`` (compiled, but not locked), ``surplus`` (locked, but no longer selected) or
-            ``record`` (the machine code is the locked one, but not made as the lock says).
-        config: the configuration's short form; empty when the whole iteration is missing or surplus.
-        moved: what moved, one line each (empty unless `changed`).
-        causes: why, one line each: edited files and who locks them, toolchain, flags.
+    `kind`: ``changed``, ``missing`` (compiled, but not locked), ``surplus`` (locked, but no longer selected) or
+    ``record`` (the machine code is the locked one, but not made as the lock says). `moved` says what changed, `causes`
+    why: edited files and who locks them, toolchain, flags.
     """
 
     arch: str
@@ -70,68 +80,49 @@ class Difference:
     def headline(self) -> str:
         """Which kernel, and in what way it differs."""
         name = f"iteration {self.iteration}, {self.arch}" + (f", {self.config}" if self.config else "")
-        verdict = {
-            "changed": "is not the locked kernel",
-            "missing": f"has no lock; to lock it: invoke lock {self.iteration} --reason '...'",
-            "record": f"was not made as its lock says; to correct it: invoke lock {self.iteration} --reason '...'",
-            "surplus": f"is locked but no longer built; to drop it: invoke lock {self.iteration} --reason '...'",
-        }
-        return f"{name}: {verdict[self.kind]}"
-
-    def __str__(self) -> str:
-        """The whole explanation of this kernel, several lines."""
-        return "\n".join([self.headline(), *(f"  {line}" for line in (*self.moved, *self.causes))])
+        return f"{name}: {KINDS[self.kind].format(self.iteration)}"
 
 
 def compare(locked: LockFile, current: Mapping[int, Lock], *, everything: bool) -> list[Difference]:
     """What differs between a lock file and what was compiled now, in order of iteration and configuration.
 
-    Args:
-        locked: the committed lock of one architecture.
-        current: the same facts of freshly compiled kernels.
-        everything: `current` is the whole ladder, so that iterations it lacks are surplus.
+    Where `current` is `everything`, the whole ladder, iterations that it lacks are surplus.
     """
     found = []
     for number in sorted(set(current) | (set(locked.iterations) if everything else set())):
         old, new = locked.iterations.get(number), current.get(number)
         if old is None or new is None:
             found.append(Difference(locked.arch, number, "", "surplus" if new is None else "missing"))
-        else:
-            found += _compare_iteration(locked, number, old, new)
-    return found
-
-
-def _compare_iteration(locked: LockFile, number: int, old: Lock, new: Lock) -> list[Difference]:
-    found = []
-    for config in sorted(set(old.kernels) | set(new.kernels)):
-        before, after = old.kernels.get(config), new.kernels.get(config)
-        if before is None or after is None:
-            kind = "surplus" if after is None else "missing"
-            found.append(Difference(locked.arch, number, config, kind))
-        elif moved := what_moved(before, after):
-            causes = _causes(locked, number, old, new)
-            found.append(Difference(locked.arch, number, config, "changed", tuple(moved), tuple(causes)))
-    if not found and (wrong := [line for line in toolchain_causes(old, new) if HOST_COMPILER not in line]):
-        found.append(Difference(locked.arch, number, "", "record", tuple(wrong)))
+            continue
+        own = []
+        for config in sorted(set(old.kernels) | set(new.kernels)):
+            before, after = old.kernels.get(config), new.kernels.get(config)
+            if before is None or after is None:
+                own.append(Difference(locked.arch, number, config, "surplus" if after is None else "missing"))
+            elif moved := what_moved(before, after):
+                causes = _causes(locked, number, old, new)
+                own.append(Difference(locked.arch, number, config, "changed", tuple(moved), tuple(causes)))
+        if not own and (wrong := [line for line in toolchain_causes(old, new) if HOST_COMPILER not in line]):
+            own.append(Difference(locked.arch, number, "", "record", tuple(wrong)))
+        found += own
     return found
 
 
 def what_moved(old: LockedKernel, new: LockedKernel) -> list[str]:
     """Old and new values of everything that differs between two kernels, one line each."""
     lines = []
-    if old.text_sha256 != new.text_sha256:
-        lines.append(f"machine code (.text): {old.text_sha256[:12]} -> {new.text_sha256[:12]}")
-    if old.ptx_sha256 != new.ptx_sha256:
-        same = "" if old.text_sha256 != new.text_sha256 else " (same machine code, but the PTX ships too)"
-        lines.append(f"PTX: {old.ptx_sha256[:12]} -> {new.ptx_sha256[:12]}{same}")
-    for name in NUMBERS:
+    for name in LockedKernel.model_fields:
         before, after = getattr(old, name), getattr(new, name)
-        if before != after:
-            lines.append(f"{name.replace('_', ' ')}: {before} -> {after} ({after - before:+d})")
-    for title, before, after in (("whole kernel", old.counts, new.counts), ("main loop", old.main_loop, new.main_loop)):
-        if delta := count_delta(before, after):
-            lines.append(f"opcode counts, {title}: {delta}")
-    if lines and old.counts == new.counts and old.text_sha256 != new.text_sha256:
+        if before == after:
+            continue
+        title = TITLES.get(name, name.replace("_", " "))
+        if isinstance(before, dict):
+            lines.append(f"{title}: {count_delta(before, after)}")
+        elif isinstance(before, str):
+            lines.append(f"{title}: {before[:12]} -> {after[:12]}")
+        else:
+            lines.append(f"{title}: {before} -> {after} ({after - before:+d})")
+    if old.text_sha256 != new.text_sha256 and old.counts == new.counts:
         lines.append("opcode counts: equal, so order, registers or constants moved")
     return lines
 
@@ -147,10 +138,9 @@ def count_delta(old: Mapping[str, int], new: Mapping[str, int]) -> str:
 def _causes(locked: LockFile, number: int, old: Lock, new: Lock) -> list[str]:
     causes = toolchain_causes(old, new)
     edited = changed_files(old, new)
-    holders = {path: [n for n, lock in locked.iterations.items() if path in lock.files] for path in edited}
     for path in edited:
-        if holders[path]:
-            causes.append(f"part {path} is locked by {_spans(holders[path])}: {RULE}")
+        if holders := [n for n, lock in locked.iterations.items() if path in lock.files]:
+            causes.append(f"part {path} is locked by {_spans(holders)}: {RULE}")
         else:
             causes.append(f"{path} is new here: the iteration's description or an edited file includes it")
     if edited:
@@ -219,10 +209,6 @@ def _spans(numbers: Sequence[int]) -> str:
     return f"iteration{'s' if len(numbers) > 1 else ''} {text}"
 
 
-CHANGELOG = ROOT / "CHANGELOG.md"
-KEY = "prog"  # the selection key whose configurations are locked
-
-
 def opcode_counts(
     number: int, config: KernelConfig, arch: str = "sm_80", folder: Path = LOCKS
 ) -> dict[str, int] | None:
@@ -246,13 +232,8 @@ def verify(
 ) -> list[Difference]:
     """Compiles what the lock of `arch` names (cached in the store) and returns every kernel that differs.
 
-    Every number of the lock is made anew from the machine code, opcode counts included.
-
-    Args:
-        arch: ``sm_80`` or another one that has a lock.
-        iterations: numbers; None for the whole ladder, in which case locked iterations that no longer exist count too.
-        kernels: the folder with the CUDA sources.
-        folder: the folder of the locks.
+    Every number of the lock is made anew from the machine code, opcode counts included. Where `iterations` is None, for
+    the whole ladder, locked ones that no longer exist count too. `kernels` is the folder with the CUDA sources.
     """
     locked = read_lock(arch, folder)
     return compare(locked, snapshot(arch, iterations, kernels=kernels), everything=iterations is None)
@@ -312,17 +293,12 @@ def write(
     """
     reason = _checked_reason(reason)
     locked = read_lock(arch, folder)
-    current = snapshot(arch, iterations, kernels=kernels)
-    return _write(locked, current, reason, dict(locked.iterations) if iterations is not None else {}, folder)
-
-
-def _write(locked: LockFile, current: Mapping[int, Lock], reason: str, entries: dict[int, Lock], folder: Path) -> Path:
-    """Writes `entries` with those of `current` in their place, each with its history in `locked` and `reason`."""
-    for number, lock in current.items():
+    entries = dict(locked.iterations) if iterations is not None else {}
+    for number, lock in snapshot(arch, iterations, kernels=kernels).items():
         before = locked.iterations.get(number)
         history = (*(before.history if before else ()), reason)
         entries[number] = lock.model_copy(update={"history": history})
-    return write_lock(LockFile(arch=locked.arch, iterations=dict(sorted(entries.items()))), folder)
+    return write_lock(LockFile(arch=arch, iterations=dict(sorted(entries.items()))), folder)
 
 
 def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = CHANGELOG) -> None:
@@ -335,14 +311,13 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
     """
     require_checkout("lock")
     reason = _checked_reason(reason)
-    rows = [(read_lock(arch, folder), snapshot(arch, [number])) for arch in _made_for([number])]
-    if not any(compare(locked, current, everything=False) for locked, current in rows):
+    arches = _made_for([number])
+    if not any(verify(arch, [number], folder=folder) for arch in arches):
         print(f"nothing to lock: iteration {number}'s machine code is the locked one")
         return
-    verb = "re-lock" if any(number in locked.iterations for locked, _ in rows) else "lock"
-    for locked, current in rows:
-        path = _write(locked, current, reason, dict(locked.iterations), folder)
-        print(f"locked iteration {number}: {relative(path)}")
+    verb = "re-lock" if any(number in read_lock(arch, folder).iterations for arch in arches) else "lock"
+    for arch in arches:
+        print(f"locked iteration {number}: {relative(write(arch, [number], reason, folder=folder))}")
     before = read_text(changelog) if changelog.is_file() else "# Changelog\n\n"
     separator = "" if before.endswith("\n") else "\n"
     write_atomic(changelog, f"{before}{separator}- {verb} iteration {number}: {reason}\n")
@@ -388,28 +363,24 @@ def _lock(rows: Sequence[Compiled]) -> Lock:
     kernels: dict[str, LockedKernel] = {}
     for config, entry, counts in rows:
         files |= {f"{KERNELS.name}/{path}": digest for path, digest in included_digests(entry).items()}
-        kernels[config.short_form()] = _measure(config, entry, counts)
+        cubin, usage = read_cubin(entry.cubin), entry.usage
+        kernels[config.short_form()] = LockedKernel(
+            text_sha256=cubin.text_sha256,
+            ptx_sha256=ptx_sha256(read_ptx(entry.ptx)),
+            registers=cubin.registers,
+            spill_stores=usage.spill_stores,
+            spill_loads=usage.spill_loads,
+            stack=usage.stack,
+            static_smem=usage.smem_static,
+            dynamic_smem=config.smem_bytes,
+            counts=by_class(counts.kernel),
+            main_loop=by_class(counts.main_loop),
+        )
     unit = rows[0][1]
     made: dict[str, Any] = {name: (unit.ptx_entry.inputs[name], unit.inputs[name]) for name in ("versions", "flags")}
     flags = dict(zip(("nvcc", "ptxas"), made["flags"], strict=True))
     versions = made["versions"][0] | made["versions"][1]
     return Lock(history=("not locked",), toolchain=versions, flags=flags, files=files, kernels=kernels)
-
-
-def _measure(config: KernelConfig, entry: CubinEntry, counts: Counts) -> LockedKernel:
-    cubin, usage = read_cubin(entry.cubin), entry.usage
-    return LockedKernel(
-        text_sha256=cubin.text_sha256,
-        ptx_sha256=ptx_sha256(read_ptx(entry.ptx)),
-        registers=cubin.registers,
-        spill_stores=usage.spill_stores,
-        spill_loads=usage.spill_loads,
-        stack=usage.stack,
-        static_smem=usage.smem_static,
-        dynamic_smem=config.smem_bytes,
-        counts=counts.counts,
-        main_loop=counts.main_loop,
-    )
 
 
 def included_digests(entry: CubinEntry) -> dict[str, str]:

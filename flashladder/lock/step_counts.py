@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
+from itertools import groupby
 import os
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from tqdm import tqdm
 
 from flashladder.arguments import Parser
@@ -35,127 +35,18 @@ from flashladder.ladder.iteration import Iteration, claim_configs, load_all, loa
 from flashladder.located import first_problem
 from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, read_lock
 from flashladder.machine_code import flow, order, sass
-from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.cubin import Cubin, read_cubin
+from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 from flashladder.machine_code.sass import opcode_class
 from flashladder.paths import BUILD, RESULTS
 from flashladder.results.schema import kernel_key
 from flashladder.toolchain.wheels import find_toolchain, load_pins
 
+COUNTS = RESULTS / "steps" / "counts.json"
+HOW_TO_WRITE = "run: python -m flashladder.lock.step_counts --write"
 KEPT = BUILD / "counts"
 DISASSEMBLER = "nvidia-cuda-nvdisasm"
 TOGETHER = 32  # kernels in one run of nvdisasm
-
-
-class Scope(BaseModel):
-    """Instructions by opcode with all its modifiers, and measures of their order.
-
-    Attributes:
-        opcodes: opcode to count.
-        hmma_after_ldsm: the order of LDSM and HMMA (`machine_code.order`).
-        under_products: measure to count (`machine_code.order`); empty of kernels without products of a warpgroup.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    opcodes: dict[str, NonNegativeInt]
-    hmma_after_ldsm: NonNegativeInt
-    under_products: dict[str, NonNegativeInt] = {}
-
-    def by_class(self) -> dict[str, int]:
-        """Instructions per opcode class, and ``total``, as `flashladder.machine_code.sass.count` gives them."""
-        found: Counter[str] = Counter()
-        for opcode, count in self.opcodes.items():
-            found[sass.opcode_class(opcode)] += count
-        return {"total": sum(found.values()), **dict(sorted(found.items()))}
-
-
-class Counts(BaseModel):
-    """What one cubin holds, in the whole kernel and within its loop over KV blocks."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kernel: Scope
-    loop: Scope
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Instructions per opcode class in the whole kernel."""
-        return self.kernel.by_class()
-
-    @property
-    def main_loop(self) -> dict[str, int]:
-        """Instructions per opcode class in the main loop."""
-        return self.loop.by_class()
-
-
-def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[Counts]:
-    """The counts of each kernel, in order; those not kept yet are made, a few dozen by one run of the disassembler.
-
-    Raises:
-        FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
-    """
-    nvdisasm = find_toolchain().nvdisasm
-    files = [Path(str(one.__file__)) for one in (sass, flow, order)]
-    reader = (
-        "".join(sha256(path.read_bytes()) for path in (*files, Path(__file__))) + load_pins().packages[DISASSEMBLER]
-    )
-    codes = [read_cubin(entry.cubin) for entry in entries]
-    paths = [kept / f"{sha256(code.text_sha256 + code.arch + reader)}.json" for code in codes]
-    found = {path: counts for path in paths if (counts := _kept(path))}
-    missing = {path: code for path, code in zip(paths, codes, strict=True) if path not in found}
-    by_arch: dict[str, list[Path]] = {}
-    for path, code in missing.items():
-        by_arch.setdefault(code.arch, []).append(path)
-    parts = [(arch, own[i : i + TOGETHER]) for arch, own in by_arch.items() for i in range(0, len(own), TOGETHER)]
-    with (
-        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
-        tqdm(total=len(missing), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
-    ):
-
-        def many(part: tuple[str, list[Path]]) -> list[Counts]:
-            arch, own = part
-            return [_counts(one) for one in sass.disassemble_many([missing[path].text for path in own], arch, nvdisasm)]
-
-        for (_, own), made in zip(parts, pool.map(many, parts), strict=True):
-            for path, counts in zip(own, made, strict=True):
-                found[path] = counts
-                with suppress(FlashladderError):  # a folder that cannot be written costs time, not the counts
-                    write_atomic(path, dump_json(counts.model_dump()))
-            bar.update(len(own))
-    return [found[path] for path in paths]
-
-
-def _kept(path: Path) -> Counts | None:
-    try:
-        return Counts.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
-def _counts(code: sass.Sass) -> Counts:
-    loop = flow.main_loop(code)
-    path = order.usual_path(loop, code.targets)
-    usual = {order.USUAL_PATH: len(path)} if len(path) < len(order.steady(loop)) else {}
-    return Counts(kernel=scope_of(code.instructions), loop=scope_of(loop, path, usual))
-
-
-def scope_of(
-    code: Sequence[sass.Instruction],
-    path: Sequence[sass.Instruction] | None = None,
-    usual: Mapping[str, int] = MappingProxyType({}),
-) -> Scope:
-    """The counts of some code, of a kernel or its main loop; of the order on `path`, unless all of it is one."""
-    path = order.steady(code) if path is None else path
-    opcodes = Counter(instruction.opcode for instruction in code)
-    return Scope(
-        opcodes=dict(opcodes),
-        hmma_after_ldsm=order.hmma_after_ldsm(code),
-        under_products=order.under_products(path) | dict(usual),
-    )
-
-
-COUNTS = RESULTS / "steps" / "counts.json"
-HOW_TO_WRITE = "run: python -m flashladder.lock.step_counts --write"
 
 
 class _Model(BaseModel):
@@ -165,7 +56,8 @@ class _Model(BaseModel):
 class MachineCode(_Model):
     """One kernel on one architecture: instructions by opcode with modifiers, and measures, in the kernel and its loop.
 
-    `text_sha256` is that of the cubin's ``.text.flash_fwd_kernel``.
+    Measures are in lower case: ``total``, ``registers`` (of the kernel), and those of the order of instructions
+    (`flashladder.machine_code.order`). `text_sha256` is that of the cubin's ``.text.flash_fwd_kernel``.
     """
 
     text_sha256: Digest
@@ -212,10 +104,77 @@ def with_classes(counts: Mapping[str, int], *, of_sass: bool) -> dict[str, int]:
     return dict(found)
 
 
+def by_class(counts: Mapping[str, int]) -> dict[str, int]:
+    """Instructions per opcode class in order of name, after their sum as ``total``; no other measure."""
+    found: Counter[str] = Counter()
+    for name, count in counts.items():
+        if name[0].isupper():
+            found[opcode_class(name)] += count
+    return {"total": sum(found.values()), **dict(sorted(found.items()))}
+
+
+def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[MachineCode]:
+    """The counts of each kernel, in order; those not kept yet are made, a few dozen by one run of the disassembler.
+
+    Raises:
+        FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
+    """
+    nvdisasm = find_toolchain().nvdisasm
+    readers = [Path(str(one.__file__)).read_bytes() for one in (sass, flow, order)]
+    reader = "".join(map(sha256, [*readers, Path(__file__).read_bytes()])) + load_pins().packages[DISASSEMBLER]
+    codes = [read_cubin(entry.cubin) for entry in entries]
+    paths = [kept / f"{sha256(code.text_sha256 + code.arch + reader)}.json" for code in codes]
+    found = {path: counts for path in paths if (counts := _kept(path))}
+    missing = {path: code for path, code in zip(paths, codes, strict=True) if path not in found}
+    parts: list[tuple[str, list[Path]]] = []
+    for arch, group in groupby(sorted(missing, key=lambda path: missing[path].arch), lambda path: missing[path].arch):
+        own = list(group)
+        parts += [(arch, own[i : i + TOGETHER]) for i in range(0, len(own), TOGETHER)]
+
+    def counted(part: tuple[str, list[Path]]) -> list[MachineCode]:
+        listed = sass.disassemble_many([missing[path].text for path in part[1]], part[0], nvdisasm)
+        return [_counts(missing[path], code) for path, code in zip(part[1], listed, strict=True)]
+
+    with (
+        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+        tqdm(total=len(missing), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
+    ):
+        for (_, own), made in zip(parts, pool.map(counted, parts), strict=True):
+            for path, counts in zip(own, made, strict=True):
+                found[path] = counts
+                with suppress(FlashladderError):  # a folder that cannot be written costs time, not the counts
+                    write_atomic(path, dump_json(counts.model_dump()))
+            bar.update(len(own))
+    return [found[path] for path in paths]
+
+
+def _kept(path: Path) -> MachineCode | None:
+    try:
+        return MachineCode.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _counts(cubin: Cubin, code: sass.Sass) -> MachineCode:
+    loop = flow.main_loop(code)
+    path = order.usual_path(loop, code.targets)
+    main_loop = scope_of(loop, path)
+    if len(path) < len(order.steady(loop)):
+        main_loop[order.USUAL_PATH] = len(path)
+    kernel = scope_of(code.instructions) | {"registers": cubin.registers}
+    return MachineCode(text_sha256=cubin.text_sha256, kernel=kernel, main_loop=main_loop)
+
+
+def scope_of(code: Sequence[sass.Instruction], path: Sequence[sass.Instruction] | None = None) -> dict[str, int]:
+    """The counts of a kernel's or a loop's instructions; measures of their order are of `path`, or of all."""
+    found = dict(Counter(instruction.opcode for instruction in code))
+    measures = {"total": len(code), "hmma_after_ldsm": order.hmma_after_ldsm(code)}
+    return found | measures | order.under_products(order.steady(code) if path is None else path)
+
+
 @lru_cache(maxsize=4)
-def _read(path: Path, stamp: tuple[int, int]) -> StepCounts:
-    del stamp
-    return StepCounts.model_validate_json(checked_json(path.read_bytes()))
+def _read(raw: bytes) -> StepCounts:
+    return StepCounts.model_validate_json(checked_json(raw))
 
 
 def read_counts(path: Path = COUNTS) -> StepCounts:
@@ -225,8 +184,7 @@ def read_counts(path: Path = COUNTS) -> StepCounts:
         FlashladderError: they are missing or malformed.
     """
     try:
-        stat = path.stat()
-        return _read(path, (stat.st_mtime_ns, stat.st_size))
+        return _read(path.read_bytes())
     except FileNotFoundError as error:
         raise FlashladderError("no counts of the steps", where=relative(path), hint=HOW_TO_WRITE) from error
     except (OSError, ValueError) as error:
@@ -251,9 +209,6 @@ def count_all() -> StepCounts:
         FlashladderError: nothing here can compile them.
     """
     from flashladder.build.compile import compile_many
-    from flashladder.lock.step_counts import recount
-    from flashladder.machine_code.order import mma_before_use, mma_same_a
-    from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 
     kernels = step_kernels()
     jobs = [(*kernel, arch) for kernel in kernels for arch in kernel[0].family.targets.arches]
@@ -261,33 +216,20 @@ def count_all() -> StepCounts:
     codes: dict[tuple[Iteration, KernelConfig], dict[str, MachineCode]] = {kernel: {} for kernel in kernels}
     texts = {}
     for (iteration, config, arch), entry, counts in zip(jobs, entries, recount(entries), strict=True):
-        codes[iteration, config][arch] = _code(entry, counts)
+        codes[iteration, config][arch] = counts
         texts[iteration, config] = entry.ptx
     found = {}
     for iteration, config in kernels:
         text = read_ptx(texts[iteration, config])
-        key = kernel_key(iteration.number, config.short_form())
-        found[key] = StepKernel(
+        measures = {"mma_before_use": order.mma_before_use(text), "mma_same_a": order.mma_same_a(text)}
+        found[kernel_key(iteration.number, config.short_form())] = StepKernel(
             iteration=iteration.number,
             config=config.short_form(),
             ptx_sha256=ptx_sha256(text),
-            ptx=opcode_counts(text) | {"mma_before_use": mma_before_use(text), "mma_same_a": mma_same_a(text)},
+            ptx=opcode_counts(text) | measures,
             sass=codes[iteration, config],
         )
     return StepCounts(kernels=found)
-
-
-def _code(entry: CubinEntry, counts: Counts) -> MachineCode:
-    """One kernel on one architecture."""
-    cubin = read_cubin(entry.cubin)
-    scopes = [
-        {**scope.opcodes, "total": sum(scope.opcodes.values()), "hmma_after_ldsm": scope.hmma_after_ldsm}
-        | scope.under_products
-        for scope in (counts.kernel, counts.loop)
-    ]
-    return MachineCode(
-        text_sha256=cubin.text_sha256, kernel=scopes[0] | {"registers": cubin.registers}, main_loop=scopes[1]
-    )
 
 
 def lock_problems(counts: StepCounts, locks: Path = LOCKS) -> Iterator[str]:
@@ -306,9 +248,8 @@ def _unlike(kernel: StepKernel, code: MachineCode | None, locked: LockedKernel) 
     if code is None or (code.text_sha256, kernel.ptx_sha256) != (locked.text_sha256, locked.ptx_sha256):
         yield "what was counted is not what is locked"
         return
-    if code.kernel["registers"] != locked.registers:
-        yield f"{code.kernel['registers']} registers, in the lock {locked.registers}"
-    for own, theirs in ((code.kernel, locked.counts), (code.main_loop, locked.main_loop)):
+    scopes = ((code.kernel, {**locked.counts, "registers": locked.registers}), (code.main_loop, locked.main_loop))
+    for own, theirs in scopes:
         found = with_classes(own, of_sass=True)
         for name, count in theirs.items():
             if found.get(name, 0) != count:

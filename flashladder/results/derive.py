@@ -1,28 +1,25 @@
 """From raw pairs to tables: what a bench writes, and what a verifier derives again from the samples and compares.
 
 A committed table must follow from its raw samples, so one function makes both (`derive`), and `problems` compares.
-A time below what the GPU's peaks allow is an error, not a record.
-
-Run:
-    python -m flashladder.results.derive results/h200/bench.json.gz   # exit 1 when a number does not follow
+Which blocks count is decided here too (`settle`), for the timer while blocks are timed and for readers of the document;
+a block that was taken out together with its pairs leaves tables that follow from the rest, so both are counted.
+A time below what the GPU's peaks allow is an error, not a record. `invoke verify PATH` asks for the problems of a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+import itertools
 import math
-from pathlib import Path
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.ladder.gpus import Quantity, gpu_key, load_gpus
+from flashladder.errors import FlashladderError
+from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.problem import Shape
-from flashladder.results.blocks import disturbed, incomplete, settle
-from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Series, Summary
+from flashladder.results.schema import A_A, BenchResult, Block, Group, Mean, Sample, Series, Settings, Summary
 from flashladder.results.statistics import (
     Floats,
     LogSummary,
@@ -35,6 +32,154 @@ from flashladder.results.statistics import (
     verdict,
 )
 
+GPU_IDLE = 0x1
+SW_POWER_CAP = 0x4
+REASONS = {
+    GPU_IDLE: "idle",
+    0x2: "application clocks",
+    SW_POWER_CAP: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability",
+}  # bits of nvmlDeviceGetCurrentClocksEventReasons
+NO_THROTTLE = GPU_IDLE | 0x2 | 0x100  # idling and chosen clocks say nothing about the load
+CELL_EXTRA_BLOCKS = 12  # of a sweep's cell, whose blocks are short: a busy host disturbs several in a row
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many pairs per kernel: `blocks` blocks of equally many, up to `extra_blocks` more when some are dropped."""
+
+    pairs: int = 24
+    blocks: int = 8
+    extra_blocks: int = 4
+    min_pairs: int = 20
+    input_sets: int = 3
+    seed: int = 0
+
+    @property
+    def visit(self) -> int:
+        """Pairs of one kernel in one block."""
+        return -(-self.pairs // self.blocks)
+
+
+def reason_names(bits: int) -> tuple[str, ...]:
+    """Throttle-reason bits as words, lowest bit first; bits that nobody named come as hex."""
+    known = [name for bit, name in REASONS.items() if bits & bit]
+    rest = bits & ~sum(REASONS)
+    return (*known, hex(rest)) if rest else tuple(known)
+
+
+def kept(blocks: Sequence[Block]) -> int:
+    """How many blocks were not dropped."""
+    return sum(block.dropped is None for block in blocks)
+
+
+def changed_state(samples: Sequence[Sample], ignore: int = NO_THROTTLE) -> str | None:
+    """Why a block is dropped: the throttle reasons (without the bits in `ignore`) that came or went during it."""
+    bits = [sample.throttle_bits & ~ignore for sample in samples if sample.throttle_bits is not None]
+    changed = 0
+    for earlier, later in itertools.pairwise(bits):
+        changed |= earlier ^ later
+    return "throttle reasons changed: " + ", ".join(reason_names(changed)) if changed else None
+
+
+def disturbed(block: Block) -> str | None:
+    """Why a block is dropped at first: the GPU's throttle reasons changed during it, or it waited for the host."""
+    if block.late:
+        return f"the GPU waited for the host before {block.late} launches"
+    return changed_state(block.samples)
+
+
+def settle(blocks: Sequence[Block], *, visit: int, min_pairs: int) -> tuple[Block, ...]:
+    """Decides from the samples alone which blocks count; the same blocks always give the same answer.
+
+    A block whose throttle reasons changed, or in which the GPU waited for the host, is dropped. Where that leaves fewer
+    than `min_pairs` pairs, the card works at the edge of its power limit and the power-cap bit flickers, or the host is
+    slow throughout: then blocks in which only that bit changed and blocks with late launches count again (adjacent
+    launches share the clock, and the interval shows the gaps), those with thermal or hardware reasons never.
+    """
+    strict = tuple(block.model_copy(update={"dropped": disturbed(block)}) for block in blocks)
+    if kept(strict) * visit >= min_pairs:
+        return strict
+    lenient = NO_THROTTLE | SW_POWER_CAP
+    return tuple(block.model_copy(update={"dropped": changed_state(block.samples, lenient)}) for block in blocks)
+
+
+FIRST_PROTOCOL = "1"  # in which a sweep's cells had no more blocks than others
+
+
+def incomplete(result: BenchResult) -> list[str]:
+    """One line per group, block or series whose samples are not those that its settings ask for."""
+    processes = {process.index for process in result.processes}
+    own = result.sweep is not None and result.protocol_version != FIRST_PROTOCOL
+    usual = CELL_EXTRA_BLOCKS if own else Plan.extra_blocks
+    extra = None if result.purpose == "tune" else usual
+    found = []
+    for group in result.groups:
+        where = f"process {group.process} {group.dtype} S={group.shape.seq_len}"
+        if group.process not in processes:
+            found.append(f"{where}: the result does not describe this process")
+        lines = (_too_few(group, result.settings.blocks, extra), *_of_group(group, result.settings))
+        found += [f"{where}: {line}" for line in lines if line]
+    return found if result.sweep else found + _without_floor(result.groups)
+
+
+def _without_floor(groups: Sequence[Group]) -> list[str]:
+    """Dtypes and shapes at which the reference was not timed beside itself; a sweep's plan tells by itself."""
+    every = dict.fromkeys((group.dtype, group.shape) for group in groups)
+    have = {(one.dtype, one.shape) for one in groups for series in one.series if series.kernel == A_A and series.pairs}
+    return [
+        f"{dtype} S={shape.seq_len}: no pairs of {A_A}, the floor"
+        for dtype, shape in every
+        if (dtype, shape) not in have
+    ]
+
+
+def _too_few(group: Group, wanted: int, extra: int | None) -> str | None:
+    """What is wrong with the number of blocks; `extra` at most are timed in place of dropped ones, None: any number."""
+    n = len(group.blocks)
+    if [block.index for block in group.blocks] != list(range(n)):
+        return f"blocks: expected 0 to {n - 1}, found {', '.join(str(block.index) for block in group.blocks)}"
+    counted = sum(disturbed(block) is None for block in group.blocks)
+    replaced = extra is None or counted >= wanted or n == wanted + extra
+    if n >= wanted and replaced and (extra is None or n <= wanted + extra):
+        return None
+    more = "" if extra is None else f", and up to {wanted + extra} until {wanted} count"
+    return f"blocks: expected at least {wanted}{more}, found {n}, of which {counted} count"
+
+
+def _of_group(group: Group, settings: Settings) -> Iterator[str]:
+    timed = sorted(series.kernel for series in group.series if series.pairs)
+    for block in group.blocks:
+        if len(block.samples) != 2:
+            yield f"block {block.index}: expected 2 looks at the GPU, found {len(block.samples)}"
+        if sorted(block.order) != timed:
+            odd = sorted(set(block.order) ^ set(timed)) or ["one of them twice"]
+            yield f"block {block.index}: its order and the series with pairs are not the same kernels: {odd[0]}"
+    indices = [block.index for block in group.blocks]
+    for series in group.series:
+        yield from _of_series(series, indices, settings)
+
+
+def _of_series(series: Series, indices: list[int], settings: Settings) -> Iterator[str]:
+    """A kernel that was wrong before has no pairs; every other has equally many in each block, one block at a time."""
+    visit = -(-settings.pairs // settings.blocks)
+    if not series.pairs and series.before and not series.before.ok:
+        return
+    blocks = [pair.block for pair in series.pairs]
+    if blocks != [index for index in indices for _ in range(visit)]:
+        wrong = [index for index in sorted({*indices, *blocks}) if blocks.count(index) != visit or index not in indices]
+        told = f"{blocks.count(wrong[0])} in block {wrong[0]}" if wrong else "them in another order"
+        yield f"{series.kernel}: expected {visit} pairs in each of {len(indices)} blocks, found {told}"
+
+
+PEAKS = ("fp16_tensor_rate", "sms", "max_clock", "memory_bandwidth")  # FLOP/clock/SM, SMs, MHz, GB/s
 TOLERANCE = 1e-9  # relative: re-derived numbers may differ by the rounding of another NumPy
 
 
@@ -140,24 +285,19 @@ def by_cell(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
     return {cell: cells[cell] for cell in order}
 
 
-def _kept(group: Group, series: Series) -> list[tuple[float, float]]:
+def kept_pairs(group: Group, series: Series) -> list[tuple[float, float]]:
     """Times of pairs in blocks that count: (reference, kernel) in microseconds."""
     dropped = {block.index for block in group.blocks if block.dropped is not None}
     return [(pair.reference_us, pair.kernel_us) for pair in series.pairs if pair.block not in dropped]
 
 
-def _ratios(group: Group, series: Series) -> Floats:
-    kept = _kept(group, series)
-    if not kept:
-        return np.empty(0)
-    return log_ratios([pair[0] for pair in kept], [pair[1] for pair in kept])
-
-
 def joined(parts: Sequence[tuple[Group, Series]]) -> Timed:
     """Log ratios of all processes, and the process of each."""
-    ratios = [_ratios(*part) for part in parts]
-    clusters = [group.process for (group, _), values in zip(parts, ratios, strict=True) for _ in values]
-    return np.concatenate(ratios), clusters
+    pairs = [(group.process, *pair) for group, series in parts for pair in kept_pairs(group, series)]
+    if not pairs:
+        return np.empty(0), []
+    clusters, reference_us, kernel_us = zip(*pairs, strict=True)
+    return log_ratios(reference_us, kernel_us), list(clusters)
 
 
 def _floors(ratios: Mapping[Cell, Timed]) -> dict[str, float]:
@@ -173,7 +313,7 @@ def _summary(
     cell: Cell, parts: Sequence[tuple[Group, Series]], found: LogSummary, floor: float, min_pairs: int
 ) -> Summary:
     kernel, dtype, shape = cell
-    times = np.array([pair for part in parts for pair in _kept(*part)])
+    times = np.array([pair for part in parts for pair in kept_pairs(*part)])
     reference_us, kernel_us = median(times[:, 0]), median(times[:, 1])
     blocks = [block for group, _ in parts for block in group.blocks]
     clocks = [s.sm_clock_mhz for b in blocks if b.dropped is None for s in b.samples if s.sm_clock_mhz is not None]
@@ -239,27 +379,11 @@ def fastest_possible_us(shape: Shape, gpu_name: str) -> float | None:
     if key is None:
         return None
     peaks = load_gpus()[key].peaks
-    flops_per_s = (
-        _peak(peaks, "fp16_tensor_rate", "FLOP/clock/SM")
-        * _peak(peaks, "sms", "SM")
-        * _peak(peaks, "max_clock", "MHz")
-        * 1e6
-    )
-    bytes_per_s = _peak(peaks, "memory_bandwidth", "GB/s") * 1e9
-    return max(shape.flops / flops_per_s, shape.input_bytes / bytes_per_s) * 1e6
-
-
-def _peak(peaks: Mapping[str, Quantity], name: str, unit: str) -> float:
-    """A peak in the unit that the formula above needs."""
-    found = peaks.get(name)
-    if found is None or found.unit != unit:
-        raise FlashladderError(
-            f"the GPU's description lacks {name}",
-            where="configs/gpus",
-            expected=unit,
-            found=found.unit if found else None,
-        )
-    return found.value
+    if missing := [name for name in PEAKS if name not in peaks]:
+        where = f"configs/gpus/{key}.yaml"
+        raise FlashladderError("the GPU's description lacks a value", where=where, expected=missing[0])
+    rate, n_sm, clock_mhz, gb_per_s = (peaks[name].value for name in PEAKS)
+    return max(shape.flops / (rate * n_sm * clock_mhz * 1e6), shape.input_bytes / (gb_per_s * 1e9)) * 1e6
 
 
 def problems(result: BenchResult) -> list[str]:
@@ -287,37 +411,3 @@ def _too_small_a_flush(result: BenchResult) -> list[str]:
     flushed, least = result.settings.flush_bytes, 2 * result.gpu.l2_bytes
     told = f"settings.flush_bytes: expected at least {least}, twice the L2, found {flushed}"
     return [] if flushed >= least else [told]
-
-
-def verify(path: Path) -> BenchResult:
-    """Reads a bench result and derives it again.
-
-    Raises:
-        CheckFailed: it is malformed, implausible or does not follow from its samples.
-    """
-    result = load_as(path, BenchResult)
-    if found := problems(result):
-        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=path)
-    return result
-
-
-def main(paths: Sequence[str]) -> int:
-    """Verifies bench results; with ``--derive`` writes the tables of files whose run was cut short."""
-    again = "--derive" in paths
-    names = [name for name in paths if name != "--derive"]
-    if not names or "--help" in names:
-        print(
-            "usage: python -m flashladder.results.derive [--derive] FILE...   example: ... results/h200/bench.json.gz"
-        )
-        return 0 if names else 2
-    for name in names:
-        if again:
-            write_result(Path(name), derive(load_as(Path(name), BenchResult)))
-        result = verify(Path(name))
-        print(f"{name}: {len(result.summaries)} cells follow from {len(result.groups)} groups of samples")
-    return 0
-
-
-if __name__ == "__main__":
-    with one_line_errors():
-        raise SystemExit(main(sys.argv[1:]))

@@ -1,19 +1,12 @@
-"""Result files: reading, validating, migrating, writing, and the host they were measured on.
+"""Result files: reading, validating, writing, and the host they were measured on.
 
 Each file is one JSON document (``.json`` or ``.json.gz``) that follows `flashladder.results.schema`, with the digest of
-its own content. A document of an earlier schema version is migrated on reading, by one step per version:
-
-    1  the first
-    2  whole: every key is written, also where it holds its default; and ``content_sha256``, the digest of the rest
-
-Run:
-    python -m flashladder.results results/h200/bench.json.gz     # validates; exit 1 when the file does not hold
+its own content. `invoke verify PATH` checks one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-import copy
 from functools import lru_cache
 import gzip
 import hashlib
@@ -31,12 +24,14 @@ from flashladder.files import dump_json, load_json, relative, sha256, unpacked, 
 from flashladder.ladder.gpus import gpu_key
 from flashladder.results.schema import SCHEMA_VERSION, AnyResult, Host, Origin
 
-Document = dict[str, Any]
 DIGEST = "content_sha256"  # the one key that is about the document's text and in no model
 VERSION = "schema_version"
+OTHER_FILE = "choose another --out"
+Kind = TypeVar("Kind", bound=Origin)
+Answer = TypeVar("Answer")
 
 
-def with_digest(document: Mapping[str, Any]) -> Document:
+def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
     """`document` with the digest of its own content."""
     return {**document, DIGEST: digest_of(document)}
 
@@ -45,103 +40,6 @@ def digest_of(document: Mapping[str, Any]) -> str:
     """SHA-256 of everything in a document but the digest itself, as JSON with sorted keys and without blanks."""
     content = {key: value for key, value in document.items() if key != DIGEST}
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
-
-
-def version_of(document: object) -> int | None:
-    """The schema version that a document says it has; None for what is no result of any version."""
-    found = document.get(VERSION) if isinstance(document, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
-
-
-def migrate(document: Document) -> Document:
-    """The document as the newest version writes it, without its digest; the argument is left as it is.
-
-    Raises:
-        FlashladderError: it is no result document, or newer than this package.
-    """
-    version = version_of(document)
-    if version is None or version > SCHEMA_VERSION:
-        newer = version is not None
-        raise FlashladderError(
-            "result of a newer schema" if newer else "result of another schema",
-            expected=f"{VERSION} {SCHEMA_VERSION}" + (" or older" if newer else ""),
-            found=_told(document),
-            hint="update flashladder: git pull" if newer else None,
-        )
-    content = {key: value for key, value in document.items() if key != DIGEST}
-    if version < SCHEMA_VERSION:
-        content = copy.deepcopy(content)
-    for step in range(version, SCHEMA_VERSION):
-        content = {**STEPS[step](content), VERSION: step + 1}
-    return content
-
-
-def _told(document: object) -> str:
-    """What stands in the place of the version."""
-    found = document.get(VERSION, "none") if isinstance(document, Mapping) else type(document).__name__
-    return str(found)[:40]
-
-
-def _whole(document: Document) -> Document:
-    """1 to 2: keys that had a default are written."""
-    for kernel in _values(document.get("kernels")):
-        _fill(kernel, variant="", build=None, registers=None, spill_stores=None, spill_loads=None)
-    if isinstance(reference := document.get("reference"), dict):
-        _fill(reference, version=None, tile=None)
-    match document.get("kind"):
-        case "bench":
-            _fill(document, purpose="report", mode="event-free", references={}, sweep=None)
-            _fill(document, summaries=[], means=[], floors_pct={})
-            for group in _values(document.get("groups")):
-                for series in _values(group.get("series")):
-                    _fill(series, before=None, after=None)
-                    _unbiased(series["before"], series["after"])
-                for block in _values(group.get("blocks")):
-                    _fill(block, dropped=None, late=None)
-            for process in _values(document.get("processes")):
-                _fill(process, foreign_after=None)
-        case "check":
-            _fill(document, rule=None)
-            _cases(document)
-        case "emulated-check":
-            _cases(document)
-        case "counters":
-            _fill(document, mode="ncu-base")
-    return document
-
-
-def _cases(document: Document) -> None:
-    for case in _values(document.get("cases")):
-        _fill(case, reason=None, accuracy=None, repeats=0)
-        _unbiased(case["accuracy"])
-
-
-def _unbiased(*errors: object) -> None:
-    """Errors from before their mean was looked at."""
-    for one in errors:
-        if isinstance(one, dict):
-            _fill(one, bias=None, bias_allowed=None, row_bias=None, row_bias_allowed=None)
-
-
-def _fill(one: Document, **defaults: object) -> None:
-    for name, value in defaults.items():
-        one.setdefault(name, value)
-
-
-def _values(part: object) -> list[Document]:
-    """The objects in a list or in a mapping; what is malformed is left to the schema, which names it."""
-    found = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return [one for one in found if isinstance(one, dict)]
-
-
-STEPS: Mapping[int, Callable[[Document], Document]] = {1: _whole}
-"""Version to the function that makes a document of the next one."""
-
-
-Kind = TypeVar("Kind", bound=Origin)
-Answer = TypeVar("Answer")
-
-OTHER_FILE = "choose another --out"
 
 
 def machine_name(gpu_name: str) -> str:
@@ -191,15 +89,17 @@ def identity(path: Path) -> Identity:
         FlashladderError: as `read_json`.
     """
     document = _of_file(_last_document, path)
-    version = version_of(document)
-    return Identity(None, None, "") if version is None else Identity(version, document.get(DIGEST), digest_of(document))
+    version = document.get(VERSION) if isinstance(document, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool):
+        return Identity(None, None, "")
+    return Identity(version, document.get(DIGEST), digest_of(document))
 
 
 def load_result(path: Path) -> AnyResult:
     """Reads and validates a result file of any kind.
 
     Raises:
-        FlashladderError: unreadable, no result, or of a newer schema version.
+        FlashladderError: unreadable, no result, or of another schema version.
         CheckFailed: the document does not follow the schema; the message names the first offending key.
     """
     try:
@@ -211,6 +111,21 @@ def load_result(path: Path) -> AnyResult:
         whole = isinstance(found, Mapping | Sequence) and not isinstance(found, str)  # the message names what is wrong
         told = first["msg"].removeprefix("Value error, ")
         raise CheckFailed(f"{key}: {told}", where=relative(path), found=None if whole else found) from error
+
+
+def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:
+    """Reads a result file that must be of one kind.
+
+    Raises:
+        FlashladderError: as `load_result`, and a result of another kind.
+    """
+    result = load_result(path)
+    if not isinstance(result, kind):
+        expected = kind.model_fields["kind"].default
+        raise FlashladderError(
+            "a result of another kind", where=relative(path), expected=expected, found=result.kind, hint=hint
+        )
+    return result
 
 
 def _of_file(read: Callable[[bytes, bool], Answer], path: Path) -> Answer:
@@ -239,22 +154,15 @@ _last_document = lru_cache(maxsize=1)(_document)  # whoever verifies a file asks
 @lru_cache(maxsize=48)  # what is committed, 180 MB
 def _validated(raw: bytes, packed: bool) -> AnyResult:
     """The result in a file's bytes; the gate and the report ask for one file many times."""
-    return TypeAdapter[AnyResult](AnyResult).validate_python(migrate(_last_document(raw, packed)))
-
-
-def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:
-    """Reads a result file that must be of one kind.
-
-    Raises:
-        FlashladderError: as `load_result`, and a result of another kind.
-    """
-    result = load_result(path)
-    if not isinstance(result, kind):
+    document = _last_document(raw, packed)
+    version = document.get(VERSION, "none") if isinstance(document, dict) else type(document).__name__
+    if version is True or version != SCHEMA_VERSION:
+        newer = isinstance(version, int) and version > SCHEMA_VERSION
         raise FlashladderError(
-            "a result of another kind",
-            where=relative(path),
-            expected=kind.model_fields["kind"].default,
-            found=result.kind,
-            hint=hint,
+            "result of a newer schema" if newer else "result of another schema",
+            expected=f"{VERSION} {SCHEMA_VERSION}",
+            found=str(version)[:40],
+            hint="update flashladder: git pull" if newer else None,
         )
-    return result
+    content = {key: value for key, value in document.items() if key != DIGEST}
+    return TypeAdapter[AnyResult](AnyResult).validate_python(content)

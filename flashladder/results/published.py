@@ -175,17 +175,13 @@ def load_description(folder: Path = PUBLISHED) -> Description:
         raise FlashladderError(what, where=relative(path)) from error
 
 
+@lru_cache(maxsize=4)
 def load(folder: Path = PUBLISHED) -> Published:
     """The published progression with its meaning attached.
 
     Raises:
         FlashladderError: a file is missing, a CSV's bytes are not those noted, a row or a column is not as described.
     """
-    return _load(folder)
-
-
-@lru_cache(maxsize=4)
-def _load(folder: Path) -> Published:
     description = load_description(folder)
     rows = read_csv(folder, PROGRESSION, description)
     where = relative(folder / PROGRESSION)
@@ -194,16 +190,15 @@ def _load(folder: Path) -> Published:
         raise FlashladderError("rows out of order", where=where, expected="iterations 0 to 16", found=numbers)
     cells: list[Cell] = []
     fa2: dict[tuple[str, str], float] = {}
-    for row in rows:
-        iteration = int(row["iteration"])
+    source = f"{description.source.repository} {description.source.document}"
+    for iteration, row in enumerate(rows):
         for name, column in description.columns.items():
-            value = number(row, name, float, where)
+            value, of = number(row, name, float, where), (column.gpu, column.statistic)
             if iteration == 0:
-                fa2[column.gpu, column.statistic] = value
-                continue
-            points = tolerance_points(description.tolerance, column.statistic)
-            source = f"{description.source.repository} {description.source.document}"
-            cells.append(Cell(iteration, column.gpu, column.statistic, value, points, source))
+                fa2[of] = value
+            else:
+                points = tolerance_points(description.tolerance, column.statistic)
+                cells.append(Cell(iteration, column.gpu, column.statistic, value, points, source))
     return Published(description, tuple(cells), fa2)
 
 

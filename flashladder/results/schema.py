@@ -6,6 +6,7 @@ of them is refused. Reading and writing: `flashladder.results.files`; what is de
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import median
 from typing import Annotated, Literal, NamedTuple
 
@@ -439,7 +440,7 @@ class Sweep(Strict):
         planned = [cell.address for cell in self.planned]
         failed = [failure.address for failure in self.failures]
         for name, found in (("planned", planned), ("failed", failed)):
-            if twice := sorted({address for address in found if found.count(address) > 1}) if _repeats(found) else []:
+            if twice := sorted(address for address, count in Counter(found).items() if count > 1):
                 msg = f"cell {twice[0]} is {name} twice"
                 raise ValueError(msg)
         if unknown := sorted(set(failed) - set(planned)):
@@ -464,10 +465,6 @@ class EmulatedCell(Strict):
     counters: dict[str, int]
     instructions: int = Field(gt=0)
     hazards: int = Field(ge=0)
-
-
-def _repeats(addresses: list[str]) -> bool:
-    return len(set(addresses)) != len(addresses)
 
 
 ROUNDING = 1e-9  # relative: what another order of the same sums may give

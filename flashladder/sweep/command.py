@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 import re
 import signal
@@ -71,13 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         CheckFailed: cells failed (exit code 1).
     """
     options = parse_arguments(argv)
-    if options.slurm is not None:
-        from flashladder.sweep.slurm import submit
-
-        with terminable():
-            return submit(options, main)
     grid, lines = load_grid(options.grid), list[str]()
-    if grid.without_gpu and options.gpus == "all" and not n_gpus():
+    if options.slurm is not None:
+        from flashladder.sweep import slurm
+
+        slurm.require_possible(grid, options)
+    elif grid.without_gpu and options.gpus == "all" and not n_gpus():
         lines = [f"no GPU here: the grid {grid.without_gpu} on this CPU, instead of {grid.name}"]
         grid = load_grid(grid.without_gpu)
     if grid.mode != "emulator":
@@ -88,8 +87,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if lines and not options.json:  # before the build, which takes a while
         print("\n".join(lines), flush=True)
         lines = []
-    with terminable(), place_of(grid, options) as place:
+    with terminable(), _place_of(grid, options) as place:
         return measure(grid, place, options, lines)
+
+
+@contextmanager
+def _place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
+    """What the grid is measured on: GPUs or CPUs of this host, locked while this lasts, or tasks of Slurm."""
+    if options.slurm is None:
+        with place_of(grid, options) as place:
+            yield place
+    else:
+        from flashladder.sweep import slurm
+
+        yield slurm.destination(grid, slurm.parse_options(options.slurm), anyway=options.anyway)
 
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
@@ -100,9 +111,13 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
     records = Records(folder)
     records.require_writable()
     pack.require_own_name(grid, folder)
-    with held(folder, options.shard):
+    with held(folder, options.shard) if options.slurm is None else nullcontext():
         made = make_plan(grid, place, build=not options.no_build, quiet=options.json)
         require_built(made)
+        if options.slurm is not None:
+            from flashladder.sweep import slurm
+
+            return slurm.measure(made, place, options, lines, records, main)
         if grid.mode == "tune":
             from flashladder.sweep import tune
 
@@ -170,10 +185,10 @@ def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> s
 def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:
     """Where a dry run's plan would run, and a line when that is not here."""
     try:
-        with place_of(grid, options) as place:
+        with _place_of(grid, options) as place:
             return place, ""
     except FlashladderError as error:
-        if grid.mode == "emulator":
+        if grid.mode == "emulator" or options.slurm is not None:
             raise
         gpu = load_gpus()[key := "h200" if grid.gpu == "any" else grid.gpu]
         return Place((Device("gpu0", "gpu"),), key, gpu.arch), f"{error.what}: this is the plan for one {gpu.title}"

@@ -4,7 +4,7 @@ On the CPU a kernel's PTX is run, its numbers are judged by the check's rule, it
 of a cell give the same document. On a GPU one kernel, or one reference, is timed alternating with FA2; a session keeps
 GPU, flush buffer and inputs between cells, so that a warm worker spends a second on what is not a launch. A rung of a
 tuning run is timed as one group, because candidates that differ by half a per cent must share clock and temperature.
-Used by `flashladder.sweep.worker`.
+Used by the processes of `flashladder.sweep.workers`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.results.blocks import Plan
-from flashladder.results.derive import derive, problems
+from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import this_host
 from flashladder.results.schema import (
     BenchResult,

@@ -158,12 +158,7 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
     other = None
     if not fit:
         if not anyway:
-            raise FlashladderError(
-                f"the grid was made for another GPU: {load_gpus()[made_for].title}",
-                expected=made_for,
-                found=", ".join(dict.fromkeys(card.name for card in found)),
-                hint="--anyway measures it here, and marks the results as this GPU's",
-            )
+            raise another_gpu(made_for, ", ".join(dict.fromkeys(card.name for card in found)))
         fit, other = list(found), made_for
     if len(models := dict.fromkeys(card.name for card in fit)) > 1:
         raise FlashladderError(
@@ -172,6 +167,14 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
             hint="--gpus names some of one model",
         )
     return fit, other
+
+
+def another_gpu(made_for: str, found: str) -> FlashladderError:
+    """The error for a grid that was made for another GPU than it would be measured on."""
+    what, hint = load_gpus()[made_for].title, "--anyway measures it all the same, and marks the results"
+    return FlashladderError(
+        f"the grid was made for another GPU: {what}", expected=made_for, found=found, hint=hint
+    )  # fmt: skip
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from flashladder.bench.references import FA2
 from flashladder.files import sha256
 from flashladder.ladder.grid import FEWEST_PAIRS, Grid
 from flashladder.problem import Shape
-from flashladder.results.blocks import CELL_EXTRA_BLOCKS
-from flashladder.results.blocks import Plan as Pairs
+from flashladder.results.derive import CELL_EXTRA_BLOCKS
+from flashladder.results.derive import Plan as Pairs
 from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell
 from flashladder.toolchain.wheels import load_pins
 
@@ -40,7 +40,7 @@ PATIENCE = 20.0  # times the estimate that a cell may take
 class Settings:
     """What all cells of a sweep have in common: the machine's key, the mode, and how often each is timed.
 
-    `pairs`, `blocks` and `min_pairs` as in `flashladder.results.blocks.Plan`; all 0 on the emulator.
+    `pairs`, `blocks` and `min_pairs` as in `flashladder.results.derive.Plan`; all 0 on the emulator.
     """
 
     machine: str

@@ -1,4 +1,4 @@
-"""What a person, or a script, sees of a sweep: the plan, a bar per GPU with the time left, failures, a summary.
+"""What a person, or a script, sees of a sweep: the plan, a bar with the time left, failures, a summary.
 
 The sweep itself prints nothing, so that its events can as well be JSON, a line each.
 """
@@ -6,7 +6,7 @@ The sweep itself prints nothing, so that its events can as well be JSON, a line 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 import json
 from pathlib import Path
 import sys
@@ -36,15 +36,10 @@ MESSAGES = {
 
 
 class Screen:
-    """Tells events: as bars on a terminal, as lines for failures elsewhere, or as JSON.
+    """Tells events: by a bar on a terminal, as lines for failures, or as JSON, a line each and nothing else.
 
-    Args:
-        made: the plan.
-        mine: the cells of this part of it.
-        missing: those of them that are to be measured.
-        devices: what measures them.
-        as_json: print events, a line each, and nothing else.
-        left_s: about how long one device takes; by the plan where it is None.
+    `mine` are the cells of this part of the plan, `missing` those of them that are to be measured on `devices`, which
+    takes one device about `left_s` seconds (by the plan where it is None).
     """
 
     def __init__(
@@ -58,47 +53,37 @@ class Screen:
         left_s: float | None = None,
     ) -> None:
         self.as_json = as_json
-        self._plan, self._mine, self._missing = made, mine, missing
-        self._names = [device.name for device in devices]
-        self._bars: dict[str, tqdm[Any]] = {}
-        self._left_s = made.estimate_s(missing) if left_s is None else left_s
+        self._plan, self._n, self._n_missing = made, len(mine), len(missing)
+        self._seconds = (made.estimate_s(missing) if left_s is None else left_s) / max(1, len(devices))
+        self._bar: tqdm[Any] | None = None
 
     def begin(self, lines: Sequence[str], folder: Path) -> None:
         """Says what will be measured."""
         grid, machine = self._plan.grid.name, self._plan.settings.machine
         self.event({
-            "event": "planned", "grid": grid, "machine": machine, "cells": len(self._mine),
-            "missing": len(self._missing), "folder": str(folder), "notes": list(lines),
+            "event": "planned", "grid": grid, "machine": machine, "cells": self._n, "missing": self._n_missing,
+            "folder": str(folder), "notes": list(lines),
         })  # fmt: skip
         if not self.as_json:
-            kept = len(self._mine) - len(self._missing)
-            more = f", {kept} of them measured before" if kept else ""
-            about = duration(self._left_s / max(1, len(self._names)))
-            print("\n".join([*lines, f"{grid} on {machine}: {len(self._mine)} cells{more}; about {about}"]))
+            more = f", {self._n - self._n_missing} of them measured before" if self._n > self._n_missing else ""
+            about = f"about {duration(self._seconds)}"
+            print("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; {about}"]))
 
     @contextmanager
     def bars(self) -> Iterator[None]:
-        """Shows bars while this lasts, on a terminal: one of all cells, and one per device."""
-        off, form = True if self.as_json else None, "{desc}: {n_fmt} cells {postfix}"
-        with ExitStack() as stack:
-            if self._missing:
-                total = tqdm(total=len(self._missing), desc="sweep", unit="cell", disable=off, leave=False)
-                self._bars[""] = stack.enter_context(total)
-                for at, name in enumerate(self._names, start=1):
-                    bar = tqdm(desc=name, position=at, bar_format=form, disable=off, leave=False)
-                    self._bars[name] = stack.enter_context(bar)
+        """Shows a bar of all cells on a terminal while this lasts."""
+        off = True if self.as_json or not self._n_missing else None
+        with tqdm(total=self._n_missing, desc="sweep", unit="cell", disable=off, leave=False) as self._bar:
             yield
 
     def tell(self, event: Event) -> None:
         """Shows one event of `flashladder.sweep.workers.run`."""
         self.event(plain(event))
-        name, record, bar = event["event"], event.get("record"), self._bars.get(event.get("lane", ""))
-        if "cell" in event and bar is not None:
-            bar.set_postfix_str(title(event["cell"]))
-        if record is not None:
-            for one in (self._bars.get(""), bar):
-                if one is not None:
-                    one.update()
+        name, record = event["event"], event.get("record")
+        if self._bar is not None and "cell" in event:
+            self._bar.set_postfix_str(f"{event['lane']}: {title(event['cell'])}")
+        if self._bar is not None and record is not None:
+            self._bar.update()
         if self.as_json:
             return
         if record is not None and record.failure:
@@ -164,11 +149,6 @@ def dry_run(
     without = [cell for cell in cells if not cell.code]
     timed = records.missing([cell for cell in cells if cell.code])
     missing = len(without) + len(timed)
-    seconds = made.estimate_s([*without, *timed] if build else timed) / max(1, devices)
-    seconds += plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
-    if as_json:
-        counts = {"cells": len(cells), "missing": missing, "to_build": len(plan.kernels_of(without))}
-        return dry_run_json(made, records, {"notes": notes, "seconds": seconds, **counts})
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
         toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
@@ -180,25 +160,34 @@ def dry_run(
         lines.append(f"{name:32s} {count(len(own), 'cell'):>11s} {kernels:>11s}".rstrip())
     for left_out, why in made.grid.excluded:
         lines += textwrap.wrap(f"left out: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
-    where = relative(records.folder)
-    return dry_run_text(made, notes, [
-        *lines, "", f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {where}",
-        to_build(made, cells, build=build),
-    ], seconds, devices)  # fmt: skip
+    measured = f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}"
+    lines += ["", measured, to_build(made, cells, build=build)]
+    counts = {"cells": len(cells), "missing": missing, "to_build": len(plan.kernels_of(without))}
+    measuring = made.estimate_s([*without, *timed] if build else timed)
+    building = plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
+    told = lines, counts, measuring / max(1, devices) + building
+    return render_dry_run(made, records, devices, notes, told, as_json=as_json)
 
 
-def dry_run_json(made: Plan, records: Records, more: Mapping[str, object]) -> str:
-    """A dry run as one line of JSON: `more`, and what every mode has."""
-    told = {
-        "event": "dry-run", "grid": made.grid.name, "machine": made.settings.machine, "folder": str(records.folder),
-        "budget_s": made.grid.budget_s, "left_out": [{"cells": n, "why": why} for n, why in made.grid.excluded], **more,
-    }  # fmt: skip
-    return json.dumps(told, sort_keys=True)
-
-
-def dry_run_text(made: Plan, notes: Sequence[str], lines: Sequence[str], seconds: float, devices: int) -> str:
-    """A dry run as text: notes, the grid's reason, `lines`, and how long it takes."""
+def render_dry_run(
+    made: Plan,
+    records: Records,
+    devices: int,
+    notes: Sequence[str],
+    told: tuple[Sequence[str], Mapping[str, int], float],
+    *,
+    as_json: bool,
+) -> str:
+    """A dry run as text, or as a line of JSON; what is `told` are the text's lines, JSON's counts, and seconds."""
+    lines, counts, seconds = told
     grid, unit = made.grid, "CPU" if made.settings.machine == CPU else "GPU"
+    if as_json:
+        event = {
+            "event": "dry-run", "grid": grid.name, "machine": made.settings.machine, "folder": str(records.folder),
+            "budget_s": grid.budget_s, "left_out": [{"cells": n, "why": why} for n, why in grid.excluded],
+            "notes": notes, "seconds": seconds, **counts,
+        }  # fmt: skip
+        return json.dumps(event, sort_keys=True)
     budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
     about = f"about {duration(seconds)} on {count(devices, unit)}{budget}"
     return "\n".join([*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), "", *lines, about])

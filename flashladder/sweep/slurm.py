@@ -31,15 +31,15 @@ from typing import TYPE_CHECKING, Any
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import make_folder, relative, sha256
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.grid import Grid, load_grid
+from flashladder.ladder.grid import Grid
 from flashladder.located import closest
 from flashladder.paths import BUILD
 from flashladder.results.files import machine_name
 from flashladder.sweep import pack, place, plan
-from flashladder.sweep.place import FOLDER, Place, available, make_plan, require_built
+from flashladder.sweep.place import Place, another_gpu
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, locked
-from flashladder.sweep.screen import Screen, dry_run
+from flashladder.sweep.screen import Screen
 from flashladder.sweep.workers import Device
 
 if TYPE_CHECKING:
@@ -84,15 +84,7 @@ Command = Callable[[Sequence[str]], int]
 
 @dataclass(frozen=True)
 class Options:
-    """Checked options of ``--slurm``.
-
-    Attributes:
-        site: what goes to sbatch under the same name: partition, account, qos, constraint, reservation, gres, mem.
-        gpu: key of configs/gpus; empty: the grid's.
-        minutes: of a task, at least 1.
-        cpus: of a task; None: 1 for the cpu grid, 4 beside a GPU.
-        array: tasks; None: what is free.
-    """
+    """Checked options of ``--slurm``; `site` goes to sbatch under the same names, the others are those of `KEYS`."""
 
     site: dict[str, str]
     gpu: str = ""
@@ -111,53 +103,42 @@ def parse_options(text: str) -> Options:
     for item in text.split(",") if text.strip() else []:
         key, _, value = (part.strip() for part in item.partition("="))
         if key not in KEYS:
-            raise FlashladderError(
-                "unknown key", where="--slurm", expected=f"one of {', '.join(KEYS)}", found=repr(key),
-                hint=closest(key, list(KEYS)),
-            )  # fmt: skip
+            expected, hint = f"one of {', '.join(KEYS)}", closest(key, list(KEYS))
+            raise FlashladderError("unknown key", where="--slurm", expected=expected, found=repr(key), hint=hint)
         if not re.fullmatch(r"[^\s\"'`$\\;]+", value):
             raise FlashladderError(f"{key} needs a value", where="--slurm", expected=KEYS[key], found=repr(item))
         if key in found:
             raise FlashladderError(f"{key} twice", where="--slurm", found=repr(text))
         found[key] = value
     minutes = _minutes(found.pop("time", str(DEFAULT_MINUTES)))
-    cpus, array = (_count(key, found.pop(key, None)) for key in ("cpus", "array"))
+    numbers = {key: int(found.pop(key)) if _is_count(found[key]) else 0 for key in ("cpus", "array") if key in found}
+    if wrong := next((key for key, number in numbers.items() if not 1 <= number <= MOST_ARRAY), None):
+        raise FlashladderError(f"{wrong} is no such number", where="--slurm", expected=f"1 to {MOST_ARRAY}", found=text)
     gpu = found.pop("gpu", "")
     if gpu and gpu not in (known := load_gpus()):
         raise FlashladderError("unknown GPU", where="--slurm", expected=f"one of {', '.join(known)}", found=repr(gpu))
-    return Options(found, gpu, minutes, cpus, array)
+    return Options(found, gpu, minutes, **numbers)
 
 
-def _count(key: str, value: str | None) -> int | None:
-    if value is not None and not (re.fullmatch(r"[0-9]{1,4}", value) and 1 <= int(value) <= MOST_ARRAY):
-        expected = f"1 to {MOST_ARRAY}"
-        raise FlashladderError(f"{key} is no number of that size", where="--slurm", expected=expected, found=value)
-    return None if value is None else int(value)
+def _is_count(value: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,4}", value) is not None
 
 
 def _minutes(value: str) -> int:
     """One of Slurm's forms of a time, in whole minutes, rounded up."""
     match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?", value)
-    if match is None:
-        expected = "minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S"
-        raise FlashladderError("time is none of Slurm's", where="--slurm", expected=expected, found=value)
-    days, *parts = match.groups()
+    days, *parts = match.groups() if match else ("0", "0", None, None)
     units = (3600, 60, 1) if days or parts[2] else (60, 1)
     seconds = 86400 * int(days or 0) + sum(int(part or 0) * unit for part, unit in zip(parts, units, strict=False))
     if not seconds:
-        raise FlashladderError("no time at all", where="--slurm", expected="at least a minute", found=value)
+        expected = "minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S"
+        raise FlashladderError("time is none of Slurm's", where="--slurm", expected=expected, found=value)
     return -(-seconds // 60)
 
 
 @dataclass
 class Task:
-    """A share of a sweep, which submitit pickles and runs on a node.
-
-    Attributes:
-        sweep: the sweep's command.
-        arguments: of the command.
-        folder: where its records go.
-    """
+    """A share of a sweep, which submitit pickles and runs on a node; its records go to `folder`."""
 
     sweep: Command
     arguments: tuple[str, ...]
@@ -218,15 +199,9 @@ def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """A sweep as an array.
+    """A sweep as an array: its grid, the folder of its records (absolute, on a file system that the nodes see too).
 
-    Attributes:
-        grid: its name.
-        folder: of its records, absolute, on a file system that the nodes see too.
-        arguments: of the sweep's command in every task, all but its shard.
-        options: of ``--slurm``.
-        machine: key of the GPU that each task needs, or ``cpu``.
-        sweep: the sweep's command.
+    Each task calls the command `sweep` with `arguments` and its shard, on the GPU with the key `machine`, or ``cpu``.
     """
 
     grid: str
@@ -393,43 +368,44 @@ def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mappi
             poll = min(LONGEST_POLL_S, poll * 1.1)
 
 
-def submit(options: argparse.Namespace, sweep: Command) -> int:
-    """Builds, submits or finds the array, watches it, packs; `sweep` is the command that its tasks run.
+def measure(
+    made: plan.Plan,
+    place: Place,
+    options: argparse.Namespace,
+    lines: Sequence[str],
+    records: Records,
+    sweep: Command,
+) -> int:
+    """Submits or finds the array, watches it, packs; `sweep` is the command that its tasks run.
 
     Raises:
         FlashladderError: it could not, or cells are missing when all tasks have ended.
         CheckFailed: cells failed.
     """
-    wanted = parse_options(options.slurm)
-    if options.shard or options.gpus != "all":
-        flag = "--shard" if options.shard else "--gpus"
-        raise FlashladderError(f"--slurm and {flag} exclude each other", hint="Slurm gives each task its GPU and cells")
-    if not options.dry_run:
-        require_slurm()
-    grid, lines = load_grid(options.grid), list[str]()
-    if grid.mode != "emulator":
-        grid, lines = available(grid)
-    where = destination(grid, wanted, anyway=options.anyway)
-    folder: Path = (options.out or FOLDER / where.machine / grid.name).resolve()
-    records = Records(folder)
-    build = not options.no_build
-    if options.dry_run:
-        made = make_plan(grid, where, build=False)
-        print(dry_run(made, made.cells, records, wanted.array or 1, lines, as_json=options.json, build=build))
-        return 0
-    records.require_writable()
-    request = Request(
-        grid.name, folder, _arguments(options, folder), wanted, where.machine, partial(on_machine, where.machine, sweep)
-    )
-    made = make_plan(grid, where, build=build, quiet=options.json)
-    require_built(made)
-    tasks = [Device(f"task{number}", where.machine) for number in range(wanted.array or 1)]
-    screen = Screen(made, made.cells, records.missing(made.cells, retry=options.retry), tasks, as_json=options.json)
+    folder, machine = records.folder.resolve(), place.machine
+    words = ["--grid", options.grid, "--out", str(folder), "--no-build"]
+    words += ["--anyway"] if options.anyway else []
+    words += ["--timeout", f"{options.timeout:g}"] if options.timeout else []
+    task = partial(on_machine, machine, sweep)
+    request = Request(made.grid.name, folder, tuple(words), parse_options(options.slurm), machine, task)
+    missing = records.missing(made.cells, retry=options.retry)
+    screen = Screen(made, made.cells, missing, place.devices, as_json=options.json)
     screen.begin(lines, folder)
     job, states = _through_slurm(request, made, records, screen, retry=options.retry)
     if missing := records.missing(made.cells):
         raise incomplete(request, job, states, f"{len(missing)} of {len(made.cells)}")
-    return pack.finish(made, records, screen, made_for=where.made_for)
+    return pack.finish(made, records, screen, made_for=place.made_for)
+
+
+def require_possible(grid: Grid, options: argparse.Namespace) -> None:
+    """Raises `FlashladderError` where options or the grid exclude ``--slurm``, or no job can be submitted from here."""
+    if options.shard or options.gpus != "all":
+        flag = "--shard" if options.shard else "--gpus"
+        raise FlashladderError(f"--slurm and {flag} exclude each other", hint="Slurm gives each task its GPU and cells")
+    if grid.mode == "tune":
+        raise FlashladderError("--slurm measures no tuning run", hint="--shard I/N measures a part of its ladders")
+    if not options.dry_run:
+        require_slurm()
 
 
 def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
@@ -438,27 +414,17 @@ def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
     Raises:
         FlashladderError: a grid made for any GPU without ``gpu=``, or for another than that without ``--anyway``.
     """
-    if grid.mode == "emulator":
-        return Place((), CPU, "")
-    key = wanted.gpu or grid.gpu
+    key = CPU if grid.mode == "emulator" else wanted.gpu or grid.gpu
+    tasks = tuple(Device(f"task{number}", key) for number in range(wanted.array or 1))
+    if key == CPU:
+        return Place(tasks, CPU, "")
     if key == "any":
         expected = ", ".join(f"gpu={name}" for name in load_gpus())
         raise FlashladderError("which GPU will the tasks have", where="--slurm", expected=f"one of {expected}")
     other = grid.gpu if grid.gpu not in ("any", key) else None
     if other and not anyway:
-        raise FlashladderError(
-            f"the grid was made for another GPU: {load_gpus()[other].title}", expected=other, found=f"gpu={key}",
-            hint="--anyway measures it there, and marks the results as that GPU's",
-        )  # fmt: skip
-    return Place((), key, load_gpus()[key].arch, other)
-
-
-def _arguments(options: argparse.Namespace, folder: Path) -> tuple[str, ...]:
-    """Of the sweep's command in a task."""
-    words = ["--grid", options.grid, "--out", str(folder), "--no-build"]
-    words += ["--anyway"] if options.anyway else []
-    words += ["--timeout", f"{options.timeout:g}"] if options.timeout else []
-    return tuple(words)
+        raise another_gpu(other, f"gpu={key}")
+    return Place(tasks, key, load_gpus()[key].arch, other)
 
 
 def _through_slurm(

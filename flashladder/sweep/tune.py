@@ -33,19 +33,17 @@ from flashladder.errors import FlashladderError
 from flashladder.files import relative, sha256
 from flashladder.ladder.grid import FEWEST_PAIRS
 from flashladder.ladder.iteration import Iteration, load_iteration
-from flashladder.results.blocks import Plan as Pairs
-from flashladder.results.blocks import settle
-from flashladder.results.derive import fastest_possible_us
+from flashladder.results.derive import Plan as Pairs
+from flashladder.results.derive import fastest_possible_us, joined, settle
 from flashladder.results.files import write_result
 from flashladder.results.schema import A_A, BenchResult, Failure, Group, PlannedCell, Series, kernel_key
-from flashladder.results.statistics import log_ratios
 from flashladder.sweep import plan
 from flashladder.sweep.measure import candidate_in
 from flashladder.sweep.pack import exit_code, out_of, sweep_of, timed, unfinished
 from flashladder.sweep.place import Place, python_of
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Screen, dry_run_json, dry_run_text, to_build
+from flashladder.sweep.screen import WIDTH, Screen, render_dry_run, to_build
 from flashladder.sweep.winner import FINALS, finalists, judged, render
 from flashladder.sweep.workers import Task, run
 
@@ -76,37 +74,26 @@ def tie(values: Mapping[str, Sequence[float]]) -> float:
     return max(LEAST_TIE, TIES * noise * math.sqrt(2 / fewest))
 
 
-def ranking(values: Mapping[str, Sequence[float]]) -> list[str]:
-    """The candidates by their median, fastest first; those without a pair that counts come last."""
-    return sorted(values, key=lambda name: (-median(values[name]) if values[name] else math.inf, name))
-
-
-def survivors(values: Mapping[str, Sequence[float]], *, handful: int = HANDFUL) -> list[str]:
-    """The candidates that go on, fastest first.
+def survivors(values: Mapping[str, Sequence[float]]) -> list[str]:
+    """The candidates that go on, fastest first; all, where no block of the last rung counted.
 
     The better half goes on unless it lies hopelessly far behind the leader, and so do ties with the leader.
-
-    Args:
-        values: of every candidate that is still in, all log ratios (FA2's time / kernel's time) that count so far.
-        handful: so many go on in any case.
-
-    Returns:
-        At most `most_survivors` of them; all, where no block of the last rung counted.
+    `values` holds, of every candidate that is still in, all log ratios (FA2's time / kernel's time) that count so far.
     """
-    ranked = ranking(values)
+    ranked = sorted(values, key=lambda name: (-median(values[name]) if values[name] else math.inf, name))
     if not ranked or not all(values.values()):
         return ranked
     leader, close, half = median(values[ranked[0]]), tie(values), math.ceil(HALF * len(ranked))
     return [
         name
-        for rank, name in enumerate(ranked[: most_survivors(len(ranked), handful)])
-        if rank < handful or leader - median(values[name]) <= (HOPELESS * close if rank < half else close)
+        for rank, name in enumerate(ranked[: most_survivors(len(ranked))])
+        if rank < HANDFUL or leader - median(values[name]) <= (HOPELESS * close if rank < half else close)
     ]
 
 
-def most_survivors(n: int, handful: int = HANDFUL, share: float = MOST) -> int:
+def most_survivors(n: int, share: float = MOST) -> int:
     """How many of `n` candidates go on at most, or if a `share` of them does."""
-    return min(n, max(handful, math.ceil(share * n)))
+    return min(n, max(HANDFUL, math.ceil(share * n)))
 
 
 def pairs_for(n: int, share: float = MOST) -> int:
@@ -131,16 +118,9 @@ class Ladder:
     candidate that brings its rung down is left out and the others are timed again; where nothing says which one it
     was, the rung is halved until it is alone.
 
-    Attributes:
-        candidates: that are still in, fastest first.
-        settings: under which each of them is planned.
-        plans: how each rung is timed; a single one for finals, where nobody is left out.
-        first_seed: of the inputs.
-        rung: index of the current one; `len(plans)` when all are done.
-        parts: of the current rung, each timed as one group; several after a failure.
-        documents: measured so far, in order.
-        failures: candidates that are out because they crashed, hung or were wrong.
-        held: a failure that says nothing about a candidate, and keeps this ladder from going on.
+    `candidates` are still in, fastest first; `plans` say how each rung is timed: a single one for finals, where nobody
+    is left out. `parts` of the current rung are each timed as one group. `failures` are of candidates that are out,
+    `held` is one that says nothing about a candidate, and keeps this ladder from going on.
     """
 
     candidates: list[PlannedCell]
@@ -160,11 +140,6 @@ class Ladder:
         self.parts = [self.entered]
 
     @property
-    def is_final(self) -> bool:
-        """Whether all are timed once."""
-        return len(self.plans) == 1
-
-    @property
     def done(self) -> bool:
         """Whether every rung is measured, or no candidate is left."""
         return self.rung == len(self.plans) or not self.candidates
@@ -172,7 +147,7 @@ class Ladder:
     def cell(self, part: Part) -> PlannedCell:
         """A part of the current rung as the one cell that its record is about."""
         first, how = part[0], self.plans[self.rung]
-        name = "final" if self.is_final else f"rung {self.rung + 1} of {len(self.plans)}"
+        name = "final" if self.plans is not PLANS else f"rung {self.rung + 1} of {len(self.plans)}"
         code = sha256(json.dumps([name, asdict(how), self.first_seed, [cell.address for cell in part]]))
         one = cell_of(first.subject, f"{name}, {len(part)} candidates", first.dtype, first.shape)
         return with_code(one, code, self.settings)
@@ -195,8 +170,7 @@ class Ladder:
         """Notes the ratios of a part, and which of it are wrong."""
         self.documents.append(document)
         group, how = document.groups[0], self.plans[self.rung]
-        blocks = settle(group.blocks, visit=how.visit, min_pairs=how.min_pairs)
-        dropped = {block.index for block in blocks if block.dropped is not None}
+        counted = group.model_copy(update={"blocks": settle(group.blocks, visit=how.visit, min_pairs=how.min_pairs)})
         cells = {key_of(cell): cell for cell in part}
         for series in group.series:
             if series.kernel == A_A:
@@ -204,9 +178,8 @@ class Ladder:
             if wrong := wrong_in(series, document):
                 cell = cells[series.kernel]
                 self._leave_out(cell, Failure(address=cell.address, kind="wrong", message=wrong))
-            elif kept := [pair for pair in series.pairs if pair.block not in dropped]:
-                ratios = log_ratios([pair.reference_us for pair in kept], [pair.kernel_us for pair in kept])
-                self._values[series.kernel] += map(float, ratios)
+            else:
+                self._values[series.kernel] += map(float, joined([(counted, series)])[0])
 
     def _failed(self, part: Part, failure: Failure) -> None:
         """Leaves the candidate that is the cause out, or halves the part."""
@@ -363,7 +336,7 @@ def task_of(made: plan.Plan, ladder: Ladder, part: Part, arch: str, timeout: flo
         "plan": asdict(how),
         "settings": {name: getattr(ladder.settings, name) for name in ("pairs", "blocks", "min_pairs")},
         "first_seed": ladder.first_seed,
-        "profile": ladder.is_final,
+        "profile": ladder.plans is not PLANS,
     }
     seconds = len(part) * (CHECKED_S + how.pairs * plan.pair_s(cell.shape, made.settings.machine))
     return Task(cell, python_of(part[0], arch), timeout or 60.0 + PATIENCE * seconds, request)
@@ -464,22 +437,20 @@ def dry_run(
             ladder.replay(records)
     left = [ladder for ladder in ladders if not ladder.done]
     done, sizes = len(ladders) - len(left), [len(ladder.entered) for ladder in ladders]
-    seconds = estimate_s(made, left) / max(1, devices)
-    seconds += plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
-    if as_json:
-        counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}
-        return dry_run_json(made, records, {"notes": notes, "seconds": seconds, **counts})
-    every = sum(sizes) * sum(RUNGS)
     usual, most = (sum(pairs_for(n, share) for n in sizes) for share in (HALF, MOST))
     numbers = dict.fromkeys(int(cell.subject) for cell in made.cells if cell.config)
+    rungs, every = ", ".join(map(str, RUNGS)), sum(sizes) * sum(RUNGS)
     lines = [
         *explained([load_iteration(number) for number in numbers]),
         "",
         f"{sum(sizes)} candidates in {len(ladders)} ladders, one per iteration and dtype",
         f"{done} ladders are climbed, in {relative(records.folder)}",
-        f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}, not {every}",
+        f"{rungs} pairs per rung: {usual} if half go on, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
         to_build(made, made.cells, build=build),
     ]
-    text = dry_run_text(made, notes, lines, seconds, devices)
-    return "\n".join("\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in text.splitlines())
+    lines = ["\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines]
+    counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}
+    building = plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
+    told = lines, counts, estimate_s(made, left) / max(1, devices) + building
+    return render_dry_run(made, records, devices, notes, told, as_json=as_json)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
 import math
 from pathlib import Path
 import re
@@ -30,11 +29,11 @@ from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import read_text, relative, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.family import Family
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import GPUS
 from flashladder.paths import ITERATIONS
+from flashladder.results.derive import joined
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult, Summary, kernel_key
 from flashladder.results.statistics import (
@@ -44,7 +43,6 @@ from flashladder.results.statistics import (
     Verdict,
     harmonic_mean,
     interval,
-    log_ratios,
     percent,
     resampled_medians,
     stated,
@@ -156,7 +154,8 @@ def _draws(
     medians, draws, pairs = [], [], []
     for dtype in dtypes:
         form = config.with_dtype(dtype).short_form()
-        values = _values(finals, kernel_key(number, form))
+        key = kernel_key(number, form)
+        values, _ = joined([(group, one) for group in finals.groups for one in group.series if one.kernel == key])
         if not values.size:
             return None
         medians.append(math.exp(float(np.median(values))))
@@ -165,18 +164,6 @@ def _draws(
         pairs.append(int(values.size))
     means = len(draws) / np.sum(np.stack(draws), axis=0)
     return math.log(harmonic_mean(medians)), np.log(means), min(pairs)
-
-
-def _values(document: BenchResult, key: str) -> Floats:
-    """Log ratios of a kernel in the blocks that count."""
-    kept = []
-    for group in document.groups:
-        dropped = {block.index for block in group.blocks if block.dropped is not None}
-        for series in group.series:
-            kept += [pair for pair in series.pairs if series.kernel == key and pair.block not in dropped]
-    if not kept:
-        return np.empty(0)
-    return log_ratios([pair.reference_us for pair in kept], [pair.kernel_us for pair in kept])
 
 
 def render(standings: Sequence[Standing]) -> str:
@@ -205,16 +192,10 @@ def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult
     Raises:
         FlashladderError: one is missing, or is not of a tuning run.
     """
-    again, hint = path.with_name(FINALS), "a tuning run leaves both; copy both"
+    again, hint = path.with_name(FINALS), "a tuning run leaves tune.json.gz and tuned.json.gz beside it; copy both"
     if path == again:
-        expected = "the rungs' document, such as tune.json.gz beside it"
-        raise FlashladderError("these are the finals", where=relative(path), expected=expected)
-    if path.is_file() and not again.is_file():
-        raise FlashladderError("the finals of this run are missing", where=relative(again), hint=hint)
-    found = (
-        rungs or load_as(path, BenchResult, hint="what a grid of mode tune leaves"),
-        load_as(again, BenchResult, hint),
-    )
+        raise FlashladderError("these are the finals", where=relative(path), expected="the rungs' document", hint=hint)
+    found = rungs or load_as(path, BenchResult, hint), load_as(again, BenchResult, hint)
     for one, document in zip((path, again), found, strict=True):
         if document.purpose != "tune":
             raise FlashladderError("not a tuning run", where=relative(one), found="timings for a report", hint=hint)
@@ -276,13 +257,9 @@ def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) 
 class Candidate:
     """One candidate of a tuning run, as a row of its table.
 
-    Attributes:
-        pct: percent of FA2's speed; `low` and `high` end its 95 % interval, None where the pairs are too few for one.
-        live: registers per thread that accumulators and fragments take on paper.
-        registers: per thread, as compiled; None where the driver compiled it.
-        spilled: bytes per thread, stored and loaded.
-        warps: that one SM holds at once.
-        failure: why there are no times; empty where there are.
+    `pct` is its percent of FA2's speed; `low` and `high` end the 95 % interval, None where the pairs are too few.
+    `live` are registers per thread on paper, `registers` as compiled (None: by the driver), `spilled` bytes per thread,
+    `warps` those that one SM holds at once. `failure` says why there are no times.
     """
 
     iteration: int
@@ -313,9 +290,11 @@ def rows_of(document: BenchResult) -> list[Candidate]:
         raise FlashladderError("not a tuning run", expected="candidates alone", found=f"{others[0]} beside them")
     gpu, enough = load_gpus()[key], document.settings.min_pairs
 
+    families = {one.number: one.family for one in load_all()}
+
     def row(number: int, form: str, dtype: str, **more: Any) -> Candidate:
         config = KernelConfig.parse(form)
-        live = load_family(number).live_registers(config)
+        live = families[number].live_registers(config)
         return Candidate(number, dtype, config.tile, config.brief(), live=live, **more)
 
     found = []
@@ -347,14 +326,8 @@ def to_csv(rows: Sequence[Candidate]) -> str:
     )
 
 
-@lru_cache
-def load_family(number: int) -> Family:
-    """That of an iteration: asked for every candidate."""
-    return load_iteration(number).family
-
-
-def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line as a namespace."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the standings; with ``--write`` enters winners that are faster beyond the floor."""
     parser = Parser(
         prog="python -m flashladder.sweep.winner",
         description="Prints which configurations won a tuning run beside those that the iterations have.",
@@ -363,12 +336,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("path", type=result_file, help="document of the rungs; that of the finals lies beside it")
     parser.add_argument("--write", action="store_true", help="enter winners that are faster into the iterations")
     parser.add_argument("--iterations", type=Path, default=ITERATIONS, metavar="FOLDER", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the standings; with ``--write`` enters winners that are faster beyond the floor."""
-    options = parse_arguments(argv)
+    options = parser.parse_args(argv)
     rungs, finals = documents(options.path)
     standings = judged(rungs, finals, options.iterations)
     print(render(standings))

@@ -2,7 +2,14 @@
 
 A worker that dies, hangs, answers nonsense or breaks its CUDA context is replaced, and its cell becomes a failure: of
 that cell alone. A worker that was killed from outside (out of memory, an operator) says nothing about its cell, which
-is tried again. One thread watches all workers and writes the records. A worker runs `flashladder.sweep.worker`.
+is tried again. One thread watches all workers and writes the records.
+
+A worker runs this module. A kernel that faults takes its CUDA context along, one that hangs can only be ended from
+outside, and each iteration lives in an environment of its own: so cells run in processes. A worker speaks JSON, a
+document per line: requests on stdin, answers on stdout (what libraries print goes to stderr). It ends when stdin ends
+or the sweep's process dies. To see what it says:
+
+    echo '{}' | python -m flashladder.sweep.workers cpu
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+import ctypes
 from dataclasses import dataclass, field
 import fcntl
 import json
@@ -17,17 +25,19 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from pydantic import ValidationError
 
+from flashladder import parallel
 from flashladder.paths import PACKAGE
-from flashladder.results.schema import Failure, PlannedCell
-from flashladder.sweep.records import CellRecord, Records
+from flashladder.results.schema import Failure, FailureKind, PlannedCell
+from flashladder.sweep.records import CellRecord, Records, first_line, kind_of
 
-MODULE = "flashladder.sweep.worker"
+MODULE = "flashladder.sweep.workers"
 ATTEMPTS = 3  # workers that one cell may cost when they are killed from outside
 READY_S = 180.0  # a worker imports torch and opens the GPU in this time, or never
 LET_GO_S = 5.0  # a worker that closed its stdout ends in this time
@@ -38,6 +48,11 @@ PIPE_BYTES = 1 << 20  # a request fits into its pipe, so that writing it never w
 
 Event = Mapping[str, Any]
 Tell = Callable[[Event], object]
+PR_SET_PDEATHSIG = 1  # prctl(2)
+POISONS_CONTEXT: frozenset[FailureKind] = frozenset({"illegal-address", "crash", "gpu-lost"})  # nothing works after it
+Answer = Mapping[str, Any]
+Measure = Callable[[PlannedCell, Mapping[str, Any]], tuple[Any, float]]
+"""From a cell and the request to the cell's document and the seconds that were measurement, not overhead."""
 
 
 @dataclass(frozen=True)
@@ -332,75 +347,63 @@ def run(
         KeyboardInterrupt: the workers are ended, what was written stays.
     """
     end = None if budget_s is None else time.monotonic() + budget_s
-    sweep = _Sweep([Worker(device, tell, module) for device in devices], list(tasks), records, end, follow, tell)
-    try:
-        while busy := sweep.hand_out():
-            for worker, line in _heard(busy):
-                sweep.take(worker, line)
-    finally:
-        for worker in sweep.workers:
-            worker.close()
-    sweep.outcome.left = len(sweep.ready)
-    return sweep.outcome
+    workers, ready, outcome = [Worker(device, tell, module) for device in devices], list(tasks), Outcome()
 
-
-@dataclass
-class _Sweep:
-    """A run under way: the workers that are not lost, and the tasks that no worker has; the rest as of `run`."""
-
-    workers: Sequence[Worker]
-    ready: list[Task]
-    records: Records
-    end: float | None
-    follow: Callable[[CellRecord], Iterable[Task]]
-    tell: Tell
-    outcome: Outcome = field(default_factory=Outcome)
-
-    def hand_out(self) -> list[Worker]:
+    def hand_out() -> list[Worker]:
         """Gives idle workers their next task; the workers that have one."""
-        for worker in self.workers:
-            self.outcome.out_of_time = bool(self.ready) and self.end is not None and time.monotonic() > self.end
-            while not (worker.task or worker.is_lost or self.outcome.out_of_time):
-                task = next_task(self.ready, worker.python, worker.broken)
+        for worker in workers:
+            outcome.out_of_time = bool(ready) and end is not None and time.monotonic() > end
+            while not (worker.task or worker.is_lost or outcome.out_of_time):
+                task = next_task(ready, worker.python, worker.broken)
                 if task is None:
                     break
-                self.ready.remove(task)
-                self.tell({"event": "started", "lane": worker.device.name, "cell": task.cell})
+                ready.remove(task)
+                tell({"event": "started", "lane": worker.device.name, "cell": task.cell})
                 try:
                     worker.begin(task)
                 except DeviceLost as error:
-                    self._give_back(worker, error)
-        return [worker for worker in self.workers if worker.task]
+                    tell(_given_back(worker, error, ready, outcome))
+        return [worker for worker in workers if worker.task]
 
-    def take(self, worker: Worker, line: bytes | None) -> None:
+    def take(worker: Worker, line: bytes | None) -> None:
         """Takes in what a worker said, or (None) that it is late."""
         try:
             record = worker.go_on(line) if worker.task else None
         except DeviceLost as error:
-            self._give_back(worker, error)
+            tell(_given_back(worker, error, ready, outcome))
             return
         if record is None:
             return
-        self.records.write(record)
-        self.ready[:0] = self.follow(record)
-        if record.failure:
-            self.outcome.failed.append(record)
-        else:
-            self.outcome.measured += 1
-        self.tell({"event": "failed" if record.failure else "measured", "lane": worker.device.name, "record": record})
+        records.write(record)
+        ready[:0] = follow(record)
+        event = "failed" if record.failure else "measured"
+        outcome.failed += [record] if record.failure else []
+        outcome.measured += not record.failure
+        tell({"event": event, "lane": worker.device.name, "record": record})
 
-    def _give_back(self, worker: Worker, error: DeviceLost) -> None:
-        """Leaves an interpreter alone whose process does not come up; a second one in a row means a lost device."""
-        assert worker.task
-        self.ready.insert(0, worker.task)
-        others = [task for task in self.ready if task.python not in (*worker.broken, worker.task.python)]
-        worker.is_lost = not worker.is_sound or not others
-        worker.is_sound = False
-        worker.broken.append(worker.task.python)
-        worker.task = None
-        name, event = worker.device.name, "lane-lost" if worker.is_lost else "worker-broken"
-        self.outcome.lost[name] = str(error)
-        self.tell({"event": event, "lane": name, "message": str(error)})
+    try:
+        while busy := hand_out():
+            for worker, line in _heard(busy):
+                take(worker, line)
+    finally:
+        for worker in workers:
+            worker.close()
+    outcome.left = len(ready)
+    return outcome
+
+
+def _given_back(worker: Worker, error: DeviceLost, ready: list[Task], outcome: Outcome) -> Event:
+    """Leaves an interpreter alone whose process does not come up; a second one in a row means a lost device."""
+    assert worker.task
+    ready.insert(0, worker.task)
+    others = [task for task in ready if task.python not in (*worker.broken, worker.task.python)]
+    worker.is_lost = not worker.is_sound or not others
+    worker.is_sound = False
+    worker.broken.append(worker.task.python)
+    worker.task = None
+    name = worker.device.name
+    outcome.lost[name] = str(error)
+    return {"event": "lane-lost" if worker.is_lost else "worker-broken", "lane": name, "message": str(error)}
 
 
 def next_task(ready: Sequence[Task], warm: str | None, broken: Sequence[str]) -> Task | None:
@@ -419,3 +422,73 @@ def _heard(busy: Sequence[Worker]) -> Iterator[tuple[Worker, bytes | None]]:
         for line in worker.lines():
             yield worker, line
     yield from ((worker, None) for worker in late)
+
+
+def die_with(parent: int) -> None:
+    """Makes the kernel end this process when `parent` dies, however it dies: no orphan may hold a GPU."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died in between
+        os._exit(1)
+
+
+def answers_only() -> TextIO:
+    """Keeps stdout for answers: what anything else prints there goes to stderr."""
+    sys.stdout.flush()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def answer(measure: Measure, request: Mapping[str, Any]) -> Answer:
+    """Measures the cell of one request; a failure is an answer as well."""
+    start = time.monotonic()
+    try:
+        document, busy_s = measure(PlannedCell.model_validate(request["cell"]), request)
+    except Exception as error:  # noqa: BLE001 - whatever a kernel, torch or CUDA raises is about this cell alone
+        return {"event": "failed", "kind": kind_of(error), "message": first_line(error)}
+    overhead_s = max(0.0, time.monotonic() - start - busy_s)
+    return {"event": "measured", "document": document.model_dump(mode="json"), "overhead_s": overhead_s}
+
+
+def measurer(backend: str) -> tuple[Measure, Answer]:
+    """How this backend measures, and what it says when it is ready; imports what is slow, once."""
+    if backend == "cpu":
+        import torch
+
+        from flashladder.sweep.measure import emulated
+
+        torch.set_num_threads(1)  # there is a worker per CPU
+        parallel.tune_gc()
+        return emulated, {"event": "ready", "module": emulated.__module__}
+    from flashladder.sweep.measure import Session
+
+    session = Session()
+    return session.measure, {"event": "ready", **session.told()}
+
+
+def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]] = measurer) -> int:
+    """Answers until stdin ends; exit code 3 after a failure that leaves nothing usable, told as ``last``."""
+    die_with(parent)
+    answers = answers_only()
+
+    def tell(one: Answer) -> None:
+        answers.write(json.dumps(one) + "\n")
+        answers.flush()
+
+    try:
+        measure, ready = make(backend)
+    except Exception as error:  # noqa: BLE001 - told as an answer: the sweep decides what it means
+        tell({"event": "unusable", "kind": kind_of(error), "message": first_line(error)})
+        return 2
+    tell(ready)
+    for line in sys.stdin:
+        found = answer(measure, {**json.loads(line), "tell": tell})
+        last = found.get("kind") in POISONS_CONTEXT and backend != "cpu"
+        tell({**found, "last": True} if last else found)
+        if last:
+            return 3
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else os.getppid()))

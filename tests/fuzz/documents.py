@@ -42,7 +42,7 @@ from tests.fuzz.target import Target, filed, scratch
 from tests.null.malformed_templates import ROOT as BASE
 from tests.null.malformed_templates import STEP
 
-OLD = Path(__file__).parent.parent / "data" / "results_v1"
+RESULT_SEEDS = Path(__file__).parent.parent / "data" / "results"
 ADDRESS = "0123456789abcdef"
 YAML = (
     *("&a ", "*a", "!!str ", "|\n ", ">\n ", "? ", ": ", "- ", "---\n", "{", "}", "[", "]", "<<: ", "'", '"', "#"),
@@ -93,16 +93,9 @@ def _result(path: Path) -> None:
     assert load_result(write_result(again, result)) == result
 
 
-def _results(version: int) -> Callable[[], list[bytes]]:
-    """Documents of an earlier version, or the same as today's writes them."""
-
-    def seeds() -> list[bytes]:
-        paths = sorted(OLD.glob("*.json"))
-        if version > 1:
-            paths = [write_result(scratch() / f"seed-{path.name}", load_result(path)) for path in paths]
-        return [path.read_bytes() for path in paths]
-
-    return seeds
+def _results() -> list[bytes]:
+    """A small document of each kind."""
+    return [path.read_bytes() for path in sorted(RESULT_SEEDS.glob("*.json"))]
 
 
 def _lock() -> list[bytes]:
@@ -228,8 +221,7 @@ TARGETS = (
         lambda: [(published.PUBLISHED / published.PROGRESSION).read_bytes()],
         (",", "\r\n", '"'),
     ),
-    Target("result", "results.files.load_result", filed("r.json", _result), _results(2)),
-    Target("result-v1", "results.files.migrate", filed("r.json", _result), _results(1)),
+    Target("result", "results.files.load_result", filed("r.json", _result), _results),
     Target(
         "packed",
         "results.files.read_json of .json.gz",

@@ -18,7 +18,7 @@ from flashladder.bench.references import Subject, kernel_subject
 from flashladder.cases.inputs import Tensors
 from flashladder.ladder.config import KernelConfig
 from flashladder.sweep import measure as measure_gpu
-from flashladder.sweep import worker
+from flashladder.sweep import workers as worker
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))
 Run = Callable[..., object]

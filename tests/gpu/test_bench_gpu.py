@@ -32,8 +32,7 @@ from flashladder.gpu.device import Device, open_device
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
-from flashladder.results.blocks import Plan
-from flashladder.results.derive import derive, fastest_possible_us, problems
+from flashladder.results.derive import Plan, derive, fastest_possible_us, problems
 from flashladder.results.schema import BenchResult, Kernel, Method, Process, Settings
 
 pytestmark = pytest.mark.gpu

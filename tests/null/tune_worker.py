@@ -23,10 +23,10 @@ from flashladder.cases.inputs import Tensors
 from flashladder.files import sha256
 from flashladder.gpu.device import Device
 from flashladder.ladder.config import KernelConfig
-from flashladder.results.blocks import Plan
+from flashladder.results.derive import Plan
 from flashladder.results.schema import Failure, Group, Host, Kernel, PlannedCell, kernel_key
 from flashladder.sweep import measure as measure_gpu
-from flashladder.sweep import worker
+from flashladder.sweep import workers as worker
 from flashladder.sweep.records import CellRecord
 from flashladder.sweep.workers import Task, Worker
 from tests.null.bench.test_timing_null import FakeGpu

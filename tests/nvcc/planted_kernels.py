@@ -21,7 +21,7 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import measure as measure_cpu
-from flashladder.sweep import worker
+from flashladder.sweep import workers as worker
 from tests.broken.wrong_kernels import made, read_all
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))

@@ -24,10 +24,10 @@ from typing import IO, Any
 
 from flashladder.errors import one_line_errors
 from flashladder.paths import ROOT
-from flashladder.sweep import command, worker
+from flashladder.sweep import command
 from flashladder.sweep import workers as process
 
-WORKER = "flashladder.sweep.worker"
+WORKER = "flashladder.sweep.workers"
 KEPT: list[object] = []  # files of the sweep in its workers: what is in their buffers is the sweep's to write
 FORK = multiprocessing.get_context("fork")
 
@@ -183,7 +183,7 @@ def _work(words: Sequence[str], ends: tuple[int, int, int], env: Mapping[str, st
         os.environ.update(env)
         KEPT.append((sys.stdin, sys.stdout, sys.stderr))
         sys.stdin, sys.stdout, sys.stderr = (open(n, mode) for n, mode in enumerate(("r", "w", "w")))  # noqa: PTH123, SIM115
-        code = worker.main(words[3], int(words[4]))
+        code = process.main(words[3], int(words[4]))
     except BaseException:  # noqa: BLE001 - as the interpreter does
         traceback.print_exc()
     finally:

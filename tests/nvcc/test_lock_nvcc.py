@@ -24,7 +24,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.lock.command import RULE, check, explain, included_digests, relock, verify
 from flashladder.lock.schema import lock_path, read_lock
-from flashladder.lock.step_counts import recount
+from flashladder.lock.step_counts import by_class, recount
 from flashladder.machine_code.cubin import read_cubin, text_sha256
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import disassemble
@@ -88,7 +88,7 @@ def test_kept_counts_are_those_of_their_machine_code_and_a_damaged_one_is_made_a
     for path in tmp_path.iterdir():
         path.write_text('{"counts": {"total": -1}}', encoding="utf-8")
     assert recount([one, other], tmp_path) == first
-    assert [found.counts for found in first] == [disassemble(entry.cubin).counts() for entry in (one, other)]
+    assert [by_class(found.kernel) for found in first] == [disassemble(entry.cubin).counts() for entry in (one, other)]
 
 
 def test_a_changed_loop_order_fails_with_the_explanation(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,7 +155,7 @@ def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(
     assert sorted(state for state, _ in slurm.tasks().values()) == ["RUNNING", "RUNNING"]
 
     (victim,) = step_of(slurm, 0)
-    worker = f"flashladder.sweep.worker\0cpu\0{victim}\0"
+    worker = f"flashladder.sweep.workers\0cpu\0{victim}\0"
     within(30, lambda: len(processes_of(worker)) == 1)
     os.kill(victim, signal.SIGKILL)
     within(30, lambda: slurm.tasks()[f"{job}_0"][0] == "PENDING", lambda: str(slurm.tasks()))

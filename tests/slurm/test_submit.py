@@ -57,9 +57,9 @@ def test_times_are_slurms(text: str, minutes: int) -> None:
         ("partition=", "--slurm: partition needs a value"),
         ("account=$(id)", "--slurm: account needs a value"),
         ("qos=a,qos=b", "--slurm: qos twice"),
-        ("array=0", "--slurm: array is no number of that size: expected 1 to 1000, found 0"),
-        ("array=eight", "found eight"),
-        ("time=0", "--slurm: no time at all"),
+        ("array=0", "--slurm: array is no such number: expected 1 to 1000, found array=0"),
+        ("array=eight", "found array=eight"),
+        ("time=0", "--slurm: time is none of Slurm's"),
         ("time=2h", "--slurm: time is none of Slurm's: expected minutes, M:S, "),
         ("gpu=b200", "--slurm: unknown GPU: expected one of "),
     ],
@@ -84,10 +84,13 @@ def destination(grid: str, options: str = "", *, anyway: bool = False) -> Place:
 
 
 def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
-    assert destination("a100") == Place((), "a100", "sm_80")
-    assert destination("smoke", "gpu=h100") == Place((), "h100", "sm_90")
-    assert destination("a100", "gpu=h200", anyway=True) == Place((), "h200", "sm_90", "a100")
-    assert destination("cpu", "gpu=h200") == Place((), "cpu", "")
+    for found, expected in (
+        (destination("a100"), ("a100", "sm_80", None)),
+        (destination("smoke", "gpu=h100"), ("h100", "sm_90", None)),
+        (destination("a100", "gpu=h200", anyway=True), ("h200", "sm_90", "a100")),
+        (destination("cpu", "gpu=h200"), ("cpu", "", None)),
+    ):
+        assert (found.machine, found.arch, found.made_for) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,6 +99,7 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
         (("smoke", "gpu"), "--slurm: gpu needs a value"),
         (("smoke", ""), "--slurm: which GPU will the tasks have: expected one of gpu=a100, "),
         (("a100", "gpu=h200"), "the grid was made for another GPU: A100"),
+        (("tune", "gpu=h200"), "--slurm measures no tuning run"),
         (("cpu", "array=2", "--shard=0/2"), "--slurm and --shard exclude each other"),
         (("a100", "array=2", "--gpus=0"), "--slurm and --gpus exclude each other"),
     ],
@@ -104,7 +108,7 @@ def test_what_cannot_be_is_refused_before_anything_is_built(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str], said: str
 ) -> None:
     monkeypatch.setattr(slurm, "require_slurm", lambda: None)
-    monkeypatch.setattr(slurm, "make_plan", lambda *_, **__: pytest.fail("it planned"))
+    monkeypatch.setattr(command, "make_plan", lambda *_, **__: pytest.fail("it planned"))
     grid, options, *more = words
     with pytest.raises(FlashladderError) as caught:
         command.main([f"--grid={grid}", f"--slurm={options}", f"--out={tmp_path / 'out'}", *more])

@@ -17,8 +17,7 @@ from flashladder.build.installed import Installed, chosen_configs
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
-from flashladder.results.blocks import Plan
-from flashladder.results.derive import derive, problems
+from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, kernel_key
 from tests.null.bench.test_timing_null import FakeGpu

@@ -25,7 +25,7 @@ from flashladder.report.reasons import Words
 from flashladder.report.tables import headline
 from flashladder.report.variants import BOTH
 from flashladder.results import derive as summaries
-from flashladder.results.blocks import Plan
+from flashladder.results.derive import Plan
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, kernel_key
 from flashladder.results.statistics import (

@@ -32,8 +32,7 @@ from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import FlashladderError
 from flashladder.gpu.device import Reply
 from flashladder.problem import Shape
-from flashladder.results.blocks import Plan
-from flashladder.results.derive import derive, problems
+from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult, Reference, Series
 from tests.null.bench.test_bench_null import simulated

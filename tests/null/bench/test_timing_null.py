@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flashladder.bench.timing import RUN_UP, Arm, Hardware, time_pairs, warm_up
-from flashladder.results.blocks import GPU_IDLE, SW_POWER_CAP, Plan, changed_state, settle
+from flashladder.results.derive import GPU_IDLE, SW_POWER_CAP, Plan, changed_state, settle
 from flashladder.results.schema import Block, Pair, Sample
 
 THERMAL = 0x40

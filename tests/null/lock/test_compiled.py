@@ -12,26 +12,23 @@ from typing import Any
 import pytest
 
 from flashladder.build import compile as compiler
-from flashladder.errors import Checked, CheckFailed, FlashladderError
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import sha256
-from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
+from flashladder.ladder.iteration import claim_configs, load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.lock import command as lock
 from flashladder.lock import step_counts
 from flashladder.lock import step_counts as recounting
-from flashladder.lock.step_counts import Counts, Scope
-from flashladder.machine_code import flow, order, sass
+from flashladder.lock.step_counts import MachineCode, by_class
+from flashladder.machine_code import flow, sass
 from flashladder.machine_code.ptx import ptx_sha256
 from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.paths import KERNELS
 
 PTX = ".version 8.0\n.target sm_80\n\tadd.s32 %r1, %r2, %r3;\n\tadd.s64 %rd1, %rd2, %rd3;\n"
-SCOPES = Counts(
-    kernel=Scope(opcodes={"HMMA.16816.F32": 4, "LDSM.16.M88.4": 2, "IADD3": 1, "IADD3.X": 2}, hmma_after_ldsm=3),
-    loop=Scope(opcodes={"HMMA.16816.F32": 2, "MOV": 1}, hmma_after_ldsm=1),
-)
+KERNEL = {"HMMA.16816.F32": 4, "LDSM.16.M88.4": 2, "IADD3": 1, "IADD3.X": 2, "total": 9, "hmma_after_ldsm": 3}
+LOOP = {"HMMA.16816.F32": 2, "MOV": 1, "total": 3, "hmma_after_ldsm": 1}
 
 
 @dataclass
@@ -64,6 +61,10 @@ class Planted:
             )
         return entries
 
+    def recount(self, entries: Sequence[Any]) -> list[MachineCode]:
+        kernel = {**KERNEL, "registers": self.registers}
+        return [MachineCode(text_sha256=sha256(str(one.cubin)), kernel=kernel, main_loop=LOOP) for one in entries]
+
     def read_cubin(self, path: Path) -> Any:
         return SimpleNamespace(text_sha256=sha256(str(path)), registers=self.registers)
 
@@ -72,10 +73,9 @@ class Planted:
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planted:
     made = Planted(tmp_path)
     monkeypatch.setattr(compiler, "compile_many", made.compile_many)
-    for module in (lock, step_counts):
-        monkeypatch.setattr(module, "read_cubin", made.read_cubin)
+    monkeypatch.setattr(lock, "read_cubin", made.read_cubin)
     for module in (lock, recounting):
-        monkeypatch.setattr(module, "recount", lambda entries: [SCOPES] * len(entries))
+        monkeypatch.setattr(module, "recount", made.recount)
     return made
 
 
@@ -107,15 +107,6 @@ def test_a_snapshot_holds_all_that_a_lock_says(planted: Planted) -> None:
             }
 
 
-def test_a_snapshot_of_everything_is_of_every_iteration_that_has_the_architecture(
-    planted: Planted, tmp_path: Path
-) -> None:
-    found = lock.snapshot("sm_80", kernels=tmp_path)
-    assert list(found) == [one.number for one in load_all() if "sm_80" in one.family.targets.arches]
-    assert planted.kernels == [tmp_path]
-    assert lock.snapshot("sm_30") == {}
-
-
 def test_what_is_compiled_anew_is_compared_kernel_by_kernel(
     planted: Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,80 +135,11 @@ def test_what_is_compiled_anew_is_compared_kernel_by_kernel(
     assert failed.problems == failed.lines
 
 
-def test_the_command_locks_and_verifies_what_it_is_asked_for(
-    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("flashladder.lock.step_counts.check", lambda: Checked("counted"))
-    asked: list[tuple[str, object, object, object]] = []
-
-    def written(arch: str, iterations: object, reason: str) -> Path:
-        asked.append(("write", arch, iterations, reason))
-        return tmp_path / f"{arch}.json"
-
-    def checked(arches: object, iterations: object) -> Any:
-        asked.append(("verify", arches, iterations, None))
-        return SimpleNamespace(show=lambda: print("shown"))
-
-    monkeypatch.setattr(lock, "write", written)
-    monkeypatch.setattr(lock, "check", checked)
-    assert lock.main(["verify"]) == 0
-    assert lock.main(["verify", "--arch", "sm_90", "--iterations", "7", "8"]) == 0
-    assert lock.main(["write", "--reason", "why", "--arch", "sm_80", "--iterations", "7"]) == 0
-    assert lock.main(["write", "--reason", "why"]) == 0
-    assert asked == [
-        ("verify", LOCK_ARCHES, None, None),
-        ("verify", ["sm_90"], [7, 8], None),
-        ("write", "sm_80", [7], "why"),
-        *(("write", arch, None, "why") for arch in LOCK_ARCHES),
-    ]
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:4] == ["shown", "counted", "shown", f"locked: {tmp_path / 'sm_80.json'}"]
-    with pytest.raises(SystemExit):
-        lock.main(["seal"])
-
-
-def test_every_kernel_of_a_step_and_its_parent_is_counted_once() -> None:
-    found = step_counts.step_kernels([load_iteration(8), load_iteration(9)])
-    expected = set()
-    for number in (8, 9):
-        config, parent_config = claim_configs(load_iteration(number))
-        assert parent_config is not None
-        expected |= {(number, config), (number - 1, parent_config)}
-    assert [(iteration.number, config) for iteration, config in found] == sorted(expected)
-    first = load_iteration(1)
-    assert step_counts.step_kernels([first]) == [(first, claim_configs(first)[0])]
-    assert {iteration.number for iteration, _ in step_counts.step_kernels()} == {one.number for one in load_all()}
-
-
 @pytest.fixture
 def two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ladder of two steps, so that four kernels are all."""
     ladder = [load_iteration(8), load_iteration(9)]
     monkeypatch.setattr(step_counts, "load_all", lambda: ladder)
-
-
-@pytest.mark.usefixtures("two_steps")
-def test_kernels_are_counted_on_every_architecture(planted: Planted) -> None:
-    found = step_counts.count_all()
-    kernels = step_counts.step_kernels()
-    assert planted.jobs == [
-        (iteration.number, config.short_form(), arch)
-        for iteration, config in kernels
-        for arch in iteration.family.targets.arches
-    ]
-    assert list(found.kernels) == [f"{one.number:02d} {config.short_form()}" for one, config in kernels]
-    measures = {"HMMA.16816.F32": 4, "LDSM.16.M88.4": 2, "IADD3": 1, "IADD3.X": 2, "total": 9, "hmma_after_ldsm": 3}
-    for (iteration, config), kernel in zip(kernels, found.kernels.values(), strict=True):
-        assert (kernel.iteration, kernel.config) == (iteration.number, config.short_form())
-        assert kernel.ptx_sha256 == ptx_sha256(PTX)
-        assert kernel.ptx == {"total": 2, "add.s32": 1, "add.s64": 1, "mma_before_use": 0, "mma_same_a": 0}
-        assert list(kernel.sass) == list(iteration.family.targets.arches)
-        for arch, code in kernel.sass.items():
-            assert code.model_dump() == {
-                "text_sha256": sha256(f"{iteration.number} {arch} {config.short_form()}"),
-                "kernel": {**measures, "registers": 168},
-                "main_loop": {"HMMA.16816.F32": 2, "MOV": 1, "total": 3, "hmma_after_ldsm": 1},
-            }
 
 
 @pytest.mark.usefixtures("two_steps")
@@ -281,7 +203,7 @@ def disassembler(monkeypatch: pytest.MonkeyPatch) -> Disassembler:
 
     def read_cubin(path: Path) -> Any:
         arch, _, text = str(path).partition(": ")
-        return SimpleNamespace(arch=arch, text=text.encode(), text_sha256=sha256(text))
+        return SimpleNamespace(arch=arch, text=text.encode(), text_sha256=sha256(text), registers=7)
 
     monkeypatch.setattr(recounting, "read_cubin", read_cubin)
     return made
@@ -294,12 +216,11 @@ def entries(*paths: str) -> list[Any]:
 def test_kernels_are_counted_once_and_kept(disassembler: Disassembler, tmp_path: Path) -> None:
     names = ["sm_80: MOV A.B", "sm_90: MOV", "sm_80: A A.B A", "sm_80: LDSM.16 HMMA.1", "sm_80: MOV A.B"]
     found = recounting.recount(entries(*names), tmp_path / "kept")
-    assert [one.kernel.opcodes for one in found] == [
-        {"MOV": 1, "A.B": 1}, {"MOV": 1}, {"A": 2, "A.B": 1}, {"LDSM.16": 1, "HMMA.1": 1}, {"MOV": 1, "A.B": 1},
+    assert [by_class(one.kernel) for one in found[:3]] == [
+        {"total": 2, "A": 1, "MOV": 1}, {"total": 1, "MOV": 1}, {"total": 3, "A": 3},
     ]  # fmt: skip
-    assert [one.loop.opcodes for one in found] == [{"A.B": 1}, {}, {"A.B": 1, "A": 1}, {"HMMA.1": 1}, {"A.B": 1}]
-    assert [one.counts for one in found][2] == {"total": 3, "A": 3}
-    assert [one.main_loop for one in found][2] == {"total": 2, "A": 2}
+    assert found[3].kernel == {"LDSM.16": 1, "HMMA.1": 1, "total": 2, "hmma_after_ldsm": 1, "registers": 7}
+    assert (by_class(found[2].main_loop), found[4]) == ({"total": 2, "A": 2}, found[0])
     assert sorted(disassembler.ran) == [
         ((b"LDSM.16 HMMA.1",), "sm_80", Path("nvdisasm")),
         ((b"MOV",), "sm_90", Path("nvdisasm")),
@@ -310,33 +231,3 @@ def test_kernels_are_counted_once_and_kept(disassembler: Disassembler, tmp_path:
     assert recounting.recount(entries(*reversed(names)), tmp_path / "kept") == found[::-1]
     assert disassembler.ran == []
     assert recounting.recount([], tmp_path / "kept") == []
-
-
-def test_a_kept_count_that_is_damaged_is_made_anew(disassembler: Disassembler, tmp_path: Path) -> None:
-    (first,) = recounting.recount(entries("sm_80: MOV"), tmp_path)
-    (path,) = tmp_path.glob("*.json")
-    assert Counts.model_validate_json(path.read_bytes()) == first
-    path.write_text("{}", encoding="utf-8")
-    assert recounting.recount(entries("sm_80: MOV"), tmp_path) == [first]
-    assert Counts.model_validate_json(path.read_bytes()) == first
-    assert len(disassembler.ran) == 2
-
-
-def test_counts_are_kept_by_all_that_decides_them(
-    disassembler: Disassembler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recounting.recount(entries("sm_80: MOV"), tmp_path)
-    recounting.recount(entries("sm_90: MOV"), tmp_path)
-    monkeypatch.setattr(recounting, "load_pins", lambda: SimpleNamespace(packages={recounting.DISASSEMBLER: "another"}))
-    recounting.recount(entries("sm_80: MOV"), tmp_path)
-    monkeypatch.setattr(order, "__file__", str(Path(__file__)))
-    recounting.recount(entries("sm_80: MOV"), tmp_path)
-    assert len(disassembler.ran) == len(list(tmp_path.glob("*.json"))) == 4
-
-
-def test_a_folder_that_cannot_be_written_costs_time_alone(disassembler: Disassembler, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    for _ in range(2):
-        (found,) = recounting.recount(entries("sm_80: MOV"), tmp_path / "file" / "kept")
-        assert found.counts == {"total": 1, "MOV": 1}
-    assert len(disassembler.ran) == 2

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from flashladder.results.blocks import SW_POWER_CAP, Plan, changed_state, disturbed, kept, reason_names, settle
-from flashladder.results.derive import cells_of_host_time, waited_for_host
+from flashladder.results.derive import SW_POWER_CAP, cells_of_host_time, changed_state, kept, settle, waited_for_host
 from flashladder.results.schema import Block, Group
 from tests.null.bench_fixture import group, sample
 
@@ -18,22 +17,6 @@ DROPPED = "throttle reasons changed: "
 def block(index: int = 0, *bits: int, late: int | None = None) -> Block:
     looks = tuple(sample(one) for one in bits or (0, 0))
     return Block(index=index, kernel_first=False, order=("a",), samples=looks, late=late)
-
-
-@pytest.mark.parametrize(
-    ("bits", "names"),
-    [
-        (0, ()),
-        (0x1, ("idle",)),
-        (0x44, ("power cap", "hardware thermal")),
-        (0x7FF, ("idle", "application clocks", "power cap", "hardware slowdown", "sync boost", "software thermal",
-                 "hardware thermal", "power brake", "display clocks", "board limit", "reliability")),
-        (0x1004, ("power cap", "0x1000")),
-        (0x1000, ("0x1000",)),
-    ],
-)  # fmt: skip
-def test_throttle_reasons_have_names(bits: int, names: tuple[str, ...]) -> None:
-    assert reason_names(bits) == names
 
 
 @pytest.mark.parametrize(
@@ -57,12 +40,6 @@ def test_a_look_without_reasons_is_passed_over() -> None:
     assert changed_state(looks, ignore=0x8) is None
 
 
-def test_waiting_for_the_host_disturbs_a_block() -> None:
-    assert disturbed(block(late=3)) == "the GPU waited for the host before 3 launches"
-    assert disturbed(block(late=0)) is None
-    assert disturbed(block(0, 0, SW_POWER_CAP)) == DROPPED + "power cap"
-
-
 def reasons(blocks: list[Block], visit: int, min_pairs: int) -> list[str | None]:
     return [one.dropped for one in settle(blocks, visit=visit, min_pairs=min_pairs)]
 
@@ -81,10 +58,6 @@ def test_only_where_too_few_pairs_are_left_do_power_and_late_blocks_count_again(
     assert kept(settle(blocks, visit=3, min_pairs=4)) == 3
     again = settle(settle(blocks, visit=3, min_pairs=4), visit=3, min_pairs=3)
     assert [one.dropped for one in again] == strict  # from the samples alone, whatever was written
-
-
-def test_blocks_hold_equally_many_pairs_rounded_up() -> None:
-    assert [Plan(pairs=pairs, blocks=8).visit for pairs in (1, 8, 9, 24, 25)] == [1, 1, 2, 3, 4]
 
 
 def late(group: Group, late_blocks: Sequence[int], dropped: Sequence[int] = ()) -> Group:

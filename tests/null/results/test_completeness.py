@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.results.blocks import incomplete
+from flashladder.results.derive import incomplete
 from flashladder.results.schema import A_A, BenchResult, Block, Group, Pair, PlannedCell, Series, Sweep
 from tests.null.bench_fixture import FAST, GOOD, SHAPE, SLOW, group, result, sample
 
@@ -84,18 +84,6 @@ def test_blocks_are_numbered_from_nothing() -> None:
     own = group().blocks
     found = incomplete(result(edited(blocks=(own[0], own[2], own[1], own[3]))))
     assert found[0] == f"{WHERE}: blocks: expected 0 to 3, found 0, 2, 1, 3"
-
-
-def test_groups_of_an_unknown_process_are_named_and_all_lines_told() -> None:
-    found = incomplete(result(group(0), group(1)))
-    assert found == ["process 1 fp16 S=4096: the result does not describe this process"]
-    own = group().blocks
-    short = edited(blocks=(own[0].model_copy(update={"samples": (sample(),)}), *own[1:]))
-    assert incomplete(result(short.model_copy(update={"process": 1}), short)) == [
-        "process 1 fp16 S=4096: the result does not describe this process",
-        "process 1 fp16 S=4096: block 0: expected 2 looks at the GPU, found 1",
-        f"{WHERE}: block 0: expected 2 looks at the GPU, found 1",
-    ]
 
 
 @pytest.mark.parametrize(

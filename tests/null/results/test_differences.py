@@ -18,10 +18,6 @@ def made() -> BenchResult:
     return derive(result(group(0), group(1)))
 
 
-def test_what_was_derived_follows() -> None:
-    assert differences(made(), made()) == []
-
-
 @pytest.mark.parametrize(
     ("a", "b", "found"),
     [

@@ -5,20 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+import re
 
 import pytest
 
-from flashladder.bench import table as bench_table
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.ladder.gpus import load_gpus
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results import derive as summaries
 from flashladder.results import files as results
-from flashladder.results.__main__ import main
 from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, PlannedCell, Sweep, kernel_key
-from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, kernel, result
+from tests.null.bench_fixture import FAST, GPU, SHAPE, SLOW, group, result
 
 FAST_KEY = kernel_key(16, FAST)
 
@@ -30,31 +28,12 @@ def test_round_trip_plain_and_compressed(tmp_path: Path) -> None:
     assert gzip.decompress((tmp_path / "bench.json.gz").read_bytes()) == (tmp_path / "bench.json").read_bytes()
 
 
-def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = write_result(tmp_path / "a.json.gz", result()).read_bytes()
-    assert write_result(tmp_path / "b.json.gz", result()).read_bytes() == first
-
-
 def edited(tmp_path: Path, edit: str) -> Path:
     document = json.loads(summaries.derive(result()).model_dump_json())
     exec(edit, {"d": document})
     path = tmp_path / "bench.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
-
-
-@pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        ("d['colour'] = 1", "colour: Extra inputs are not permitted"),
-        ("d['groups'][0]['series'][0]['pairs'][0][2] = float('nan')", "finite number"),
-        ("d['kind'] = 'other'", "found"),
-    ],
-)
-def test_what_breaks_the_schema_is_one_line(tmp_path: Path, edit: str, message: str) -> None:
-    with pytest.raises(FlashladderError, match=message) as caught:
-        load_result(edited(tmp_path, edit))
-    assert "\n" not in str(caught.value)
 
 
 def test_summaries_say_what_was_put_in() -> None:
@@ -87,23 +66,10 @@ def test_a_readmitted_block_is_reported() -> None:
     assert (fast.n_pairs, fast.dropped_share, fast.readmitted_share) == (12, 0.0, 0.25)
 
 
-def test_harmonic_mean_over_lengths() -> None:
-    short = Shape(batch=16, seq_len=512, n_heads=16, d_head=128)
-    mean = next(m for m in summaries.derive(result(group(), group(shape=short))).means if m.kernel == FAST_KEY)
-    assert mean.seq_lens == (512, 4096)
-    assert mean.pct == pytest.approx(110, abs=0.3)
-    assert mean.pct_low < mean.pct < mean.pct_high
-
-
-def test_a_derived_result_has_no_problems(tmp_path: Path) -> None:
-    path = write_result(tmp_path / "bench.json.gz", summaries.derive(result()))
-    assert summaries.verify(path) == load_result(path)
-    assert summaries.main([str(path)]) == 0
-
-
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
+        ("d['summaries'][0]['tflops'] += 1", "summaries does not follow from the raw samples"),
         ("d['summaries'][0]['pct'] += 1", "fp16 S=4096: 17.0031 % is not within its interval, 15.9925 to 16.0162 %"),
         ("d['means'][1]['pct_high'] = 100.0", "fp16 harmonic mean: 110.[0-9]+ % is not within its interval"),
         ("d['groups'][0]['series'][1]['after'] = None", "not correct after timing"),
@@ -111,10 +77,12 @@ def test_a_derived_result_has_no_problems(tmp_path: Path) -> None:
     ],
 )
 def test_tampering_is_found(tmp_path: Path, edit: str, message: str) -> None:
-    with pytest.raises(CheckFailed, match=message) as caught:
-        summaries.verify(path := edited(tmp_path, edit))
-    assert caught.value.exit_code == 1
-    assert str(caught.value).startswith(f"{path}: ")
+    path = edited(tmp_path, edit)
+    try:
+        found = summaries.problems(load_as(path, BenchResult))
+    except CheckFailed as error:
+        found = [str(error)]
+    assert re.search(message, found[0])
 
 
 def with_gpu(name: str, made: BenchResult) -> BenchResult:
@@ -146,33 +114,12 @@ def test_a_short_sequence_is_limited_by_the_memory() -> None:
     assert limit == pytest.approx(short.input_bytes / 4800e9 * 1e6)
 
 
-def test_a_peak_that_is_missing_or_in_another_unit_is_one_line() -> None:
-    peaks = load_gpus()["h200"].peaks
-    other = {**peaks, "sms": peaks["sms"].model_copy(update={"unit": "GPC"})}
-    for given, found in (({}, ""), (other, ", found GPC")):
-        with pytest.raises(FlashladderError) as caught:
-            summaries._peak(given, "sms", "SM")
-        assert str(caught.value) == f"configs/gpus: the GPU's description lacks sms: expected SM{found}"
-
-
 @pytest.mark.parametrize(("flush", "told"), [(120_000_000, False), (119_999_999, True)])
 def test_a_flush_is_twice_the_l2(flush: int, told: bool) -> None:
     made = result()
     small = made.model_copy(update={"settings": made.settings.model_copy(update={"flush_bytes": flush})})
     line = f"settings.flush_bytes: expected at least 120000000, twice the L2, found {flush}"
     assert (line in summaries.problems(summaries.derive(small))) == told
-
-
-def test_cells_are_in_order_of_dtype_kernel_and_shape() -> None:
-    wide = Shape(batch=32, seq_len=512, n_heads=16, d_head=128)
-    short = Shape(batch=16, seq_len=512, n_heads=16, d_head=128)
-    bf16 = group(shape=short).model_copy(update={"dtype": "bf16"})
-    cells = list(summaries.by_cell([bf16, group(), group(shape=wide), group(shape=short)]))
-    slow = kernel_key(1, SLOW)
-    assert cells == [
-        *((key, "fp16", shape) for key in (slow, FAST_KEY, A_A) for shape in (short, wide, SHAPE)),
-        *((key, "bf16", short) for key in (slow, FAST_KEY, A_A)),
-    ]
 
 
 def test_processes_are_clusters_of_the_summary_and_of_the_floor() -> None:
@@ -206,76 +153,8 @@ def test_a_sweeps_cell_without_a_floor_has_no_summaries() -> None:
     assert {mean.dtype for mean in made.means} == {"fp16"}
 
 
-def test_pairs_that_do_not_divide_by_blocks_are_rounded_up() -> None:
-    made = result(group(bits=(0, 0x4)))
-    few = made.model_copy(update={"settings": made.settings.model_copy(update={"pairs": 10, "min_pairs": 9})})
-    fast = next(s for s in summaries.derive(few).summaries if s.kernel == FAST_KEY)
-    assert fast.dropped_share == 0.25  # three blocks of three pairs are nine
-
-
-def test_a_clock_that_nobody_told_is_none() -> None:
-    one = group()
-    looks = tuple(look.model_copy(update={"sm_clock_mhz": None}) for look in one.blocks[0].samples)
-    blocks = tuple(block.model_copy(update={"samples": looks}) for block in one.blocks)
-    made = summaries.derive(result(one.model_copy(update={"blocks": blocks})))
-    assert {s.sm_clock_mhz for s in made.summaries} == {None}
-    assert {s.verdict for s in summaries.derive(few_pairs()).summaries} == {"ambiguous"}
-
-
-def few_pairs() -> BenchResult:
-    """Fewer pairs than are enough for a verdict."""
-    made = result()
-    return made.model_copy(update={"settings": made.settings.model_copy(update={"min_pairs": 13})})
-
-
-def test_the_derive_command_tells_what_it_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write_result(tmp_path / "bench.json", summaries.derive(result()))
-    usage = "usage: python -m flashladder.results.derive [--derive] FILE...   example: ... results/h200/bench.json.gz\n"
-    for argv, code, out in (
-        ([], 2, usage),
-        (["--derive"], 2, usage),
-        (["--help", "x"], 0, usage),
-        ([str(path)], 0, f"{path}: 2 cells follow from 1 groups of samples\n"),
-    ):
-        assert (summaries.main(argv), capsys.readouterr().out) == (code, out)
-
-
 def test_an_unknown_gpu_has_no_limit() -> None:
     assert summaries.fastest_possible_us(SHAPE, "NVIDIA Example 1") is None
-
-
-def test_derive_command_fills_in_what_a_cut_run_left_out(tmp_path: Path) -> None:
-    path = write_result(tmp_path / "bench.json", result())
-    with pytest.raises(CheckFailed, match="summaries"):
-        summaries.main([str(path)])
-    assert summaries.main(["--derive", str(path)]) == 0
-    assert load_result(path) == summaries.derive(result())
-
-
-def test_tables_show_every_kernel_and_the_floor() -> None:
-    made = summaries.derive(result())
-    text = bench_table.table(made)
-    assert "A/A floor" in text
-    assert all(key in text for key in made.kernels)
-    assert "110" in text
-    assert "+" in text
-    one = {key: found.model_copy(update={"iteration": 16}) for key, found in made.kernels.items()}
-    ranked = bench_table.ranking(made.model_copy(update={"kernels": one}))
-    assert "fresh process" in ranked
-    assert ranked.index(FAST) < ranked.index(SLOW)
-
-
-def test_same_code() -> None:
-    assert kernel(1, SLOW).same_code(kernel(1, SLOW))
-    assert not kernel(1, SLOW).same_code(kernel(1, SLOW, text="cd" * 32))
-    assert not kernel(1, SLOW, text=None).same_code(kernel(1, SLOW, text=None))
-
-
-def test_validator_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(write_result(tmp_path / "bench.json", result()))]) == 0
-    assert "2 kernels on NVIDIA Example 1" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        main([])
 
 
 def test_this_host_names_nobody() -> None:

@@ -20,7 +20,7 @@ import time
 from typing import Any, TextIO
 
 from flashladder.results.schema import PlannedCell
-from flashladder.sweep import worker
+from flashladder.sweep import workers as worker
 from flashladder.sweep.records import CellFailed
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))

@@ -21,7 +21,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.derive import problems
 from flashladder.results.schema import A_A, BenchResult, PlannedCell, Reference
-from flashladder.sweep import measure, plan, worker
+from flashladder.sweep import measure, plan, workers
 from flashladder.sweep.records import CellFailed
 import ptxemu
 from ptxemu.errors import EmulationError
@@ -281,12 +281,6 @@ def test_other_machine_code_than_was_planned_is_not_timed(machine: Machine) -> N
     assert machine.gpu.log == []
 
 
-def test_a_reference_that_does_not_run_here_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "lacking", lambda name, dtype: f"{name}: not in {dtype}")
-    found = worker.answer(measure.Session().measure, machine.request(machine.cell("cudnn")))
-    assert (found["kind"], found["message"]) == ("refused", "cudnn: not in fp16")
-
-
 def moody(launches: int) -> Change:
     """Right so many times, then one bit is another."""
     done = []
@@ -310,22 +304,9 @@ def moody(launches: int) -> Change:
 )
 def test_wrong_numbers_are_told_as_wrong(machine: Machine, spoil: Change, message: str) -> None:
     machine.spoil = spoil
-    found = worker.answer(measure.Session().measure, machine.request(machine.cell("7")))
+    found = workers.answer(measure.Session().measure, machine.request(machine.cell("7")))
     assert found["kind"] == "wrong"
     assert message in found["message"]
-
-
-def test_a_lost_gpu_is_lost_in_a_rung_as_in_a_cell(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the worker is replaced, whoever told it: NVML's words come in an error of ours."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise FlashladderError("telemetry does not answer", found="GPU is lost")
-
-    session, cell = measure.Session(), machine.cell("7")
-    monkeypatch.setattr(session, "_timed", fail)
-    with pytest.raises(CellFailed) as caught:
-        session.measure(cell, {"candidates": [cell.model_dump(mode="json")], "plan": {"pairs": 2}})
-    assert caught.value.kind == "gpu-lost"
 
 
 def test_a_time_that_no_gpu_can_have_is_wrong(machine: Machine) -> None:

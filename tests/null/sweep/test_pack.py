@@ -123,27 +123,6 @@ def complete(tmp_path: Path, text: str = SMALL) -> tuple[plan.Plan, Records, Scr
     return made, records, Screen(made, made.cells, (), (), as_json=True)
 
 
-def test_a_complete_sweep_gives_the_same_document_again(tmp_path: Path) -> None:
-    made, records, screen = complete(tmp_path)
-    assert packing.finish(made, records, screen) == 0
-    first = (tmp_path / "out.json.gz").read_bytes()
-    assert packing.finish(made, records, screen) == 0
-    assert (tmp_path / "out.json.gz").read_bytes() == first
-
-
-def test_another_grids_document_is_not_replaced(tmp_path: Path) -> None:
-    made, records, screen = complete(tmp_path)
-    packing.require_own_name(made.grid, records.folder)  # nothing is there yet
-    packing.finish(made, records, screen)
-    packing.require_own_name(made.grid, records.folder)
-    with pytest.raises(FlashladderError) as caught:
-        packing.require_own_name(replace(made.grid, name="other"), records.folder)
-    where = f"{tmp_path / 'out.json.gz'}: another grid's document has this place: "
-    assert str(caught.value) == f"{where}expected other, found {made.grid.name}; another folder as --out"
-    (tmp_path / "out.json.gz").write_bytes(b"half")
-    packing.require_own_name(replace(made.grid, name="other"), records.folder)
-
-
 def test_failures_are_told_by_the_whole_and_by_a_part(tmp_path: Path) -> None:
     made, records, screen = complete(tmp_path)
     records.write(failed(made.cells[1]))
@@ -161,3 +140,16 @@ def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan
     with pytest.raises(FlashladderError, match="none of 6 cells was measured, the first: crash: its worker") as caught:
         pack(made, records, tmp_path / "out.json.gz")
     assert caught.value.exit_code == 1
+
+
+def test_another_grids_document_is_not_replaced(tmp_path: Path) -> None:
+    made, records, screen = complete(tmp_path)
+    packing.require_own_name(made.grid, records.folder)  # nothing is there yet
+    packing.finish(made, records, screen)
+    packing.require_own_name(made.grid, records.folder)
+    with pytest.raises(FlashladderError) as caught:
+        packing.require_own_name(replace(made.grid, name="other"), records.folder)
+    where = f"{tmp_path / 'out.json.gz'}: another grid's document has this place: "
+    assert str(caught.value) == f"{where}expected other, found {made.grid.name}; another folder as --out"
+    (tmp_path / "out.json.gz").write_bytes(b"half")
+    packing.require_own_name(replace(made.grid, name="other"), records.folder)

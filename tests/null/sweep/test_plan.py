@@ -11,12 +11,9 @@ import pytest
 
 from flashladder.build.store import default_jobs
 from flashladder.ladder.grid import load_grid
-from flashladder.ladder.iteration import Iteration
 from flashladder.problem import Shape
 from flashladder.results.schema import PlannedCell
-from flashladder.sweep import measure as measure_cpu
 from flashladder.sweep import plan
-from flashladder.sweep.place import Place, make_plan
 from flashladder.sweep.plan import Settings, address_of, cell_of, title, with_code
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import dry_run, duration
@@ -99,14 +96,6 @@ def test_shards_are_all_cells_once_and_take_about_equally_long(count: int) -> No
     assert max(made.estimate_s(one) for one in shards) <= made.estimate_s(made.cells) / count + longest
 
 
-def test_the_last_cell_is_in_a_shard_though_it_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where its start is the end of all."""
-    made = plan.make(load_grid("smoke"), "h200", digests)
-    last = made.cells[-1]
-    monkeypatch.setattr(plan, "estimate_s", lambda cell, _: float(cell is not last))
-    assert plan.shard(made.cells, (2, 3), made.settings)[-1] is last
-
-
 def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tmp_path: Path) -> None:
     made = plan.make(emulated_grid(tmp_path), "cpu", digests)
     first, *others = made.cells
@@ -129,27 +118,3 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     assert told["seconds"] == made.estimate_s(partly.cells[1:]) / 2 + building
     assert f"about {duration(told['seconds'])} on 2 CPUs" in text
     assert sum(one["cells"] for one in told["left_out"]) == sum(count for count, _ in made.grid.excluded)
-
-
-def test_a_dry_run_on_the_emulator_knows_what_is_compiled_and_compiles_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Entry:
-        def __init__(self, iteration: Iteration, *_: object) -> None:
-            self.is_complete = iteration.number == 1
-
-    monkeypatch.setattr(measure_cpu, "tools_of", lambda: None)
-    monkeypatch.setattr(measure_cpu, "ptx_planned", Entry)
-    monkeypatch.setattr(measure_cpu, "code_digest", lambda subject, _: f"code of {subject}")
-    wanted = emulated_grid(tmp_path)
-    made = make_plan(wanted, Place((), "cpu", ""), build=False)
-    assert {(cell.subject, cell.code) for cell in made.cells} == {
-        (cell.iteration.description, "code of 1" if cell.iteration.number == 1 else "") for cell in wanted.cells
-    }
-    assert {cell.code for cell in made.cells} == {"code of 1", ""}
-
-
-def test_kernels_to_build_are_told_apart_by_toolchain(tmp_path: Path) -> None:
-    made = plan.make(grid(tmp_path, SMALL + "toolchains: ['13.0', '13.1']\n"), "h200", digests)
-    kernels = [(kernel.subject, kernel.toolchain) for kernel in plan.kernels_of(made.cells)]
-    assert sorted(kernels) == [("1", ""), ("1", "13.1"), ("16", ""), ("16", "13.1")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-import re
 
 from pydantic import ValidationError
 import pytest
@@ -64,19 +63,6 @@ def test_a_record_is_about_its_own_cell_and_holds_one_of_both(made: plan.Plan) -
     for wrong in (one | {"cell": other["cell"]}, one | {"failure": bad["failure"]}, one | {"document": None}):
         with pytest.raises(ValidationError, match=r"either a document or a failure|about cell"):
             CellRecord.model_validate(wrong)
-
-
-def test_equal_records_are_equal_bytes(tmp_path: Path, made: plan.Plan) -> None:
-    one = Records(tmp_path / "a").write(emulated(made.cells[0], made))
-    two = Records(tmp_path / "b").write(emulated(made.cells[0], made))
-    assert one.read_bytes() == two.read_bytes()
-    assert one.read_bytes()[4:8] == bytes(4)  # no time of day in it
-
-
-def test_a_folder_that_cannot_be_is_one_line_before_anything_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(FlashladderError, match=re.escape(str(tmp_path / "file"))):
-        Records(tmp_path / "file" / "out").require_writable()
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import functools
 import json
-import math
 from pathlib import Path
-import random
 import sys
 
 import pytest
 
-from flashladder.bench.timing import Arm, bench_group, time_pairs
+from flashladder.bench.timing import bench_group
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
@@ -21,91 +19,26 @@ from flashladder.ladder.families.ampere import EXCLUSIONS
 from flashladder.ladder.grid import Grid, load_grid
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
-from flashladder.results.blocks import Plan
 from flashladder.results.derive import problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult, Failure, FailureKind, PlannedCell
 from flashladder.sweep import command, plan, tune
 from flashladder.sweep import measure as measure_gpu
-from flashladder.sweep.measure import MARK, blamed, candidate_in
+from flashladder.sweep.measure import MARK
 from flashladder.sweep.place import Place
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
 from flashladder.sweep.tune import (
-    HALF,
-    HANDFUL,
     PLANS,
     Ladder,
     key_of,
     left_out,
     pairs_for,
-    ranking,
-    survivors,
 )
 from flashladder.sweep.winner import BOTH, judged
 from flashladder.sweep.workers import Device, Outcome, Task, Worker, run
-from tests.null.bench.test_timing_null import FakeGpu
 from tests.null.sweep_fixture import grid
 from tests.null.tune_worker import BEST, InProcess, speed
-
-NOISE = 0.007  # log units of one pair, about that of an H200 at S=4096
-
-
-def climbed(true: Mapping[str, float], seed: int) -> tuple[str, int]:
-    """The winner, and the pairs that it cost, by the paired timer on a simulated GPU."""
-    gpu, draw = FakeGpu(), random.Random(seed)
-
-    def launch(milliseconds: float) -> None:
-        gpu.now += milliseconds * draw.lognormvariate(0, NOISE / math.sqrt(2))
-
-    reference = Arm("R", lambda _: launch(7.0))
-
-    def arm(name: str, ratio: float) -> Arm:
-        return Arm(name, lambda _: launch(7.0 / ratio))
-
-    arms = {name: arm(name, ratio) for name, ratio in true.items()}
-    values: dict[str, list[float]] = {name: [] for name in true}
-    alive, cost = list(true), 0
-    for index, n in enumerate(RUNGS):
-        plan = Plan(pairs=n, blocks=n, extra_blocks=0, seed=index)
-        _, pairs = time_pairs(gpu.hardware(), reference, [arms[name] for name in alive], plan)
-        for name, own in pairs.items():
-            values[name] += [math.log(pair.reference_us / pair.kernel_us) for pair in own]
-        cost += n * len(alive)
-        alive = survivors({name: values[name] for name in alive})
-    return alive[0], cost
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_it_finds_the_winner_within_the_budget(seed: int) -> None:
-    draw = random.Random(1000 + seed)
-    true = {f"c{index}": draw.uniform(0.75, 1.0) for index in range(93)} | {"best": 1.01}
-    winner, cost = climbed(true, seed)
-    assert winner == "best"
-    assert cost <= pairs_for(94, HALF) < pairs_for(94) < 94 * sum(RUNGS)
-
-
-def test_equals_cost_no_more_than_the_budget() -> None:
-    winner, cost = climbed({f"c{index}": 1.0 for index in range(60)}, 3)
-    assert winner.startswith("c")
-    assert pairs_for(60, HALF) < cost <= pairs_for(60)
-
-
-def test_a_tie_behind_the_half_goes_on_and_a_hopeless_one_before_it_does_not() -> None:
-    close = {f"tie{index}": [0.1 - 0.0005 * index, 0.101 - 0.0005 * index] for index in range(6)}
-    far = {f"far{index}": [0.0, 0.001] for index in range(4)}
-    kept = survivors(close | far)
-    assert kept == [f"tie{index}" for index in range(6)]  # six of ten: more than half
-    few = {"fast": [0.1, 0.1], **{f"slow{index}": [0.0, 0.0] for index in range(19)}}
-    assert len(survivors(few)) == HANDFUL  # not the ten of the better half
-    assert survivors(few, handful=1) == ["fast"]
-
-
-def test_nobody_goes_where_nothing_was_learnt() -> None:
-    values: dict[str, list[float]] = {"a": [0.1], "b": [], "c": [0.2], "d": [0.0], "e": [-0.1]}
-    assert survivors(values) == ["c", "a", "d", "e", "b"] == ranking(values)
-    assert survivors({}) == []
-
 
 LADDER_SETTINGS = Settings("h200", "tune", 2, 2, 20)
 FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"
@@ -161,23 +94,6 @@ def test_a_failure_that_says_nothing_about_a_candidate_holds_the_ladder() -> Non
         assert len(of.parts) == 1
 
 
-def test_when_all_fail_the_ladder_ends() -> None:
-    of = ladder()
-    until_alone(of, lambda _: True)
-    assert of.done
-    assert len(of.failures) == len(CELLS)
-
-
-def test_a_key_that_another_begins_with_is_not_taken_for_it() -> None:
-    keys = [key_of(cell) for cell in CELLS]
-    for key in keys:
-        assert candidate_in(f"{key}: CUDA error", "", keys) == key
-        assert blamed(key, RuntimeError("CUDA error")) == f"{key}: CUDA error"
-        assert candidate_in("", f"{MARK}{key}\n", keys) == key
-    assert candidate_in("", f"{MARK}{keys[0]}\n{MARK}\n", keys) is None
-    assert candidate_in("CUDA error", "", keys) is None
-
-
 GRID = """\
 why: The space of one step at a length that a CPU can check, for tests.
 gpu: any
@@ -196,7 +112,7 @@ def digests(cells: Sequence[PlannedCell]) -> list[str]:
 
 
 def options(out: Path, **changed: object) -> argparse.Namespace:
-    usual = {"out": out, "no_build": True, "shard": None, "retry": False, "timeout": None, "json": False}
+    usual = {"out": out, "slurm": None, "no_build": True, "shard": None, "retry": False, "timeout": None, "json": False}
     return argparse.Namespace(**(usual | changed))
 
 
@@ -353,10 +269,3 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     told = json.loads(tune.dry_run(made, Records(tuned), 1, ["a note"], as_json=True))
     assert (told["candidates"], told["ladders"], told["climbed"], told["to_build"]) == (2 * 47, 2, 0, 0)
     assert (told["event"], told["notes"]) == ("dry-run", ["a note"])
-
-
-def test_two_gpus_share_the_ladders(tuned: Path) -> None:
-    assert measure(tuned, TILE, lanes=2) == 0
-    rungs, _ = documents(tuned)
-    assert problems(rungs) == verify._sweep(rungs) == []
-    assert len(rungs.processes) == 2

@@ -13,7 +13,7 @@ import pytest
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan, workers
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.workers import ATTEMPTS, Device, Outcome, Task, next_task, run
+from flashladder.sweep.workers import ATTEMPTS, Device, Outcome, Task, run
 from tests.null.sweep_fixture import alive
 
 MODULE = "tests.null.sweep.planted"
@@ -136,12 +136,6 @@ def test_a_worker_that_does_not_become_ready_loses_the_device_and_no_cell(
     assert [event["event"] for event in ran.events] == ["started", "lane-lost"]
 
 
-def test_a_worker_that_is_killed_while_it_starts_is_started_again(made: plan.Plan, tmp_path: Path) -> None:
-    ran = Ran(tmp_path, [task(made, made.cells[0])], Device("cpu0", "cpu", {"PLANT_START": "killed-once"}))
-    assert ran.outcome.measured == 1
-    assert (tmp_path / "killed").exists()
-
-
 def test_a_broken_environment_leaves_its_own_cells_and_no_others(made: plan.Plan, tmp_path: Path) -> None:
     tasks = [task(made, cell, python="/nonexistent/python") for cell in made.cells[:2]]
     ran = Ran(tmp_path, [*tasks, task(made, made.cells[2])])
@@ -166,21 +160,6 @@ def test_ctrl_c_at_any_moment_leaves_whole_records_and_no_process(moment: str, m
     assert all(records.read(address).document for address in records.addresses())
     assert bool(records.addresses()) or moment != "measured"
     assert not any(map(alive, pids))
-
-
-def test_a_worker_is_of_this_package_whatever_the_working_folder_holds(
-    made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "flashladder.py").write_text("raise SystemExit('another one')", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert kinds(planted(made, ["right"], tmp_path)[0]) == ["good"]
-
-
-def test_a_worker_keeps_to_its_interpreter_then_takes_from_the_one_with_most_left(made: plan.Plan) -> None:
-    tasks = [task(made, cell, python=name) for cell, name in zip(made.cells, "abbbc", strict=False)]
-    assert [next_task(tasks, warm, []) for warm in ("a", "c", None)] == [tasks[0], tasks[4], tasks[1]]
-    assert next_task(tasks, "c", ["b", "c"]) == tasks[0]
-    assert next_task(tasks, "c", ["a", "b", "c"]) is None
 
 
 def test_a_record_may_bring_more_work(made: plan.Plan, tmp_path: Path) -> None:
