@@ -131,6 +131,19 @@ def test_arithmetic_of_any_numbers(name: str, kind: str, three: list[float], mod
     assert (math.isnan(found[0]) and math.isnan(wanted[0])) or bits(found) == bits(wanted)
 
 
+@pytest.mark.parametrize("count", [1, 2, 33])  # NumPy takes few numbers, many and the rest in different ways
+def test_results_to_the_last_bit(count: int) -> None:
+    """What comparisons of values do not see: NaN and which one, the neighbour of a number, the sign of zero."""
+    wrong = []
+    for forms, words, wanted in json.loads(text_of("bits.json")):
+        raw = [np.full((1, 1, count), int(word, 16), f"u{len(word) // 2}") for word in words]
+        for form in forms:
+            kinds = zip(raw, ROWS[form].sources, strict=True)
+            found = bits(computed(form, *(word.view(DTYPES[kind]) for word, kind in kinds)).reshape(-1))
+            wrong += [(form, words, wanted, hex(found[-1]))] * (found != [int(wanted, 16)] * count)
+    assert wrong == []
+
+
 def test_operands_that_are_the_same_for_all_lanes_give_what_whole_ones_give() -> None:
     """Constants have paths of their own; results are as small as operands allow, and operands stay as they are."""
     edges = {kind: np.resize(edge(kind, 64)[-64:], (1, 2, 32)) for kind in DTYPES}
