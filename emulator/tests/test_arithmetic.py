@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 import itertools
+import json
 import math
 from typing import Any
 
@@ -12,15 +13,15 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from tests.cases import reference_float
-from tests.cases.reference_int import column
-from tests.programs import refuses, run
+from tests.cases.inputs import edge
+from tests.programs import refuses, run, text_of
 
 from ptxemu import arithmetic
 import ptxemu.isa  # noqa: F401 - fills the table
 from ptxemu.isa.moves import specials
 from ptxemu.table import ROWS
 from ptxemu.targets import lacks
-from ptxemu.values import BFLOAT16, Array
+from ptxemu.values import BFLOAT16, DTYPES, Array
 
 MODES = st.sampled_from(arithmetic.MODES)
 DOUBLES = st.floats(allow_nan=False, allow_infinity=False)
@@ -35,7 +36,7 @@ def one(x: float) -> Array:
 
 
 def bits(x: Array | np.generic) -> list[int]:
-    return np.atleast_1d(x).view(f"u{x.dtype.itemsize}").tolist()  # type: ignore[no-any-return]  # NumPy's tolist is untyped
+    return np.ascontiguousarray(np.atleast_1d(x)).view(f"u{x.dtype.itemsize}").tolist()  # type: ignore[no-any-return]  # NumPy's tolist is untyped
 
 
 def computed(form: str, *operands: Any) -> Any:
@@ -130,24 +131,37 @@ def test_arithmetic_of_any_numbers(name: str, kind: str, three: list[float], mod
     assert (math.isnan(found[0]) and math.isnan(wanted[0])) or bits(found) == bits(wanted)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        *("add.s32", "mad.wide.s16", "div.s64", "sad.u32", "dp4a.s32.u32", "min.s16x2", "shl.b32", "bfi.b64"),
-        *("add.ftz.f32", "mul.f32", "fma.rn.ftz.f32", "div.approx.ftz.f32", "fma.rz.f32", "prmt.b32", "bfe.s32"),
-        *("cvt.rn.f16x2.f32", "cvt.rn.bf16x2.f32", "fma.rn.bf16x2"),
-    ],
-)
-def test_results_are_as_small_as_operands_allow_and_operands_stay(form: str) -> None:
-    sources = ROWS[form].sources
-    ones = [np.full((1, 1, 1), 3, np.uint32) if t.endswith("x2") else column([3], t).reshape(1, 1, 1) for t in sources]
-    shapes = [(5, 1, 1), (1, 3, 1), (1, 1, 32), (1, 1, 1)][: len(sources)]
-    spread = [np.broadcast_to(value, shape).copy() for value, shape in zip(ones, shapes, strict=True)]
-    before = [value.copy() for value in spread]
-    single, whole = computed(form, *ones), computed(form, *spread)
-    assert (single.shape, whole.shape) == ((1, 1, 1), np.broadcast_shapes(*shapes))
-    assert (whole == single).all()
-    assert all((value == old).all() for value, old in zip(spread, before, strict=True))
+@pytest.mark.parametrize("count", [1, 2, 33])  # NumPy takes few numbers, many and the rest in different ways
+def test_results_to_the_last_bit(count: int) -> None:
+    """What comparisons of values do not see: NaN and which one, the neighbour of a number, the sign of zero."""
+    wrong = []
+    for forms, words, wanted in json.loads(text_of("bits.json")):
+        raw = [np.full((1, 1, count), int(word, 16), f"u{len(word) // 2}") for word in words]
+        for form in forms:
+            kinds = zip(raw, ROWS[form].sources, strict=True)
+            found = bits(computed(form, *(word.view(DTYPES[kind]) for word, kind in kinds)).reshape(-1))
+            wrong += [(form, words, wanted, hex(found[-1]))] * (found != [int(wanted, 16)] * count)
+    assert wrong == []
+
+
+def test_operands_that_are_the_same_for_all_lanes_give_what_whole_ones_give() -> None:
+    """Constants have paths of their own; results are as small as operands allow, and operands stay as they are."""
+    edges = {kind: np.resize(edge(kind, 64)[-64:], (1, 2, 32)) for kind in DTYPES}
+    for row in (row for row in ROWS.values() if row.kind == "lane"):
+        kinds = [*row.sources, *["pred"] * row.reads_carry]
+        whole = [np.roll(edges[kind], 5 * turn, axis=-1) for turn, kind in enumerate(kinds)]
+        for alike in itertools.product((False, True), repeat=len(kinds)):
+            few = [value[:, 1:, 7:8] if same else value for value, same in zip(whole, alike, strict=True)]
+            few[3:] = few[3:] if "lop3" not in row.form else [np.full((1, 1, 1), 0xCA, np.uint32), *few[4:]]
+            for value in few:
+                value.flags.writeable = False
+            shape = np.broadcast_shapes(*(value.shape for value in few))
+            full = map(np.ascontiguousarray, np.broadcast_arrays(*few))
+            results = computed(row.form, *few), computed(row.form, *full)
+            both = (result if isinstance(result, tuple) else (result,) for result in results)
+            for found, wanted in zip(*both, strict=True):
+                assert np.broadcast_shapes(found.shape, shape) == shape, row.form
+                assert bits(np.broadcast_to(found, shape)) == bits(np.broadcast_to(wanted, shape)), row.form
 
 
 def test_forms_of_newer_architectures_and_forms_that_do_not_exist() -> None:
@@ -195,23 +209,15 @@ def test_special_registers_of_blocks_of_three_dimensions() -> None:
         whole = np.broadcast_to(found[f"%tid.{name}"], (1, 4, 32)).reshape(-1)
         assert whole[:105].tolist() == [place[axis] for place in order]
         assert (found[f"%ntid.{name}"].item(), found[f"%nctaid.{name}"].item()) == (block[axis], 2)
-    below, equal, above = (found[f"%lanemask_{name}"].reshape(-1) for name in ("lt", "eq", "gt"))
-    assert (below ^ equal ^ above == 0xFFFFFFFF).all()
-    assert [int(mask).bit_count() for mask in below] == list(range(32))
-    assert (found["%nwarpid"].item(), found["%is_explicit_cluster"].item()) == (4, 0)
-    found = specials((4, 9, 2), (32, 1, 1), np.array([(3, 7, 1), (0, 3, 0)]), 0, cluster=(2, 3, 2))
-    inside = [found[f"%cluster_{name}"].reshape(-1).tolist() for name in ("ctaid.x", "ctaid.y", "ctaid.z", "ctarank")]
-    assert inside == [[1, 0], [1, 0], [1, 0], [9, 0]]
-    assert [
-        found[f"%{name}.{axis}"].reshape(-1).tolist() for name in ("clusterid", "nclusterid") for axis in "xyz"
-    ] == [*([1, 0], [2, 1], [0]), *([2], [3], [1])]
-    names = ("cluster_nctarank", "cluster_nctaid.y", "is_explicit_cluster", "reserved_smem_offset_begin")
-    assert [found[f"%{name}"].item() for name in names] == [12, 3, 1, 1 << 20]
-    assert (
-        specials((1, 1, 1), (32, 1, 1), np.zeros((1, 3), int), 0, cluster=(1, 1, 1))["%is_explicit_cluster"].item() == 1
-    )
-    found = specials((3, 2, 1), (64, 2, 1), np.array([(0, 1, 0), (1, 1, 0), (2, 1, 0)]), 1024, 512)
-    shapes = {name: found[name].shape for name in ("%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%laneid")}
-    assert list(shapes.values()) == [(1, 4, 32), (1, 4, 1), (1, 1, 1), (3, 1, 1), (1, 1, 1), (1, 1, 32)]
-    assert found["%tid.y"].reshape(-1).tolist() == [0, 0, 1, 1]
-    assert [found[name].item() for name in ("%ctaid.y", "%dynamic_smem_size", "%total_smem_size")] == [1, 1024, 1536]
+
+
+@pytest.mark.parametrize("told", json.loads(text_of("specials.json")), ids=["cluster", "grid", "one"])
+def test_every_special_register(told: dict[str, Any]) -> None:
+    grid, block, blocks, shared, static, cluster = told["launch"]
+    found = specials(grid, block, np.array(blocks), shared, static, cluster)
+    assert {name: value.tolist() for name, value in found.items()} == told["values"]
+    assert {name for name, value in found.items() if value.dtype != np.uint32} == {
+        "%clock64",
+        "%globaltimer",
+        "%gridid",
+    }

@@ -200,6 +200,15 @@ def test_functions_are_copied_into_their_callers(body: str, module: str, expecte
     assert (run(body, module=module) == expected).all()
 
 
+@pytest.mark.parametrize(("name", "module", "body", "expected"), json.loads(text_of("calls.json")))
+def test_what_calls_hand_over(name: str, module: str, body: str, expected: list[int] | str) -> None:
+    if isinstance(expected, str):
+        with refuses("trap", expected):
+            run(body, module=module)
+    else:
+        assert run(body + STORE, len(expected), module=module)[0].tolist() == expected, name
+
+
 @pytest.mark.parametrize("address", ["mov.u64 %rd5, twice;", "mov.u64 %rd5, table; ld.global.u64 %rd5, [%rd5+8];"])
 def test_a_pointer_chooses_among_functions_whose_address_is_taken(address: str) -> None:
     other = TWICE.replace("twice", "other").replace(" 100;", " 50;")

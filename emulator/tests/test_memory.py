@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+from tests.cases.reference_float import flush
 from tests.programs import HEADER, program, refuses, run, text_of
 
 import ptxemu
@@ -183,7 +184,27 @@ ATOMICS: dict[str, Callable[..., int]] = {
     "inc.u32": lambda old, b, c: 0 if old >= b else old + 1,
     "dec.u32": lambda old, b, c: old - 1 if 0 < old <= b else b,
     "min.s32": lambda old, b, c: old if old - 2**32 * (old >> 31) <= b - 2**32 * (b >> 31) else b,
+    "max.s32": lambda old, b, c: old if old - 2**32 * (old >> 31) >= b - 2**32 * (b >> 31) else b,
+    "max.u32": lambda old, b, c: max(old, b),
+    "and.b32": lambda old, b, c: old & b,
+    "xor.b32": lambda old, b, c: old ^ b,
+    "add.f32": lambda old, b, c: summed(old, b, "f4"),
+    "add.noftz.f16x2": lambda old, b, c: summed(old, b, "f2"),
 }
+# Sums that depend on their order, subnormal numbers among them; cells begin as such, too.
+WORDS = {
+    "add.f32": [0x3F800000, 0x4B800000, 0xBF800001, 0x3DCCCCCD, 0x200000, 0x80200000, 0x800000, 0x80C00000, 1 << 31]
+}
+WORDS["add.noftz.f16x2"] = [0x3C006800, 0x68003C01, 0xB8000001, 0x80018400, 0x0400A800]
+
+
+def summed(old: int, b: int, kind: str, flat: Callable[[float], float] = float) -> int:
+    """A sum of floats, or of pairs, in their words."""
+    x, y = ([flat(each) for each in np.array([word], np.uint32).view(kind).tolist()] for word in (old, b))
+    total = (np.array(x, kind) + np.array(y, kind)).tolist()
+    return int(np.array([flat(each) for each in total], kind).view(np.uint32)[0])
+
+
 ATOMIC = text_of("atomics.ptx")
 
 
@@ -197,7 +218,10 @@ def test_lanes_that_share_an_address_are_served_in_order(
     cells, which = rng.integers(0, 6, CELLS, dtype=np.uint32), rng.integers(0, int(rng.choice([2, CELLS])), shape)
     returns = returns or operation[:2] in {"ex", "ca"}
     mask = rng.random(shape) < 0.7
-    operands = rng.choice([0, 1, 2, 3, 5, 2**31, 2**32 - 1], (2, *shape)).astype(np.uint32)
+    operands = rng.choice(WORDS.get(operation, [0, 1, 2, 3, 5, 2**31, 2**32 - 1]), (2, *shape)).astype(np.uint32)
+    rule = ATOMICS[operation]
+    if (operation, space) == ("add.f32", "global"):
+        rule = lambda old, b, c: summed(old, b, "f4", flush)  # noqa: E731 - the rule of one space
     base = "mov.u64 %rd6, %rd3;" if space == "global" else "mov.u64 %rd6, tile;"
     base += "cvta.shared.u64 %rd6, %rd6;" if generic and space == "shared" else ""
     opcode = (
@@ -214,7 +238,7 @@ def test_lanes_that_share_an_address_are_served_in_order(
     for place in zip(*np.nonzero(mask), strict=True):
         cell = (place[0] if space == "shared" else 0, which[place])
         wanted[place] = memory[cell]
-        memory[cell] = ATOMICS[operation](int(memory[cell]), *(int(each[place]) for each in operands))
+        memory[cell] = rule(int(memory[cell]), *(int(each[place]) for each in operands))
     assert not returns or (old[:128].reshape(shape) == wanted).all()
     found = given_cells[None] if space == "global" else old[128:].reshape(shape)[:, :CELLS]
     assert (found == memory).all()

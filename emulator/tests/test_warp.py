@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from tests.programs import program, races_of, refuses, run, text_of
@@ -11,9 +13,6 @@ from ptxemu.isa.warp import route
 from ptxemu.values import BFLOAT16, Array
 
 STORE = "st.global.u32 [%rd0], %r1;"
-LOW = "setp.lt.u32 %p1, %r0, 16; @!%p1 bra DONE;"
-SHFL = "@%p1 shfl.sync.bfly.b32 %r1, %r0, 2, 31, "
-FOURS = "and.b32 %r2, %r0, 3; shl.b32 %r3, 0x11111111, %r2; or.b32 %r2, %r0, 0xc0000000;"  # four groups; no small one
 LANES = np.arange(32)
 
 
@@ -23,32 +22,7 @@ def lanes(body: str, threads: int = 32) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        # exited lanes are not waited for
-        ("setp.ge.u32 %p1, %r0, 16; @%p1 exit; vote.sync.ballot.b32 %r1, 1, -1;", 16 * [0xFFFF] + 16 * [0xDEAD]),
-        ("setp.ge.u32 %p1, %r0, 16; @%p1 exit; match.any.sync.b32 %r1, 7, -1;", 16 * [0xFFFF] + 16 * [0xDEAD]),
-        ("setp.ge.u32 %p1, %r0, 16; @%p1 exit; redux.sync.add.u32 %r1, 1, -1;", 16 * [16] + 16 * [0xDEAD]),
-        # lanes that do not execute keep their register
-        ("mov.u32 %r1, 9; and.b32 %r2, %r0, 1; setp.eq.u32 %p1, %r2, 0; " + SHFL + "0x55555555;",
-         [lane ^ 2 if lane % 2 == 0 else 9 for lane in range(32)]),
-        # out of range reads nobody, so that nobody has to be there
-        (f"{LOW} shfl.sync.down.b32 %r1, %r0, 8, 15, 0xffff;",
-         [*range(8, 16), *range(8, 16), *16 * [0xDEAD]]),
-        # what is read from an absent lane has all bits set, while nobody needs it
-        (f"{LOW} shfl.sync.bfly.b32 %r2, %r0, 16, 31, 0xffff; mov.u32 %r1, %r0;", [*range(16), *16 * [0xDEAD]]),
-        # groups with masks of their own
-        ("and.b32 %r2, %r0, 1; shl.b32 %r3, 0x55555555, %r2; shfl.sync.bfly.b32 %r1, %r0, 2, 31, %r3;",
-         [lane ^ 2 for lane in range(32)]),
-        (f"{FOURS}redux.sync.min.u32 %r4,%r2,%r3; redux.sync.max.s32 %r1, %r2, %r3; sub.u32 %r1, %r1,%r4;", 32 * [28]),
-        # a value that is the same in all lanes
-        ("redux.sync.add.u32 %r1, 3, -1;", 32 * [96]),
-        ("redux.sync.xor.b32 %r1, 3, -1;", 32 * [0]),
-        ("mov.u32 %r2, 9; shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1;", 32 * [9]),
-        (f"{LOW} activemask.b32 %r1;", 16 * [0xFFFF] + 16 * [0xDEAD]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "expected"), json.loads(text_of("who_takes_part.json")))
 def test_who_takes_part(body: str, expected: list[int]) -> None:
     assert lanes(body) == expected
 
@@ -68,26 +42,11 @@ def test_a_butterfly_moves_the_widest_pieces_that_stay_together(x: int) -> None:
     assert (run(body, 64, 2) == 100 * np.arange(2)[:, None] + (np.arange(64) ^ x)).all()
 
 
-LEAVE_5 = "setp.eq.u32 %p1, %r0, 37; @%p1 bra DONE;"
-FOUR = "{%f0, %f1, %f2, %f3}"
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-ZEROS = "".join(f"mov.f32 %f{i}, 0f00000000;" for i in range(4))
 TILE = ".shared .align 16 .b8 tile[2048];"
 
 
-@pytest.mark.parametrize(
-    ("body", "says", "lane"),
-    [
-        (f"{LEAVE_5} shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;", "not there.*found lanes 0x00000020", 32),
-        ("bar.warp.sync 0xffff;", "does not name the executing lane", 16),
-        ("setp.eq.u32 %p1, %r0, 3; selp.u32 %r2, 0xffff, -1, %p1; bar.warp.sync %r2;", "another membermask", 3),
-        ("setp.eq.u32 %p1, %r0, 5; @%p1 exit; mov.u32 %r1, 0; shfl.sync.bfly.b32 %r1, %r0, 1, 31, 0xffffffff; " + STORE,
-         None, 4),
-        (f"{LEAVE_5} movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r0;", "all 32 lanes.*0xffffffdf", 32),
-        (f"{LEAVE_5} ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r1}}, [%r0];", "all 32 lanes", 32),
-        (f"{ZEROS}{LEAVE_5} {MMA} {FOUR}, {{%r1, %r1, %r1, %r1}}, {{%r1, %r1}}, {FOUR};", "all 32 lanes", 32),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("body", "says", "lane"), json.loads(text_of("missing_lanes.json")))
 def test_lanes_that_are_missing_are_named(body: str, says: str | None, lane: int) -> None:
     with refuses("divergent-warp" if says else "undefined", says or "is stored") as caught:
         run(f"mov.u32 %r1, 0; {body}\nDONE:", 64, declarations=TILE)

@@ -155,7 +155,7 @@ def vanishes(x: Array, mode: str) -> BoolArray:
 def saturate(x: Array) -> Array:
     """``.sat``: clamped to [+0, 1]; NaN and -0 become +0."""
     zero = x.dtype.type(0)
-    clamped: Array = np.fmax(np.minimum(x, x.dtype.type(1)), zero) + zero  # the sum makes -0 +0
+    clamped: Array = np.fmax(np.minimum(x, x.dtype.type(1)) + zero, zero)  # the sum makes -0 +0 and NaN quiet
     return clamped
 
 
