@@ -288,11 +288,13 @@ def as_json(found: Emulation, *, counters: bool) -> str:
         "errors": {name: value if value == value else None for name, value in asdict(found.errors).items()},  # noqa: PLR0124 - JSON has no NaN
         "counters": None,
         "hazards": None,
+        "hazards_dropped": None,
     }
     if counters:
         facts["counters"] = found.counters.facts(WRAPPERS)
     if found.hazards is not None:
         facts["hazards"] = [hazard.render() for hazard in found.hazards.reports]
+        facts["hazards_dropped"] = found.hazards.dropped
     return dump_json(facts).rstrip()
 
 
