@@ -26,7 +26,7 @@ from flashladder.fastest import FASTEST
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.parallel import tune_gc
 from flashladder.paths import RESULTS, ROOT
-from flashladder.report import accuracy, counters, plot, sweeps, tables
+from flashladder.report import accuracy, counters, plot, speed_page, sweeps, tables
 from flashladder.report.data import MODE, Ladder, collect, fastest
 
 REPORT = RESULTS / "report"
@@ -70,7 +70,7 @@ def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | N
     report[root / "configs" / FASTEST.name] = fastest(results, MODE, ranked).encode()
     readme = root / "README.md"
     block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
-    return report | {readme: between_markers(read_text(readme), block).encode()}
+    return report | speed_page.render(root) | {readme: between_markers(read_text(readme), block).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:

@@ -146,7 +146,7 @@ def test_they_stand_below_the_steps_and_only_beside_the_machines_own_configurati
 
 def test_the_plot_draws_them_and_a_panel_for_each_family(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ladder = report_data.collect()
-    assert [*report_plot.panels_of(ladder)] == [1, 20]
+    assert [first for first, _ in report_plot.panels_of(ladder)] == [1, 20]
     drawn = list[report_plot.Picture]()
 
     def noted(picture: report_plot.Picture) -> Any:

@@ -27,7 +27,6 @@ from flashladder.report import page as report_page
 from flashladder.report.blocks import SERIES, Panel, draw, line
 from flashladder.report.book import Book, Records, cycle, in_script, join, packed
 from flashladder.report.page import MOST_BYTES, SECTIONS, find, html, page
-from flashladder.report.tables import headline
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
@@ -205,7 +204,7 @@ def test_intervals_and_verdicts_are_those_of_the_tables(ladder: report_data.Ladd
     (table,) = re.findall(r'<table id="t-progression-fp16-own".*?</table>', committed, re.DOTALL)
     rows = [[re.sub(r"<[^>]+>", "", cell) for cell in row.split("<td")] for row in table.split("<tr>")[3:]]
     shown = [[cell.partition(">")[2] for cell in row[3:6]] for row in rows]
-    found = [headline(row) for row in ladder.rows(ladder.machines[0], "fp16")]
+    found = [row.headline for row in ladder.rows(ladder.machines[0], "fp16")]
     wanted = [one and [f"{one.pct:.1f}", f"{one.pct_low:.1f} to {one.pct_high:.1f}", one.verdict] for one in found]
     assert [cells if one else None for cells, one in zip(shown, wanted, strict=True)] == wanted
     assert sum(one is not None for one in wanted) >= 19
