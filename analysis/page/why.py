@@ -13,10 +13,10 @@ from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.opcodes import KINDS
-from flashladder.names import CONFLICTS, INSTRUCTIONS, LDSM, SECTORS, TENSOR, WAVEFRONTS
+from flashladder.names import CONFLICTS, HEADLINE_LENGTH, INSTRUCTIONS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.report import blocks
 from flashladder.report.blocks import FAINT, INK, SERIES, Block, Cell, Column, Fold, Panel, Panels, Table, draw, heated
-from flashladder.report.book import HEADLINE_LENGTH, Book, Timed
+from flashladder.report.book import Book, Timed
 from flashladder.report.counters import costs, present
 from flashladder.results.files import load_as
 from flashladder.results.schema import CounterResult

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
@@ -90,12 +89,6 @@ def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
     return (min(found), median(found), max(found)) if found else None
 
 
-@lru_cache(maxsize=1)
-def _with_references() -> list[str]:
-    """The names of committed grids that time references beside the kernels."""
-    return [name for name in grid_names() if "\nreferences: " in read_text(grid_file(name))]
-
-
 def last_sweep(folder: Path, mode: str) -> BenchResult | None:
     """Of a machine's sweeps with references that whose last step is the ladder's farthest; None where there is none.
 
@@ -103,7 +96,8 @@ def last_sweep(folder: Path, mode: str) -> BenchResult | None:
     cannot be read: the gate says so, and here a row is missing.
     """
     found: list[tuple[int, BenchResult]] = []
-    for path in (folder / f"{name}.json.gz" for name in _with_references()):
+    named = (name for name in grid_names() if "\nreferences: " in read_text(grid_file(name)))
+    for path in (folder / f"{name}.json.gz" for name in named):
         try:
             result = load_as(path, BenchResult)
         except FlashladderError:

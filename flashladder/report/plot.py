@@ -39,7 +39,7 @@ PUBLISHED_STYLES: Mapping[str, tuple[str, str, tuple[int, tuple[int, ...]]]] = {
 UPRIGHT_FROM = 12  # more steps than these in a picture, whatever their panel: their values would touch
 INK, FAINT = "#222222", "#8A8A8A"
 PICTURES = BUILD / "pictures"
-STYLE: Mapping[str, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "flashladder",
     "text.parse_math": False,  # a title may hold a dollar sign
     "svg.fonttype": "path",
@@ -154,7 +154,21 @@ def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str
         description: stands in the files; with the digest of the data.
         texts: what else is drawn.
     """
-    return kept(lambda: _saved(draw, description), ("svg", "png"), description, *texts)
+
+    def drawn() -> dict[str, bytes]:
+        import matplotlib as mpl
+
+        mpl.use("agg")
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams.update(STYLE)
+            figure = draw()
+            svg, png = io.BytesIO(), io.BytesIO()
+            figure.savefig(svg, format="svg", metadata={"Date": None, "Description": description})
+            figure.savefig(png, format="png", dpi=160, metadata={"Software": None, "Description": description})
+        return {"svg": svg.getvalue(), "png": png.getvalue()}
+
+    return kept(drawn, ("svg", "png"), description, *texts)
 
 
 def kept(draw: Callable[[], dict[str, bytes]], suffixes: Sequence[str], *texts: str) -> dict[str, bytes]:
@@ -180,21 +194,6 @@ def _drawn_by() -> str:
     """The matplotlib release, and the digest of the code that draws."""
     scripts = (*files_in(Path(__file__).parent, "*.py"), *files_in(ROOT / "analysis", "**/*.py"))
     return version("matplotlib") + sha256(b"".join(path.read_bytes() for path in scripts))
-
-
-def _saved(draw: Callable[[], Figure], description: str) -> dict[str, bytes]:
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        for name, value in STYLE.items():
-            mpl.rcParams.update({name: value})  # type: ignore[dict-item]  # the stub wants literal keys
-        figure = draw()
-        svg, png = io.BytesIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Description": description})
-        figure.savefig(png, format="png", dpi=160, metadata={"Software": None, "Description": description})
-    return {"svg": svg.getvalue(), "png": png.getvalue()}
 
 
 def rendered_by(svg: bytes) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from flashladder.ladder.iteration import load_all
 from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import read_counts
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
-from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Row, Timing
+from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing
 from flashladder.results.published import Statistic
 
 DASH = "–"
@@ -109,7 +109,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     if machine is None:
         own = f"registers and spills are those of {gpu_title(PUBLISHED_GPU)}'s configurations, from the sm_80 lock."
         return f"Nothing was measured by this project yet. {theirs} Percent of FA2 at S = {HEADLINE_LENGTH}; {own}"
-    clocks = [summary.sm_clock_mhz for row in ladder.rows(machine, dtype, configs_of) if (summary := row.headline)]
+    clocks = (row.headline.sm_clock_mhz for row in ladder.rows(machine, dtype, configs_of) if row.headline)
     seen = [clock for clock in clocks if clock is not None]
     shape = ladder.published.description.shape
     batch = shape.batch[HEADLINE_LENGTH]
@@ -121,7 +121,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
         f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
         machine.reference,
         f"mode {MODE} (clocks as the card chose them), rung {' and '.join(machine.rungs)}",
-        *([clock_text(min(seen), max(seen))] if seen else []),
+        *([f"SM clock {' to '.join(dict.fromkeys((f'{min(seen):.0f}', f'{max(seen):.0f}')))} MHz"] if seen else []),
         *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
     ]
     lengths = shape.seq_lens
@@ -167,11 +167,6 @@ def _span(numbers: list[int]) -> str:
     if len(numbers) > 1 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
         return f"{numbers[0]} to {numbers[-1]}"
     return listed([*map(str, numbers)])
-
-
-def clock_text(low: float, high: float) -> str:
-    """``SM clock 1845 MHz``, or its range."""
-    return f"SM clock {low:.0f} MHz" if round(low) == round(high) else f"SM clock {low:.0f} to {high:.0f} MHz"
 
 
 def readme_table(ladder: Ladder, machine: Machine | None) -> str:
@@ -248,14 +243,14 @@ def sets_of(ladder: Ladder, machine: Machine) -> Iterator[tuple[str, str]]:
 
 def _by_length(ladder: Ladder, machine: Machine, dtype: str, configs_of: str) -> str:
     lengths = ladder.published.description.shape.seq_lens
+    timed: list[tuple[str, str, Timing | None]] = [
+        (str(row.iteration.number), f"`{row.config}`", row.measured) for row in ladder.rows(machine, dtype, configs_of)
+    ]
+    timed += [("", one.title, one) for one in anchors_below(machine, dtype, configs_of)]
     lines = []
-    for row in ladder.rows(machine, dtype, configs_of):
-        summaries = row.measured.summaries if row.measured else {}
-        found = [f"{summaries[length].pct:.1f}" if length in summaries else DASH for length in lengths]
-        lines.append([str(row.iteration.number), f"`{row.config}`", *found])
-    for one in anchors_below(machine, dtype, configs_of):
-        found = [f"{one.summaries[length].pct:.1f}" if length in one.summaries else DASH for length in lengths]
-        lines.append(["", one.title, *found])
+    for number, name, timing in timed:
+        found = timing.summaries if timing else {}
+        lines.append([number, name, *(f"{found[n].pct:.1f}" if n in found else DASH for n in lengths)])
     return markdown(["#", "Configuration", *map(str, lengths)], lines)
 
 
@@ -324,31 +319,24 @@ def progression(ladder: Ladder) -> list[tuple[object, ...]]:
     sets: list[tuple[Machine | None, str, str]] = [
         (machine, dtype, key) for machine in ladder.machines for dtype, key in sets_of(ladder, machine)
     ]
-    return [
-        _progression_row(ladder, machine, dtype, key, row)
-        for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]
-        for row in ladder.rows(machine, dtype, key)
-    ]
-
-
-def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: str, row: Row) -> tuple[object, ...]:
-    summary, mean, locked = row.headline, row.measured.mean if row.measured else None, row.locked
-    cells = [ladder.published.find(row.iteration.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
-    published = [cell.value if cell else None for cell in cells]
-    where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
-    fa2 = row.measured.fa2 if row.measured else None
-    timed = (
-        (rounded(row.tflops), rounded(fa2[1]), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct),
-         rounded(summary.pct_low), rounded(summary.pct_high), summary.verdict)
-        if fa2 and summary else (None,) * 7
-    )  # fmt: skip
-    means = (rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3
-    floor = rounded(row.measured.floor) if row.measured else None
-    code = (
-        (locked.registers, locked.spill_stores, locked.spill_loads, locked.text_sha256) if locked else (None,) * 4
-    )  # fmt: skip
-    iteration = row.iteration
-    return (*where, dtype, key, iteration.number, iteration.title, row.config, *timed, *means, floor, *published, *code)
+    found = []
+    for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]:
+        where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
+        for row in ladder.rows(machine, dtype, key):
+            step, one, own, code = row.iteration, row.headline, row.measured, row.locked
+            theirs = [ladder.published.find(step.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
+            mean = own.mean if own else None
+            found.append((
+                *where, dtype, key, step.number, step.title, row.config,
+                *((rounded(row.tflops), rounded(own.fa2[1]), rounded(one.sm_clock_mhz, 0), rounded(one.pct),
+                   rounded(one.pct_low), rounded(one.pct_high), one.verdict)
+                  if one and own and own.fa2 else (None,) * 7),
+                *((rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3),
+                rounded(own.floor) if own else None,
+                *(cell.value if cell else None for cell in theirs),
+                *((code.registers, code.spill_stores, code.spill_loads, code.text_sha256) if code else (None,) * 4),
+            ))  # fmt: skip
+    return found
 
 
 def cells(ladder: Ladder) -> list[tuple[object, ...]]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from analysis import render_notes
-from analysis.page import iterations
 from flashladder.errors import FlashladderError
+from flashladder.explain.validation import NAME as PREDICTIONS
 from flashladder.explain.validation import load_predictions
 from flashladder.files import write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import GPUS
-from flashladder.report.book import Book
 from flashladder.report.data import Ladder, collect
 from flashladder.report.reasons import (
-    PREDICTIONS,
     SECTIONS,
     Contradicted,
     Words,
@@ -193,13 +189,6 @@ def test_a_prediction_of_another_kernel_is_refused_and_none_gives_no_table(ladde
         list(bottleneck(ladder, 8, tmp_path))
 
 
-def test_a_step_that_nobody_has_timed_says_how_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(render_notes, "_measured", lambda *_: iter(()))
-    (line,) = render_notes.timing(load_iteration(24), collect())
-    assert line == "- Nobody has timed it yet; `invoke bench 24` does, on sm_90a."
-    assert len(list(render_notes.timing(load_iteration(8), collect()))) == 2  # the published ones
-
-
 def test_an_edited_note_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,16 +200,3 @@ def test_an_edited_note_is_named(
         render_notes.main(["--check"])
     assert caught.value.code == 1
     assert "08.md: stale note" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")], ids=["folder", "link"])
-def test_a_note_that_is_no_file_is_named_by_the_page(tmp_path: Path, make: Callable[[Path], object]) -> None:
-    step = load_iteration(8)
-    notes = tmp_path / "iterations" / "notes"
-    notes.mkdir(parents=True)
-    book = cast("Book", SimpleNamespace(root=tmp_path))
-    assert iterations.note(book, step)  # its reason alone, where no note was rendered
-    make(notes / "08.md")
-    with pytest.raises(FlashladderError, match=r"notes/08\.md: (not a regular file|cannot read the file)") as told:
-        iterations.note(book, step)
-    assert told.value.exit_code == 2
