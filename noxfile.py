@@ -331,11 +331,7 @@ def docs(session: nox.Session) -> None:
     """The site of all pages, with every link checked: build/site."""
     refuse_others(session)
     install(session, "docs", torch=False)
-    own = {
-        "PYTHONPATH": SOURCES,
-        "NO_MKDOCS_2_WARNING": "1",
-        "DISABLE_MKDOCS_2_WARNING": "true",
-    }
+    own = {"PYTHONPATH": SOURCES, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
     session.run("python", "analysis/docs_site.py", env=own)
     session.run("mkdocs", "build", "--strict", "--quiet", "--config-file", "build/docs/mkdocs.yml", env=own)
     session.run("python", "analysis/docs_site.py", "--check", env=own)
@@ -384,22 +380,9 @@ LOCK_GROUPS = {
     "build": ("build", "toolchain", "torch-python"),
     "analysis": ("analysis",),
     "emulator": ("emulator", "toolchain"),
-    "test": ("test",),
-    "browser": ("browser",),
-    "slurm": ("slurm",),
-    "node": ("node",),
-    "bundle": ("bundle",),
-    "headers": ("headers",),
-    "package": ("package",),
-    "audit": ("audit",),
-    "docs": ("docs",),
-    "lint": ("lint",),
-    "typecheck": ("typecheck",),
-    "fuzz": ("fuzz",),
-    "dev": ("dev",),
-    "coverage": ("coverage",),
-    "mutation": ("mutation",),
 }
+OTHERS = "test browser slurm node bundle headers package audit docs lint typecheck fuzz dev coverage mutation"
+LOCK_GROUPS |= {name: (name,) for name in OTHERS.split()}
 COMPILE_FLAGS = (
     "--upgrade",
     "--generate-hashes",

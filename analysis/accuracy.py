@@ -38,14 +38,8 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 HEADS, D_HEAD = 16, 128
 DEVICE = "cuda"
 NORMAL = (
-    (128, 8, 5),
-    (256, 8, 5),
-    (512, 4, 5),
-    (1024, 2, 5),
-    (2048, 1, 4),
-    (4096, 1, 2),
-    (16384, 1, 1),
-)  # length, batch, seeds
+    (128, 8, 5), (256, 8, 5), (512, 4, 5), (1024, 2, 5), (2048, 1, 4), (4096, 1, 2), (16384, 1, 1),
+)  # length, batch, seeds  # fmt: skip
 OTHERS = (512, 1024, 2048)
 SCALES = (2, 3, 5, 10, 20, 30)  # of Q, and so of the logits
 FACTOR = 100  # of the outlier in V
@@ -116,11 +110,8 @@ def kernels(wheels: Path, numbers: Sequence[int]) -> dict[str, Kernel]:
     """The iterations of the unpacked wheels, by number."""
     for number in numbers:
         if not (wheels / f"flashladder_{number}").is_dir():
-            raise FlashladderError(
-                f"no unpacked wheel of iteration {number}",
-                where=wheels,
-                hint="pip install --no-deps --target FOLDER build/iteration_*/*/*.whl",
-            )
+            hint = "pip install --no-deps --target FOLDER build/iteration_*/*/*.whl"
+            raise FlashladderError(f"no unpacked wheel of iteration {number}", where=wheels, hint=hint)
     sys.path.insert(0, str(wheels))
     from flashladder import forward
 
@@ -189,10 +180,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures and writes; prints the worst ratio of each arm."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheels", type=Path, required=True, help="folder of unpacked wheels")
-    parser.add_argument(
-        "--family", choices=[one.name for one in families()], default=DEFAULT, help=f"default: {DEFAULT}"
-    )
-    known = ("all", *REFERENCES)
+    names, known = [one.name for one in families()], ("all", *REFERENCES)
+    parser.add_argument("--family", choices=names, default=DEFAULT, help=f"default: {DEFAULT}")
     parser.add_argument("--references", nargs="+", default=[], choices=known, metavar="NAME", help=", ".join(known))
     parser.add_argument("--out", type=result_file, required=True, help="the file to write (.json.gz)")
     of = parser.parse_args(argv)

@@ -37,17 +37,8 @@ LISTED = (
     ("Extend", ("docs/add-an-iteration.md", "docs/add-a-family.md", "docs/another-gpu.md", "CONTRIBUTING.md")),
     ("Measure", ("docs/measurement.md", "docs/trust.md", "docs/sweeps.md", "docs/tuning.md", "docs/slurm.md",
                  "docs/bundle.md", "docs/ci.md", "docs/wrong-kernels.md")),
-    (
-        "Emulator",
-        (
-            "emulator/README.md",
-            "emulator/docs/guide.md",
-            "emulator/docs/hopper.md",
-            "emulator/docs/verdict.md",
-            "emulator/docs/*.md",
-            "docs/trace.md",
-        ),
-    ),
+    ("Emulator", ("emulator/README.md", "emulator/docs/guide.md", "emulator/docs/hopper.md", "emulator/docs/verdict.md",
+                  "emulator/docs/*.md", "docs/trace.md")),
     ("Python", ("api.md",)),
     ("Other pages", ("docs/*.md", "CHANGELOG.md", "emulator/CHANGELOG.md")),
     ("Results", ("results/report/*.md", "results/*/README.md")),
@@ -112,9 +103,7 @@ def dead(found: list[Link], listed: set[str], root: Path = ROOT) -> list[str]:
         if not path.is_relative_to(root) or not path.is_file():
             wrong.append(f"{link.page}: {link.target}: expected a file of this checkout")
         elif path.suffix == ".md" and path.relative_to(root).as_posix() not in listed:
-            wrong.append(
-                f"{link.page}: {link.target}: a page that the site does not list (LISTED in analysis/docs_site.py)"
-            )
+            wrong.append(f"{link.page}: {link.target}: a page that the site does not list (LISTED of docs_site.py)")
     return wrong
 
 
@@ -127,11 +116,8 @@ def stage(folder: Path = STAGE) -> tuple[int, int]:
     shutil.rmtree(folder, ignore_errors=True)
     headings = pages()
     listed = {page: None for below in headings.values() for page in below}
-    texts = {
-        page: settled(page, (ROOT / page).read_text(encoding="utf-8"), list(listed))
-        for page in listed
-        if page not in MADE
-    }
+    own = (page for page in listed if page not in MADE)
+    texts = {page: settled(page, (ROOT / page).read_text(encoding="utf-8"), list(listed)) for page in own}
     found = [link for page, text in sorted(texts.items()) for link in links(page, text)]
     if wrong := dead(found, set(listed)):
         raise CheckFailed(f"{len(wrong)} links lead nowhere, the first: {wrong[0]}")
@@ -143,19 +129,10 @@ def stage(folder: Path = STAGE) -> tuple[int, int]:
         target = folder / "pages" / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    write_atomic(folder / "mkdocs.yml", settings(headings))
+    given = {"INHERIT": str(ROOT / "mkdocs.yml"), "docs_dir": "pages", "site_dir": str(SITE)}
+    nav = [{heading: below} for heading, below in headings.items()]
+    write_atomic(folder / "mkdocs.yml", yaml.safe_dump({**given, "nav": nav}, sort_keys=False, allow_unicode=True))
     return len(listed), len(others)
-
-
-def settings(headings: dict[str, list[str]]) -> str:
-    """The generator's settings: those of mkdocs.yml, the folders, and the list of pages."""
-    own = {
-        "INHERIT": str(ROOT / "mkdocs.yml"),
-        "docs_dir": "pages",
-        "site_dir": str(BUILD / "site"),
-        "nav": [{heading: below} for heading, below in headings.items()],
-    }
-    return yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
 
 
 def fetched(site: Path = SITE) -> list[str]:

@@ -167,16 +167,11 @@ def figure(compared: list[Compared]) -> Figure:
 def rendered(data: Predictions) -> Iterator[tuple[Path, bytes]]:
     """The files of results/report that are made from predictions and committed results."""
     compared = [found for gpu in data.gpus if (found := compare(data, gpu))]
-    parts = [
-        HEAD,
-        summary([*compared, *(compare_tuned(data, gpu) for gpu in data.tuned)]),
-        steps(data),
-        *(details(data, gpu) for gpu in data.gpus),
-    ]
+    tuned = (compare_tuned(data, gpu) for gpu in data.tuned)
+    parts = [HEAD, summary([*compared, *tuned]), steps(data), *(details(data, gpu) for gpu in data.gpus)]
     yield REPORT / "explain.md", ("\n\n".join(part.strip() for part in parts) + "\n").encode()
-    digest = sha256(
-        dump_json([{"gpu": one.gpu, "pairs": {str(n): p for n, p in one.pairs.items()}} for one in compared])
-    )
+    drawn = [{"gpu": one.gpu, "pairs": {str(n): pair for n, pair in one.pairs.items()}} for one in compared]
+    digest = sha256(dump_json(drawn))
     pictures = saved(lambda: figure(compared), f"predicted over measured percent of FA2; data {digest}")
     yield from ((REPORT / f"explain.{suffix}", picture) for suffix, picture in pictures.items())
 

@@ -37,10 +37,6 @@ class Inputs:
         """The lines of an input that are not blank."""
         return [line.strip() for line in self[name].splitlines() if line.strip()]
 
-    def options(self, *names: str) -> list[str]:
-        """The inputs of these names that are set, as options of a command."""
-        return [f"--{name.lower()}={self[name]}" for name in names if self[name]]
-
 
 @dataclass(frozen=True)
 class Done:
@@ -59,11 +55,11 @@ def ran(what: str, package: str, *words: str) -> Done:
     return Done(what, done.returncode, f"{done.stdout}{done.stderr}".strip())
 
 
-def expectations(inputs: Inputs) -> dict[str, Path]:
-    """Names of arrays to the files of what they must hold.
+def expectations(inputs: Inputs) -> tuple[dict[str, Path], float]:
+    """Names of arrays to the files of what they must hold, and the largest difference allowed.
 
     Raises:
-        FlashladderError: a line is not NAME=FILE, or names no file.
+        FlashladderError: a line is not NAME=FILE, or names no file; the tolerance is no number of at least 0.
     """
     found = {}
     for line in inputs.lines("EXPECTED"):
@@ -71,22 +67,13 @@ def expectations(inputs: Inputs) -> dict[str, Path]:
         if not (name and equals and Path(file).is_file()):
             raise FlashladderError("bad input `expected`", expected="NAME=FILE.npy of a file that exists", found=line)
         found[name] = Path(file)
-    return found
-
-
-def tolerance(inputs: Inputs) -> float:
-    """The largest difference allowed.
-
-    Raises:
-        FlashladderError: no number of at least 0.
-    """
     try:
         allowed = float(inputs["TOLERANCE"] or 0)
     except ValueError:
         allowed = -1.0
     if not 0 <= allowed < float("inf"):
         raise FlashladderError("bad input `tolerance`", expected="a number of 0 or more", found=inputs["TOLERANCE"])
-    return allowed
+    return found, allowed
 
 
 def compared(name: str, wanted: Path, got: Path, allowed: float) -> Done:
@@ -104,29 +91,31 @@ def compared(name: str, wanted: Path, got: Path, allowed: float) -> Done:
     return Done(what, 0, f"largest difference {worst:g}, allowed {allowed:g}")
 
 
-def launch(inputs: Inputs, folder: Path) -> Iterator[Done]:
-    """Launches the kernel of a PTX or CUDA file, and compares."""
-    file, wanted, allowed = inputs["PTX"] or inputs["CUDA"], expectations(inputs), tolerance(inputs)
-    if not file:
-        return
-    if inputs["CUDA"] and not file.endswith(".cu"):
-        raise FlashladderError("bad input `cuda`", expected="a file that ends in .cu", found=file)
-    saved = {name: folder / f"{number}.npy" for number, name in enumerate(wanted)}
-    launched = ran(
-        f"{Path(file).name} runs without a hazard", "ptxemu", "--hazards", "--counters",
-        *inputs.options(*(["ARCH"] if inputs["CUDA"] else []), "KERNEL", "GRID", "BLOCK", "SHARED"),
-        *(f"--arg={line}" for line in inputs.lines("ARGS")),
-        *(f"--save={name}={path}" for name, path in saved.items()), "--", file,
-    )  # fmt: skip
-    yield launched
-    for name, path in saved.items():
-        if path.is_file():
-            yield compared(name, wanted[name], path, allowed)
-
-
 def checks(inputs: Inputs, folder: Path) -> Iterator[Done]:
-    """Everything that the inputs ask for."""
-    yield from launch(inputs, folder)
+    """Everything that the inputs ask for: launches the kernel of a PTX or CUDA file and compares, checks, verifies.
+
+    Raises:
+        FlashladderError: the inputs ask for nothing, for two kernels, or for what cannot be.
+    """
+    if not any(inputs[name] for name in ("PTX", "CUDA", "ITERATION", "RESULT")):
+        raise FlashladderError("nothing to gate", expected="one of the inputs ptx, cuda, iteration, result")
+    if inputs["PTX"] and inputs["CUDA"]:
+        raise FlashladderError("two kernels to gate", expected="one of the inputs ptx and cuda", found="both")
+    if inputs["CUDA"] and not inputs["CUDA"].endswith(".cu"):
+        raise FlashladderError("bad input `cuda`", expected="a file that ends in .cu", found=inputs["CUDA"])
+    if file := inputs["PTX"] or inputs["CUDA"]:
+        wanted, allowed = expectations(inputs)
+        saved = {name: folder / f"{number}.npy" for number, name in enumerate(wanted)}
+        names = (*(["ARCH"] if inputs["CUDA"] else []), "KERNEL", "GRID", "BLOCK", "SHARED")
+        yield ran(
+            f"{Path(file).name} runs without a hazard", "ptxemu", "--hazards", "--counters",
+            *(f"--{name.lower()}={inputs[name]}" for name in names if inputs[name]),
+            *(f"--arg={line}" for line in inputs.lines("ARGS")),
+            *(f"--save={name}={path}" for name, path in saved.items()), "--", file,
+        )  # fmt: skip
+        for name, path in saved.items():
+            if path.is_file():
+                yield compared(name, wanted[name], path, allowed)
     if number := inputs["ITERATION"]:
         what = f"iteration {number} is right on the emulator"
         yield ran(what, "flashladder", "check", number, "--backend=emulator", "--quick")
@@ -165,19 +154,11 @@ def publish(environment: Mapping[str, str], finished: list[Done]) -> None:
 
 
 def main() -> int:
-    """Runs the checks and gives the worst exit code.
-
-    Raises:
-        FlashladderError: the inputs ask for nothing, or for two kernels.
-    """
-    inputs, finished = Inputs(os.environ), list[Done]()
+    """Runs the checks and gives the worst exit code."""
+    finished = list[Done]()
     try:
-        if not any(inputs[name] for name in ("PTX", "CUDA", "ITERATION", "RESULT")):
-            raise FlashladderError("nothing to gate", expected="one of the inputs ptx, cuda, iteration, result")
-        if inputs["PTX"] and inputs["CUDA"]:
-            raise FlashladderError("two kernels to gate", expected="one of the inputs ptx and cuda", found="both")
         with tempfile.TemporaryDirectory() as folder:
-            for done in checks(inputs, Path(folder)):
+            for done in checks(Inputs(os.environ), Path(folder)):
                 tell(done)
                 finished.append(done)
     finally:

@@ -32,15 +32,10 @@ def part_of(result: BenchResult, numbers: Sequence[int]) -> BenchResult:
     )
     if missing_floors := sorted({group.dtype for group in groups} - result.floors_pct.keys()):
         raise FlashladderError("no A/A series, so no noise floor", found=missing_floors[0])
-    alone: dict[str, object] = {
-        "sweep": None,
-        "references": {},
-        "kernels": kernels,
-        "groups": groups,
-        "summaries": tuple(one for one in result.summaries if one.kernel in kernels),
-        "means": tuple(one for one in result.means if one.kernel in kernels),
+    own = {
+        name: tuple(one for one in getattr(result, name) if one.kernel in kernels) for name in ("summaries", "means")
     }
-    return result.model_copy(update=alone)
+    return result.model_copy(update={"sweep": None, "references": {}, "kernels": kernels, "groups": groups, **own})
 
 
 def main(argv: list[str] | None = None) -> None:

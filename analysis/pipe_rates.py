@@ -6,30 +6,267 @@ that the card's clock, which falls under load, plays no part. Each span of each 
 
 Run on a machine with a GPU: ``python analysis/pipe_rates.py --out results/h200/rates.json.gz``
 Needs torch, for the GPU's identity, and NVIDIA's driver, which compiles the PTX.
+
+In the texts of `OPS` ``{i}`` is the chain. A result feeds the next instruction of its chain, so that nothing can be
+left out; two registers that alternate keep ptxas from folding two instructions into one.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 import gzip
 import json
 from pathlib import Path
 import statistics
-import sys
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from analysis.pipe_ptx import OPS, Kernel
 from flashladder.errors import one_line_errors
 from flashladder.files import write_atomic
 from flashladder.gpu.device import open_device
 from ptxemu.chip import GpuProgram, open_gpu
+
+SHARED_BYTES = 64 * 1024  # zeros that shared-memory instructions read, and scratch that they write
+LOOP = 64  # instructions of one loop trip, about: the loop's own three are little beside them
+
+
+@dataclass(frozen=True)
+class Op:
+    """One instruction: its text, its registers by type, and what they hold at first.
+
+    Attributes:
+        text: the instruction, and what feeds its result into the next one.
+        registers: PTX type to names, each with ``{i}``.
+        start: texts that fill those registers from %zero (0), %one (1.0f), %thread, %shared and %global.
+        after: what follows the loop's last round, once.
+        instructions: how many of its text are counted (what only keeps the chain alive is not).
+    """
+
+    text: str
+    registers: Mapping[str, tuple[str, ...]]
+    start: tuple[str, ...] = ()
+    after: str = ""
+    instructions: int = 1
+
+
+def _float(text: str) -> Op:
+    return Op(text, {"f32": ("%x{i}",)}, ("mov.f32 %x{i}, %one;",))
+
+
+def _word(text: str) -> Op:
+    return Op(text, {"b32": ("%w{i}",)}, ("add.u32 %w{i}, %thread, {i};",))
+
+
+def _mma(kind: str) -> Op:
+    c = ", ".join(f"%c{{i}}_{part}" for part in range(4))
+    text = (
+        f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{{{c}}}}}, "
+        f"{{{{%a0, %a1, %a2, %a3}}}}, {{{{%a4, %a5}}}}, {{{{{c}}}}};"
+    )
+    parts = tuple(f"%c{{i}}_{part}" for part in range(4))
+    return Op(text, {"f32": parts}, tuple(f"mov.f32 {part}, %one;" for part in parts))
+
+
+def _shared(load: str, results: int, stride: int) -> Op:
+    """A load of shared memory whose address is the last one plus the zero that it read; `stride`: bytes per lane."""
+    names = tuple(f"%s{{i}}_{part}" for part in range(results))
+    listed = "{{" + ", ".join(names) + "}}" if results > 1 else names[0]
+    start = (f"mad.lo.u32 %p{{i}}, %lane, {stride}, %shared;",)
+    return Op(f"{load} {listed}, [%p{{i}}];\n    add.u32 %p{{i}}, %p{{i}}, {names[0]};",
+              {"b32": (*names, "%p{i}")}, start)  # fmt: skip
+
+
+OPS: dict[str, Op] = {
+    "mma.f16": _mma("f16"),
+    "mma.bf16": _mma("bf16"),
+    "ldmatrix.x4": _shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 4, 16),
+    "ldmatrix.x4.trans": _shared("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", 4, 16),
+    "ldmatrix.x4 8-way": _shared("ldmatrix.sync.aligned.m8n8.x4.shared.b16", 4, 128),
+    "ld.shared.b32": _shared("ld.shared.b32", 1, 4),
+    "ld.shared.v4": _shared("ld.shared.v4.b32", 4, 16),
+    "st.shared.b32": Op(
+        "st.volatile.shared.b32 [%q{i}], %zero;", {"b32": ("%q{i}",)}, ("mad.lo.u32 %q{i}, %lane, 4, %shared;",)
+    ),
+    "st.shared.v4": Op(
+        "st.volatile.shared.v4.b32 [%q{i}], {{%zero, %zero, %zero, %zero}};",
+        {"b32": ("%q{i}",)},
+        ("mad.lo.u32 %q{i}, %lane, 16, %shared;",),
+    ),
+    "shfl.bfly": _word("shfl.sync.bfly.b32 %w{i}, %w{i}, 1, 31, -1;"),
+    "ex2": _float("ex2.approx.ftz.f32 %x{i}, %x{i};"),
+    "fma": _float("fma.rn.ftz.f32 %x{i}, %x{i}, %f0, %f1;"),
+    "mul": _float("mul.rn.ftz.f32 %x{i}, %x{i}, %f0;"),
+    "add": _float("add.rn.ftz.f32 %x{i}, %x{i}, %f0;"),
+    "max, min": Op(
+        "max.ftz.f32 %x{i}, %x{i}, %y{i};\n    min.ftz.f32 %y{i}, %x{i}, %f0;",
+        {"f32": ("%x{i}", "%y{i}")},
+        ("mov.f32 %x{i}, %one;", "mov.f32 %y{i}, %f1;"),
+        instructions=2,
+    ),
+    "cvt.f16x2": Op(
+        "cvt.rn.f16x2.f32 %w{i}, %x{i}, %f0;\n    mov.b32 %x{i}, %w{i};",
+        {"b32": ("%w{i}",), "f32": ("%x{i}",)},
+        ("mov.f32 %x{i}, %one;",),
+    ),
+    "fma.f16x2": _word("fma.rn.f16x2 %w{i}, %w{i}, %a0, %a1;"),
+    "ex2.f16x2": _word("ex2.approx.f16x2 %w{i}, %w{i};"),
+    "iadd": _word("add.u32 %w{i}, %w{i}, %w{j};"),
+    "lop3": _word("lop3.b32 %w{i}, %w{i}, %w{j}, %a0, 0x2d;"),
+    "imad": _word("mad.lo.u32 %w{i}, %w{i}, %a0, %a1;"),
+    "prmt": _word("prmt.b32 %w{i}, %w{i}, %w{j}, %a0;"),
+    "bar.sync": Op("bar.sync 0;", {}),
+    "cp.async.cg 16": Op(
+        "cp.async.cg.shared.global [%q{i}], [%g{i}], 16;",
+        {"b32": ("%q{i}",), "b64": ("%g{i}",)},
+        ("mad.lo.u32 %q{i}, %lane, 16, %shared;", "add.u64 %g{i}, %global, {i}0000;"),
+        "cp.async.commit_group;\n    cp.async.wait_group 0;",
+    ),
+    "ld.global.cg.v4": Op(
+        "ld.global.cg.v4.b32 {{%l{i}_0, %l{i}_1, %l{i}_2, %l{i}_3}}, [%g{i}];\n    cvt.u64.u32 %h{i}, %l{i}_0;\n"
+        "    add.u64 %g{i}, %g{i}, %h{i};",
+        {"b32": tuple(f"%l{{i}}_{part}" for part in range(4)), "b64": ("%g{i}", "%h{i}")},
+        ("add.u64 %g{i}, %global, {i}0000;",),
+    ),
+}
+
+HEAD = """\
+.version 8.0
+.target {target}
+.address_size 64
+.extern .shared .align 16 .b8 memory[];
+.visible .entry rate(.param .u64 times, .param .u64 data, .param .u32 trips)
+{{
+    .reg .pred %more, %first;
+    .reg .b32 %zero, %thread, %lane, %warp, %shared, %trip, %at, %sum, %cta, %warps, %a<6>, %lead;
+    .reg .b64 %out, %global, %before, %after, %far;
+    .reg .f32 %one, %f<2>, %bit;
+"""
+START = """\
+    ld.param.u64 %global, [data];
+    ld.param.u64 %out, [times];
+    ld.param.u32 %trip, [trips];
+    mov.u32 %thread, %tid.x;
+    and.b32 %lane, %thread, 31;
+    shr.u32 %warp, %thread, 5;
+    mov.u32 %cta, %ctaid.x;
+    mov.u32 %warps, %ntid.x;
+    shr.u32 %warps, %warps, 5;
+    ld.global.u32 %zero, [%global];
+    ld.global.f32 %one, [%global+4];
+    ld.global.v2.f32 {%f0, %f1}, [%global+8];
+    ld.global.v4.u32 {%a0, %a1, %a2, %a3}, [%global+16];
+    ld.global.v2.u32 {%a4, %a5}, [%global+32];
+    mov.u32 %shared, memory;
+    shl.b32 %at, %thread, 4;
+clear:
+    add.u32 %lead, %shared, %at;
+    st.shared.v4.b32 [%lead], {%zero, %zero, %zero, %zero};
+    mov.u32 %lead, %ntid.x;
+    shl.b32 %lead, %lead, 4;
+    add.u32 %at, %at, %lead;
+    setp.lt.u32 %more, %at, SHARED;
+    @%more bra clear;
+    and.b32 %at, %warp, 15;
+    shl.b32 %at, %at, 9;
+    add.u32 %shared, %shared, %at;
+    mad.lo.u32 %at, %cta, %warps, %warp;
+    mul.wide.u32 %far, %at, 512;
+    and.b64 %far, %far, 0x3fffff;
+    add.u64 %global, %global, %far;
+    add.u64 %global, %global, 1024;
+    mul.wide.u32 %far, %lane, 16;
+    add.u64 %global, %global, %far;
+"""
+END = """\
+    mov.u64 %after, %clock64;
+    setp.eq.u32 %first, %lane, 0;
+    mad.lo.u32 %at, %cta, %warps, %warp;
+    mul.wide.u32 %far, %at, 16;
+    add.u64 %out, %out, %far;
+    @%first st.global.v2.u64 [%out], {%before, %after};
+    setp.eq.u32 %more, %sum, 0x7fedcba9;
+    @%more st.global.u32 [%out+8], %sum;
+    ret;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A round of instructions, so many of each, in `chains` independent chains of every warp."""
+
+    round: tuple[tuple[str, int], ...]
+    chains: int
+
+    @property
+    def name(self) -> str:
+        """For example ``mma.f16 + 2 ex2``."""
+        return " + ".join(op if count == 1 else f"{count} {op}" for op, count in self.round)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of one loop trip: each chain gets as many."""
+        each = sum(count for _, count in self.round)
+        return max(1, LOOP // (each * self.chains)) * self.chains
+
+    def text(self, target: str = "sm_80") -> str:
+        """The PTX: every warp writes the SM's clock before and after its trips to `times`."""
+        body: list[str] = []
+        used: dict[str, int] = dict.fromkeys((op for op, _ in self.round), 0)
+        for _ in range(self.rounds):
+            for op, count in self.round:
+                for _ in range(count):
+                    body.append(self._filled(OPS[op].text, used[op]))
+                    used[op] = (used[op] + 1) % self.chains
+        body += [self._filled(OPS[op].after, 0) for op, _ in self.round if OPS[op].after]
+        starts = [
+            self._filled(line, chain) for op, _ in self.round for line in OPS[op].start for chain in range(self.chains)
+        ]
+        loop = [
+            "bar.sync 0;", "mov.u64 %before, %clock64;", "loop:", *body, "sub.u32 %trip, %trip, 1;",
+            "setp.ne.u32 %more, %trip, 0;", "@%more bra loop;", "mov.u32 %sum, 0;", *self._sums(),
+        ]  # fmt: skip
+        lines = [line if line.endswith(":") else f"    {line}" for line in (*starts, *loop)]
+        head = HEAD.format(target=target) + "".join(f"    {line}\n" for line in self._declared())
+        return head + START.replace("SHARED", str(SHARED_BYTES)) + "\n".join(lines) + "\n" + END
+
+    @property
+    def instructions(self) -> dict[str, int]:
+        """Instructions of one loop trip of a warp, by their name in `OPS`."""
+        return {op: self.rounds * count * OPS[op].instructions for op, count in self.round}
+
+    def _filled(self, text: str, chain: int) -> str:
+        return text.format(i=chain, j=(chain + 1) % self.chains)
+
+    def _registers(self) -> dict[str, dict[str, None]]:
+        """Type to the names of all registers, each once, in order."""
+        found: dict[str, dict[str, None]] = {}
+        for op, _ in self.round:
+            for kind, names in OPS[op].registers.items():
+                every = (self._filled(name, chain) for name in names for chain in range(self.chains))
+                found.setdefault(kind, {}).update(dict.fromkeys(every))
+        return found
+
+    def _declared(self) -> list[str]:
+        return [f".reg .{kind} {', '.join(names)};" for kind, names in self._registers().items()]
+
+    def _sums(self) -> list[str]:
+        """Everything computed goes into one word, which decides about a store that never happens."""
+        lines = []
+        for kind, names in self._registers().items():
+            for name in names:
+                if kind == "f32":
+                    lines += [f"mov.b32 %lead, {name};", "xor.b32 %sum, %sum, %lead;"]
+                elif kind == "b32":
+                    lines.append(f"xor.b32 %sum, %sum, {name};")
+                else:
+                    lines += [f"cvt.u32.u64 %lead, {name};", "xor.b32 %sum, %sum, %lead;"]
+        return lines
+
 
 PER_SM = 120 * 1024  # bytes of shared memory, more than half of an SM's: one CTA on each
 TRIPS = 64

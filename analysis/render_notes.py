@@ -19,7 +19,6 @@ from flashladder.emulate.reading import load_reading
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES
-from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_iteration, same_but_for_parts
 from flashladder.lock.code_claims import Verdict, scope_counts, verify
@@ -49,20 +48,15 @@ def every_verdict() -> list[Verdict]:
     return [*verify(counts=read_counts()), *measured, *agreement.claims(load_reading())]
 
 
-def short(claim: Claim) -> str:
-    """A claim with the short names of counters."""
-    text = str(claim)
-    for name, full in COUNTERS.items():
-        text = text.replace(full, name)
-    return text
-
-
 def predictions(iteration: Iteration, verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Each claim, with what was found in every place where it is judged."""
     for claim in iteration.expect.claims:
         own = [verdict for verdict in verdicts if verdict.iteration == iteration.number and verdict.claim == claim]
         made = [verdict for verdict in own if verdict.claimed]
-        yield f"- {short(claim)}: {counts_of(made)}."
+        text = str(claim)
+        for name, full in COUNTERS.items():
+            text = text.replace(full, name)
+        yield f"- {text}: {counts_of(made)}."
         left_out = [verdict for verdict in own if not verdict.claimed]
         if left_out:
             places = ", ".join(gpus_of(verdict.place) for verdict in left_out)
@@ -86,7 +80,11 @@ def machine_code(iteration: Iteration) -> Iterator[str]:
     yield f"| {iteration.parent} to {iteration.number} | {' | '.join(arches)} |"
     yield "| --- |" + " ---: |" * len(arches)
     for name in ["total", "registers", *most_moved(before, own)]:
-        cells = [_cell(name, before, own, arch) for arch in arches]
+        cells = []
+        for arch in arches:
+            pairs = [[scope_counts(one, of, arch).get(name, 0) for of in (before, own)] for one in (WHOLE, LOOP)]
+            whole, loop = (f"{old:g} to {new:g}" if old != new else f"{new:g}" for old, new in pairs)
+            cells.append(whole if name == "registers" else f"{whole} ({loop})")
         yield f"| {name} | {' | '.join(cells)} |"
 
 
@@ -102,16 +100,6 @@ def most_moved(before: StepKernel, own: StepKernel) -> list[str]:
     return sorted((name for name in moved if moved[name]), key=lambda name: (-moved[name], name))[:SHOWN]
 
 
-def _cell(name: str, before: StepKernel, own: StepKernel, arch: str) -> str:
-    """``149 to 44 (60 to 6)``."""
-    pairs = [
-        (scope_counts(scope, before, arch).get(name, 0), scope_counts(scope, own, arch).get(name, 0))
-        for scope in (WHOLE, LOOP)
-    ]
-    texts = [f"{old:g} to {new:g}" if old != new else f"{new:g}" for old, new in pairs]
-    return texts[0] if name == "registers" else f"{texts[0]} ({texts[1]})"
-
-
 def configurations(iteration: Iteration) -> Iterator[str]:
     """Per PUBLISHED_GPU: the configuration, what it costs there, and whether it changes with the step."""
     for gpu in GPUS:
@@ -120,27 +108,26 @@ def configurations(iteration: Iteration) -> Iterator[str]:
         if code is None:
             yield f"- {facts.title}: not run there; it needs {iteration.family.needs}."
             continue
-        yield f"- {facts.title} ({code}): `{config.short_form()}`{_cost(iteration.number, config, code)}."
-        if iteration.parent is not None:
-            yield f"  {beside_parent(iteration, load_iteration(iteration.parent), gpu)}"
-
-
-def _cost(number: int, config: KernelConfig, arch: str) -> str:
-    kernel = locked_kernel(number, config, arch)
-    return f", {kernel.registers} registers, {kernel.spill_stores} bytes of spill stores" if kernel else ""
-
-
-def beside_parent(iteration: Iteration, parent: Iteration, gpu: str) -> str:
-    """Whether the step is alone between the two configurations on one PUBLISHED_GPU, by the rule of `invoke diff`."""
-    old, new = parent.configs[gpu], iteration.configs[gpu]
-    if same_but_for_parts((parent, old), (iteration, new)):
-        return f"As iteration {parent.number} there: the step alone."
-    return f"Iteration {parent.number} runs as `{old.short_form()}` there: not the step alone."
+        kernel = locked_kernel(iteration.number, config, code)
+        cost = f", {kernel.registers} registers, {kernel.spill_stores} bytes of spill stores" if kernel else ""
+        yield f"- {facts.title} ({code}): `{config.short_form()}`{cost}."
+        if iteration.parent is None:
+            continue
+        parent = load_iteration(iteration.parent)
+        old = parent.configs[gpu]
+        if same_but_for_parts((parent, old), (iteration, config)):  # the rule of `invoke diff`
+            yield f"  As iteration {parent.number} there: the step alone."
+        else:
+            yield f"  Iteration {parent.number} runs as `{old.short_form()}` there: not the step alone."
 
 
 def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     """Percent of FA2 on each measured machine, with the published configuration and with the machine's own."""
-    lines = [*_measured(iteration, ladder), *_published(iteration, ladder)]
+    lines = list(_measured(iteration, ladder))
+    found = {gpu: ladder.published.find(iteration.number, gpu, "seq4096") for gpu in GPUS}
+    lines += [
+        f"- Published, {load_gpus()[gpu].title}: {one.value:g} % at S = 4096." for gpu, one in found.items() if one
+    ]
     if iteration.unmeasured:
         lines.append(f"- No timing of it counts yet: {iteration.unmeasured}")
     yield from lines or [
@@ -158,19 +145,12 @@ def _measured(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
             row = ladder.rows(machine, "fp16", key)[iteration.number - 1]
             if key is None and row.config == iteration.configs[PUBLISHED_GPU].short_form():
                 continue  # already shown
-            if row.measured is None or 4096 not in row.measured.summaries or row.measured.mean is None:
+            if row.measured is None or (at := row.headline) is None or row.measured.mean is None:
                 continue
-            at = row.measured.summaries[4096]
             yield (
                 f"- {machine.title}, {name} `{row.config}`: {at.pct:.1f} % of FA2 at S = 4096 "
                 f"({at.pct_low:.1f} to {at.pct_high:.1f}), {row.measured.mean.pct:.1f} % harmonic mean."
             )
-
-
-def _published(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
-    for gpu in GPUS:
-        if cell := ladder.published.find(iteration.number, gpu, "seq4096"):
-            yield f"- Published, {load_gpus()[gpu].title}: {cell.value:g} % at S = 4096."
 
 
 def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) -> str:

@@ -89,61 +89,29 @@ def errors(seed: int, dtype: torch.dtype, seq_len: int, heads: int, scale: float
     return {name: (worst[name], math.sqrt(squares[name])) for name in arms}
 
 
-def some(text: str) -> int:
-    """`text` as a whole number above 0."""
-    try:
-        found = whole(text)
-    except argparse.ArgumentTypeError:
-        found = 0
-    if not found:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, of at most 9 digits, found {text!r}")
-    return found
-
-
-def steps(text: str) -> int:
-    """`text` as a length of whole steps."""
-    if (found := some(text)) % STEP:
-        raise argparse.ArgumentTypeError(f"expected a multiple of {STEP}, found {text!r}")
-    return found
-
-
-def factor(text: str) -> float:
-    """`text` as a finite number above 0."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
-    return found
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints the errors over FA2's: the mean and the worst of the seeds' maxima, and the worst RMS."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=DTYPES, default="fp16")
-    parser.add_argument("--seq-len", type=steps, default=1024, help=f"a multiple of {STEP}")
-    parser.add_argument("--heads", type=some, default=4)
-    parser.add_argument("--seeds", type=some, default=3)
-    parser.add_argument("--scale", type=factor, default=1.0, help="what Q is multiplied by")
+    parser.add_argument("--seq-len", type=whole, default=1024, help=f"a multiple of {STEP}")
+    parser.add_argument("--heads", type=whole, default=4)
+    parser.add_argument("--seeds", type=whole, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="what Q is multiplied by")
     of = parser.parse_args(argv)
     with one_line_errors():
-        show(of)
-
-
-def show(of: argparse.Namespace) -> None:
-    """Prints the table that is asked for."""
-    found = [errors(seed, DTYPES[of.dtype], of.seq_len, of.heads, of.scale) for seed in range(of.seeds)]
-    if not all(0 < one["fa2"][1] < math.inf for one in found):
-        raise FlashladderError(
-            "FA2's errors cannot be divided by", where=f"--scale {of.scale:g}", expected="errors above 0, all finite",
-            found="logits that fp32 or the inputs' dtype does not hold", hint="a smaller one, such as 30",
-        )  # fmt: skip
-    print("slack     max mean  max worst  rms worst")
-    for name in found[0]:
-        maximum = [one[name][0] / one["fa2"][0] for one in found]
-        rms = max(one[name][1] / one["fa2"][1] for one in found)
-        print(f"{name:9} {sum(maximum) / len(maximum):8.2f} {max(maximum):10.2f} {rms:10.3f}")
+        if of.seq_len % STEP or not all((of.seq_len, of.heads, of.seeds)):
+            raise FlashladderError("nothing to simulate", expected=f"numbers above 0, --seq-len a multiple of {STEP}")
+        found = [errors(seed, DTYPES[of.dtype], of.seq_len, of.heads, of.scale) for seed in range(of.seeds)]
+        if not all(0 < one["fa2"][1] < math.inf for one in found):
+            raise FlashladderError(
+                "FA2's errors cannot be divided by", where=f"--scale {of.scale:g}",
+                expected="errors above 0, all finite", hint="a scale above 0, such as 30",
+            )  # fmt: skip
+        print("slack     max mean  max worst  rms worst")
+        for name in found[0]:
+            maximum = [one[name][0] / one["fa2"][0] for one in found]
+            rms = max(one[name][1] / one["fa2"][1] for one in found)
+            print(f"{name:9} {sum(maximum) / len(maximum):8.2f} {max(maximum):10.2f} {rms:10.3f}")
 
 
 if __name__ == "__main__":

@@ -35,23 +35,14 @@ NOT_SHOWN = re.compile(r"^(Looking in |\[notice\]|WARNING: )|it/s\]|%\|")  # of 
 
 @dataclass(frozen=True)
 class Step:
-    """A command of README.
+    """A command of README."""
 
-    Attributes:
-        typed: as a person types it.
-        says: what it is for.
-        shown: lines of what it prints, from its end.
-        found: a part of what it prints.
-        long: whether it takes minutes.
-        first: whether lines are shown from the beginning instead.
-    """
-
-    typed: str
-    says: str
-    shown: int
-    found: str
-    long: bool = False
-    first: bool = False
+    typed: str  # as a person types it
+    says: str  # what it is for
+    shown: int  # lines of what it prints, from its end
+    found: str  # a part of what it prints
+    long: bool = False  # whether it takes minutes
+    first: bool = False  # whether lines are shown from the beginning instead
 
 
 STEPS = (
@@ -69,7 +60,6 @@ STEPS = (
     Step("invoke tour --yes", "The guided walk, without waiting.", 6, "That was the ladder"),
     Step("invoke report", "Tables and plots from committed results.", 6, "results/report/progression.md"),
 )  # fmt: skip
-"""The path."""
 
 
 def environment(clone: Path) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-import os
 import re
 
 from flashladder.emulate import agreement
@@ -57,7 +56,7 @@ def claims(book: Book) -> str:
 def note(book: Book, step: Iteration) -> str:
     """The iteration's note without its title and footer, or its reason alone where none was rendered yet."""
     path = book.root / "iterations" / "notes" / f"{step.number:02d}.md"
-    text = read_text(path).partition("\n")[2].rpartition("\n---\n")[0] if os.path.lexists(path) else step.why
+    text = read_text(path).partition("\n")[2].rpartition("\n---\n")[0] if path.is_file() else step.why
     return LINK.sub(r"\1", text)
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from flashladder.columns import listed
 from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import Iteration
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.report import blocks
 from flashladder.report.blocks import INK, Block, Cell, Column, Panel, Panels, Table, draw, line
-from flashladder.report.book import HEADLINE_LENGTH, Book, Timed
+from flashladder.report.book import Book, Timed
 from flashladder.report.data import TITLES
 from flashladder.report.tables import NOT_RUN, gpu_title
 from flashladder.results.published import PROGRESSION, Statistic

@@ -13,10 +13,10 @@ from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.opcodes import KINDS
-from flashladder.names import CONFLICTS, INSTRUCTIONS, LDSM, PUBLISHED_GPU, SECTORS, TENSOR, WAVEFRONTS
+from flashladder.names import CONFLICTS, HEADLINE_LENGTH, INSTRUCTIONS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.report import blocks
 from flashladder.report.blocks import FAINT, INK, SERIES, Block, Cell, Column, Fold, Panel, Panels, Table, draw, heated
-from flashladder.report.book import HEADLINE_LENGTH, Book, Timed
+from flashladder.report.book import Book, Timed
 from flashladder.report.counters import costs, present
 from flashladder.results.files import load_as
 from flashladder.results.schema import CounterResult
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ORDER, TITLE = 30, "Why each step is faster"
-SHOWN = ("h200", PUBLISHED_GPU)  # heat maps
+SHOWN = ("h200", "a100", "rtx3090")  # heat maps
 LINKED = "code.html"
 FLOOR = "kernels/ptx/"  # one instruction per function: who calls them says more
 COUNTED = {
@@ -42,7 +42,7 @@ COUNTED = {
 BLOCK = (
     "A round of the main loop, from the locks: the instructions that a CTA's warps issue for 64 queries by 64 keys, "
     "whatever the tile. Tensor instructions are as many at every iteration of a family; a step can save the others. "
-    "`invoke cfg 16` draws the loop; `python analysis/kv_block.py --gpu rtx3090` prints another GPU."
+    "`invoke cfg 16` draws the loop."
 )
 CODE = (
     f"[{LINKED}]({LINKED}) beside this page shows source, PTX and machine code of every step with linked lines. An "

@@ -38,7 +38,6 @@ from flashladder.lock.schema import LockFile, read_lock
 from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
-from flashladder.report import speed_page
 from flashladder.report.data import Ladder, collect
 from flashladder.results import published
 from flashladder.results.derive import Found
@@ -189,7 +188,7 @@ class Gate:
     def tables(self) -> Found:
         """Tables, plots, README's table and figures in texts are what the committed results give."""
         files = report.committed(self.ladder)
-        return Found([*report.stale(files), *speed_page.stale()], len(files) + 2)
+        return Found(report.stale(files), len(files))
 
     def page(self) -> Found:
         """The committed page is what the results give."""

@@ -16,7 +16,6 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.report.data import Ladder, Machine, Row, bench_files, swept
-from flashladder.report.tables import headline
 from flashladder.results.derive import Found
 from flashladder.results.files import load_as
 from flashladder.results.published import (
@@ -175,7 +174,7 @@ def _by_rank(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
 
 def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
     """Percent of FA2 at S=4096, fp16, of every published iteration that has one."""
-    timings = {row.iteration.number: headline(row) for row in ladder.rows(machine, "fp16", configs_of)}
+    timings = {row.iteration.number: row.headline for row in ladder.rows(machine, "fp16", configs_of)}
     return {step: summary.pct for step, summary in timings.items() if summary and step <= N_ITERATIONS}
 
 
@@ -192,7 +191,7 @@ def _by_cell(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
                 continue
             n += 1
             mean = row.measured.mean if row.measured else None
-            one = mean if statistic == "hmean" else headline(row)
+            one = mean if statistic == "hmean" else row.headline
             where = f"{machine.name}, iteration {row.iteration.number}, {statistic}"
             if one is None:
                 expected = f"expected {cell.value:g} % within {cell.tolerance:g} points"
@@ -212,7 +211,7 @@ def _published_known(ladder: Ladder, row: Row, key: str) -> Known:
 
 
 def _measured_known(machine: Machine, row: Row) -> Known:
-    summary = headline(row)
+    summary = row.headline
     return {
         "config": row.measured.kernel.config if row.measured else None, "card": machine.gpu.uuid,
         "clock_mhz": summary.sm_clock_mhz if summary else None,
@@ -271,7 +270,7 @@ def _best(ladder: Ladder, machine: Machine) -> Found:
     for dtype in DTYPES:
         rows = [row for row in ladder.rows(machine, dtype) if row.iteration.number in steps]
         percents = {
-            "S=4096": [summary.pct for row in rows if (summary := headline(row))],
+            "S=4096": [summary.pct for row in rows if (summary := row.headline)],
             "harmonic mean": [row.measured.mean.pct for row in rows if row.measured and row.measured.mean],
         }
         for statistic, least in BEST_AT_LEAST.items():

@@ -37,7 +37,7 @@ from flashladder.ladder.iteration import begun, load_iteration, load_runnable
 from flashladder.lock.schema import LOCKS, find_locked, read_lock, refusal
 from flashladder.paths import CONFIGS, RESULTS
 from flashladder.problem import Shape
-from flashladder.report.accuracy import beyond_bounds, cells
+from flashladder.report.accuracy import beyond_bounds, cells, load_errors
 from flashladder.report.data import bench_files, feeds_ladder
 from flashladder.results.derive import Plan, fastest_possible_us, problems
 from flashladder.results.files import identity, load_as, load_result, machine_name, read_json
@@ -363,7 +363,7 @@ def _soak(result: SoakResult) -> Iterator[str]:
 
 def _accuracy(path: Path) -> list[str]:
     """Errors that are larger than allowed, and kernels whose machine code no lock holds."""
-    found = list(beyond_bounds(cells(path)))
+    found = list(beyond_bounds(cells(load_errors(path))))
     document = read_json(path)
     steps: dict[str, set[str]] = {dtype: set() for dtype in DTYPES}
     for key, one in document["kernels"].items():

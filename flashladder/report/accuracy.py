@@ -7,13 +7,13 @@ that stand here for the steps, and none for cuDNN and FA4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 import math
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from flashladder.columns import markdown
 from flashladder.errors import FlashladderError
@@ -66,13 +66,25 @@ class Card(_Form):
 
 
 class Document(_Form):
-    """A file of errors."""
+    """A file of errors: the same arms in every draw, a step among them, FA2 with an error, libraries with a version."""
 
     gpu: Card
     torch: str
     references: dict[str, str] = {}
     kernels: dict[str, Kernel]
     records: list[Record] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _arms_are_whole(self) -> Document:
+        arms = self.records[0].errors.keys()
+        for one in self.records:
+            if one.errors.keys() != arms or not min(one.errors.get(REFERENCE, [0.0])) > 0:
+                where = f"{one.dtype}, {one.inputs}, S = {one.seq_len}"
+                raise ValueError(f"other arms, no FA2, or an FA2 without error, at {where}")
+        libraries = {arm for arm in arms if not arm.isdecimal()} - {REFERENCE}
+        if not any(map(str.isdecimal, arms)) or libraries - self.references.keys():
+            raise ValueError("no iteration, or a library without a version")
+        return self
 
 
 @dataclass(frozen=True)
@@ -98,60 +110,34 @@ class Errors:
         return self.maximum[arm] / self.maximum[REFERENCE], self.rms[arm] / self.rms[REFERENCE]
 
 
-def cells(path: Path) -> list[Errors]:
-    """One entry per dtype, inputs and length; seeds are taken together, as they are draws of the same numbers.
+def load_errors(path: Path) -> Document:
+    """A file of errors.
 
     Raises:
         FlashladderError: not of this form, or FA2 is missing or has no error at all.
     """
-    document = _document(path)
-    grouped: dict[tuple[str, str, int], list[Record]] = {}
-    for one in document.records:
-        grouped.setdefault((one.dtype, one.inputs, one.seq_len), []).append(one)
-    try:
-        found = [_pooled(*key, [one.errors for one in seeds]) for key, seeds in grouped.items()]
-        _known(found[0].maximum.keys() - {REFERENCE}, document)
-    except ValueError as error:
-        raise _another_form(path, str(error)) from error
-    return found
-
-
-def _document(path: Path) -> Document:
     try:
         return Document.model_validate(read_json(path))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the document"
-        raise _another_form(path, f"{where}: {first['msg'].lower()}") from error
+        raise FlashladderError(
+            "not a file of errors", where=relative(path), expected="as analysis/accuracy.py writes it",
+            found=f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg'].lower()}",
+        ) from error  # fmt: skip
 
 
-def _another_form(path: Path, found: str) -> FlashladderError:
-    return FlashladderError(
-        "not a file of errors", where=relative(path), expected="as analysis/accuracy.py writes it", found=found
-    )
-
-
-def _known(arms: Iterable[str], document: Document) -> None:
-    """Raises ValueError unless there is a step, and every library has a version where any has one."""
-    others = {arm for arm in arms if not arm.isdecimal()}
-    if others == set(arms):
-        raise ValueError("no iteration")
-    if unknown := others - document.references.keys():
-        raise ValueError(f"no version of {', '.join(sorted(unknown))}")
-
-
-def _pooled(dtype: str, inputs: str, seq_len: int, seeds: list[dict[str, list[float]]]) -> Errors:
-    arms = seeds[0].keys()
-    if any(one.keys() != arms or not min(one.get(REFERENCE, [0.0])) > 0 for one in seeds):
-        raise ValueError(f"other arms, no FA2, or an FA2 without error, at {dtype}, {inputs}, S = {seq_len}")
-    worst = {arm: _largest(one[arm][0] for one in seeds) for arm in arms}
-    mean = {arm: math.sqrt(sum(one[arm][1] ** 2 for one in seeds) / len(seeds)) for arm in arms}
-    return Errors(dtype, inputs, seq_len, worst, mean)
-
-
-def _largest(errors: Iterable[float]) -> float:
-    """The largest; what is no number counts as larger than any, where `max` would pass over it."""
-    return max(errors, key=lambda error: (math.isnan(error), error))
+def cells(document: Document) -> list[Errors]:
+    """One entry per dtype, inputs and length; seeds are taken together, as they are draws of the same numbers."""
+    grouped: dict[tuple[str, str, int], list[Mapping[str, list[float]]]] = {}
+    for one in document.records:
+        grouped.setdefault((one.dtype, one.inputs, one.seq_len), []).append(one.errors)
+    found = []
+    for key, seeds in grouped.items():
+        # what is no number counts as larger than any, where `max` alone would pass over it
+        worst = {arm: max((one[arm][0] for one in seeds), key=lambda off: (math.isnan(off), off)) for arm in seeds[0]}
+        mean = {arm: math.sqrt(sum(one[arm][1] ** 2 for one in seeds) / len(seeds)) for arm in seeds[0]}
+        found.append(Errors(*key, worst, mean))
+    return found
 
 
 def beyond_bounds(found: list[Errors]) -> Iterator[str]:
@@ -160,62 +146,56 @@ def beyond_bounds(found: list[Errors]) -> Iterator[str]:
         for arm in filter(str.isdecimal, cell.maximum):
             bounds = dict(BOUNDS)
             if cell.inputs == NORMAL:
-                bounds["maximum"] = _on_normal([arm]) or bounds["maximum"]
+                bounds["maximum"] = _on_normal(arm) or bounds["maximum"]
             for (what, most), ratio in zip(bounds.items(), cell.ratios(arm), strict=True):
                 if not ratio <= most:
                     where = f"iteration {arm}, {cell.dtype}, {cell.inputs}, S = {cell.seq_len}"
                     yield f"{where}: {what} error {ratio:.3f} times FA2's, allowed {most:g}"
 
 
-def _on_normal(arms: Iterable[str]) -> float | None:
-    """What bounds the maximum of steps on N(0, 1), where their family has a bound of its own."""
-    return ON_NORMAL.get(load_iteration(int(next(filter(str.isdecimal, arms)))).family.name)
+def _on_normal(arm: str) -> float | None:
+    """What bounds the maximum of a step on N(0, 1), where its family has a bound of its own."""
+    return ON_NORMAL.get(load_iteration(int(arm)).family.name)
 
 
 def render(results: Path) -> dict[str, bytes]:
     """A page for every file of errors, by name: ``accuracy_h200.md``, ``accuracy_hopper_h200.md``."""
-    files = {
-        path.name.removesuffix(".json.gz") + f"_{path.parent.name}": path for path in files_in(results, f"*/{FILES}")
+    names = {
+        path: f"{path.name.removesuffix('.json.gz')}_{path.parent.name}" for path in files_in(results, f"*/{FILES}")
     }
-    return {f"{name}.md": page(path).encode() for name, path in sorted(files.items())}
+    return {f"{name}.md": page(load_errors(path)).encode() for path, name in names.items()}
 
 
-def page(path: Path) -> str:
+def page(document: Document) -> str:
     """A machine's page: worst ratios over the lengths, and FA2's own maximum error."""
-    found, document = cells(path), read_json(path)
+    found = cells(document)
     arms = sorted(found[0].maximum.keys() - {REFERENCE}, key=lambda arm: (not arm.isdecimal(), arm))
     header = ["inputs", "dtype", *(f"{arm}: {what}" for arm in arms for what in ("max", "RMS")), "FA2's max"]
     rows = []
     for inputs, dtype in dict.fromkeys((cell.inputs, cell.dtype) for cell in found):
         own = [cell for cell in found if (cell.inputs, cell.dtype) == (inputs, dtype)]
         worst = [f"{max(cell.ratios(arm)[i] for cell in own):.2f}" for arm in arms for i in (0, 1)]
-        rows.append([_title(inputs), dtype, *worst, f"{max(cell.maximum[REFERENCE] for cell in own):.1e}"])
-    lengths = ", ".join(str(n) for n in sorted({cell.seq_len for cell in found if cell.inputs == NORMAL}))
-    others = ", ".join(str(n) for n in sorted({cell.seq_len for cell in found if cell.inputs != NORMAL}))
-    normal = _on_normal(arms)
-    also = f", on N(0, 1) {normal:g}," if normal else ""
-    return f"""# Errors on an {plain(document["gpu"]["name"])}, over those of FA2
-
-Maximum and RMS error against fp64, divided by those of FA2 (torch {document["torch"]}) on the same inputs; the worst
-length counts. N(0, 1) at S = {lengths}, all else at S = {others}; 16 heads, {len(document["records"])} draws.
-The gate holds {BOUNDS["maximum"]:g}{also} for the maximum and {BOUNDS["RMS"]:g} for the RMS. A maximum is one element
-of millions: it moves from draw to draw, as FA2's own does. {_about(arms, document.get("references", {}))}
-
-{markdown(header, rows)}
-"""
-
-
-def _about(arms: list[str], versions: Mapping[str, str]) -> str:
-    """What one knows of the arms."""
-    numbers = [int(arm) for arm in arms if arm.isdecimal()]
-    if load_iteration(numbers[0]).family is load_iteration(1).family:
-        return (
+        title = TITLES.get(inputs, inputs.replace("scale", "Q times"))
+        rows.append([title, dtype, *worst, f"{max(cell.maximum[REFERENCE] for cell in own):.1e}"])
+    lengths, others = (
+        ", ".join(str(n) for n in sorted({cell.seq_len for cell in found if (cell.inputs == NORMAL) is normal}))
+        for normal in (True, False)
+    )
+    bound = _on_normal(arms[0])
+    also = f", on N(0, 1) {bound:g}," if bound else ""
+    beside = ", ".join(f"{arm} {document.references[arm]}" for arm in arms if not arm.isdecimal())
+    about = f"No bound\nis held for other libraries: {beside}." if beside else "No other library\nwas there."
+    if load_iteration(int(arms[0])).family is load_iteration(1).family:
+        about = (
             "Iteration 16 has the exact maximum of a row, later ones one\nthat may lag behind by a factor of 4 where "
             "no key dominates the row ([decision 024](../../docs/decisions/024-beyond-sixteen.md))."
         )
-    beside = ", ".join(f"{arm} {versions[arm]}" for arm in arms if not arm.isdecimal())
-    return f"No bound\nis held for other libraries: {beside}." if beside else "No other library\nwas there."
+    return f"""# Errors on an {plain(document.gpu.name)}, over those of FA2
 
+Maximum and RMS error against fp64, divided by those of FA2 (torch {document.torch}) on the same inputs; the worst
+length counts. N(0, 1) at S = {lengths}, all else at S = {others}; 16 heads, {len(document.records)} draws.
+The gate holds {BOUNDS["maximum"]:g}{also} for the maximum and {BOUNDS["RMS"]:g} for the RMS. A maximum is one element
+of millions: it moves from draw to draw, as FA2's own does. {about}
 
-def _title(inputs: str) -> str:
-    return TITLES.get(inputs, inputs.replace("scale", "Q times"))
+{markdown(header, rows)}
+"""

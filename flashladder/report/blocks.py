@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 import io
 import re
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -142,15 +142,12 @@ def inlined(svg: str, name: str, label: str) -> str:
     return head + (f"<style>{rules}</style>" if rules else "") + body
 
 
-Kind = Literal["text", "short", "number", "code"]
-
-
 @dataclass(frozen=True)
 class Column:
-    """One column: its title, how its cells are set, and what a pointer over the title tells."""
+    """One column: its title, its class (text, short, number or code), and what a pointer over it tells."""
 
     title: str
-    kind: Kind = "number"
+    kind: str = "number"
     told: str = ""
 
 
@@ -202,7 +199,6 @@ class Fold:
     title: str
     blocks: Sequence[Block]
     name: str = ""
-    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,8 +231,7 @@ def step(number: int) -> Cell:
 def columns(*titles: str) -> list[Column]:
     """Columns by title and kind, ``"verdict|short"``; those of numbers by their title alone."""
     parts = [title.partition("|") for title in titles]
-    kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
-    return [Column(title, kinds[kind or "number"]) for title, _, kind in parts]
+    return [Column(title, kind or "number") for title, _, kind in parts]
 
 
 def fold(table: Table) -> Fold:

@@ -31,10 +31,8 @@ from flashladder.results.schema import (
     A_A,
     Accuracy,
     BenchResult,
-    Block,
     Group,
     Kernel,
-    Pair,
     Reference,
     Result,
     Series,
@@ -42,8 +40,6 @@ from flashladder.results.schema import (
     kernel_key,
 )
 from flashladder.results.statistics import stated
-
-__all__ = ["HEADLINE_LENGTH", "Book", "Records", "Timed", "in_script", "join"]
 
 MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first and last column of a machine's README
 FILE = re.compile(r"`([^`]+)`")
@@ -65,14 +61,10 @@ class Timed:
         """The file that timed a kernel: this one, unless it is one of the further files'."""
         return next((one for one in self.further if kernel in one.result.kernels), self)
 
-    @property
-    def configs_of(self) -> str:
-        """The GPU whose configurations are this one's: its own, or those of one with the same architecture."""
-        return configs_for(self.key, self.result.gpu.arch)
-
     def kernel(self, step: Iteration, dtype: str = "fp16", configs_of: str | None = None) -> str:
-        """The kernel of a step in the configuration of this GPU, or of another one."""
-        config = step.configs.get(configs_of or self.configs_of, step.configs[PUBLISHED_GPU])
+        """The kernel of a step in this GPU's configuration (that of its architecture), or in another GPU's."""
+        whose = configs_of or configs_for(self.key, self.result.gpu.arch)
+        config = step.configs.get(whose, step.configs[PUBLISHED_GPU])
         return kernel_key(step.number, config.with_dtype(dtype).short_form())
 
     def headlines(self, steps: Iterable[Iteration]) -> list[tuple[Iteration, Summary]]:
@@ -165,26 +157,29 @@ class Records:
         self.root = root
         self._numbers: dict[object, int] = {}
         self._records: list[dict[str, Any]] = []
-        self._documents: dict[Path, int] = {}
-        self._sources: list[Facts] = []
-        self._kernels: dict[tuple[Path, str], int] = {}
-        self._codes: list[tuple[str, Facts]] = []
+        self._sources: dict[Path, Facts] = {}
+        self._codes: dict[tuple[Path, str], Facts] = {}
         self._cells: dict[Path, Mapping[Any, Any]] = {}
 
     def timing(self, path: Path, kernel: str, dtype: str, shape: Shape) -> str:
         """The record of one timed cell, with its raw pairs; empty where the file has no such cell."""
+        parts = self._parts(path).get((kernel, dtype, shape))
+        if not parts:
+            return ""
         key = (path, kernel, dtype, shape)
         if key not in self._numbers:
-            parts = self._parts(path).get((kernel, dtype, shape))
-            if not parts:
-                return ""
-            record = {
+            document = load_as(path, BenchResult)
+            if kernel in document.kernels:
+                code = self._code(path, kernel, self._kernel_facts(document.kernels[kernel]))
+            else:
+                reference = document.reference if kernel == A_A else document.references[kernel]
+                code = self._code(path, kernel, _reference_facts(reference))
+            self._add(key, {
                 "title": f"{dtype}, S = {shape.seq_len}, batch {shape.batch}, {shape.n_heads} heads",
-                "source": self.document(path),
-                "code": self._code(path, kernel),
+                "source": self._source(path),
+                "code": code,
                 "parts": [list(packed(group, series).values()) for group, series in parts],
-            }
-            self._add(key, record)
+            })  # fmt: skip
         return str(self._numbers[key])
 
     def floor(self, path: Path, dtype: str) -> str:
@@ -201,16 +196,9 @@ class Records:
         told = tuple((name, str(value)) for name, value in facts.items())
         key = (path, title, told)
         if key not in self._numbers:
-            code = -1 if kernel is None else self._code_of(path, kernel.key, self._kernel_facts(kernel))
-            self._add(key, {"title": title, "source": self.document(path), "code": code, "facts": list(told)})
+            code = -1 if kernel is None else self._code(path, kernel.key, self._kernel_facts(kernel))
+            self._add(key, {"title": title, "source": self._source(path), "code": code, "facts": list(told)})
         return str(self._numbers[key])
-
-    def document(self, path: Path) -> int:
-        """The number of a file among the sources."""
-        if path not in self._documents:
-            self._documents[path] = len(self._sources)
-            self._sources.append(self.described(path))
-        return self._documents[path]
 
     def described(self, path: Path) -> Facts:
         """What a file says of itself: path, command, machine, host, driver, protocol, days, digest."""
@@ -251,31 +239,28 @@ class Records:
 
     def data(self) -> str:
         """All records that were asked for, as the page's script reads them: JSON."""
-        return in_script({"records": self._records, "sources": self._sources, "codes": self._codes})
+        codes = [(key, facts) for (_, key), facts in self._codes.items()]
+        return in_script({"records": self._records, "sources": list(self._sources.values()), "codes": codes})
 
     def _add(self, key: object, record: dict[str, Any]) -> None:
         self._numbers[key] = len(self._records)
         self._records.append(record)
 
+    def _source(self, path: Path) -> int:
+        """The number of a file among the sources."""
+        if path not in self._sources:
+            self._sources[path] = self.described(path)
+        return list(self._sources).index(path)
+
+    def _code(self, path: Path, key: str, facts: Facts) -> int:
+        """The number of a file's kernel among those whose machine code is told."""
+        self._codes.setdefault((path, key), facts)
+        return list(self._codes).index((path, key))
+
     def _parts(self, path: Path) -> Mapping[Any, Any]:
         if path not in self._cells:
             self._cells[path] = by_cell(load_as(path, BenchResult).groups)
         return self._cells[path]
-
-    def _code(self, path: Path, key: str) -> int:
-        if (path, key) in self._kernels:
-            return self._kernels[path, key]
-        document = load_as(path, BenchResult)
-        if kernel := document.kernels.get(key):
-            return self._code_of(path, key, self._kernel_facts(kernel))
-        reference = document.reference if key == A_A else document.references.get(key)
-        return -1 if reference is None else self._code_of(path, key, _reference_facts(reference))
-
-    def _code_of(self, path: Path, key: str, facts: Facts) -> int:
-        if (path, key) not in self._kernels:
-            self._kernels[path, key] = len(self._codes)
-            self._codes.append((key, facts))
-        return self._kernels[path, key]
 
     def _kernel_facts(self, kernel: Kernel) -> Facts:
         """Machine code and compiler of a kernel, and whether a lock holds it."""
@@ -328,8 +313,16 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
     fa2 = [round(pair.reference_us * NS) for pair in series.pairs]
     kernel = [round(pair.kernel_us * NS) for pair in series.pairs]
     unit = math.gcd(*fa2, *kernel) or 1
-    rows = [_block(block, n) for block in group.blocks if (n := _pairs(block, series.pairs))]
-    turned = [list(column) for column in zip(*rows, strict=True)]
+    rows = []
+    for block in group.blocks:
+        if n_pairs := sum(pair.block == block.index for pair in series.pairs):
+            looks: tuple[int | None, ...] = (None, None, None)
+            if block.samples:
+                began = block.samples[0]
+                power = None if began.power_w is None else round(began.power_w)
+                looks = (began.sm_clock_mhz, power, began.temperature_c)
+            rows.append((block.index, n_pairs, int(block.kernel_first), block.dropped or 0, *looks))
+    columns = [list(column) for column in zip(*rows, strict=True)]
     return {
         "process": group.process,
         "seeds": list(group.input_seeds),
@@ -338,7 +331,7 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
         "kernel": differences([time // unit for time in kernel]),
         "inputs": cycle([pair.input_set for pair in series.pairs]),
         "errors": [_error(series.before), _error(series.after)],
-        "blocks": [column[0] if all(one == column[0] for one in column) else column for column in turned],
+        "blocks": [column[0] if all(one == column[0] for one in column) else column for column in columns],
     }
 
 
@@ -357,14 +350,3 @@ def _error(look: Accuracy | None) -> list[float] | None:
     if look is None or look.max_error is None:
         return None
     return [float(f"{look.max_error:.3g}"), float(f"{look.max_allowed:.3g}")]
-
-
-def _pairs(block: Block, pairs: Sequence[Pair]) -> int:
-    return sum(pair.block == block.index for pair in pairs)
-
-
-def _block(block: Block, n_pairs: int) -> list[Any]:
-    began = block.samples[0] if block.samples else None
-    power = None if began is None or began.power_w is None else round(began.power_w)
-    looks = (began.sm_clock_mhz, power, began.temperature_c) if began else (None, None, None)
-    return [block.index, n_pairs, int(block.kernel_first), block.dropped or 0, *looks]

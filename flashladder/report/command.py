@@ -11,7 +11,7 @@ Run:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 import json
 import multiprocessing
@@ -26,7 +26,7 @@ from flashladder.fastest import FASTEST
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.parallel import tune_gc
 from flashladder.paths import RESULTS, ROOT
-from flashladder.report import accuracy, counters, plot, sweeps, tables
+from flashladder.report import accuracy, counters, plot, speed_page, sweeps, tables
 from flashladder.report.data import MODE, Ladder, collect, fastest
 
 REPORT = RESULTS / "report"
@@ -70,7 +70,7 @@ def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | N
     report[root / "configs" / FASTEST.name] = fastest(results, MODE, ranked).encode()
     readme = root / "README.md"
     block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
-    return report | {readme: between_markers(read_text(readme), block).encode()}
+    return report | speed_page.render(root) | {readme: between_markers(read_text(readme), block).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
@@ -88,30 +88,23 @@ def between_markers(text: str, block: str) -> str:
     return f"{head}{BEGIN}\n{block.strip()}\n{END}{rest.split(END)[1]}"
 
 
-def _require_replaceable(files: Iterable[Path]) -> None:
-    """Raises `FlashladderError` where something that a file cannot replace is at one of `files`."""
-    for path in files:
-        require_file_or_nothing(path)
-
-
 def stale(files: Mapping[Path, bytes]) -> list[str]:
     """The files whose committed bytes are not `files`, each with what is wrong.
 
     Pictures are compared byte for byte when this matplotlib release is the one that drew them; another release draws
     other bytes from the same data, so that then the digest of the data drawn is compared.
     """
-    _require_replaceable(files)
-    problems = []
-    drawn_by = ""
+    problems, drawn_by = [], ""
     for path, data in files.items():
+        require_file_or_nothing(path)
         if not path.is_file():
             problems.append(f"{relative(path)}: missing")
             continue
         found = path.read_bytes()
         if path.suffix in (".svg", ".png", ".html"):
-            committed = path.with_suffix(".svg") if path.suffix == ".png" else path
-            theirs = plot.rendered_by(committed.read_bytes()) if committed.is_file() else ("", "")
-            ours = plot.rendered_by(files[committed])
+            named = path.with_suffix(".svg") if path.suffix == ".png" else path
+            theirs = plot.rendered_by(named.read_bytes()) if named.is_file() else ("", "")
+            ours = plot.rendered_by(files[named])
             if theirs[1] == ours[1] and theirs[0] != ours[0]:
                 drawn_by = f"pictures were drawn by matplotlib {theirs[0]}, this is {ours[0]}: compared by their data"
                 continue
@@ -148,7 +141,8 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
             raise
     problems = stale(files) if check else []
     if not check:
-        _require_replaceable(files)
+        for path in files:
+            require_file_or_nothing(path)
         for path, data in files.items():
             if not path.is_file() or path.read_bytes() != data:
                 write_atomic(path, data)

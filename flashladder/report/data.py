@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
@@ -37,25 +36,45 @@ TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-att
 
 
 @dataclass(frozen=True)
-class Anchor:
-    """A library in one dtype: its summaries by sequence length, and their harmonic mean."""
+class Timing:
+    """A kernel or a library on one machine in one dtype: summaries by sequence length, and their harmonic mean.
 
-    name: str
-    version: str
-    dtype: str
+    `mean` is None where lengths are missing. `fa2`: FA2's TFLOP/s at S = 4096 in the run that timed it there: least,
+    median and most over all kernels beside it. FA2's own speed moves with the card's clock and temperature from one
+    group of samples to the next, so that TFLOP/s of kernels compare only through the ratio to one figure, the run's
+    median; and a card that was hotter in another run has another figure.
+    """
+
     summaries: Mapping[int, Summary]
     mean: Mean | None
-    fa2: Fa2 | None = None
+    fa2: Fa2 | None
+
+    @property
+    def headline(self) -> Summary | None:
+        """The timing at S = 4096."""
+        return self.summaries.get(HEADLINE_LENGTH)
 
     @property
     def tflops(self) -> float | None:
-        """TFLOP/s at S = 4096: the ratio times the run's one figure for FA2, as of a step of that run."""
-        return None if self.fa2 is None else self.summaries[HEADLINE_LENGTH].pct / 100 * self.fa2[1]
+        """TFLOP/s at S = 4096 that compare with those of the same run: the ratio times its one figure for FA2."""
+        return self.headline.pct / 100 * self.fa2[1] if self.headline and self.fa2 else None
 
-    @property
-    def title(self) -> str:
-        """``cuDNN 9.19.0``."""
-        return f"{TITLES[self.name]} {self.version}".strip()
+
+@dataclass(frozen=True)
+class Anchor(Timing):
+    """A library in one dtype, as it is timed at S = 4096; `title` such as ``cuDNN 9.19.0``."""
+
+    name: str
+    title: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Measured(Timing):
+    """A kernel of the ladder; `floor`: the A/A floor of its run in points, the largest where several timed it."""
+
+    kernel: Kernel
+    floor: float
 
 
 def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
@@ -70,12 +89,6 @@ def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
     return (min(found), median(found), max(found)) if found else None
 
 
-@lru_cache(maxsize=1)
-def _with_references() -> list[str]:
-    """The names of committed grids that time references beside the kernels."""
-    return [name for name in grid_names() if "\nreferences: " in read_text(grid_file(name))]
-
-
 def last_sweep(folder: Path, mode: str) -> BenchResult | None:
     """Of a machine's sweeps with references that whose last step is the ladder's farthest; None where there is none.
 
@@ -83,7 +96,8 @@ def last_sweep(folder: Path, mode: str) -> BenchResult | None:
     cannot be read: the gate says so, and here a row is missing.
     """
     found: list[tuple[int, BenchResult]] = []
-    for path in (folder / f"{name}.json.gz" for name in _with_references()):
+    named = (name for name in grid_names() if "\nreferences: " in read_text(grid_file(name)))
+    for path in (folder / f"{name}.json.gz" for name in named):
         try:
             result = load_as(path, BenchResult)
         except FlashladderError:
@@ -136,18 +150,13 @@ def anchors_of(folder: Path, mode: str) -> tuple[Anchor, ...]:
         if one.kernel in result.references:
             found.setdefault((one.kernel, one.dtype), {})[one.shape.seq_len] = one
     means = {(one.kernel, one.dtype): one for one in result.means if one.seq_lens == SEQ_LENS}
-    return tuple(
-        Anchor(
-            name,
-            (result.references[name].version or "").partition(",")[0],
-            dtype,
-            own,
-            means.get((name, dtype)) if own.keys() == set(SEQ_LENS) else None,
-            fa2_of(result, dtype),
-        )
-        for (name, dtype), own in found.items()
-        if HEADLINE_LENGTH in own
-    )
+    anchors = []
+    for (name, dtype), own in found.items():
+        if HEADLINE_LENGTH in own:
+            whole = means.get((name, dtype)) if own.keys() == set(SEQ_LENS) else None
+            title = f"{TITLES[name]} {(result.references[name].version or '').partition(',')[0]}".strip()
+            anchors.append(Anchor(own, whole, fa2_of(result, dtype), name, title, dtype))
+    return tuple(anchors)
 
 
 def _of_the_gpu(result: BenchResult) -> Iterator[Summary]:
@@ -160,24 +169,6 @@ def _of_the_gpu(result: BenchResult) -> Iterator[Summary]:
 
 SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
 MODE = "event-free"  # of the progression; other modes are other tables
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One kernel timed on one machine: summaries by sequence length, and the harmonic mean where all lengths exist.
-
-    `fa2`: FA2's TFLOP/s at S = 4096 in the run in which the kernel was timed there: least, median and most over all
-    kernels beside it. FA2's own speed moves with the card's clock and temperature from one group of samples to the
-    next, so that TFLOP/s of kernels compare only through the ratio to one figure, the run's median; and a card that
-    was hotter in another run has another figure. `floor` is the A/A floor of the run in percentage points, the largest
-    one where several timed the kernel.
-    """
-
-    kernel: Kernel
-    summaries: Mapping[int, Summary]
-    mean: Mean | None
-    fa2: Fa2 | None = None
-    floor: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -226,11 +217,14 @@ class Row:
     locked: LockedKernel | None
 
     @property
+    def headline(self) -> Summary | None:
+        """The timing at S = 4096."""
+        return self.measured.headline if self.measured else None
+
+    @property
     def tflops(self) -> float | None:
-        """TFLOP/s at S = 4096 that compare with those of the same run: the ratio times its one figure for FA2."""
-        if self.measured is None or self.measured.fa2 is None:
-            return None
-        return self.measured.summaries[HEADLINE_LENGTH].pct / 100 * self.measured.fa2[1]
+        """TFLOP/s at S = 4096, as of `Timing`."""
+        return self.measured.tflops if self.measured else None
 
 
 @dataclass(frozen=True)
@@ -352,11 +346,11 @@ def machine_of(folder: Path, results: Sequence[tuple[Path, BenchResult]], locks:
                 continue
             cell = (kernel.iteration, kernel.config)
             measured[cell] = _measured(kernel, result, measured.get(cell), where)
-    rungs = tuple(dict.fromkeys(result.rung for _, result in results))
-    reference = _reference([result for _, result in results])
-    others, key = _floors_of_others(folder, first), gpu_key(first.name)
+    timed_by = [result for _, result in results]
+    rungs = tuple(dict.fromkeys(one.rung for one in timed_by))
+    floors, key = _floors_of_others(folder, first), gpu_key(first.name)
     anchors = anchors_of(folder, MODE)
-    return Machine(folder.name, key, first, rungs, others, reference, measured, tuple(refused), anchors)
+    return Machine(folder.name, key, first, rungs, floors, _reference(timed_by), measured, tuple(refused), anchors)
 
 
 def other_runs(path: Path) -> list[BenchResult]:
@@ -397,17 +391,16 @@ def _reference(results: Sequence[BenchResult]) -> str:
 def _measured(kernel: Kernel, result: BenchResult, earlier: Measured | None, where: str) -> Measured:
     summaries = dict(earlier.summaries) if earlier else {}
     fa2 = earlier.fa2 if earlier else None
-    for summary in result.summaries:
-        if summary.kernel != kernel.key or not on_grid(summary.shape):
+    for one in result.summaries:
+        length = one.shape.seq_len
+        if one.kernel != kernel.key or not on_grid(one.shape):
             continue
-        if summary.shape.seq_len in summaries:
-            raise FlashladderError(
-                f"{kernel.key} at S={summary.shape.seq_len} was measured twice", where=where,
-                hint="keep one of the files that hold it",
-            )  # fmt: skip
-        summaries[summary.shape.seq_len] = summary
-        fa2 = fa2_of(result, kernel.dtype) if summary.shape.seq_len == HEADLINE_LENGTH else fa2
-    means = [mean for mean in result.means if mean.kernel == kernel.key and mean.seq_lens == SEQ_LENS]
-    mean = means[0] if means else (earlier.mean if earlier else None)
+        if length in summaries:
+            hint = "keep one of the files that hold it"
+            raise FlashladderError(f"{kernel.key} at S={length} was measured twice", where=where, hint=hint)
+        summaries[length] = one
+        fa2 = fa2_of(result, kernel.dtype) if length == HEADLINE_LENGTH else fa2
+    means = [one for one in result.means if one.kernel == kernel.key and one.seq_lens == SEQ_LENS]
+    whole = means[0] if means else (earlier.mean if earlier else None)
     floor = max(result.floors_pct.get(kernel.dtype, 0.0), earlier.floor if earlier else 0.0)
-    return Measured(kernel, summaries, mean, fa2, floor)
+    return Measured(summaries, whole, fa2, kernel, floor)

@@ -32,7 +32,7 @@ from flashladder.paths import PACKAGE, ROOT
 from flashladder.report.blocks import Block, Panel
 from flashladder.report.book import Book
 from flashladder.report.data import Ladder
-from flashladder.report.tables import headline, headline_machine
+from flashladder.report.tables import headline_machine
 
 TEMPLATES = Path(__file__).with_name("templates")
 INDEX = "index.html"
@@ -190,7 +190,7 @@ def _signed(whole: str, drawn: dict[str, Panel]) -> str:
 def _summary(ladder: Ladder) -> str:
     """What the page says first: how far the ladder came, on which GPU."""
     machine = headline_machine(ladder)
-    told = [(found.pct, row) for row in ladder.rows(machine, "fp16") if (found := headline(row))] if machine else []
+    told = [(found.pct, row) for row in ladder.rows(machine, "fp16") if (found := row.headline)] if machine else []
     if machine is None or not told:
         return "Nothing was measured by this project yet; published figures only."
     (first, _), (best, row) = told[0], max(told, key=lambda one: one[0])

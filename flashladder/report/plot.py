@@ -24,7 +24,7 @@ from flashladder.files import dump_json, files_in, sha256, write_atomic
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import BUILD, ROOT
 from flashladder.report.data import Ladder
-from flashladder.report.tables import anchors_below, gpu_title, headline, headline_machine, plain, plot_subtitle
+from flashladder.report.tables import anchors_below, gpu_title, headline_machine, plain, plot_subtitle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +39,7 @@ PUBLISHED_STYLES: Mapping[str, tuple[str, str, tuple[int, tuple[int, ...]]]] = {
 UPRIGHT_FROM = 12  # more steps than these in a picture, whatever their panel: their values would touch
 INK, FAINT = "#222222", "#8A8A8A"
 PICTURES = BUILD / "pictures"
-CLOSER_FROM = 7  # in a ladder of one family: iterations from here on lie within a few points of FA2
-STYLE: Mapping[str, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "flashladder",
     "text.parse_math": False,  # a title may hold a dollar sign
     "svg.fonttype": "path",
@@ -96,79 +95,55 @@ def _shortened(data: Any) -> Any:
     return [_shortened(one) for one in data] if isinstance(data, (list, tuple)) else data
 
 
-def render(
-    series: Sequence[Series],
-    names: Mapping[int, str],
-    subtitle: str,
-    levels: Sequence[Level] = (),
-    titles: Mapping[int, str] | None = None,
-) -> dict[str, bytes]:
-    """Draws the plot: two panels, each with a scale of its own.
-
-    Args:
-        series: lines to draw; measured ones come first.
-        names: iteration number -> short name under the axis.
-        subtitle: what was measured: GPU, dtype, length.
-        levels: libraries on the GPU of the first series; they cross the second panel.
-        titles: first iteration of each of the two panels -> its title.
-
-    Returns:
-        bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch).
-    """
-    panels = titles or {min(names): "first steps", CLOSER_FROM: "closer to FA2"}
-    panels = {first: title for first, title in panels.items() if first <= max(names)}
-    picture = Picture(tuple(series), tuple(sorted(names.items())), subtitle, tuple(levels), tuple(panels.items()))
-    return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(asdict(picture))}")
-
-
-def of_ladder(ladder: Ladder) -> dict[str, bytes]:
-    """The plot of the ladder: measured machines (fp16, each in its own configurations), then the published GPUs."""
-    series = []
-    for machine in ladder.machines:
-        found = [(row.iteration.number, summary) for row in ladder.rows(machine, "fp16") if (summary := headline(row))]
-        points = tuple(Point(number, one.pct, one.pct_low, one.pct_high) for number, one in found)
-        if points:
-            series.append(Series(f"{plain(machine.title)}, measured", points))
-    for key in ladder.published.gpus:
-        column = ladder.published.column(key, "seq4096")
-        line = tuple(Point(number, value) for number, value in enumerate(column, 1))
-        series.append(Series(f"{gpu_title(key)}, published", line, key))
-    best = headline_machine(ladder)
-    levels = anchors_below(best, "fp16") if best is not None and best is ladder.machines[0] else []
-    names = {one.number: one.slug.replace("_", " ").replace("d head", "d_head") for one in ladder.iterations}
-    return render(
-        series, names, plot_subtitle(ladder), [Level(one.title, one.summaries[HEADLINE_LENGTH].pct) for one in levels],
-        panels_of(ladder),
-    )  # fmt: skip
-
-
-def panels_of(ladder: Ladder) -> dict[int, str]:
-    """First iteration and title of each panel: a panel per family, or two of the one that there is."""
-    firsts: dict[str, int] = {}
-    for iteration in ladder.iterations:
-        firsts.setdefault(iteration.family.name, iteration.number)
-    last = ladder.iterations[-1].number
-    if len(firsts) < 2:
-        return {
-            1: f"iterations 1 to {CLOSER_FROM - 1}, percent of FA2",
-            CLOSER_FROM: f"iterations {CLOSER_FROM} to {last}",
-        }
-    ends = [first - 1 for first in [*firsts.values()][1:]]
-    return {
-        first: f"{first} to {end}: family {name}"
-        for (name, first), end in zip(firsts.items(), [*ends, last], strict=True)
-    }
-
-
 @dataclass(frozen=True)
 class Picture:
-    """All that is drawn."""
+    """All that is drawn.
+
+    Attributes:
+        series: lines to draw; measured ones come first.
+        names: iteration number and short name under the axis.
+        subtitle: what was measured: GPU, dtype, length.
+        levels: libraries on the GPU of the first series; they cross the last panel.
+        panels: first iteration of each panel, each with a scale of its own, and its title.
+    """
 
     series: tuple[Series, ...]
     names: tuple[tuple[int, str], ...]
     subtitle: str
     levels: tuple[Level, ...]
     panels: tuple[tuple[int, str], ...]
+
+
+def of_ladder(ladder: Ladder) -> dict[str, bytes]:
+    """The plot of the ladder: measured machines (fp16, each in its own configurations), then the published GPUs."""
+    series = []
+    for machine in ladder.machines:
+        found = [(row.iteration.number, one) for row in ladder.rows(machine, "fp16") if (one := row.headline)]
+        if found:
+            points = tuple(Point(number, one.pct, one.pct_low, one.pct_high) for number, one in found)
+            series.append(Series(f"{plain(machine.title)}, measured", points))
+    for key in ladder.published.gpus:
+        column = ladder.published.column(key, "seq4096")
+        line = tuple(Point(number, value) for number, value in enumerate(column, 1))
+        series.append(Series(f"{gpu_title(key)}, published", line, key))
+    best = headline_machine(ladder)
+    anchors = anchors_below(best, "fp16") if best is not None and best is ladder.machines[0] else []
+    levels = tuple(Level(one.title, one.summaries[HEADLINE_LENGTH].pct) for one in anchors)
+    names = tuple((one.number, one.slug.replace("_", " ").replace("d head", "d_head")) for one in ladder.iterations)
+    return render(Picture(tuple(series), names, plot_subtitle(ladder), levels, panels_of(ladder)))
+
+
+def render(picture: Picture) -> dict[str, bytes]:
+    """Draws it: bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch)."""
+    return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(asdict(picture))}")
+
+
+def panels_of(ladder: Ladder) -> tuple[tuple[int, str], ...]:
+    """First iteration and title of each panel: one for each family."""
+    numbers: dict[str, list[int]] = {}
+    for one in ladder.iterations:
+        numbers.setdefault(one.family.name, []).append(one.number)
+    return tuple((own[0], f"{own[0]} to {own[-1]}: family {name}") for name, own in numbers.items())
 
 
 def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str, bytes]:
@@ -179,7 +154,21 @@ def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str
         description: stands in the files; with the digest of the data.
         texts: what else is drawn.
     """
-    return kept(lambda: _saved(draw, description), ("svg", "png"), description, *texts)
+
+    def drawn() -> dict[str, bytes]:
+        import matplotlib as mpl
+
+        mpl.use("agg")
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams.update(STYLE)
+            figure = draw()
+            svg, png = io.BytesIO(), io.BytesIO()
+            figure.savefig(svg, format="svg", metadata={"Date": None, "Description": description})
+            figure.savefig(png, format="png", dpi=160, metadata={"Software": None, "Description": description})
+        return {"svg": svg.getvalue(), "png": png.getvalue()}
+
+    return kept(drawn, ("svg", "png"), description, *texts)
 
 
 def kept(draw: Callable[[], dict[str, bytes]], suffixes: Sequence[str], *texts: str) -> dict[str, bytes]:
@@ -205,21 +194,6 @@ def _drawn_by() -> str:
     """The matplotlib release, and the digest of the code that draws."""
     scripts = (*files_in(Path(__file__).parent, "*.py"), *files_in(ROOT / "analysis", "**/*.py"))
     return version("matplotlib") + sha256(b"".join(path.read_bytes() for path in scripts))
-
-
-def _saved(draw: Callable[[], Figure], description: str) -> dict[str, bytes]:
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        for name, value in STYLE.items():
-            mpl.rcParams.update({name: value})  # type: ignore[dict-item]  # the stub wants literal keys
-        figure = draw()
-        svg, png = io.BytesIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Description": description})
-        figure.savefig(png, format="png", dpi=160, metadata={"Software": None, "Description": description})
-    return {"svg": svg.getvalue(), "png": png.getvalue()}
 
 
 def rendered_by(svg: bytes) -> tuple[str, str]:

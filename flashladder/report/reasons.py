@@ -7,14 +7,14 @@ shares of the cycles that the tensor pipe takes. `analysis/render_notes.py` sets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 import io
 from pathlib import Path
 import statistics
 import traceback
-from typing import Any, Literal
+from typing import Literal
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -23,6 +23,8 @@ from flashladder.columns import csv_records
 from flashladder.emulate.agreement import counter_files
 from flashladder.emulate.reading import EmulatedKernel
 from flashladder.errors import FlashladderError
+from flashladder.explain.validation import NAME as PREDICTIONS
+from flashladder.explain.validation import load_predictions
 from flashladder.files import read_text, relative
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES, Claim, Scope
 from flashladder.ladder.gpus import load_gpus
@@ -46,24 +48,15 @@ Counts = Mapping[str, float]
 FOLDER = ITERATIONS / "reasons"
 SECTIONS = ("What one sees", "Reasons", "Try next")
 ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, trim_blocks=True, autoescape=False)
-WORDS = (
-    "speed", "gains", "loses", "keeps", "more", "grows", "pays", "costs", "worthless", "spilled", "length", "shortest",
-    "noise", "count", "falls", "rises", "stays", "knob", "ctas", "ceiling", "binds", "hides", "busy", "tensor_use",
-    "fa2_use", "mma_cycles", "peak_cycles", "mma_issue",
-)  # fmt: skip
-"""The methods of `Words` that a page may call."""
 DTYPE = "fp16"
 SCOPES: Mapping[str, Scope] = {"kernel": "kernel", "loop": "main_loop"}
-LISTINGS = {f"published {gpu}": gpu for gpu in ("a100", "rtx3090")}
 COUNTED = ("emulator", "ncu")
-PLACES = (*LOCK_ARCHES, "ptx", *GPUS, *LISTINGS, *COUNTED)
+PLACES = (*LOCK_ARCHES, "ptx", *GPUS, "published a100", "published rtx3090", *COUNTED)
 MEASURES = ("registers", "spill_stores", "spill_loads", "dynamic_smem")  # of a locked kernel, beside its opcodes
 MMA = "mma.f16"
 MMA_FLOPS = 2 * 16 * 8 * 16  # of an HMMA: m16n8k16, a multiplication and an addition each
 SCHEDULERS = 4  # of an SM, from sm_80 to sm_90: each issues an instruction per clock
 ISSUED = ("fma", "mul", "iadd", "cvt.f16x2", "shfl.bfly")  # beside an mma these take one slot each, and no more
-RESOURCES = ("shared reads", "issue slots")
-PREDICTIONS = "explain/predictions.json"  # under a results folder
 
 
 class Contradicted(FlashladderError):
@@ -96,7 +89,7 @@ def figure(value: float) -> str:
 
 @dataclass(frozen=True)
 class Words:
-    """What the page of step `number` may call (`WORDS`). `of` is another iteration than the page's own.
+    """What the page of step `number` may call: every public method. `of` is another iteration than the page's own.
 
     `gpu` is a key of configs/gpus, `at` a sequence length; with `configs` a kernel has another GPU's configuration.
     A word that says something (`gains`, `falls`, `binds`) raises `Contradicted` where the data say otherwise.
@@ -222,11 +215,11 @@ class Words:
         base = load_iteration(of or max(cell.iteration for cell in self.ladder.published.cells))
         subject = f"{base.number} {'+' if base.parent is None else '-'} {change}"
         wanted = (subject, base.configs[gpu].short_form(), str(at))
-        name = f"ablation_{self.machine.key}.csv"
-        for row in _worths(name):
+        path = RESULTS / "report" / f"ablation_{self.machine.key}.csv"
+        for row in csv_records(io.StringIO(read_text(path))):
             if (row["subject"], row["base_config"], row["seq_len"]) == wanted:
                 return row
-        raise FlashladderError(f"no ablation {subject}", expected=f"a row of results/report/{name}", found=gpu)
+        raise FlashladderError(f"no ablation {subject}", expected=f"a row of {relative(path)}", found=gpu)
 
     def _worth(self, change: str, gpu: str, of: int, at: int, *verdicts: str) -> float:
         """In percent of speed."""
@@ -271,39 +264,27 @@ class Words:
         return claim.measure(counts)
 
     def _counts(self, where: str, scope: str, of: int) -> Counts:
-        if scope not in SCOPES:
-            raise FlashladderError("no such scope", expected=", ".join(SCOPES), found=scope)
-        if where in (*LOCK_ARCHES, "ptx"):
-            return self._step_counts("ptx" if where == "ptx" else SCOPES[scope], where, of)
+        if where in (*LOCK_ARCHES, "ptx"):  # at the configuration of the page's step
+            configs = dict(zip((self.number, self.step.parent), claim_configs(self.step), strict=True))
+            if (config := configs.get(of)) is None:
+                raise FlashladderError(f"no counts of iteration {of} beside {self.number}", expected="the parent's")
+            claim = Claim("total", "ptx" if where == "ptx" else SCOPES[scope], "equals")
+            return scope_counts(claim, read_counts().of(of, config), where)
         if where in GPUS:
             kernel = locked(load_iteration(of), where)
             counts = kernel.main_loop if scope == "loop" else kernel.counts
             return {**counts, **{name: getattr(kernel, name) for name in MEASURES}}
-        if where in LISTINGS:
-            return sass_counts()[of, LISTINGS[where]]
+        if where.startswith("published "):
+            return sass_counts()[of, where.removeprefix("published ")]
         if where == "ncu":
-            found = self._ncu[kernel_key(of, load_iteration(of).configs[PUBLISHED_GPU].short_form())]
-            return {short: found[name] for short, name in COUNTERS.items() if name in found}
+            (path,) = counter_files()
+            read = load_as(path, CounterResult).counters
+            return _short(read[kernel_key(of, load_iteration(of).configs[PUBLISHED_GPU].short_form())])
         if where == "emulator":
             emulated = self._emulated(of)
-            counters = {short: emulated.counters[name] for short, name in COUNTERS.items() if name in emulated.counters}
             ideal = {f"ideal_{one}_wavefronts": count for one, count in emulated.ideal_wavefronts.items()}
-            return {**counters, **ideal, "ptx_instructions": emulated.warp_instructions}
+            return {**_short(emulated.counters), **ideal, "ptx_instructions": emulated.warp_instructions}
         raise FlashladderError("no such place to count in", expected=", ".join(PLACES), found=where)
-
-    def _step_counts(self, scope: Scope, where: str, of: int) -> Counts:
-        """At the configuration of the page's step, which `of` is or is the parent of."""
-        configs = dict(zip((self.number, self.step.parent), claim_configs(self.step), strict=True))
-        config = configs.get(of)
-        if config is None:
-            raise FlashladderError(f"the step alone compares iterations {self.step.parent} and {self.number}", found=of)
-        return scope_counts(Claim("total", scope, "equals"), read_counts().of(of, config), where)
-
-    @cached_property
-    def _ncu(self) -> Mapping[str, Mapping[str, int]]:
-        """Readings of the one machine that has some, by kernel."""
-        (path,) = counter_files()
-        return load_as(path, CounterResult).counters
 
     def _emulated(self, of: int) -> EmulatedKernel:
         if self.ladder.emulated is None:
@@ -312,11 +293,11 @@ class Words:
 
     def count(self, metric: str, where: str, scope: str = "loop", of: int = 0) -> str:
         """``44``."""
-        return figure(self._value(metric, where, _scope(where, scope), of or self.number))
+        return figure(self._value(metric, where, scope, of or self.number))
 
     def _counted(self, metric: str, where: str, scope: str, said: Direction) -> str:
         """``149 to 44``, of parent and step; one number where both are printed alike."""
-        old, new = (self._value(metric, where, _scope(where, scope), of) for of in (self.parent, self.number))
+        old, new = (self._value(metric, where, scope, of) for of in (self.parent, self.number))
         texts = [figure(count) for count in require(f"{metric} ({where})", old, new, said)]
         return " to ".join(dict.fromkeys(texts))
 
@@ -335,7 +316,7 @@ class Words:
     def knob(self, name: str, gpu: str, of: int = 0) -> str:
         """``128``: a number of a GPU's configuration, by the field's name (B_r, B_c, n_warps)."""
         value = getattr(load_iteration(of or self.number).configs[gpu], name, None)
-        if not isinstance(value, int) or isinstance(value, bool):
+        if type(value) is not int:
             raise FlashladderError("no such number of a configuration", found=name)
         return figure(value)
 
@@ -352,16 +333,16 @@ class Words:
 
     def share(self, resource: str, gpu: str, of: int) -> float:
         """Percent of the tensor pipe's cycles, in the GPU's own configuration."""
-        if resource not in RESOURCES:
-            raise FlashladderError("no such resource", expected=", ".join(RESOURCES), found=resource)
         loop = locked(load_iteration(of), gpu).main_loop
         tensor = loop["HMMA"] / tensor_rate(gpu)
         if resource == "issue slots":
-            others = loop["total"] - loop["HMMA"]
-            return 100 * (others + loop["HMMA"] * self._mma_issue) / SCHEDULERS / tensor
-        counters = self._emulated(of).counters
-        wavefronts = counters[WAVEFRONTS.format("ld")] / counters[LDSM]  # a property of the layout
-        return 100 * loop["LDSM"] * wavefronts / tensor
+            clocks = (loop["total"] - loop["HMMA"] + loop["HMMA"] * mma_issue(self.machine.name)) / SCHEDULERS
+        elif resource == "shared reads":
+            counters = self._emulated(of).counters
+            clocks = loop["LDSM"] * counters[WAVEFRONTS.format("ld")] / counters[LDSM]  # wavefronts: of the layout
+        else:
+            raise FlashladderError("no such resource", expected="shared reads, issue slots", found=resource)
+        return 100 * clocks / tensor
 
     def _held(self, resource: str, gpu: str, of: int, *, binds: bool) -> float:
         share = self.share(resource, gpu, of or self.number)
@@ -387,14 +368,9 @@ class Words:
         of = of or self.number
         return f"{self.share(resource, gpu, of) * self._use(gpu, self._tflops(gpu, of)):.0f} %"
 
-    @cached_property
-    def _mma_issue(self) -> float:
-        """Measured on the machine of the ladder, and taken for other GPUs, of which nobody says it."""
-        return mma_issue(self.machine.name)
-
     def mma_issue(self) -> str:
-        """Clocks for which an HMMA keeps its scheduler from issuing anything else."""
-        return f"{self._mma_issue:.1f}"
+        """Clocks for which an HMMA keeps its scheduler from issuing: as on the ladder's machine, whatever the GPU."""
+        return f"{mma_issue(self.machine.name):.1f}"
 
     def mma_cycles(self, gpu: str) -> str:
         """Clocks that one HMMA keeps the tensor pipe of its scheduler busy."""
@@ -437,20 +413,9 @@ class Words:
         return row.tflops
 
 
-@lru_cache(maxsize=1)
-def _worths(name: str) -> tuple[Mapping[str, str], ...]:
-    """The rows of the ablation's table, which the gate holds to its samples."""
-    path = RESULTS / "report" / name
-    try:
-        return tuple(csv_records(io.StringIO(read_text(path))))
-    except (FlashladderError, ValueError) as error:
-        hint = "git checkout -- results"
-        raise FlashladderError("no ablation", where=relative(path), found=error, hint=hint) from error
-
-
-def _scope(where: str, scope: str) -> str:
-    """Loops are told apart in our machine code alone; everything else is counted whole."""
-    return scope if where in (*LOCK_ARCHES, *GPUS) else "kernel"
+def _short(counters: Mapping[str, int]) -> Counts:
+    """Counters by the names that claims have for them."""
+    return {short: counters[name] for short, name in COUNTERS.items() if name in counters}
 
 
 def locked(iteration: Iteration, gpu: str, configs: str | None = None) -> LockedKernel:
@@ -521,9 +486,14 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
     path, words = folder / PREDICTIONS, Words(ladder, number)
     if not path.is_file() or not words.step.family.warps_alike:
         return
-    found = {gpu: _prediction(path, words.step, gpu) for gpu in GPUS}
-    first = found[PUBLISHED_GPU]["resources"]
-    names = sorted(first, key=lambda name: (-first[name], name))
+    every = load_predictions(path).gpus
+    found = {gpu: one for gpu in GPUS for one in every.get(gpu, ()) if one.iteration == number}
+    for gpu in GPUS:
+        said, own = found[gpu].text_sha256 if gpu in found else "nothing", locked(words.step, gpu).text_sha256
+        if said != own:
+            what = f"iteration {number} on {gpu} is not what was predicted"
+            raise FlashladderError(what, where=relative(path), expected=own, found=said)
+    first = found[PUBLISHED_GPU].resources
     yield from (
         "## Bottleneck",
         "",
@@ -533,34 +503,17 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
         f"| | {' | '.join(load_gpus()[gpu].title for gpu in found)} |",
         "| --- |" + " ---: |" * len(found),
     )
-    rows = {name: [f"{100 * one['resources'][name] / one['clocks']:.0f} %" for one in found.values()] for name in names}
-    rows["clocks"] = [f"{one['clocks']:,.0f}" for one in found.values()]
-    rows["binds"] = [str(one["binding"]) for one in found.values()]
-    rows["predicted, of FA2"] = [f"{one['percent_of_fa2']:.1f} %" for one in found.values()]
+    rows: dict[str, list[str]] = {
+        name: [f"{100 * one.resources[name] / one.clocks:.0f} %" for one in found.values()]
+        for name in sorted(first, key=lambda name: (-first[name], name))
+    }
+    rows["clocks"] = [f"{one.clocks:,.0f}" for one in found.values()]
+    rows["binds"] = [one.binding for one in found.values()]
+    rows["predicted, of FA2"] = [f"{one.percent_of_fa2:.1f} %" for one in found.values()]
     untimed = [gpu for gpu in ladder.published.gpus if ladder.published.find(number, gpu, "seq4096") is None]
     rows["published or measured"] = [DASH if gpu in untimed else words.speed(gpu) for gpu in found]
     yield from (f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())
     yield ""
-
-
-def _prediction(path: Path, iteration: Iteration, gpu: str) -> Mapping[str, Any]:
-    """What the model said of an iteration on a GPU."""
-    try:
-        (found,) = (one for one in read_json(path)["gpus"][gpu] if one["iteration"] == iteration.number)
-        own, *_ = (found[name] for name in ("text_sha256", "resources", "clocks", "binding", "percent_of_fa2"))
-    except (KeyError, ValueError) as error:
-        what = f"no prediction of iteration {iteration.number} on {gpu}"
-        raise FlashladderError(what, where=relative(path), found=error) from error
-    if own != (theirs := locked(iteration, gpu).text_sha256):
-        what = f"iteration {iteration.number} on {gpu} is not what was predicted"
-        raise FlashladderError(what, expected=theirs, found=own)
-    return found  # type: ignore[no-any-return]  # JSON
-
-
-def vocabulary(ladder: Ladder, number: int) -> Mapping[str, Callable[..., str]]:
-    """All that the page of an iteration may call."""
-    words = Words(ladder, number)
-    return {name: getattr(words, name) for name in WORDS}
 
 
 def reasons(ladder: Ladder, number: int, folder: Path = FOLDER) -> str:
@@ -579,13 +532,15 @@ def reasons(ladder: Ladder, number: int, folder: Path = FOLDER) -> str:
     if found != SECTIONS:
         raise FlashladderError("wrong sections", where=where, expected=", ".join(SECTIONS), found=", ".join(found))
     try:
-        return ENVIRONMENT.from_string(text).render(vocabulary(ladder, number)).strip()
+        words = Words(ladder, number)
+        called = {name: getattr(words, name) for name, one in vars(Words).items() if callable(one) and name[0] != "_"}
+        return ENVIRONMENT.from_string(text).render(called).strip()
     except jinja2.TemplateSyntaxError as error:
         raise FlashladderError("broken page of reasons", where=f"{where}:{error.lineno}", found=error) from error
-    except (FlashladderError, jinja2.TemplateError, KeyError, TypeError) as error:
+    except (FlashladderError, jinja2.TemplateError, KeyError, TypeError, ValueError) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
         at = f"{where}:{lines[-1]}" if lines else where
         if isinstance(error, FlashladderError):
             error.where = at
             raise
-        raise FlashladderError("a call that fails", where=at, found=error) from error
+        raise FlashladderError("a call that fails", where=at, found=repr(error)) from error

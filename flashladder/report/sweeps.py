@@ -5,7 +5,7 @@ One page per machine and grid, made from ``results/<machine>/<grid>.json.gz`` al
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from flashladder.bench.table import LEGEND as STEADY_LEGEND
@@ -14,6 +14,7 @@ from flashladder.columns import csv_text, listed, markdown
 from flashladder.files import files_in
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.grid import grid_names
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
 from flashladder.paths import RESULTS
 from flashladder.report import tuning
@@ -22,7 +23,7 @@ from flashladder.report.tables import DASH, plain
 from flashladder.report.variants import pages
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as, load_result
-from flashladder.results.schema import BenchResult, EnergyResult, Kernel, Reference, Summary
+from flashladder.results.schema import BenchResult, EnergyResult, Kernel, Summary
 from flashladder.results.statistics import stated
 
 CSV = (
@@ -54,31 +55,34 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for path in files_in(results, "*/*.json.gz"):
         grid, machine = path.name.removesuffix(".json.gz"), path.parent.name
-        document = load_result(path) if _is_sweep(path) else None
+        document = load_result(path) if grid in grid_names() else None
         if not isinstance(document, BenchResult) or document.sweep is None or document.sweep.grid != grid:
             continue
+        found: dict[str, bytes] = {}
         if grid in ("ablation", "toolchain"):
-            files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in pages(grid, document).items()}
+            found = pages(grid, document)
         elif document.purpose == "tune":
-            files |= {f"{grid}_{machine}.{suffix}": data for suffix, data in tuning.pages(path, document).items()}
+            found = tuning.pages(path, document)
         elif document.purpose == "report":
             told = stated(document, other_runs(path))
-            name = f"sweep_{machine}" if grid == machine else f"{grid}_{machine}"
-            files[f"{name}.md"] = page(told).encode()
-            files[f"{name}.csv"] = csv_text(CSV, rows(told)).encode()
+            found = {"md": page(told).encode(), "csv": csv_text(CSV, rows(told)).encode()}
+        name = f"sweep_{machine}" if grid == machine else f"{grid}_{machine}"
+        files |= {f"{name}.{suffix}": data for suffix, data in found.items()}
     return files
-
-
-def _is_sweep(path: Path) -> bool:
-    """Whether a grid's name is a file's: others are not read."""
-    from flashladder.ladder.grid import grid_names
-
-    return path.name.removesuffix(".json.gz") in grid_names()
 
 
 def page(result: BenchResult) -> str:
     """A machine's sweep: one table per dtype, references below the kernels, provenance."""
-    parts = [f"# {plain(result.gpu.name)}, measured by a sweep", _where(result)]
+    sweep, settings = result.sweep, result.settings
+    cards = len({process.index for process in result.processes})
+    days = sorted({process.started_utc[:10] for process in result.processes})
+    grid = f"Grid `{sweep.grid if sweep else ''}`, {len(sweep.planned) if sweep else 0} cells"
+    where = (
+        f"{grid}, {cards} worker processes, {', '.join(days)}; driver {result.gpu.driver}, torch "
+        f"{result.reference.torch}; {settings.pairs} pairs per cell in {settings.blocks} blocks, mode {result.mode}, "
+        f"rung {result.rung}, protocol {result.protocol_version}."
+    )
+    parts = [f"# {plain(result.gpu.name)}, measured by a sweep", where]
     hosts = cells_of_host_time(result.groups)
     for dtype in dict.fromkeys(summary.dtype for summary in result.summaries):
         own = [summary for summary in result.summaries if summary.dtype == dtype]
@@ -88,23 +92,21 @@ def page(result: BenchResult) -> str:
             _table(own, result, late),
             _over_libraries(own, result, late),
         ]
-    parts += [
-        LEGEND + (HOSTS if hosts else ""),
-        _references(result),
-        _failures(result),
-    ]
+    beside = [
+        (name, one.version or f"torch {one.torch}", one.tile or DASH,
+         "; ".join(dict.fromkeys(f"`{kernel[:SHOWN]}`" for kernel in one.kernels.values())))
+        for name, one in [("fa2", result.reference), *result.references.items()]
+    ]  # fmt: skip
+    parts += [LEGEND + (HOSTS if hosts else "")]
+    parts += ["## References", markdown(("name", "version", "tile", "kernels"), beside, left=4)]
+    if sweep and sweep.failures:
+        cells = {cell.address: cell for cell in sweep.planned}
+        lines = [
+            (cells[one.address].subject, cells[one.address].config or DASH, one.kind, one.message)
+            for one in sweep.failures
+        ]
+        parts += ["## Failures", markdown(("#", "configuration", "kind", "why"), lines, left=4)]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _where(result: BenchResult) -> str:
-    cards = len({process.index for process in result.processes})
-    days = sorted({process.started_utc[:10] for process in result.processes})
-    grid, n_cells = (result.sweep.grid, len(result.sweep.planned)) if result.sweep else ("", 0)
-    return (
-        f"Grid `{grid}`, {n_cells} cells, {cards} worker processes, {', '.join(days)}; driver {result.gpu.driver}, "
-        f"torch {result.reference.torch}; {result.settings.pairs} pairs per cell in {result.settings.blocks} blocks, "
-        f"mode {result.mode}, rung {result.rung}, protocol {result.protocol_version}."
-    )
 
 
 def _table(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
@@ -114,20 +116,12 @@ def _table(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
     lines = []
     for key in dict.fromkeys(summary.kernel for summary in own):
         found = {summary.shape.seq_len: summary for summary in own if summary.kernel == key}
-        waited = {summary.shape.seq_len for summary in late if summary.kernel == key}
-        head = None if HEADLINE_LENGTH in waited else found.get(HEADLINE_LENGTH)
-        mean = None if waited else means.get((key, own[0].dtype))
-        lines.append(
-            (
-                *named(key, result.kernels),
-                *(
-                    f"{found[n].pct:.1f} {HOST if n in waited else MARKS[found[n].verdict]}" if n in found else DASH
-                    for n in lengths
-                ),
-                DASH if mean is None else f"{mean:.1f}",
-                f"{head.tflops:.1f}" if head else DASH,
-            )
-        )
+        marks = {n: HOST if one in late else MARKS[one.verdict] for n, one in found.items()}
+        mean = None if HOST in marks.values() else means.get((key, own[0].dtype))
+        head = None if marks.get(HEADLINE_LENGTH) == HOST else found.get(HEADLINE_LENGTH)
+        cells = [f"{found[n].pct:.1f} {marks[n]}" if n in found else DASH for n in lengths]
+        cells += [DASH if mean is None else f"{mean:.1f}", f"{head.tflops:.1f}" if head else DASH]
+        lines.append((*named(key, result.kernels), *cells))
     return markdown(header, lines)
 
 
@@ -183,13 +177,10 @@ def _over_libraries(own: list[Summary], result: BenchResult, late: list[Summary]
         found = {one.shape.seq_len: one.pct for one in timed if one.kernel == key}
         times = [f"{found[n] / best[n].pct:.3f}" if n in found and n in best else DASH for n in lengths]
         lines.append((*named(key, result.kernels), *times))
-    unknown = {
-        n: [one.kernel for one in late if one.shape.seq_len == n and one.kernel in result.references] for n in lengths
-    }
-    among = (
-        " but for ".join(filter(None, (best[n].kernel, " and ".join(unknown[n])))) if n in best else DASH
-        for n in lengths
-    )
+    among = []
+    for n in lengths:
+        unknown = [one.kernel for one in late if one.shape.seq_len == n and one.kernel in result.references]
+        among.append(" but for ".join(filter(None, (best[n].kernel, listed(unknown)))) if n in best else DASH)
     lines.append(("fastest", DASH, *among))
     lacking = listed([name for name in LIBRARIES if name not in result.references])
     without = f" (not timed: {lacking})" if lacking else ""
@@ -205,28 +196,6 @@ def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
     if kernel is None:
         return key, DASH
     return f"{kernel.iteration}{kernel.variant}", KernelConfig.parse(kernel.config).brief()
-
-
-def _references(result: BenchResult) -> str:
-    """What was timed beside the kernels: version, tile, kernel."""
-    lines = [
-        (name, one.version or f"torch {one.torch}", one.tile or DASH, _kernels(one))
-        for name, one in [("fa2", result.reference), *result.references.items()]
-    ]
-    return "## References\n\n" + markdown(("name", "version", "tile", "kernels"), lines, left=4)
-
-
-def _kernels(reference: Reference) -> str:
-    """The beginnings of its kernels' names, each once."""
-    return "; ".join(dict.fromkeys(f"`{name[:SHOWN]}`" for name in reference.kernels.values()))
-
-
-def _failures(result: BenchResult) -> str:
-    """The cells without numbers, each with its reason."""
-    failures = result.sweep.failures if result.sweep else ()
-    cells = {cell.address: cell for cell in result.sweep.planned} if result.sweep else {}
-    lines = [(cells[one.address].subject, cells[one.address].config or DASH, one.kind, one.message) for one in failures]
-    return "## Failures\n\n" + markdown(("#", "configuration", "kind", "why"), lines, left=4) if lines else ""
 
 
 def rows(result: BenchResult) -> list[tuple[object, ...]]:
@@ -250,8 +219,16 @@ def render_energy(results: Path) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for folder in sorted({path.parent for path in files_in(results, f"*/{ENERGY}")}):
         found = {path.name: load_as(path, EnergyResult) for path in files_in(folder, ENERGY)}
+        rows = [
+            (
+                name, run.subject, run.dtype, run.shape.seq_len, run.shape.batch, run.shape.n_heads, run.turn,
+                run.launches, run.seconds, run.joules, f"{run.tflops:.3f}", run.sm_clock_mhz, f"{run.watts:.2f}",
+                f"{run.pj_per_flop:.4f}",
+            )
+            for name, result in found.items()
+            for run in result.runs
+        ]  # fmt: skip
         files[f"energy_{folder.name}.md"] = energy_page(list(found.values())).encode()
-        rows = [row for name, result in found.items() for row in _energy_rows(name, result)]
         files[f"energy_{folder.name}.csv"] = csv_text(ENERGY_CSV, rows).encode()
     return files
 
@@ -264,28 +241,22 @@ def energy_page(results: Sequence[EnergyResult]) -> str:
     )
     parts = [f"# Speed, power and energy of seconds on end on an {plain(results[0].gpu.name)}", about]
     for result in results:
-        parts.append(_energy_where(result))
-        found = steady(result)
-        for dtype in dict.fromkeys(one.dtype for one in found):
-            own = sorted((one for one in found if one.dtype == dtype), key=lambda one: one.seq_len)
+        gpu, turns = result.gpu, 1 + max((run.turn for run in result.runs), default=0)
+        limit = f"{gpu.power_limit_w:.0f} W" if gpu.power_limit_w else DASH
+        highest = f"{gpu.max_sm_clock_mhz} MHz" if gpu.max_sm_clock_mhz else DASH
+        beside = [f"FA2 of torch {result.reference.torch}"]
+        beside += [
+            f"{name} {one.version or f'of torch {one.torch}'}" for name, one in sorted(result.references.items())
+        ]
+        parts.append(
+            f"At least {result.seconds:g} s a run, {turns} turn{'s' if turns > 1 else ''}: power limit {limit}, "
+            f"highest clock {highest}, driver {gpu.driver}; {', '.join(beside)}."
+        )
+        found = sorted(steady(result), key=lambda one: one.seq_len)
+        for dtype in dict.fromkeys(run.dtype for run in result.runs):
+            own = [one for one in found if one.dtype == dtype]
             parts += [f"## {dtype}, at least {result.seconds:g} s a run", _energy_table(own, result)]
     return "\n\n".join(parts) + "\n"
-
-
-def _energy_where(result: EnergyResult) -> str:
-    gpu, turns = result.gpu, 1 + max((run.turn for run in result.runs), default=0)
-    limit = f"{gpu.power_limit_w:.0f} W" if gpu.power_limit_w else DASH
-    highest = f"{gpu.max_sm_clock_mhz} MHz" if gpu.max_sm_clock_mhz else DASH
-    beside = [f"FA2 of torch {result.reference.torch}", *map(_energy_told, sorted(result.references.items()))]
-    return (
-        f"At least {result.seconds:g} s a run, {turns} turn{'s' if turns > 1 else ''}: power limit {limit}, highest "
-        f"clock {highest}, driver {gpu.driver}; {', '.join(beside)}."
-    )
-
-
-def _energy_told(reference: tuple[str, Reference]) -> str:
-    name, one = reference
-    return f"{name} {one.version or f'of torch {one.torch}'}"
 
 
 def _energy_table(own: Sequence[Steady], result: EnergyResult) -> str:
@@ -297,14 +268,3 @@ def _energy_table(own: Sequence[Steady], result: EnergyResult) -> str:
         for one in own
     ]  # fmt: skip
     return markdown(ENERGY_HEADER, rows, left=3)
-
-
-def _energy_rows(name: str, result: EnergyResult) -> Iterator[tuple[object, ...]]:
-    """One row per run."""
-    for run in result.runs:
-        shape = run.shape
-        yield (
-            name, run.subject, run.dtype, shape.seq_len, shape.batch, shape.n_heads, run.turn, run.launches,
-            run.seconds, run.joules, f"{run.tflops:.3f}", run.sm_clock_mhz, f"{run.watts:.2f}",
-            f"{run.pj_per_flop:.4f}",
-        )  # fmt: skip

@@ -17,12 +17,12 @@ from flashladder.ladder.iteration import load_all
 from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import read_counts
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
-from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Row
+from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing
 from flashladder.results.published import Statistic
-from flashladder.results.schema import Summary
 
 DASH = "–"
 NOT_RUN = "not run here"  # by a GPU that the step's family does not run on
+LONG = ("95 % interval", "harmonic mean", "registers", "spills, B")  # columns that README's table leaves out
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 
 
@@ -35,11 +35,6 @@ def gpu_title(key: str) -> str:
     """A GPU key as tables print it: ``rtx3090`` -> ``RTX 3090``."""
     gpu = load_gpus().get(key)
     return plain(gpu.title) if gpu else key
-
-
-def headline(row: Row) -> Summary | None:
-    """The row's timing at S = 4096."""
-    return row.measured.summaries.get(HEADLINE_LENGTH) if row.measured else None
 
 
 def headline_machine(ladder: Ladder) -> Machine | None:
@@ -59,16 +54,44 @@ def plot_subtitle(ladder: Ladder) -> str:
 
 def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
     """One progression table; measured columns only where there is a machine."""
-    rows = ladder.rows(machine, dtype, configs_of)
-    header = ["#", "Step"]
+    header, *lines = _lines(ladder, machine, dtype, configs_of)
+    return markdown(header, lines)
+
+
+def _lines(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> list[list[str]]:
+    """The header and the rows of a progression table, the libraries last."""
+    header, gpus = ["#", "Step"], ladder.published.gpus
     if machine:
         gpu = plain(machine.title)
         header += [f"{gpu} TFLOP/s", f"{gpu} % of FA2", "95 % interval", "harmonic mean"]
-    for key in ladder.published.gpus:
+    for key in gpus:
         header += [f"{gpu_title(key)} %", "harmonic mean"]
-    lines = [_cells(ladder, machine, row) for row in rows]
-    lines += [_fitted(_anchor_cells(one), len(header) + 2) for one in anchors_below(machine, dtype, configs_of)]
-    return markdown([*header, "registers", "spills, B"], lines)
+    lines = [[*header, "registers", "spills, B"]]
+    for row in ladder.rows(machine, dtype, configs_of):
+        number, locked = row.iteration.number, row.locked
+        cells = [str(number), row.iteration.title]
+        if machine:
+            cells += _speed(row.measured, NOT_RUN if row.iteration.not_run_on(machine.gpu.arch) else DASH)
+        theirs = [ladder.published.find(number, key, statistic) for key in gpus for statistic in STATISTICS]
+        cells += [f"{cell.value:.1f}" if cell else DASH for cell in theirs]
+        lines.append([*cells, *((str(locked.registers), str(locked.spill_stores)) if locked else (DASH, DASH))])
+    for one in anchors_below(machine, dtype, configs_of):
+        cells = ["", one.title, *_speed(one)]
+        lines.append([*cells, *[DASH] * (len(lines[0]) - len(cells))])
+    return lines
+
+
+def _speed(timing: Timing | None, missing: str = DASH) -> list[str]:
+    """TFLOP/s, percent of FA2, its interval, and the harmonic mean."""
+    if timing is None or timing.headline is None:
+        return [DASH, missing, DASH, f"{timing.mean.pct:.1f}" if timing and timing.mean else DASH]
+    one, mean = timing.headline, timing.mean
+    return [
+        f"{timing.tflops:.1f}" if timing.tflops else DASH,
+        f"**{one.pct:.1f}**",
+        f"{one.pct_low:.1f} to {one.pct_high:.1f}",
+        f"{mean.pct:.1f}" if mean else DASH,
+    ]
 
 
 def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = None) -> list[Anchor]:
@@ -76,41 +99,6 @@ def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = 
     if machine is None or configs_of not in (None, machine.key):
         return []
     return [one for one in machine.anchors if one.dtype == dtype and HEADLINE_LENGTH in one.summaries]
-
-
-def _anchor_cells(anchor: Anchor) -> list[str]:
-    """A library's line, as far as it has one."""
-    summary = anchor.summaries[HEADLINE_LENGTH]
-    return [
-        "",
-        anchor.title,
-        f"{anchor.tflops:.1f}" if anchor.tflops else DASH,
-        f"**{summary.pct:.1f}**",
-        f"{summary.pct_low:.1f} to {summary.pct_high:.1f}",
-        f"{anchor.mean.pct:.1f}" if anchor.mean else DASH,
-    ]
-
-
-def _fitted(cells: list[str], width: int) -> list[str]:
-    """`cells` cut, or filled up with dashes, to the width of a table."""
-    return [*cells, *[DASH] * (width - len(cells))][:width]
-
-
-def _cells(ladder: Ladder, machine: Machine | None, row: Row) -> list[str]:
-    cells = [str(row.iteration.number), row.iteration.title]
-    if machine:
-        summary, mean = headline(row), row.measured.mean if row.measured else None
-        cells += [
-            f"{row.tflops:.1f}" if row.tflops else DASH,
-            f"**{summary.pct:.1f}**" if summary else NOT_RUN if row.iteration.not_run_on(machine.gpu.arch) else DASH,
-            f"{summary.pct_low:.1f} to {summary.pct_high:.1f}" if summary else DASH,
-            f"{mean.pct:.1f}" if mean else DASH,
-        ]
-    for key in ladder.published.gpus:
-        theirs = [ladder.published.find(row.iteration.number, key, s) for s in STATISTICS]
-        cells += [f"{cell.value:.1f}" if cell else DASH for cell in theirs]
-    locked = row.locked
-    return [*cells, *((str(locked.registers), str(locked.spill_stores)) if locked else (DASH, DASH))]
 
 
 def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
@@ -121,7 +109,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     if machine is None:
         own = f"registers and spills are those of {gpu_title(PUBLISHED_GPU)}'s configurations, from the sm_80 lock."
         return f"Nothing was measured by this project yet. {theirs} Percent of FA2 at S = {HEADLINE_LENGTH}; {own}"
-    clocks = [summary.sm_clock_mhz for row in ladder.rows(machine, dtype, configs_of) if (summary := headline(row))]
+    clocks = (row.headline.sm_clock_mhz for row in ladder.rows(machine, dtype, configs_of) if row.headline)
     seen = [clock for clock in clocks if clock is not None]
     shape = ladder.published.description.shape
     batch = shape.batch[HEADLINE_LENGTH]
@@ -133,7 +121,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
         f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
         machine.reference,
         f"mode {MODE} (clocks as the card chose them), rung {' and '.join(machine.rungs)}",
-        *([clock_text(min(seen), max(seen))] if seen else []),
+        *([f"SM clock {' to '.join(dict.fromkeys((f'{min(seen):.0f}', f'{max(seen):.0f}')))} MHz"] if seen else []),
         *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
     ]
     lengths = shape.seq_lens
@@ -181,25 +169,12 @@ def _span(numbers: list[int]) -> str:
     return listed([*map(str, numbers)])
 
 
-def clock_text(low: float, high: float) -> str:
-    """``SM clock 1845 MHz``, or its range."""
-    return f"SM clock {low:.0f} MHz" if round(low) == round(high) else f"SM clock {low:.0f} to {high:.0f} MHz"
-
-
 def readme_table(ladder: Ladder, machine: Machine | None) -> str:
     """The progression as README's first screen has room for it: fp16, speeds alone."""
-    header, n_measured = ["#", "Step"], 0
-    if machine:
-        header += [f"{plain(machine.title)} TFLOP/s", "% of FA2"]
-        n_measured = 2
-    header += [f"{gpu_title(key)} %" for key in ladder.published.gpus]
-    rows = []
-    for row in ladder.rows(machine, "fp16"):
-        full = _cells(ladder, machine, row)
-        theirs = [ladder.published.find(row.iteration.number, key, "seq4096") for key in ladder.published.gpus]
-        rows.append([*full[: 2 + n_measured], *(f"{cell.value:.1f}" if cell else DASH for cell in theirs)])
-    below = (_anchor_cells(one)[: 2 + n_measured] for one in anchors_below(machine, "fp16"))
-    return markdown(header, [*rows, *(_fitted(cells, len(header)) for cells in below)])
+    header, *lines = _lines(ladder, machine, "fp16")
+    kept = [i for i, title in enumerate(header) if title not in LONG]
+    short = [title.partition(" ")[2] if title.endswith("% of FA2") else title for title in header]
+    return markdown([short[i] for i in kept], [[line[i] for i in kept] for line in lines])
 
 
 def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
@@ -262,20 +237,20 @@ def sets_of(ladder: Ladder, machine: Machine) -> Iterator[tuple[str, str]]:
     own = machine.key or PUBLISHED_GPU
     for dtype in DTYPES:
         for configs_of in dict.fromkeys((own, PUBLISHED_GPU)):
-            if any(headline(row) for row in ladder.rows(machine, dtype, configs_of)):
+            if any(row.headline for row in ladder.rows(machine, dtype, configs_of)):
                 yield dtype, configs_of
 
 
 def _by_length(ladder: Ladder, machine: Machine, dtype: str, configs_of: str) -> str:
     lengths = ladder.published.description.shape.seq_lens
+    timed: list[tuple[str, str, Timing | None]] = [
+        (str(row.iteration.number), f"`{row.config}`", row.measured) for row in ladder.rows(machine, dtype, configs_of)
+    ]
+    timed += [("", one.title, one) for one in anchors_below(machine, dtype, configs_of)]
     lines = []
-    for row in ladder.rows(machine, dtype, configs_of):
-        summaries = row.measured.summaries if row.measured else {}
-        found = [f"{summaries[length].pct:.1f}" if length in summaries else DASH for length in lengths]
-        lines.append([str(row.iteration.number), f"`{row.config}`", *found])
-    for one in anchors_below(machine, dtype, configs_of):
-        found = [f"{one.summaries[length].pct:.1f}" if length in one.summaries else DASH for length in lengths]
-        lines.append(["", one.title, *found])
+    for number, name, timing in timed:
+        found = timing.summaries if timing else {}
+        lines.append([number, name, *(f"{found[n].pct:.1f}" if n in found else DASH for n in lengths)])
     return markdown(["#", "Configuration", *map(str, lengths)], lines)
 
 
@@ -344,31 +319,24 @@ def progression(ladder: Ladder) -> list[tuple[object, ...]]:
     sets: list[tuple[Machine | None, str, str]] = [
         (machine, dtype, key) for machine in ladder.machines for dtype, key in sets_of(ladder, machine)
     ]
-    return [
-        _progression_row(ladder, machine, dtype, key, row)
-        for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]
-        for row in ladder.rows(machine, dtype, key)
-    ]
-
-
-def _progression_row(ladder: Ladder, machine: Machine | None, dtype: str, key: str, row: Row) -> tuple[object, ...]:
-    summary, mean, locked = headline(row), row.measured.mean if row.measured else None, row.locked
-    cells = [ladder.published.find(row.iteration.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
-    published = [cell.value if cell else None for cell in cells]
-    where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
-    fa2 = row.measured.fa2 if row.measured else None
-    timed = (
-        (rounded(row.tflops), rounded(fa2[1]), rounded(summary.sm_clock_mhz, 0), rounded(summary.pct),
-         rounded(summary.pct_low), rounded(summary.pct_high), summary.verdict)
-        if fa2 and summary else (None,) * 7
-    )  # fmt: skip
-    means = (rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3
-    floor = rounded(row.measured.floor) if row.measured else None
-    code = (
-        (locked.registers, locked.spill_stores, locked.spill_loads, locked.text_sha256) if locked else (None,) * 4
-    )  # fmt: skip
-    iteration = row.iteration
-    return (*where, dtype, key, iteration.number, iteration.title, row.config, *timed, *means, floor, *published, *code)
+    found = []
+    for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]:
+        where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
+        for row in ladder.rows(machine, dtype, key):
+            step, one, own, code = row.iteration, row.headline, row.measured, row.locked
+            theirs = [ladder.published.find(step.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
+            mean = own.mean if own else None
+            found.append((
+                *where, dtype, key, step.number, step.title, row.config,
+                *((rounded(row.tflops), rounded(own.fa2[1]), rounded(one.sm_clock_mhz, 0), rounded(one.pct),
+                   rounded(one.pct_low), rounded(one.pct_high), one.verdict)
+                  if one and own and own.fa2 else (None,) * 7),
+                *((rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3),
+                rounded(own.floor) if own else None,
+                *(cell.value if cell else None for cell in theirs),
+                *((code.registers, code.spill_stores, code.spill_loads, code.text_sha256) if code else (None,) * 4),
+            ))  # fmt: skip
+    return found
 
 
 def cells(ladder: Ladder) -> list[tuple[object, ...]]:

@@ -9,6 +9,7 @@ Run: ``python analysis/sweep_tables.py tune results/h200/tune.json.gz``; `invoke
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from flashladder.report.plot import FAINT, data_digest, saved
 from flashladder.report.tables import DASH, plain
 from flashladder.results.schema import BenchResult
 from flashladder.results.statistics import LogSummary, percent
-from flashladder.sweep.winner import Candidate, Standing, documents, judged, rows_of, to_csv
+from flashladder.sweep.winner import Candidate, documents, judged, rows_of, to_csv
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,58 +65,39 @@ def pages(path: Path, rungs: BenchResult | None = None, iterations: Path = ITERA
     except FlashladderError as error:
         error.where = relative(path)
         raise
+    day = min(process.started_utc for process in rungs.processes)[:10]
+    lengths = "S = " + ", ".join(str(n) for n in sorted({group.shape.seq_len for group in rungs.groups}))
+    floors = "; ".join(
+        f"{name} " + ", ".join(f"{floor:.2f} in {dtype}" for dtype, floor in document.floors_pct.items())
+        for name, document in (("rungs", rungs), ("finals", finals))
+    )
+    where = (
+        f"{len(rows)} candidates, {sum(bool(row.failure) for row in rows)} of them failed, {lengths}, {day}; driver "
+        f"{rungs.gpu.driver}, torch {rungs.reference.torch}, mode {rungs.mode}, rung {rungs.rung}, protocol "
+        f"{rungs.protocol_version}. A/A floor, FA2 beside itself, in points: {floors}."
+    )
+    winners = [
+        (
+            str(one.number), one.dtype, one.config.brief(), one.verdict, _told(one.winner),
+            one.own_config.brief() if one.own_config else "none for this GPU", _told(one.present),
+        )
+        for one in judged(rungs, finals, iterations)
+    ]  # fmt: skip
+    gpu, dtypes = plain(rungs.gpu.name), ", ".join(sorted({one.dtype for one in rungs.summaries}))
     parts = [
-        f"# Tuning on {plain(rungs.gpu.name)}",
-        _where(rungs, finals, rows),
+        f"# Tuning on {gpu}",
+        where,
         "## Winners beside what the iterations have, percent of FA2 [95 %]",
-        _winners(judged(rungs, finals, iterations)),
+        markdown(("#", "dtype", "winner", "verdict", "winner's", "present", "present's"), winners, left=4),
         WINNERS,
         f"## The best {BEST} of each iteration and dtype",
         ranking(rows, BEST),
         RANKING,
     ]
-    return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": to_csv(rows).encode(), **plot(rows, _subtitle(rungs))}
-
-
-def _where(rungs: BenchResult, finals: BenchResult, rows: Sequence[Candidate]) -> str:
-    floors = "; ".join(
-        f"{name} " + ", ".join(f"{floor:.2f} in {dtype}" for dtype, floor in document.floors_pct.items())
-        for name, document in (("rungs", rungs), ("finals", finals))
-    )
-    day = min(process.started_utc for process in rungs.processes)[:10]
-    failed = sum(bool(row.failure) for row in rows)
-    return (
-        f"{len(rows)} candidates, {failed} of them failed, {_lengths(rungs)}, {day}; driver {rungs.gpu.driver}, "
-        f"torch {rungs.reference.torch}, mode {rungs.mode}, rung {rungs.rung}, protocol {rungs.protocol_version}. A/A "
-        f"floor, FA2 beside itself, in points: {floors}."
-    )
-
-
-def _lengths(document: BenchResult) -> str:
-    lengths = sorted({group.shape.seq_len for group in document.groups})
-    return "S = " + ", ".join(map(str, lengths))
-
-
-def _subtitle(rungs: BenchResult) -> str:
-    day, dtypes = (
-        min(process.started_utc for process in rungs.processes)[:10],
-        sorted({one.dtype for one in rungs.summaries}),
-    )
-    return (
-        f"{plain(rungs.gpu.name)}, {day}, {', '.join(dtypes)}, {len(rungs.summaries)} configurations, {_lengths(rungs)}"
-    )
-
-
-def _winners(standings: Sequence[Standing]) -> str:
-    header = ("#", "dtype", "winner", "verdict", "winner's", "present", "present's")
-    rows = [
-        (
-            str(one.number), one.dtype, one.config.brief(), one.verdict, _told(one.winner),
-            one.own_config.brief() if one.own_config else "none for this GPU", _told(one.present),
-        )
-        for one in standings
-    ]  # fmt: skip
-    return markdown(header, rows, left=4)
+    subtitle = f"{gpu}, {day}, {dtypes}, {len(rungs.summaries)} configurations, {lengths}"
+    data = [[row.tile, row.pct, row.spilled, *(getattr(row, name) for name, _ in PANELS)] for row in rows]
+    drawn = saved(partial(_figure, rows, subtitle), f"{subtitle}; data {data_digest(data)}")
+    return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": to_csv(rows).encode(), **drawn}
 
 
 def _told(summary: LogSummary | None) -> str:
@@ -130,23 +112,15 @@ def ranking(rows: Sequence[Candidate], most: int) -> str:
     lines: list[tuple[str, ...]] = []
     for place in dict.fromkeys((row.iteration, row.dtype) for row in rows):
         own = [row for row in rows if (row.iteration, row.dtype) == place]
-        lines += [(str(place[0]), place[1], *_cells(row)) for row in own[:most]]
+        for row in own[:most]:
+            span = f"{row.low:.2f} to {row.high:.2f}" if row.low is not None else "too few pairs"
+            speed = (row.failure, DASH) if row.failure else (f"{row.pct:.2f}", span)
+            numbers = ("" if value is None else str(value) for value in (row.registers, row.spilled, row.warps))
+            lines.append((str(place[0]), place[1], row.config, *speed, str(row.pairs), *numbers))
         if len(own) > most:
             rest = "" if own[most].pct is None else f"up to {max(row.pct or 0.0 for row in own[most:]):.2f}"
             lines.append((str(place[0]), place[1], f"and {len(own) - most} more", rest, *[""] * 5))
     return markdown(header, lines, left=3)
-
-
-def _cells(row: Candidate) -> tuple[str, ...]:
-    span = f"{row.low:.2f} to {row.high:.2f}" if row.low is not None else "too few pairs"
-    numbers = ("" if value is None else str(value) for value in (row.registers, row.spilled, row.warps))
-    return row.config, row.failure or f"{row.pct:.2f}", DASH if row.failure else span, str(row.pairs), *numbers
-
-
-def plot(rows: Sequence[Candidate], subtitle: str) -> dict[str, bytes]:
-    """The scatter of all candidates with times, as bytes by suffix, ``svg`` and ``png``."""
-    data = [[row.tile, row.pct, row.spilled, *(getattr(row, name) for name, _ in PANELS)] for row in rows]
-    return saved(lambda: _figure(rows, subtitle), f"{subtitle}; data {data_digest(data)}")
 
 
 def _figure(rows: Sequence[Candidate], subtitle: str) -> Figure:

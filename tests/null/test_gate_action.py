@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from analysis import gate_action
-from analysis.gate_action import Done, Inputs, compared, escaped, expectations, publish, tell, tolerance
+from analysis.gate_action import Done, Inputs, compared, escaped, expectations, publish, tell
 from flashladder.errors import FlashladderError
 from flashladder.located import read_yaml
 from flashladder.paths import ROOT
@@ -87,7 +87,7 @@ def test_inputs_are_words_and_nothing_to_gate_is_an_error(runner: Path) -> None:
 ])  # fmt: skip
 def test_a_bad_input_is_one_line(given: dict[str, str], message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        (expectations(Inputs(given)), tolerance(Inputs(given)))
+        expectations(Inputs(given))
 
 
 def test_two_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

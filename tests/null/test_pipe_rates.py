@@ -8,8 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from analysis.pipe_ptx import OPS, Kernel
-from analysis.pipe_rates import PER_SM, TRIPS, inputs, named, per_clock, runs
+from analysis.pipe_rates import OPS, PER_SM, TRIPS, Kernel, Run, inputs, named, per_clock, runs
 from flashladder.paths import RESULTS
 import ptxemu
 
@@ -52,8 +51,6 @@ def test_the_readings_are_of_these_kernels(machine: str) -> None:
 
 
 def test_a_rate_is_instructions_over_clocks() -> None:
-    from analysis.pipe_rates import Run
-
     kernel = Kernel((("ex2", 1),), 4)
     assert kernel.instructions == {"ex2": 64}
     assert per_clock(Run(kernel, 16), [[2 * 16 * 64 * TRIPS] * 3]) == 0.5

@@ -22,7 +22,6 @@ from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
 from flashladder.report.reasons import Words
-from flashladder.report.tables import headline
 from flashladder.report.variants import BOTH
 from flashladder.results import derive as summaries
 from flashladder.results.derive import Plan
@@ -137,7 +136,7 @@ def test_only_the_grids_batch_and_heads_stand_in_a_table(tmp_path: Path) -> None
         write_result(fixture.bench, summaries.derive(made.model_copy(update={"groups": groups})))
         ladder = report_data.collect(fixture.folder)
         row = ladder.rows(ladder.machines[0], "fp16")[0]
-        summary = headline(row)
+        summary = row.headline
         assert (summary.shape.batch if summary else None) == expected
         assert all(cell[report_tables.CELLS.index("batch")] == 16 for cell in report_tables.cells(ladder))
 

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 import shutil
 
 import pytest
 
-from analysis import kv_block, opcode_progression
 from analysis.page import why
-from flashladder.columns import csv_text
 from flashladder.emulate.reading import EmulatedCounters, load_reading
+from flashladder.files import dump_json, write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.command import locked_kernel
 from flashladder.names import GPUS
-from flashladder.report import (
-    command as report,
-)
-from flashladder.report import (
-    counters as report_counters,
-)
-from flashladder.report import (
-    data as report_data,
-)
+from flashladder.paths import ROOT
+from flashladder.report import command as report
+from flashladder.report import counters as report_counters
+from flashladder.report import data as report_data
 from flashladder.report import speed_page
-from flashladder.report import (
-    tables as report_tables,
-)
 from flashladder.report.blocks import STRONGEST
 from flashladder.report.book import Book
 from flashladder.report.counters import costs
 from flashladder.results.files import read_json
-from flashladder.results.published import PUBLISHED, sass_counts
+from flashladder.results.published import PUBLISHED
 
 
 @pytest.fixture(scope="module")
@@ -45,27 +34,6 @@ def reading() -> EmulatedCounters:
 @pytest.fixture(scope="module")
 def ladder() -> report_data.Ladder:
     return report_data.collect()
-
-
-def test_counters_stand_beside_the_speed_of_the_same_kernel(
-    ladder: report_data.Ladder, reading: EmulatedCounters
-) -> None:
-    text = csv_text(report_counters.COLUMNS, report_counters.csv_rows(ladder, reading))
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert [int(row["iteration"]) for row in rows] == list(range(1, 29))
-    assert int(rows[0]["shared_ld_conflicts"]) > 0
-    assert rows[1]["shared_ld_conflicts"] == "0"
-    machine = report_tables.headline_machine(ladder)
-    assert machine is not None
-    for row, line in zip(ladder.rows(machine, "fp16", "a100"), rows, strict=True):
-        assert line["config"] == row.config
-        summary = report_tables.headline(row)
-        if summary is None:
-            assert (row.iteration.number > 19, line["pct_of_fa2_seq4096"]) == (True, "")
-            continue
-        assert float(line["pct_of_fa2_seq4096"]) == pytest.approx(summary.pct, abs=1e-3)
-        shared = [int(line[f"shared_ld_{name}"]) for name in ("wavefronts", "wavefronts_ideal", "conflicts")]
-        assert shared[0] == shared[1] + shared[2]
 
 
 def test_without_measurements_there_are_counters_only(tmp_path: Path, reading: EmulatedCounters) -> None:
@@ -101,18 +69,6 @@ def test_figures_are_the_locks_counts_scaled_to_one_tile() -> None:
     assert cost.total == kernel.main_loop["total"] * scale
 
 
-def test_the_script_prints_a_row_per_iteration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert kv_block.main(["--gpu", "h200"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:4] == ["#", "tile", "all", "tensor"]
-    assert len(lines) == 1 + len(costs("h200"))
-    assert kv_block.main(["--csv"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith('1,"64,64,4",2912,512,928,')
-    with pytest.raises(SystemExit) as left:
-        kv_block.main(["--gpu", "v100"])
-    assert left.value.code == 2
-
-
 def test_the_page_has_a_heat_map(ladder: report_data.Ladder) -> None:
     table = why.heat_map(Book(ladder), "h200")
     by_kind = {row[0].text: row[1:] for row in table.rows}
@@ -121,28 +77,12 @@ def test_the_page_has_a_heat_map(ladder: report_data.Ladder) -> None:
     assert all(cell.records for cell in by_kind["all"])
 
 
-@pytest.mark.parametrize("gpu", ["a100", "rtx3090"])
-def test_one_row_per_iteration(gpu: str) -> None:
-    header, *rows = opcode_progression.rows(gpu, ["LOP3", "SHF"])
-    assert header[-2:] == ["LOP3", "SHF"]
-    assert [int(row[0]) for row in rows] == [step.number for step in load_all()]
-    assert [row[-2].rpartition("/")[2] for row in rows[16:]] == ["-"] * (len(load_all()) - 16)
-    assert [row[-2].rpartition("/")[2] for row in rows[:16]] == [
-        str(sass_counts()[n, gpu]["LOP3"]) for n in range(1, 17)
-    ]
-
-
-def test_refuses_a_class_that_was_not_published(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        opcode_progression.main(["--classes", "LOP4"])
-    assert stop.value.code == 2
-    assert "found LOP4" in capsys.readouterr().err
-
-
-def test_a_slower_sample_changes_page_and_plot() -> None:
-    document = read_json(speed_page.SAMPLES)
-    slower = read_json(speed_page.SAMPLES)
-    slower["runs"][0]["seconds"] = [10 * seconds for seconds in slower["runs"][0]["seconds"]]
-    before, after = speed_page.render(document), speed_page.render(slower)
-    assert set(before) == {speed_page.PAGE, speed_page.PLOT}
+def test_a_slower_sample_changes_page_and_plot(tmp_path: Path) -> None:
+    document = read_json(ROOT / speed_page.SAMPLES)
+    write_atomic(tmp_path / speed_page.SAMPLES, dump_json(document))
+    before = speed_page.render(tmp_path)
+    document["runs"][0]["seconds"] = [10 * seconds for seconds in document["runs"][0]["seconds"]]
+    write_atomic(tmp_path / speed_page.SAMPLES, dump_json(document))
+    after = speed_page.render(tmp_path)
+    assert {path.name for path in before} == {"speed.md", "speed.svg"}
     assert {before[path] == after[path] for path in before} == {False}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from flashladder.report.variants import (
     Comparison,
     compared,
     document,
-    to_csv,
 )
 from flashladder.results.files import write_result
 from flashladder.results.statistics import LogSummary
@@ -87,35 +84,6 @@ def test_a_failure_stands_where_the_number_would() -> None:
     assert "crash: the worker died" in line
     assert "–" in line  # no registers are invented
     assert "1 of 5 comparisons lack a measurement" in text
-
-
-def test_the_tables_hold_what_the_result_holds() -> None:
-    result = sweep(ABLATIONS)
-    text = document("ablation", result, compared("ablation", result))
-    assert text.count("\n## ") == 2
-    assert "A/A floor, FA2 beside itself: 0." in text
-    (line,) = (line for line in text.splitlines() if line.startswith("| swizzle") and "124/128" in line)
-    assert "255" in line
-    assert "layout linear" in line
-    assert line.count("+10") + line.count("+9") >= 2  # 100 %, at both lengths
-    records = list(csv.DictReader(io.StringIO(to_csv(compared("ablation", result)))))
-    assert len(records) == 8
-    first = records[0]
-    assert (first["base"], first["subject"], first["seq_len"]) == ("16", "16 - swizzle", "4096")
-    assert float(first["low_pct"]) < float(first["worth_pct"]) < float(first["high_pct"])
-    assert (first["base_spill_store_bytes"], first["spill_store_bytes"], first["registers"]) == ("40", "124", "255")
-    assert first["same_machine_code"] == "False"
-
-
-def test_a_toolchain_table_names_machine_code_and_marks_the_same() -> None:
-    result = sweep(TOOLCHAINS, shapes=(SHAPE,), texts={("16", "13.2"): "00" * 32})
-    lines = document("toolchain", result, compared("toolchain", result)).splitlines()
-    (newer,) = (line for line in lines if line.startswith("| 13.1 "))
-    assert "13.1.88" in newer
-    assert "010101010101" in newer
-    assert "8/12" in newer
-    (same,) = (line for line in lines if line.startswith("| 13.2 (same machine code)"))
-    assert "000000000000" in same
 
 
 @pytest.mark.parametrize(
