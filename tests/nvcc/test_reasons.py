@@ -14,14 +14,14 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.sass import disassemble
-from flashladder.report.reasons import FOLDER
+from flashladder.report.reasons import page_of
 
 pytestmark = pytest.mark.nvcc
 
 
 def said(number: int, words: str) -> bool:
     """Whether a page says this."""
-    return words in (FOLDER / f"{number:02d}.md").read_text(encoding="utf-8")
+    return words in page_of(number)[1]
 
 
 def test_the_knobs_that_changed_with_iteration_9_on_the_rtx_3090_change_no_machine_code() -> None:
