@@ -1,8 +1,9 @@
 """The reasons of each step: prose of iterations/reasons.md, whose figures are calls over committed data.
 
-The page of a step, below the heading ``# 7``, is a jinja2 template. ``{{ falls("LOP3", "sm_80") }}`` gives "149 to 44", and is an error when LOP3 no longer
-falls. Speeds are measured or published percentages of FA2; counts are of machine code, PTX and counters; loads are
-shares of the cycles that the tensor pipe takes. `analysis/render_notes.py` sets the result into the notes.
+The page of a step, below the heading ``# 7``, is a jinja2 template. ``{{ falls("LOP3", "sm_80") }}`` gives "149 to 44",
+and is an error when LOP3 no longer falls. Speeds are measured or published percentages of FA2; counts are of machine
+code, PTX and counters; loads are shares of the cycles that the tensor pipe takes. `analysis/render_notes.py` sets the
+result into the notes.
 """
 
 from __future__ import annotations
@@ -591,11 +592,15 @@ def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
     where = relative(path)
     found = tuple(line.removeprefix("## ") for line in text.splitlines() if line.startswith("#"))
     if found != SECTIONS:
-        raise FlashladderError("wrong sections", where=f"{where}:{above}", expected=", ".join(SECTIONS), found=", ".join(found))
+        raise FlashladderError(
+            "wrong sections", where=f"{where}:{above}", expected=", ".join(SECTIONS), found=", ".join(found)
+        )
     try:
         return ENVIRONMENT.from_string(text).render(vocabulary(ladder, number)).strip()
     except jinja2.TemplateSyntaxError as error:
-        raise FlashladderError("broken page of reasons", where=f"{where}:{above + error.lineno}", found=error) from error
+        raise FlashladderError(
+            "broken page of reasons", where=f"{where}:{above + error.lineno}", found=error
+        ) from error
     except (FlashladderError, jinja2.TemplateError, KeyError, TypeError) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
         at = f"{where}:{above + lines[-1]}" if lines else where

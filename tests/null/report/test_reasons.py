@@ -43,7 +43,8 @@ def ladder() -> Ladder:
 def page(folder: Path, *bodies: str, number: int = 8) -> Path:
     """A file with one page of reasons; its sections hold `bodies`."""
     filled = (*bodies, *("." for _ in SECTIONS))
-    text = f"# {number}\n\n" + "\n".join(f"## {title}\n\n{body}\n" for title, body in zip(SECTIONS, filled, strict=False))
+    sections = (f"## {title}\n\n{body}\n" for title, body in zip(SECTIONS, filled, strict=False))
+    text = "\n".join([f"# {number}\n", *sections])
     path = folder / "reasons.md"
     path.write_text(text, encoding="utf-8")
     return path
@@ -114,7 +115,7 @@ def test_a_page_has_its_three_sections_in_order(ladder: Ladder, tmp_path: Path) 
     path.write_text("# 8\n## Try next\n", encoding="utf-8")
     with pytest.raises(FlashladderError, match="wrong sections: expected What one sees, Reasons, Try next, found Try"):
         reasons(ladder, 8, path)
-    with pytest.raises(FlashladderError, match=r"reasons.md: no reasons of iteration 9; docs/add-an-iteration.md says how"):
+    with pytest.raises(FlashladderError, match="no reasons of iteration 9; docs/add-an-iteration.md says how"):
         reasons(ladder, 9, path)
 
 
