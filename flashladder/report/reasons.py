@@ -603,7 +603,7 @@ def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
         ) from error
     except (FlashladderError, jinja2.TemplateError, KeyError, TypeError) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
-        at = f"{where}:{above + lines[-1]}" if lines else where
+        at = f"{where}:{above + (lines[-1] or 0)}" if lines else where
         if isinstance(error, FlashladderError):
             error.where = at
             raise

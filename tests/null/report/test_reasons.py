@@ -115,7 +115,7 @@ def test_a_page_has_its_three_sections_in_order(ladder: Ladder, tmp_path: Path) 
     path.write_text("# 8\n## Try next\n", encoding="utf-8")
     with pytest.raises(FlashladderError, match="wrong sections: expected What one sees, Reasons, Try next, found Try"):
         reasons(ladder, 8, path)
-    with pytest.raises(FlashladderError, match="no reasons of iteration 9; docs/add-an-iteration.md says how"):
+    with pytest.raises(FlashladderError, match=r"no reasons of iteration 9; docs/add-an-iteration.md says how"):
         reasons(ladder, 9, path)
 
 
