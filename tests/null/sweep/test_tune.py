@@ -44,7 +44,7 @@ from flashladder.sweep.tune import (
 )
 from flashladder.sweep.winner import BOTH, judged
 from flashladder.sweep.workers import Device, Outcome, Task, Worker, run
-from tests.null.bench.test_timing_null import FakeGpu
+from tests.null.bench.test_bench import FakeGpu
 from tests.null.sweep_fixture import grid
 from tests.null.tune_worker import BEST, InProcess, speed
 

@@ -1,8 +1,11 @@
-// What it is: kernels that leave a buffer, or address it at a place where the hardware cannot.
-// Why: the emulator has to name the first thread, the address, the buffer and the line marked BROKEN.
+// What it is: kernels that leave a buffer, read what nobody wrote, or use a value that nobody defined.
+// The emulator names the first thread, the address, the buffer and the line marked BROKEN.
 // FIXED = true is the same kernel done right. Run: pytest tests/broken
 
 #include "pair.cuh"
+
+// Kernels that leave a buffer, or address it at a place where the hardware cannot.
+// The emulator has to name the first thread, the address, the buffer and the line marked BROKEN.
 
 // The guard lets thread n through. A GPU reads padding or the next allocation and says nothing.
 template <bool FIXED>
@@ -114,3 +117,80 @@ __global__ void local_index(int *out, const int *counts) {
     out[threadIdx.x] = sum;
 }
 PAIR(local_index);
+
+// Kernels that read what nobody wrote.
+// A GPU returns what an earlier kernel left there, often the right numbers of the previous launch.
+
+// Half of the tile is filled, all of it is read.
+template <bool FIXED>
+__global__ void half_filled_tile(float *out, const float *in) {
+    __shared__ float tile[64];
+    const int i = threadIdx.x;
+    if (FIXED || i < 32) {
+        tile[i] = in[i];
+    }
+    __syncthreads();
+    out[i] = tile[63 - i];  // BROKEN half_filled_tile
+}
+PAIR(half_filled_tile);
+
+// A thread's own array, of which `n` elements are set. No error: the others read as all bits set, -1 or NaN.
+template <bool FIXED>
+__global__ void local_hole(int *out, const int *pick, int n) {
+    int table[8];
+#pragma unroll 1
+    for (int k = 0; k < (FIXED ? 8 : n); ++k) {
+        table[k] = 100 + k;
+    }
+    out[threadIdx.x] = table[pick[threadIdx.x] & 7];  // BROKEN local_hole
+}
+PAIR(local_hole);
+
+// Kernels in which a value that a shuffle read from a lane outside its mask decides something.
+// A GPU gives some number, often the one that was meant. Sums over eight lanes always compute such values in their
+// upper lanes, so it is their use that is wrong.
+
+constexpr unsigned EIGHT = 0xff;
+
+// Sums of eight lanes: only lane 0's is one, the other lanes have added what nobody defined.
+template <bool FIXED>
+__global__ void partial_sums(float *out, const float *in) {
+    const int i = threadIdx.x;
+    if (i < 8) {
+        float sum = in[i];
+        for (int offset = 4; offset > 0; offset /= 2) {
+            sum += __shfl_down_sync(EIGHT, sum, offset);
+        }
+        if (!FIXED || i == 0) {
+            out[i] = sum;  // BROKEN partial_sums
+        }
+    }
+}
+PAIR(partial_sums);
+
+// The undefined value goes back to lane 0 by a second shuffle.
+template <bool FIXED>
+__global__ void handed_on(float *out, const float *in) {
+    const int i = threadIdx.x;
+    if (i < 8) {
+        const float later = __shfl_down_sync(EIGHT, in[i], 4);
+        const float back = __shfl_sync(EIGHT, later, FIXED ? 3 : 4);
+        if (i == 0) {
+            out[0] = back;  // BROKEN handed_on
+        }
+    }
+}
+PAIR(handed_on);
+
+// It chooses an element.
+template <bool FIXED>
+__global__ void chosen_by_nobody(float *out, const float *in, const int *index) {
+    const int i = threadIdx.x;
+    if (i < 8) {
+        const int next = __shfl_down_sync(EIGHT, index[i], 1);
+        if (!FIXED || i < 7) {
+            out[i] = in[next];  // BROKEN chosen_by_nobody
+        }
+    }
+}
+PAIR(chosen_by_nobody);
