@@ -3,7 +3,7 @@
 Why: a step is understood when prediction, machine code and timing are read side by side, and what one assembler does
 another need not. Every number comes from committed files: claims from iterations/*.yaml, counts of the step alone from
 results/steps, registers from results/locks, counters and timings from results/h200. So a note can be rendered again.
-The reasons are written by hand in iterations/reasons/NN.md, their figures are calls (`flashladder.report.reasons`).
+The reasons are written by hand in iterations/reasons.md, their figures are calls (`flashladder.report.reasons`).
 
 Run: ``python analysis/render_notes.py`` writes iterations/notes/NN.md; ``--check`` compares, exit code 1 when stale.
 """

@@ -17,11 +17,10 @@ settings.load_profile("same inputs every time")
 SECONDS = {"slow": 20.0, "nvcc": 0.4, "": 0.0}  # about, by marker, for the order alone
 LONG = {  # files of `nvcc` whose tests are far from that, in seconds
     "test_new_family.py": 70.0,
-    "test_hopper_tiles.py": 60.0,
-    "test_new_iteration.py": 55.0,
+    "test_hopper_tiles.py": 120.0,
+    "test_pages.py": 70.0,
     "test_hopper_public.py": 55.0,
     "test_cuda.py": 45.0,
-    "test_hopper_ladder.py": 45.0,
     "test_emulate.py": 40.0,
     "test_lock_nvcc.py": 30.0,
     "test_explain.py": 30.0,

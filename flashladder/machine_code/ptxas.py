@@ -1,7 +1,7 @@
 """What a kernel uses, as ``ptxas -v`` says it (registers, spills, shared memory), and how many CTAs one SM then holds.
 
 Standard library only, because the build's workers import it. The occupancy rules are those of ``cuda_occupancy.h`` of
-the CUDA runtime's wheel, for compute capability 8.0 to 9.0 (`tests/nvcc/test_occupancy.py` runs it beside this one).
+the CUDA runtime's wheel, for compute capability 8.0 to 9.0 (`tests/nvcc/test_explain.py` runs it beside this one).
 
 Run: ``invoke ptxas 7``. Try ``load_gpus()["a100"].occupancy(registers=255, threads=128, shared_bytes=65536)``.
 """

@@ -1,8 +1,9 @@
-"""The reasons of each step: prose of iterations/reasons/NN.md, whose figures are calls over committed data.
+"""The reasons of each step: prose of iterations/reasons.md, whose figures are calls over committed data.
 
-A page is a jinja2 template. ``{{ falls("LOP3", "sm_80") }}`` gives "149 to 44", and is an error when LOP3 no longer
-falls. Speeds are measured or published percentages of FA2; counts are of machine code, PTX and counters; loads are
-shares of the cycles that the tensor pipe takes. `analysis/render_notes.py` sets the result into the notes.
+The page of a step, below the heading ``# 7``, is a jinja2 template. ``{{ falls("LOP3", "sm_80") }}`` gives "149 to 44",
+and is an error when LOP3 no longer falls. Speeds are measured or published percentages of FA2; counts are of machine
+code, PTX and counters; loads are shares of the cycles that the tensor pipe takes. `analysis/render_notes.py` sets the
+result into the notes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 import io
+import itertools
 from pathlib import Path
 import statistics
 import traceback
@@ -45,7 +47,7 @@ from flashladder.results.schema import CounterResult, kernel_key
 
 Direction = Literal["falls", "rises", "stays"]
 Counts = Mapping[str, float]
-FOLDER = ITERATIONS / "reasons"
+FILE = ITERATIONS / "reasons.md"
 SECTIONS = ("What one sees", "Reasons", "Try next")
 ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, trim_blocks=True, autoescape=False)
 DTYPE = "fp16"
@@ -516,30 +518,47 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
     yield ""
 
 
-def reasons(ladder: Ladder, number: int, folder: Path = FOLDER) -> str:
+def page_of(number: int, path: Path = FILE) -> tuple[int, str]:
+    """The page of an iteration: the number of its heading's line, and the text below.
+
+    Raises:
+        FlashladderError: there is none.
+    """
+    lines = read_text(path).splitlines(keepends=True)
+    headings = [at for at, line in enumerate(lines) if line.startswith("# ")] + [len(lines)]
+    for start, end in itertools.pairwise(headings):
+        if lines[start].rstrip() == f"# {number}":
+            return start + 1, "".join(lines[start + 1 : end])
+    raise FlashladderError(
+        f"no reasons of iteration {number}", where=relative(path), hint="docs/add-an-iteration.md says how"
+    )
+
+
+def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
     """The reasons of an iteration as Markdown, without a newline at the end.
 
     Raises:
         FlashladderError: the page is missing, a name is unknown, a section lacks, or the data contradict it; with file
             and line.
     """
-    path = folder / f"{number:02d}.md"
+    above, text = page_of(number, path)
     where = relative(path)
-    if not path.exists():
-        raise FlashladderError("no reasons", where=where, hint="docs/add-an-iteration.md says how")
-    text = read_text(path)
     found = tuple(line.removeprefix("## ") for line in text.splitlines() if line.startswith("#"))
     if found != SECTIONS:
-        raise FlashladderError("wrong sections", where=where, expected=", ".join(SECTIONS), found=", ".join(found))
+        raise FlashladderError(
+            "wrong sections", where=f"{where}:{above}", expected=", ".join(SECTIONS), found=", ".join(found)
+        )
     try:
         words = Words(ladder, number)
         called = {name: getattr(words, name) for name, one in vars(Words).items() if callable(one) and name[0] != "_"}
         return ENVIRONMENT.from_string(text).render(called).strip()
     except jinja2.TemplateSyntaxError as error:
-        raise FlashladderError("broken page of reasons", where=f"{where}:{error.lineno}", found=error) from error
+        raise FlashladderError(
+            "broken page of reasons", where=f"{where}:{above + error.lineno}", found=error
+        ) from error
     except (FlashladderError, jinja2.TemplateError, KeyError, TypeError, ValueError) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
-        at = f"{where}:{lines[-1]}" if lines else where
+        at = f"{where}:{above + (lines[-1] or 0)}" if lines else where
         if isinstance(error, FlashladderError):
             error.where = at
             raise

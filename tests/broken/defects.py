@@ -1,4 +1,4 @@
-"""Kernels that fail while they run: how each is launched, what is caught where, what its correct twin computes."""
+"""Broken kernels: those that an error ends, and those that run to their end and are reported as races."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from ptxemu.machine.arguments import Argument
 from ptxemu.values import Array
-from tests.broken.harness import Broken, Launch, floats, ramp, zeros
+from tests.broken.harness import Broken, Launch, Race, floats, ramp, zeros
 
 
 def _addresses(kernel: str, arguments: Callable[[], tuple[Argument, ...]], result: Array, **options: int) -> Launch:
-    return Launch("addresses.cu", kernel, arguments, result, **options)  # type: ignore[arg-type]  # numbers all of them
+    return Launch("memory.cu", kernel, arguments, result, **options)  # type: ignore[arg-type]  # numbers all of them
 
 
 ADDRESSES = (
@@ -93,13 +93,13 @@ ADDRESSES = (
 
 INITIAL = (
     Broken(
-        Launch("initial.cu", "half_filled_tile", lambda: (floats(64), ramp(64)), ramp(64)[::-1]),
+        Launch("memory.cu", "half_filled_tile", lambda: (floats(64), ramp(64)), ramp(64)[::-1]),
         *("uninitialised", "ld.shared", "4-byte read of shared memory not written before"),
         thread=0,
         address=252,
     ),
     Broken(
-        Launch("copies.cu", "no_wait", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
+        Launch("races.cu", "no_wait", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
         *("uninitialised", "ld.shared", "not written before, which the cp.async of line "),
         thread=0,
         address=1020,
@@ -108,13 +108,13 @@ INITIAL = (
 
 BARRIERS = (
     Broken(
-        Launch("barriers.cu", "barrier_in_a_branch", lambda: (floats(32), ramp(32)), ramp(32) % 16, threads=32),
+        Launch("warps.cu", "barrier_in_a_branch", lambda: (floats(32), ramp(32)), ramp(32) % 16, threads=32),
         *("divergent-barrier", "bar.sync", "lane 16 of warp 0 took another path"),
         thread=0,
     ),
     Broken(
         Launch(
-            "barriers.cu",
+            "warps.cu",
             "exit_before_barrier",
             lambda: (floats(64), ramp(64), 40),
             np.r_[ramp(40)[::-1], np.zeros(24)],
@@ -125,7 +125,7 @@ BARRIERS = (
     ),
     Broken(
         Launch(
-            "barriers.cu",
+            "warps.cu",
             "exit_before_barrier",
             lambda: (floats(64), ramp(64), 32),
             np.r_[ramp(32)[::-1], np.zeros(32)],
@@ -135,19 +135,19 @@ BARRIERS = (
         thread=0,
     ),
     Broken(
-        Launch("barriers.cu", "two_barriers", lambda: (zeros(64),), np.arange(64)[::-1]),
+        Launch("warps.cu", "two_barriers", lambda: (zeros(64),), np.arange(64)[::-1]),
         *("deadlock", "bar.sync", "wait at barrier 1 for others that never reach it"),
         also="found 32 arrived, 0 exited, 32 at barrier 2 (line ",
         thread=0,
     ),
     Broken(
-        Launch("barriers.cu", "too_few_threads", lambda: (zeros(64), 96), np.arange(64)[::-1]),
+        Launch("warps.cu", "too_few_threads", lambda: (zeros(64), 96), np.arange(64)[::-1]),
         *("deadlock", "bar.sync", "wait at barrier 2 for others that never reach it"),
         also="expected 96 threads, found 64 arrived, 0 exited",
         thread=0,
     ),
     Broken(
-        Launch("barriers.cu", "unequal_rounds", lambda: (zeros(96),), np.full(96, 3), threads=96),
+        Launch("warps.cu", "unequal_rounds", lambda: (zeros(96),), np.full(96, 3), threads=96),
         *("deadlock", "bar.sync", "expected 96 threads, found 64 arrived, 32 exited"),
         thread=32,
     ),
@@ -171,14 +171,12 @@ BARRIERS = (
 
 ENDLESS = (
     Broken(
-        Launch("endless.cu", "stride_of_zero", lambda: (zeros(100), 100), np.arange(100), threads=32),
+        Launch("warps.cu", "stride_of_zero", lambda: (zeros(100), 100), np.arange(100), threads=32),
         *("budget", "", "the instruction budget is spent"),
         thread=0,
     ),
     Broken(
-        Launch(
-            "endless.cu", "spin_on_a_flag", lambda: (zeros(64), zeros(2)), np.arange(64) // 32, threads=32, blocks=2
-        ),
+        Launch("warps.cu", "spin_on_a_flag", lambda: (zeros(64), zeros(2)), np.arange(64) // 32, threads=32, blocks=2),
         *("endless-loop", "", "nobody has stored anything since"),
         thread=0,
     ),
@@ -218,20 +216,20 @@ WARPS = (
 
 UNDEFINED = (
     Broken(
-        Launch("undefined.cu", "partial_sums", lambda: (floats(8), ramp(8)), np.array([28] + 7 * [0]), threads=32),
+        Launch("memory.cu", "partial_sums", lambda: (floats(8), ramp(8)), np.array([28] + 7 * [0]), threads=32),
         *("undefined", "st.global", "an undefined value is stored"),
         also="what `shfl.sync.down.b32",
         thread=1,
     ),
     Broken(
-        Launch("undefined.cu", "handed_on", lambda: (floats(1), ramp(8)), np.array([7]), threads=32),
+        Launch("memory.cu", "handed_on", lambda: (floats(1), ramp(8)), np.array([7]), threads=32),
         *("undefined", "st.global", "an undefined value is stored"),
-        also="kernels/undefined.cu:30) read from a lane that does not take part",
+        also="kernels/memory.cu:176) read from a lane that does not take part",
         thread=0,
     ),
     Broken(
         Launch(
-            "undefined.cu",
+            "memory.cu",
             "chosen_by_nobody",
             lambda: (floats(8), ramp(8), np.arange(8, dtype=np.int32)),
             np.array([1, 2, 3, 4, 5, 6, 7, 0]),
@@ -244,27 +242,27 @@ UNDEFINED = (
 
 REFUSED = (
     Broken(
-        Launch("refused.cu", "recurses", lambda: (zeros(8),), np.array([0, 1, 1, 2, 3, 5, 8, 13]), threads=8),
+        Launch("warps.cu", "recurses", lambda: (zeros(8),), np.array([0, 1, 1, 2, 3, 5, 8, 13]), threads=8),
         *("unsupported", "call", "call of _Z9fibonaccii"),
         thread=2,
     ),
     Broken(
-        Launch("refused.cu", "prints", lambda: (zeros(32),), np.arange(32), threads=32),
+        Launch("warps.cu", "prints", lambda: (zeros(32),), np.arange(32), threads=32),
         *("unsupported", "call", "call of vprintf"),
         thread=0,
     ),
     Broken(
-        Launch("refused.cu", "binary_mma", lambda: (zeros(32),), np.full(32, 64), threads=32),
+        Launch("warps.cu", "binary_mma", lambda: (zeros(32),), np.full(32, 64), threads=32),
         *("unsupported", "mma.sync.aligned.m8n8k128", "nearest supported: "),
         block=None,
     ),
     Broken(
-        Launch("refused.cu", "traps", lambda: (zeros(64), 40), np.arange(64)),
+        Launch("warps.cu", "traps", lambda: (zeros(64), 40), np.arange(64)),
         *("trap", "trap", "the program executed trap"),
         thread=40,
     ),
     Broken(
-        Launch("refused.cu", "asserts", lambda: (zeros(64), 40), np.arange(64)),
+        Launch("warps.cu", "asserts", lambda: (zeros(64), 40), np.arange(64)),
         *("trap", "call", "assertion failed: FIXED || i < n"),
         thread=40,
     ),
@@ -273,9 +271,117 @@ REFUSED = (
 BROKEN = (*ADDRESSES, *INITIAL, *BARRIERS, *ENDLESS, *WARPS, *UNDEFINED, *REFUSED)
 
 LOCAL_HOLE = Launch(  # not an error: unoptimised code copies whole structures, holes included
-    "initial.cu",
+    "memory.cu",
     "local_hole",
     lambda: (zeros(4), np.array([0, 4, 5, 1], np.int32), 5),
     np.array([100, 104, 105, 101]),
     threads=4,
+)
+
+RACES = (
+    Race(
+        Launch("races.cu", "read_too_early", lambda: (floats(64), ramp(64)), ramp(64)[::-1]),
+        *("RAW", "shared", "st.shared", "ld.shared"),
+        threads=(63, 0),
+        address=252,
+    ),
+    Race(
+        Launch(
+            "races.cu",
+            "overwritten_too_early",
+            lambda: (floats(64), ramp(192), 3),
+            ramp(192).reshape(3, 64).sum(0)[::-1],
+        ),
+        *("WAR", "shared", "ld.shared", "st.shared"),
+        threads=(63, 0),
+        address=0,
+    ),
+    Race(
+        Launch("races.cu", "two_writers", lambda: (zeros(64),), np.full(64, 11)),
+        *("WAW", "shared", "st.shared", "st.shared"),
+        threads=(0, 32),
+        address=0,
+    ),
+    Race(
+        Launch("races.cu", "no_syncwarp", lambda: (floats(32), ramp(32)), ramp(32).reshape(-1, 2)[:, ::-1].ravel(), 32),
+        *("RAW", "shared", "st.shared", "ld.shared"),
+        threads=(1, 0),
+        address=4,
+    ),
+    Race(
+        Launch("races.cu", "shuffle_as_fence", lambda: (floats(32), ramp(32)), 2 * (np.arange(32) ^ 1), 32),
+        *("RAW", "shared", "st.shared", "ld.shared"),
+        threads=(1, 0),
+        address=4,
+    ),
+    Race(
+        Launch("races.cu", "vote_as_fence", lambda: (floats(32), ramp(32)), 32 + (np.arange(32) ^ 1), 32),
+        *("RAW", "shared", "st.shared", "ld.shared"),
+        threads=(1, 0),
+        address=4,
+    ),
+    Race(
+        Launch("races.cu", "matrix_of_others", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.arange(32), 32),
+        *("RAW", "shared", "st.shared", "ldmatrix"),
+        threads=(1, 0),
+        address=4,
+    ),
+    Race(
+        Launch(
+            "races.cu",
+            "matrix_overwritten",
+            lambda: (zeros(32), np.arange(32, dtype=np.int32)),
+            np.arange(32) + 1,
+            32,
+        ),
+        *("WAR", "shared", "ldmatrix", "st.shared"),
+        threads=(0, 1),
+        address=4,
+    ),
+    Race(
+        Launch("races.cu", "lanes_collide", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.full(32, 3), 32),
+        *("same-instruction write", "shared", "st.shared", "st.shared"),
+        threads=(3, 4),
+        address=0,
+        numbers_right=False,
+    ),
+    Race(
+        Launch("races.cu", "stale_tile", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
+        *("in-flight read", "shared", "cp.async", "ld.shared"),
+        threads=(63, 0),
+        address=1020,
+        numbers_right=False,
+    ),
+    Race(
+        Launch("races.cu", "wait_without_barrier", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
+        *("RAW", "shared", "cp.async", "ld.shared"),
+        threads=(63, 0),
+        address=1020,
+    ),
+    Race(
+        Launch(
+            "races.cu",
+            "prefetch_too_early",
+            lambda: (floats(64), ramp(768), 3),
+            ramp(768).reshape(3, 256).sum(0)[:191:-1],
+        ),
+        *("WAR", "shared", "ld.shared", "cp.async"),
+        threads=(63, 48),
+        address=768,
+    ),
+    Race(
+        Launch("races.cu", "lost_update", lambda: (zeros(1),), np.array([10]), threads=32, blocks=4),
+        *("WAW", "global", "st.global", "st.global"),
+        threads=(0, 0),
+        address=0,
+        blocks=(3, 0),
+        numbers_right=False,
+    ),
+    Race(
+        Launch("races.cu", "neighbours_result", lambda: (zeros(64), zeros(64)), 2 * (np.arange(64) ^ 32), 32, 2),
+        *("RAW", "global", "st.global", "ld.global"),
+        threads=(0, 0),
+        address=0,
+        blocks=(1, 0),
+    ),
 )

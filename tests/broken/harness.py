@@ -1,7 +1,7 @@
 """How broken kernels are compiled, launched and compared with the lines of their files that are marked.
 
 A kernel's defect is on the lines that say ``BROKEN <kernel>``; of a race these hold the second access, those that say
-``FIRST <kernel>`` the first one. `defects.BROKEN` and `races.RACES` are the kernels.
+``FIRST <kernel>`` the first one. `defects.BROKEN` and `defects.RACES` are the kernels.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ import pytest
 
 from flashladder.errors import FlashladderError
 import ptxemu
-from tests.broken.defects import BROKEN, LOCAL_HOLE
+from tests.broken.defects import BROKEN, LOCAL_HOLE, RACES
 from tests.broken.harness import KERNELS, Broken, Launch, Race, compile_all, lines_of, load, marked, text_of
-from tests.broken.races import RACES
 
 pytestmark = pytest.mark.nvcc
 LAUNCHES = (*(case.launch for case in (*BROKEN, *RACES)), LOCAL_HOLE)

@@ -1,6 +1,6 @@
 """Wrong kernels: the project's own sources with one mistake each, and the case of the check that must catch it.
 
-Why: a check is worth what it refuses. Each entry of ``wrong/*.yaml`` is a mistake that a developer could make, written
+Why: a check is worth what it refuses. Each entry of ``wrong.yaml`` is a mistake that a developer could make, written
 as a replacement of text that stands exactly once in its file. The iteration is composed of the changed sources,
 compiled with the flags that it ships with, and given to the very functions behind ``check --backend emulator``.
 
@@ -38,7 +38,7 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS, ROOT
 from flashladder.results.schema import CaseResult
 
-TABLE = Path(__file__).parent / "wrong"
+TABLE = Path(__file__).parent / "wrong.yaml"
 # The launch side: what the host checks, and what it hands over.
 LAUNCH: Mapping[str, tuple[ModuleType, tuple[str, ...]]] = {
     "flashladder/emulate/kernel.py": (check_emulator, ("forward", "require")),
@@ -122,12 +122,9 @@ class WrongKernel(pydantic.BaseModel):
 
 @cache
 def read_table() -> Mapping[str, tuple[WrongKernel, ...]]:
-    """The wrong kernels by concern, in the order of the files."""
-    table = {}
-    for path in sorted(TABLE.glob("*.yaml")):
-        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
-        table[path.stem[2:]] = tuple(WrongKernel.model_validate(entry) for entry in entries)
-    return table
+    """The wrong kernels by concern, in the order of the file."""
+    table = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return {concern: tuple(map(WrongKernel.model_validate, entries)) for concern, entries in table.items()}
 
 
 def read_all() -> tuple[WrongKernel, ...]:

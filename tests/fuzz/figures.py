@@ -1,7 +1,7 @@
 """What the runs tried and found, as data, and the table of docs/fuzzing.md made from it.
 
 `results/fuzzing.json` holds per target and engine the inputs, seconds and causes found by the last recorded run, and
-what all earlier ones led to: the inputs under tests/data/found, each of which was mended. Run
+what all earlier ones led to: the inputs in tests/data/found.json, each of which was mended. Run
 ``python -m tests.fuzz.figures`` to render docs/fuzzing.md, ``--check`` to compare it.
 """
 
@@ -19,7 +19,7 @@ from flashladder.errors import one_line_errors
 from flashladder.files import dump_json, load_json, write_atomic
 from flashladder.paths import RESULTS, ROOT
 from flashladder.results.files import this_host
-from tests.fuzz.target import FOUND
+from tests.fuzz.target import found_inputs
 from tests.fuzz.targets import TARGETS
 
 FIGURES = RESULTS / "fuzzing.json"
@@ -53,8 +53,7 @@ def record(target: str, engine: str, inputs: int, seconds: float, found: int) ->
 
 def kept(target: str) -> int:
     """Inputs of a target that were found, mended and kept."""
-    folder = FOUND / target
-    return len(list(folder.iterdir())) if folder.is_dir() else 0
+    return len(found_inputs().get(target, {}))
 
 
 def render(document: Mapping[str, Any]) -> str:

@@ -26,8 +26,8 @@ from flashladder.toolchain.errors import diagnose
 from ptxemu.syntax.parser import parse as parse_ptx
 from tests.fuzz.target import Target, decoded, filed, scratch, spoken
 from tests.null.binaries import fatbin_fixture
-from tests.null.binaries.test_kernel_names import BACKWARD, FORWARD
-from tests.null.machine_code.test_ptxas import LOG_SM_80, LOG_SM_90
+from tests.null.binaries.test_binaries import BACKWARD, FORWARD
+from tests.null.machine_code.test_ptx import LOG_SM_80, LOG_SM_90
 from tests.null.opinion_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
 
 SMALL = replace(ROUNDS, subjects=ROUNDS.subjects[:2], rounds=2)

@@ -5,13 +5,15 @@
     python -m tests.fuzz.run --engine atheris --target ptx            # coverage-guided; needs the group "fuzz"
     python -m tests.fuzz.run --inputs 100000 --record                 # all; figures into results/fuzzing.json
 `nox -s fuzz` makes an environment for it. Exit code 1 when something was found: each cause leaves one input under
-build/fuzz/<target>/, from where it moves to tests/data/found/<target>/ once it is mended.
+build/fuzz/<target>/. Once it is mended, ``python -m tests.fuzz.run --keep`` moves it to tests/data/found.json.
 """
 
 from __future__ import annotations
 
 import argparse
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+import json
 import os
 import re
 import subprocess
@@ -24,7 +26,7 @@ from flashladder.files import relative, sha256, write_atomic
 from flashladder.paths import BUILD, ROOT
 from tests.fuzz import figures
 from tests.fuzz.mutate import Mutator
-from tests.fuzz.target import FOUND, Finding, Target, attempt, limit_memory
+from tests.fuzz.target import FOUND, Finding, Target, attempt, found_inputs, limit_memory
 from tests.fuzz.targets import TARGETS
 
 KEPT = BUILD / "fuzz"
@@ -77,6 +79,16 @@ def fuzz(target: Target, engine: str, inputs: int, seed: int) -> tuple[float, di
     return spent, causes
 
 
+def keep() -> None:
+    """Moves what earlier runs found to the inputs that the tests replay."""
+    found = found_inputs()
+    for path in (path for name in TARGETS for path in (KEPT / name).glob("*") if path.is_file()):
+        found.setdefault(path.parent.name, {})[path.name] = path.read_bytes()
+        path.unlink()
+    text = {name: {one: b64encode(data).decode() for one, data in found[name].items()} for name in sorted(found)}
+    write_atomic(FOUND, json.dumps(text, indent=1) + "\n")
+
+
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The options, checked."""
     parser = Parser(prog="python -m tests.fuzz.run", description="Fuzzes parsers and loaders.")
@@ -85,6 +97,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--engine", choices=RUN, default="mutations")
     parser.add_argument("--seed", type=whole, default=0, help="of the inputs (default: 0)")
     parser.add_argument("--record", action="store_true", help="note the figures in results/fuzzing.json and the page")
+    parser.add_argument("--keep", action="store_true", help="move the inputs under build/fuzz to tests/data/found.json")
     parser.add_argument("--list", action="store_true", help="print the targets")
     options = parser.parse_args(argv)
     if not options.inputs:
@@ -97,6 +110,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parse_arguments(argv)
     if options.list:
         print("\n".join(f"{target.name:16s} {target.what}" for target in TARGETS.values()))
+        return 0
+    if options.keep:
+        keep()
         return 0
     os.environ.pop("FLASHLADDER_ROOT", None)
     if options.engine != "atheris":
@@ -113,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
             figures.record(name, options.engine, options.inputs, spent, len(causes))
     if total:
         raise CheckFailed(
-            f"{total} causes", where=relative(KEPT), hint=f"mend them, then keep the inputs: {relative(FOUND)}"
+            f"{total} causes", where=relative(KEPT), hint="mend them, then run python -m tests.fuzz.run --keep"
         )
     return 0
 

@@ -8,9 +8,11 @@ the same question. Rules: no error but the declared ones, each one printable lin
 from __future__ import annotations
 
 import atexit
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+import json
 from pathlib import Path
 import resource
 import shutil
@@ -27,7 +29,13 @@ from ptxemu import PtxemuError
 SECONDS = 5.0  # for one input
 LONGEST = 12_000  # characters of a message
 MEMORY = 3 << 30  # bytes of address space beyond what the process has when the run begins
-FOUND = ROOT / "tests" / "data" / "found"
+FOUND = ROOT / "tests" / "data" / "found.json"  # target to name to input, in base64
+
+
+def found_inputs() -> dict[str, dict[str, bytes]]:
+    """Inputs that were found and mended, by target and name."""
+    found = json.loads(FOUND.read_bytes())
+    return {target: {name: b64decode(text) for name, text in inputs.items()} for target, inputs in found.items()}
 
 
 class Hang(BaseException):
@@ -39,7 +47,7 @@ class Target:
     """A parser or loader.
 
     Attributes:
-        name: for the command line, the figures and the folder of found inputs.
+        name: for the command line, the figures and the found inputs.
         what: the function, for people.
         run: reads one input; it raises a declared error, or AssertionError where a round trip does not hold.
         seeds: valid inputs, the smaller the better.

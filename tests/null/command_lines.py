@@ -51,6 +51,16 @@ CASES: list[tuple[list[str], str]] = [
     (["ptxas", "16 - nothing"], "nothing named 'nothing' can be taken back"),
     (["emulate", "", "--counters"], WORDS),
     (["diff", "7", "x"], WORDS),
+    (["build", "16", "--toolchain", "12.0"], "no toolchain of this CUDA version is pinned: expected one of 13.0"),
+    (["emulate", "1", "--heads", "0"], "bad --heads: expected a whole number from 1 to 65535, found '0'"),
+    (["emulate", "1", "--seq-len", "100"], "expected a multiple of B_r = 64, found 100"),
+    (["diff", "7"], "'after'"),
+    (["lock", "7"], "a lock needs a reason"),
+    (["ptxas", "--arch", "sm_12"], "unknown GPU architecture"),
+    (["ptxas", "--iteration", "99"], "no such iteration"),
+    (["ptxas", "7", "8"], "ptxas takes no further argument: found '8'"),
+    (["show", "7", "--config"], "--config needs a value"),
+    (["build"], "'iteration'"),
     # configurations
     (
         [*SHOW, "A100"],

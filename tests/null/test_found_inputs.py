@@ -1,4 +1,4 @@
-"""What fuzzing found once is tried again: each file under tests/data/found is read, or refused in one clear line.
+"""What fuzzing found once is tried again: each input of tests/data/found.json is read, or refused in one clear line.
 
 Beside it a short run of every target (`tests.fuzz`), the same inputs each time; `nox -s fuzz` runs the long ones.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 
@@ -16,20 +15,20 @@ from flashladder.errors import FlashladderError
 from flashladder.files import MOST_JSON_DEPTH, load_json, unpacked
 from tests.fuzz import figures
 from tests.fuzz.mutate import Mutator
-from tests.fuzz.target import FOUND, Finding, Hang, Target, attempt, within
+from tests.fuzz.target import Finding, Hang, Target, attempt, found_inputs, within
 from tests.fuzz.targets import TARGETS
 
 INPUTS = 40  # of each target here, the seeds first
-KEPT = sorted(path for path in FOUND.rglob("*") if path.is_file())
+KEPT = [(target, name, data) for target, inputs in found_inputs().items() for name, data in inputs.items()]
 
 
 def told(findings: list[Finding]) -> list[str]:
     return [f"{finding.place}: {finding.what}: {finding.data[:200]!r}" for finding in findings]
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_an_input_that_was_found_is_refused_or_read(path: Path) -> None:
-    found = attempt(TARGETS[path.parent.name], path.read_bytes())
+@pytest.mark.parametrize(("target", "name", "data"), KEPT, ids=[f"{target}/{name}" for target, name, _ in KEPT])
+def test_an_input_that_was_found_is_refused_or_read(target: str, name: str, data: bytes) -> None:
+    found = attempt(TARGETS[target], data)
     assert told([found] if found else []) == []
 
 

@@ -1,20 +1,30 @@
-"""Scripts of analysis/ that measure or simulate: odd arguments end with one line, the simulation is an attention."""
+"""Scripts of analysis/, each on committed or made data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import gzip
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from analysis import accuracy, stale_maximum
+from analysis.pipe_rates import OPS, PER_SM, TRIPS, Kernel, Run, inputs, named, per_clock, runs
+from flashladder import fastest
 from flashladder.build.installed import Installed
+from flashladder.errors import FlashladderError
+from flashladder.fastest import Fastest, choices, load_fastest
 from flashladder.gate.verify import verify_file
-from flashladder.ladder.iteration import load_all
+from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.lock.schema import read_lock
+from flashladder.paths import RESULTS
 from flashladder.report.accuracy import render
 from flashladder.trace.reference import SLACK
+import ptxemu
 
 ODD = (
     (("--seq-len", "0"), "expected numbers above 0, --seq-len a multiple of 512"),
@@ -89,13 +99,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_rows_with_one_key_and_rows_with_all_of_them() -> None:
-    made = {
-        inputs: accuracy.tensors(accuracy.Case(inputs, 128, 1, 0), torch.float64) for inputs in ("one-hot", "equal")
-    }
+    made = {kind: accuracy.tensors(accuracy.Case(kind, 128, 1, 0), torch.float64) for kind in ("one-hot", "equal")}
     weights = {}
-    for inputs, (q, k, _) in made.items():
+    for kind, (q, k, _) in made.items():
         scores = q.transpose(1, 2) @ k.transpose(1, 2).mT / accuracy.D_HEAD**0.5
-        weights[inputs] = torch.softmax(scores, -1)
+        weights[kind] = torch.softmax(scores, -1)
     assert torch.equal(weights["one-hot"].argmax(-1), (torch.arange(128) - 64).remainder(128).expand(1, 2, 128))
     most = weights["one-hot"].amax(-1)
     assert most.median() > 0.999
@@ -159,3 +167,122 @@ def test_a_family_is_measured_beside_libraries_and_the_gate_takes_the_file(
     assert f"| {numbers[-1]}: max | {numbers[-1]}: RMS | cudnn: max | cudnn: RMS | FA2's max |" in page
     assert "is held for other libraries: cudnn 9.19.0." in page
     assert page.count("| one key has all weight ") == page.count("| equal logits ") == 2
+
+
+KERNELS = {(run.kernel.name, run.kernel.chains): run.kernel for run in runs()}
+
+
+@pytest.mark.parametrize("key", [key for key in KERNELS if key[1] != 8], ids=lambda key: f"{key[0]}, {key[1]} chains")
+def test_a_kernel_runs_as_many_instructions_as_it_divides_by(key: tuple[str, int]) -> None:
+    kernel, counters = KERNELS[key], ptxemu.Counters()
+    times, data = np.zeros((1, 2, 2), np.uint64), inputs()
+    program = ptxemu.load(kernel.text())
+    program.kernel().launch((1,), (64,), (times, data, 3), shared_bytes=PER_SM, observers=[counters])
+    spent = ptxemu.Counters()
+    program.kernel().launch((1,), (64,), (times, data, 1), shared_bytes=PER_SM, observers=[spent])
+    for op, _ in kernel.round:
+        opcode = OPS[op].text.split()[0]
+        trips = counters.opcodes[opcode] - spent.opcodes[opcode]
+        others = kernel.instructions[op] // OPS[op].instructions
+        assert trips == 2 * 2 * others, op  # two warps, two more trips
+
+
+def test_a_name_is_read_back() -> None:
+    for kernel in KERNELS.values():
+        assert named(kernel.name, kernel.chains) == kernel
+
+
+@pytest.mark.parametrize("machine", ["h200"])
+def test_the_readings_are_of_these_kernels(machine: str) -> None:
+    found = json.loads(gzip.decompress((RESULTS / machine / "rates.json.gz").read_bytes()))
+    assert found["gpu"]["compute_capability"] == "9.0"
+    assert [
+        (row["round"], row["chains"], row["warps"], row["alone"], row["instructions"], row["trips"])
+        for row in found["runs"]
+    ] == [(run.kernel.name, run.kernel.chains, run.warps, run.alone, run.kernel.instructions, TRIPS) for run in runs()]
+    for run, row in zip(runs(), found["runs"], strict=True):
+        ctas = 1 if run.alone else found["gpu"]["n_sm"]
+        assert [len(spans) for spans in row["spans"]] == [ctas] * 5
+        rate = per_clock(run, row["spans"])
+        assert (rate > 3.9) if run.alone else (0.01 < rate < 4.0), run  # four schedulers issue one each per clock
+
+
+def test_a_rate_is_instructions_over_clocks() -> None:
+    kernel = Kernel((("ex2", 1),), 4)
+    assert kernel.instructions == {"ex2": 64}
+    assert per_clock(Run(kernel, 16), [[2 * 16 * 64 * TRIPS] * 3]) == 0.5
+    assert per_clock(Run(kernel, 1, alone=True), [[17 * 64 * TRIPS]]) == 17
+
+
+def first_of(gpu: str, arch: str) -> tuple[tuple[int, int], ...]:
+    """The first choice from each length on."""
+    return tuple((start, steps[0]) for start, steps in choices(gpu, arch))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "valid dictionary"),
+        ('{"h200": {"from_seq_len": {"0": 26}}}', "greater than or equal to 1"),
+        ('{"h200": {"from_seq_len": {"long": 26}}}', "valid integer"),
+        ('{"h200": {"steps": {}}}', "from_seq_len"),
+        ('{"h200": {"from_seq_len": {"1": 26}, "ranking": [0]}}', "greater than or equal to 1"),
+        ('{"h200": {"from_seq_len": {}}}', "a step from length 1 on"),
+        ('{"h200": {"from_seq_len": {"512": 26}}}', r"a step from length 1 on, found lengths \[512\]"),
+        ('{"h200": ', "line 1"),
+        ('{"h200": {"from_seq_len": {"1": 26, "1": 27}}}', "twice"),
+    ],
+)
+def test_a_file_of_another_form_is_one_line(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "fastest.json"
+    path.write_text(text)
+    with pytest.raises(FlashladderError, match=says) as caught:
+        load_fastest(path)
+    assert "\n" not in str(caught.value)
+    assert "invoke report writes it" in str(caught.value)
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """No answer of another table is kept, before and after."""
+    choices.cache_clear()
+    yield
+    choices.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_steps_that_a_gpu_does_not_run_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of the H200 says nothing to a GPU that only falls back on its configurations."""
+    monkeypatch.setattr(fastest, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 26}, ranking=(26, 7))})
+    ((start, steps),) = choices("NVIDIA A100-SXM4-80GB", "sm_80")
+    assert start == 1
+    assert steps == tuple(sorted(steps, reverse=True)), "later steps first"
+    assert all(load_iteration(step).family.runs_on("sm_80") for step in steps)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_gpu_takes_its_own_table_before_that_of_its_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And lengths come in their order, whatever that of the file is."""
+    h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
+    tables = {"h100": Fastest(from_seq_len={4096: 24, 1: 25, 512: 27}), "h200": h200}
+    monkeypatch.setattr(fastest, "load_fastest", lambda: tables)
+    assert first_of("NVIDIA H100 80GB HBM3", "sm_90") == ((1, 25), (512, 27), (4096, 24))
+    assert first_of("NVIDIA GH200 480GB", "sm_90") == ((1, 26),)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_behind_the_first_choice_come_the_others_by_rank_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank may be that of the GPU whose configurations it runs; steps without one come last."""
+    h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
+    tables = {"h100": Fastest(from_seq_len={1: 25}), "h200": h200}
+    monkeypatch.setattr(fastest, "load_fastest", lambda: tables)
+    ((_, steps),) = choices("NVIDIA H100 80GB HBM3", "sm_90")
+    assert steps[:6] == (25, 26, 28, 19, 20, 27)
+    assert len(set(steps)) == len(steps)
+    assert steps[-1] == 1
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_gpu_that_no_step_runs_on_is_one_line() -> None:
+    with pytest.raises(FlashladderError, match=r"^no step runs on this GPU: expected .*8\.0.*, found sm_75$"):
+        choices("Tesla T4", "sm_75")

@@ -29,9 +29,9 @@ from flashladder.sweep import measure as measure_gpu
 from flashladder.sweep import workers as worker
 from flashladder.sweep.records import CellRecord
 from flashladder.sweep.workers import Task, Worker
-from tests.null.bench.test_timing_null import FakeGpu
+from tests.null.bench.test_bench import FakeGpu
 from tests.null.bench_fixture import GPU
-from tests.null.check.test_check_null import attention
+from tests.null.check.test_check import attention
 
 _NUMBERS = itertools.count(1)  # of the sessions of this process: the seeds of their noise
 _OWN: list[Session] = []  # the last one measures now

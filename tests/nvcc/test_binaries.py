@@ -23,7 +23,7 @@ from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pin
 from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import DATA
-from tests.null.binaries.test_kernel_names import FORWARD
+from tests.null.binaries.test_binaries import FORWARD
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc

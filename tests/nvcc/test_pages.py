@@ -1,17 +1,29 @@
-"""What docs/without-a-gpu.md shows of `invoke emulate` is what it prints."""
+"""Pages that say what to type, executed: without a GPU, reproduce, add an iteration, another GPU.
+
+Run: pytest tests/nvcc/test_pages.py
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 
 import pytest
 
 from flashladder.paths import ROOT
-from tests.typed import command
+from tests import pages
+from tests.null.test_pages import is_program
+from tests.nvcc import checkouts
+from tests.typed import command, tasks
 
-pytestmark = pytest.mark.nvcc
 
-
+@pytest.mark.nvcc
 def test_the_page_of_iteration_1_is_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
     shown = re.search(r"ends with\n\n```\n(.*?)```", text, re.DOTALL)
@@ -26,3 +38,115 @@ def test_the_page_of_iteration_1_is_what_is_printed(capsys: pytest.CaptureFixtur
     assert command("emulate", "2", "--counters") == 0
     assert re.search(rf"shared_ld_wavefronts +{ideal[1]}", capsys.readouterr().out)
     assert f"needs only the {ideal[1]} wavefronts" in " ".join(text.split())
+
+
+PAGE = ROOT / "docs" / "reproduce.md"
+STEPS = [step for step in pages.steps(PAGE) if isinstance(step, pages.Command)]
+COLUMNS = 6
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.line[:50])
+def test_a_command_prints_what_the_page_says(step: pages.Command) -> None:
+    assert step.expected
+    pages.run_here(step)
+
+
+@pytest.mark.nvcc
+def test_every_claim_names_a_command_that_exists_and_its_hardware() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in re.findall(r"^\| \d+a? \|.*\|$", text, re.MULTILINE)
+    ]
+    assert len(rows) == 12
+    for number, claim, typed, expected, time, hardware in rows:
+        assert all((claim, expected, time)), number
+        assert re.search("CPU|H100|H200", hardware), number
+        program, *words = shlex.split(typed.strip("`"))
+        if program == "python":
+            assert is_program(words[1]), typed
+        else:
+            assert program == "nox" or words[0] in tasks().namespace.tasks, typed
+    assert len(STEPS) >= 8
+
+
+ADD_AN_ITERATION = ROOT / "docs" / "add-an-iteration.md"
+TEN_STEPS = list(pages.steps(ADD_AN_ITERATION))
+
+
+@pytest.mark.nvcc
+def test_ten_steps_make_an_iteration(tmp_path: Path) -> None:
+    """One test, as each step builds on those before it."""
+    root = checkouts.copied(tmp_path / "checkout")
+    before = locked(root)
+    for step in TEN_STEPS:
+        pages.run(step, root, checkouts.environment(root, ROOT))
+    assert "build-iteration-29 -> An epilogue of its own" in checkouts.ran(root, ROOT, "-m", "nox", "-l").stdout
+    require_callable(root)
+    after = locked(root)
+    assert hashes(after["29"]) == hashes(before["19"])
+    row = next(
+        line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 29 ")
+    )
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "An epilogue of its own"
+    assert set(cells[2:]) == {"–"}, "not measured, not published"
+    table = (root / "results" / "report" / "progression.md").read_text(encoding="utf-8")
+    row = next(line for line in table.splitlines() if line.startswith("| 29 "))
+    assert [cell.strip() for cell in row.strip("|").split("|")][-2:] == ["255", "8"]  # the H200's, as iteration 19
+
+
+@pytest.mark.nvcc
+def test_the_page_has_ten_steps_that_are_executed() -> None:
+    text = ADD_AN_ITERATION.read_text(encoding="utf-8")
+    assert [f"\n**{number}. " in text for number in range(1, 12)] == [True] * 10 + [False]
+    assert len(TEN_STEPS) == text.count("\n$ ") + 1
+
+
+def locked(root: Path) -> dict[str, dict[str, dict[str, dict[str, str]]]]:
+    """The iterations of a lock."""
+    found: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads(
+        (root / "results" / "locks" / "sm_80.json").read_text(encoding="utf-8")
+    )["iterations"]
+    return found
+
+
+def hashes(iteration: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
+    return {name: one["text_sha256"] for name, one in iteration["kernels"].items()}
+
+
+def require_callable(root: Path) -> None:
+    """The wheel that step 8 built knows its operator."""
+    (wheel,) = (root / "build" / "iteration_29" / "sm_80").glob("flashladder_29-*.whl")
+    site = root / "site"
+    shutil.unpack_archive(wheel, site, "zip")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import torch, flashladder\n"
+        "q = torch.zeros(1, 128, 16, 128, dtype=torch.float16, device='meta')\n"
+        "print(flashladder.forward(q, q, q, iteration=29).shape)\n"
+        "try: torch.ops.flashladder_29.forward(*[torch.zeros_like(q, device='cpu')] * 3)\n"
+        "except Exception as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(site)], env=os.environ | checkouts.environment(root, ROOT),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("torch.Size([1, 128, 16, 128])\n")
+    assert "flashladder_29: q: expected a CUDA tensor" in done.stdout
+
+
+ANOTHER_GPU = ROOT / "docs" / "another-gpu.md"
+
+
+@pytest.mark.nvcc
+def test_a_file_and_a_grid_make_a_gpu(tmp_path: Path) -> None:
+    root = checkouts.copied(tmp_path / "checkout")
+    steps = list(pages.steps(ANOTHER_GPU))
+    assert len(steps) == 6
+    before = (root / "configs" / "schema" / "grid.json").read_text(encoding="utf-8")
+    for step in steps:
+        pages.run(step, root, checkouts.environment(root, ROOT))
+    after = (root / "configs" / "schema" / "grid.json").read_text(encoding="utf-8")
+    assert '"a40"' in after
+    assert '"a40"' not in before

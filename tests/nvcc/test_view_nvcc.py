@@ -1,12 +1,36 @@
-"""The opcode table of a kernel that is not locked: compiled, and the same as the lock's where that has it."""
+"""What people read of compiled kernels: listings, counts, linked lines, the tour."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+import importlib
+import json
+from pathlib import Path
+import re
+import subprocess
+from typing import Any
+
 import pytest
 
+from analysis.linked_page import PAGE
+from flashladder import __main__ as program
+from flashladder.build.compile import cubin_for, tools_of
+from flashladder.build.store import CubinEntry, cubin_entry, fill_all, ptx_entry
+from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
+from flashladder.lock.command import locked_kernel
+from flashladder.machine_code.cubin import LINES, TEXT, read_cubin, read_ptx_lines, text_sha256
+from flashladder.machine_code.flow import main_loop
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.machine_code.sass import count, disassemble, disassemble_many, opcode_counts, parse
+from flashladder.toolchain.wheels import find_toolchain
 from flashladder.view import diff as view_counts
+from flashladder.view.binary import Wanted
+from flashladder.view.code import show_linked
+from flashladder.view.linked import Linked, linked_by_name, of_line, of_opcode
+from flashladder.view.linked_page import document, read_document
+from flashladder.view.tour import STATIONS, Station
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
@@ -27,3 +51,206 @@ def test_diff_7_8_bears_the_title_out(capsys: pytest.CaptureFixture[str]) -> Non
     for opcode in ("IADD3", "LOP3", "SHF"):
         assert " -" in rows[opcode]
     assert "HMMA" not in rows  # the same tile does the same products
+
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+def test_nvdisasm_prints_what_the_reader_was_tested_with() -> None:
+    kept = parse((DATA / "tiny.sm_80.sass").read_text(encoding="utf-8"))
+    assert [str(i) for i in disassemble(DATA / "tiny.sm_80.cubin").instructions] == [str(i) for i in kept.instructions]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_counts_of_a_cubin(arch: str) -> None:
+    cubin = DATA / f"tiny.{arch}.cubin"
+    whole, loop = opcode_counts(cubin), count(main_loop(disassemble(cubin)))
+    assert (whole["HMMA"], loop["HMMA"], whole["LDG"], loop["LDG"]) == (2, 2, 2, 1)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_kernels_read_together_are_those_read_one_by_one(arch: str) -> None:
+    cubin = DATA / f"tiny.{arch}.cubin"
+    text, one = read_cubin(cubin).text, disassemble(cubin, lines=False)
+    for many in disassemble_many([text, text, text], arch, find_toolchain().nvdisasm):
+        assert [(i.address, i.predicate, i.opcode) for i in many.instructions] == [
+            (i.address, i.predicate, i.opcode) for i in one.instructions
+        ]
+        assert [i.address for i in main_loop(many)] == [i.address for i in main_loop(one)]
+        assert len(main_loop(many)) > 10
+        operands = [(i.operands, j.operands) for i, j in zip(many.instructions, one.instructions, strict=True)]
+        assert all(a == b or ("`(.L_" in a and "`(.L_" in b) for a, b in operands)
+
+
+def test_code_that_nvdisasm_reads_otherwise_is_refused(tmp_path: Path) -> None:
+    tool = tmp_path / "nvdisasm"
+    tool.write_text("#!/bin/sh\necho '        /*0000*/                   NOP ;'\n", encoding="utf-8")
+    tool.chmod(0o755)
+    assert len(disassemble_many([bytes(16)], "sm_80", tool)) == 1
+    with pytest.raises(FlashladderError, match="nvdisasm read other code: expected 2 instructions, found 1"):
+        disassemble_many([bytes(32)], "sm_80", tool)
+    assert disassemble_many([], "sm_80", tool) == []
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_the_toolchain_makes_the_kept_machine_code(arch: str, tmp_path: Path) -> None:
+    tools = tools_of()
+    unit = ptx_entry((DATA / "tiny.cu").read_text(encoding="utf-8"), DATA, [], tools, tmp_path)
+    entry = cubin_entry(unit, arch, tools, tmp_path)
+    fill_all([entry])
+    assert text_sha256(entry.cubin) == text_sha256(DATA / f"tiny.{arch}.cubin")
+    assert ptx_sha256(read_ptx(entry.ptx)) == ptx_sha256(read_ptx(DATA / "tiny.ptx"))
+
+
+@pytest.mark.parametrize(
+    ("words", "arch", "key"),
+    [
+        (["8"], "sm_80", "a100"),
+        (["8", "--arch", "sm_90"], "sm_90", "a100"),
+        (["8", "--config", "h100"], "sm_80", "h200"),
+    ],
+)
+def test_counts_say_of_which_kernel_they_are(
+    words: list[str], arch: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("sass", *words, "--counts") == 0
+    title, _, header, total, *_ = capsys.readouterr().out.splitlines()
+    assert title == f"iteration 8, {arch}: {load_iteration(8).configs[key].brief()}, fp16"
+    assert header.split() == ["opcode", "whole", "kernel", "main", "loop"]
+    assert command("sass", *words) == 0
+    assert capsys.readouterr().out.splitlines()[0] == title
+    assert total.startswith("total")
+
+
+def test_counts_of_a_file_say_of_which_kernel_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("sass", str(DATA / "tiny.sm_90.cubin"), "--counts") == 0
+    title, _, header, *_ = capsys.readouterr().out.splitlines()
+    assert title == "flash_fwd_kernel, sm_90"
+    assert header.split()[-2:] == ["main", "loop"]
+
+
+def test_what_is_no_cubin_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "kernel.cubin").write_bytes(b"nothing")
+    with pytest.raises(FlashladderError, match="nvdisasm failed"):
+        disassemble(tmp_path / "kernel.cubin")
+
+
+@pytest.mark.parametrize("station", STATIONS, ids=lambda one: one.title)
+def test_a_station_shows_what_it_is_about(station: Station, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *words = station.typed.split()
+    if first == "invoke":
+        with pytest.raises(SystemExit) as left:
+            program.main(words)
+        assert left.value.code in (None, 0)
+    else:
+        assert importlib.import_module(words[1]).main(words[2:]) == 0
+    out = capsys.readouterr().out
+    assert station.found in out
+    assert any(station.past in line for line in out.splitlines())
+
+
+STEP = load_iteration(8)
+CONFIG = STEP.configs["a100"]
+NVDISASM = re.compile(rf'//## File "\{TEXT}", line (\d+)|/\*([0-9a-f]{{4,}})\*/ +\S.*;')
+LOC = re.compile(r"^[ \t]*\.loc[ \t][^\n]*$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Linked:
+    return linked_by_name("8", "a100", "sm_80")
+
+
+def entry(arch: str) -> CubinEntry:
+    return cubin_for(STEP, CONFIG, arch, find_toolchain())
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_every_line_is_the_one_that_nvdisasm_reads(arch: str) -> None:
+    cubin = entry(arch).cubin
+    lines = read_ptx_lines(cubin)
+    words = [str(find_toolchain().nvdisasm), "-c", "-gp", "-ndf", str(cubin)]
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    line, theirs = None, []
+    for match in NVDISASM.finditer(text):
+        if match[1]:
+            line = int(match[1])
+        else:
+            theirs.append((int(match[2], 16), line))
+    assert len(theirs) * 16 == lines.end
+    assert theirs == [(address, lines.at(address)) for address, _ in theirs]
+
+
+def test_a_second_compile_without_loc_makes_the_same_code_and_names_the_same_lines(tmp_path: Path) -> None:
+    """``.loc`` lines move no instruction, and the lines of the PTX do not hang on them."""
+    one = entry("sm_80")
+    own, out = tmp_path / "own.ptx", tmp_path / "own.cubin"
+    own.write_text(LOC.sub("", one.ptx.read_text(encoding="utf-8")), encoding="utf-8")
+    words = [str(find_toolchain().ptxas), "-arch=sm_80", "-lineinfo", str(own), "-o", str(out)]
+    subprocess.run(words, check=True, capture_output=True)
+    locked = locked_kernel(8, CONFIG, "sm_80")
+    assert locked is not None
+    assert read_cubin(out).text_sha256 == read_cubin(one.cubin).text_sha256 == locked.text_sha256
+    here, there = read_ptx_lines(one.cubin), read_ptx_lines(out)
+    addresses = range(0, here.end, 16)
+    assert [here.at(address) for address in addresses] == [there.at(address) for address in addresses]
+
+
+def test_nearly_all_machine_code_has_its_ptx_and_one_to_one_classes_match(kernel: Linked) -> None:
+    assert sum(origin is None for origin in kernel.made_from) <= 4
+    for ptx, name in (("mma", "HMMA"), ("ldmatrix", "LDSM"), ("ex2", "MUFU.EX2"), ("cp.async.cg", "LDGSTS")):
+        forward, backward = of_opcode(kernel, ptx), of_opcode(kernel, name)
+        assert backward.sass <= forward.sass, name
+        assert backward.ptx == forward.ptx, name
+        assert len(backward.sass) == len(backward.ptx) > 0, name
+
+
+def test_a_chain_leads_from_the_instruction_to_the_kernel(kernel: Linked) -> None:
+    found = of_line(kernel, "mma.cuh")
+    assert found.ptx > of_opcode(kernel, "mma").ptx
+    for row in found.ptx:
+        chain = kernel.ptx[row].chain
+        assert chain[0].file == "kernels/ptx/mma.cuh"
+        assert chain[-1].file == "kernels/entry.cuh"
+        assert all(kernel.source(place) for place in chain)
+    schedule = next(file for file in kernel.files if file.startswith("kernels/ampere/schedule/"))
+    assert of_line(kernel, schedule).sass > found.sass
+
+
+def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel: Linked) -> None:
+    n = len(of_opcode(kernel, "LDSM").sass)
+    assert command("sass", "8", "--opcode", "LDSM", "--config", "a100") == 0
+    page = capsys.readouterr().out
+    assert page.count("  LDSM.16.") == page.count("  ldmatrix.sync.") == n
+    assert page.splitlines()[-1] == f"PTX lines {n}, machine instructions {n}: {n} LDSM; {n} in the main loop"
+    assert show_linked("8", Wanted(config="a100", arch="sm_80", opcode="LDSM", json=True), ptx_first=True)
+    data = json.loads(capsys.readouterr().out)
+    assert {one["text"].partition(".")[0] for one in data["ptx"]} == {"ldmatrix"}
+    assert len(data["ptx"]) == n
+
+
+def test_pages_are_written_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], kernel: Linked) -> None:
+    one, two = tmp_path / "8.html", tmp_path / "7-8.html"
+    assert command("sass", "8", "--page", str(one)) == 0
+    assert command("diff", "7", "8", "--page", str(two)) == 0
+    assert capsys.readouterr().out.split() == [str(one), str(two)]
+    assert 100_000 < one.stat().st_size < two.stat().st_size < 2_000_000
+    text = two.read_text(encoding="utf-8")
+    assert text.count('class="kernel"') == 2
+    assert kernel.digests["machine code"] in one.read_text(encoding="utf-8")
+
+
+def resolved(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A kernel of a page with its files in place of their numbers."""
+    (one,) = (kernel for kernel in document["kernels"] if kernel["key"] == key)
+    data, files = one["data"], document["files"]
+    chains = [[[files[file][0], line] for file, line in chain] for chain in data["chains"]]
+    own = {**data, "chains": chains, "files": [files[number] for number in data["files"]]}
+    return dict(json.loads(json.dumps({**one, "data": own})))
+
+
+def test_the_committed_page_shows_this_very_kernel(kernel: Linked) -> None:
+    assert resolved(read_document(PAGE.read_bytes()), "8") == resolved(document([kernel]), "8")
+
+
+def test_the_table_that_is_read_is_there() -> None:
+    assert LINES.encode() in entry("sm_80").cubin.read_bytes()

@@ -1,9 +1,15 @@
-// What it is: kernels that use warp-wide instructions without the whole warp, or at an address that they cannot take.
-// Why: a GPU gives some value, or hangs, or stops without naming a line.
+// What it is: kernels whose threads miss each other, never end, or execute what the emulator does not know.
+// The line marked BROKEN is the one that the emulator names.
 // FIXED = true is the same kernel done right. Run: pytest tests/broken
+
+#include <cassert>
+#include <cstdio>
 
 #include "instructions.cuh"
 #include "pair.cuh"
+
+// Kernels that use warp-wide instructions without the whole warp, or at an address that they cannot take.
+// A GPU gives some value, or hangs, or stops without naming a line.
 
 // The mask names all lanes, half of them are not there.
 template <bool FIXED>
@@ -45,3 +51,182 @@ __global__ void matrix_in_a_branch(unsigned *out) {
     out[i] = value;
 }
 PAIR(matrix_in_a_branch);
+
+// Kernels whose threads do not all come to a barrier.
+// A GPU hangs, or goes on by the rules of one architecture, and either way the program has no meaning.
+
+// The barrier stands inside a branch that half of the warp takes.
+template <bool FIXED>
+__global__ void barrier_in_a_branch(float *out, const float *in) {
+    __shared__ float tile[16];
+    const int i = threadIdx.x;
+    if (i < 16) {
+        tile[i] = in[i];
+        if (!FIXED) {
+            __syncthreads();  // BROKEN barrier_in_a_branch
+        }
+    }
+    if (FIXED) {
+        __syncthreads();
+    }
+    out[i] = tile[i % 16];
+}
+PAIR(barrier_in_a_branch);
+
+// Threads without an element leave early: part of a warp, or whole warps, depending on n.
+template <bool FIXED>
+__global__ void exit_before_barrier(float *out, const float *in, int n) {
+    __shared__ float tile[64];
+    const int i = threadIdx.x;
+    if (!FIXED && i >= n) {
+        return;
+    }
+    if (i < n) {
+        tile[i] = in[i];
+    }
+    __syncthreads();  // BROKEN exit_before_barrier
+    if (i < n) {
+        out[i] = tile[n - 1 - i];
+    }
+}
+PAIR(exit_before_barrier);
+
+// Each warp waits at a barrier of its own for 64 threads.
+template <bool FIXED>
+__global__ void two_barriers(int *out) {
+    __shared__ int tile[64];
+    const int i = threadIdx.x;
+    tile[i] = i;
+    named_barrier(FIXED ? 1 : 1 + i / 32, 64);  // BROKEN two_barriers
+    out[i] = tile[63 - i];
+}
+PAIR(two_barriers);
+
+// The barrier counts on 96 threads in a block of 64.
+template <bool FIXED>
+__global__ void too_few_threads(int *out, int threads) {
+    __shared__ int tile[64];
+    const int i = threadIdx.x;
+    tile[i] = i;
+    named_barrier(2, FIXED ? blockDim.x : threads);  // BROKEN too_few_threads
+    out[i] = tile[63 - i];
+}
+PAIR(too_few_threads);
+
+// Warp w makes w + 1 rounds, each with a barrier: the last warp's last barrier is its own.
+template <bool FIXED>
+__global__ void unequal_rounds(int *out) {
+    const int warp = threadIdx.x / 32;
+    const int rounds = FIXED ? blockDim.x / 32 : warp + 1;
+    int sum = 0;
+#pragma unroll 1
+    for (int k = 0; k < rounds; ++k) {
+        sum += k;
+        __syncthreads();  // BROKEN unequal_rounds
+    }
+    out[threadIdx.x] = sum;
+}
+PAIR(unequal_rounds);
+
+// Kernels that never end.
+// A GPU hangs until a watchdog ends it. Here an error ends it, and names a line of the loop.
+
+// Integer division makes the stride 0 in a block of 32 threads.
+template <bool FIXED>
+__global__ void stride_of_zero(int *out, int n) {
+    const int stride = FIXED ? blockDim.x : blockDim.x / 64;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < n; i += stride) {  // BROKEN stride_of_zero
+        out[i] = i;                                  // BROKEN stride_of_zero
+    }
+}
+PAIR(stride_of_zero);
+
+// Block 1 waits for a flag of block 0, which waits for block 1's: neither may assume that the other runs first.
+template <bool FIXED>
+__global__ void spin_on_a_flag(int *out, volatile int *flags) {
+    const int me = blockIdx.x;
+    if (FIXED) {
+        flags[me] = 1;
+    }
+    if (!FIXED) {
+        while (flags[1 - me] == 0) {  // BROKEN spin_on_a_flag
+        }
+    }
+    flags[me] = 1;
+    out[me * blockDim.x + threadIdx.x] = me;
+}
+PAIR(spin_on_a_flag);
+
+// Kernels that end themselves, or that hold what the emulator does not know.
+// Nothing is skipped silently; the message names the instruction and says what to do.
+
+// Recursion: the emulator copies the functions that a kernel calls into it, which a function that calls itself
+// prevents.
+__device__ __noinline__ int fibonacci(int n) {
+    if (n < 2) {
+        return n;
+    }
+    return fibonacci(n - 1) + fibonacci(n - 2);  // BROKEN recurses
+}
+__device__ __noinline__ int fibonacci_loop(int n) {
+    int a = 0, b = 1;
+    for (int k = 0; k < n; ++k) {
+        const int c = a + b;
+        a = b;
+        b = c;
+    }
+    return a;
+}
+template <bool FIXED>
+__global__ void recurses(int *out) {
+    out[threadIdx.x] = FIXED ? fibonacci_loop(threadIdx.x) : fibonacci(threadIdx.x);
+}
+PAIR(recurses);
+
+// printf is a call of vprintf.
+template <bool FIXED>
+__global__ void prints(int *out) {
+    const int i = threadIdx.x;
+    if (!FIXED) {
+        printf("thread %d\n", i);  // BROKEN prints
+    }
+    out[i] = i;
+}
+PAIR(prints);
+
+// A product of single bits on the tensor cores, which the emulator does not have; the twin counts bits.
+template <bool FIXED>
+__global__ void binary_mma(int *out) {
+    int d0 = 0, d1 = 0;
+    const unsigned a = 0x0000ffff, b = 0xffffffff;
+    if (FIXED) {
+        for (int k = 0; k < 4; ++k) {
+            d0 += __popc(a ^ b);
+        }
+    } else {
+        multiply_bits(d0, d1, a, b);  // BROKEN binary_mma
+    }
+    out[threadIdx.x] = d0;
+}
+PAIR(binary_mma);
+
+// A thread finds something impossible and stops the grid.
+template <bool FIXED>
+__global__ void traps(int *out, int n) {
+    const int i = threadIdx.x;
+    if (!FIXED && i >= n) {
+        __trap();  // BROKEN traps
+    }
+    out[i] = i;
+}
+PAIR(traps);
+
+// An assertion that does not hold for the last threads.
+template <bool FIXED>
+__global__ void asserts(int *out, int n) {
+    const int i = threadIdx.x;
+    assert(FIXED || i < n);  // BROKEN asserts
+    out[i] = i;
+}
+PAIR(asserts);

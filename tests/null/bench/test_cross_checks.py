@@ -52,8 +52,7 @@ from flashladder.problem import Shape
 from flashladder.results.derive import derive as derive_paired
 from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, Opinion, SecondOpinionResult, Series, Timings
-from tests.null.bench.test_bench_null import simulated
-from tests.null.bench.test_timing_null import FakeEvent, FakeGpu
+from tests.null.bench.test_bench import FakeEvent, FakeGpu, simulated
 from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
 

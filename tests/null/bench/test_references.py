@@ -35,10 +35,9 @@ from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult, Reference, Series
-from tests.null.bench.test_bench_null import simulated
-from tests.null.bench.test_timing_null import FakeGpu
+from tests.null.bench.test_bench import FakeGpu, simulated
 from tests.null.bench_fixture import GOOD, group, pairs, result
-from tests.null.check.test_check_null import attention
+from tests.null.check.test_check import attention
 
 __all__ = ["simulated"]  # a fixture
 

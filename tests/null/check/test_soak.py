@@ -26,7 +26,7 @@ from flashladder.problem import Shape
 from flashladder.results.files import load_as, this_host, write_result
 from flashladder.results.schema import FarRows, Hammered, Kernel, Reference, SoakResult
 from tests.null.bench_fixture import GPU
-from tests.null.check.test_check_null import altered, one_nan, right
+from tests.null.check.test_check import altered, one_nan, right
 
 CONFIG = chosen_configs(27, ["h200"], ["fp16"])[0]
 KEY = f"27 {CONFIG.short_form()}"

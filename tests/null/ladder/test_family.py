@@ -1,9 +1,12 @@
-"""Families: known by being there, named in a file, each with its own configurations, GPUs and cells."""
+"""Families: how a kernel is composed, and the rules of ampere and hopper."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
+import re
+import shutil
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +15,30 @@ import pytest
 from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.config import EXAMPLE, MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.families.ampere import FAMILY, Ampere, AmpereConfig
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
-from flashladder.ladder.family import families, family_named, register
+from flashladder.ladder.families.hopper import (
+    HopperConfig,
+    at_launch,
+    parts_of,
+)
+from flashladder.ladder.family import Launch, families, family_named, part_names, register
+from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import load_grid, runnable
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.iteration import (
+    begun,
+    flattened,
+    included_files,
+    load_all,
+    load_iteration,
+    sources,
+    translation_unit,
+)
 from flashladder.ladder.iteration import runnable as iterations_that_run
-from flashladder.ladder.selection import select_configs
+from flashladder.ladder.selection import one_config, select_configs
+from flashladder.machine_code.ptxas import PtxasUsage
+from flashladder.paths import KERNELS
 from flashladder.sweep import command as sweep
 
 
@@ -129,3 +148,284 @@ def test_what_a_gpu_cannot_run_is_neither_timed_nor_checked_nor_swept(
     place: Any = SimpleNamespace(arch="sm_90", machine="h200")
     with pytest.raises(FlashladderError, match="no cell of the grid runs here"):
         sweep.measure(load_grid("smoke"), place, options)
+
+
+def test_every_part_file_is_used_by_some_iteration() -> None:
+    used = {
+        path
+        for iteration in load_all()
+        for config in select_configs(iteration, "prog")
+        for path in included_files(translation_unit(iteration, config))
+    }
+    assert used == set(KERNELS.rglob("*.cuh"))
+
+
+def test_a_byte_that_is_not_utf_8_is_told_with_file_and_offset(tmp_path: Path) -> None:
+    kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
+    part = kernels / "ampere" / "layout" / "xor.cuh"
+    n_bytes = part.stat().st_size
+    with part.open("ab") as stream:
+        stream.write(b"// gr\xfcn\n")
+    assert "xor" in part_names(part.parent)  # its first line is enough for a list
+    iteration = load_iteration(7)
+    config = select_configs(iteration, "a100")[0]
+    for read in (sources, flattened):
+        with pytest.raises(FlashladderError, match=rf"xor\.cuh: not UTF-8 \(byte 0xfc at offset {n_bytes + 5}\)"):
+            read(iteration, config, kernels)
+    part.write_bytes(b"\xef\xbb\xbf" + (KERNELS / "ampere" / "layout" / "xor.cuh").read_bytes())
+    assert "xor" in part_names(part.parent)
+    assert sources(iteration, config, kernels) == sources(iteration, config)  # nvcc passes over a mark, too
+
+
+def test_an_empty_part_is_still_listed_and_named_by_who_reads_it(tmp_path: Path) -> None:
+    kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
+    part = kernels / "ampere" / "layout" / "xor.cuh"
+    part.write_text("\n")
+    assert "xor" in part_names(part.parent)
+    iteration = load_iteration(2)
+    config = select_configs(iteration, "a100")[0]
+    for read in (sources, flattened):
+        with pytest.raises(FlashladderError, match=r"layout/xor\.cuh: the file is empty: expected its header line"):
+            read(iteration, config, kernels)
+    with pytest.raises(FlashladderError, match=r"layout/xor\.cuh: the file is empty"):
+        included_files(translation_unit(iteration, config), kernels)
+
+
+def test_what_editors_leave_is_no_part(tmp_path: Path) -> None:
+    (tmp_path / "one.cuh").write_text("// Layout `one` (iteration 2): a part\n")
+    (tmp_path / ".#one.cuh").symlink_to("somebody@nowhere.42:1")
+    (tmp_path / "._one.cuh").write_bytes(b"\0\5\xff")
+    assert part_names(tmp_path) == ("one",)
+    (tmp_path / "two.cuh").mkdir()
+    with pytest.raises(FlashladderError, match=r"two\.cuh: cannot read the file .*Is a directory"):
+        part_names(tmp_path)
+
+
+def test_a_step_changes_only_what_its_yaml_says() -> None:
+    parent, child = load_iteration(11), load_iteration(12)
+    config = child.configs["a100"]
+    before = translation_unit(parent, config).splitlines()[3:]
+    after = translation_unit(child, config).splitlines()[3:]
+    changed = {line.strip() for line in set(before) ^ set(after)}
+    assert changed == {
+        '#include "ampere/gmem/advance.cuh"',
+        '#include "ampere/gmem/indexed.cuh"',
+        "using Gmem = flashladder::Advance;",
+        "using Gmem = flashladder::Indexed;",
+        '#include "ampere/normalize/divide.cuh"',
+        '#include "ampere/normalize/reciprocal.cuh"',
+        "using Normalize = flashladder::Divide;",
+        "using Normalize = flashladder::Reciprocal;",
+    }
+
+
+def test_a_configuration_that_the_parts_cannot_express_is_refused() -> None:
+    iteration = load_iteration(1)
+    with pytest.raises(FlashladderError, match="iteration 1 cannot express this configuration") as caught:
+        translation_unit(iteration, replace(iteration.configs["a100"], swizzled=True))
+    assert caught.value.exit_code == 2
+
+
+def test_flattened_starts_with_the_composition_and_holds_every_included_file_once() -> None:
+    iteration = load_iteration(8)
+    config = iteration.configs["a100"]
+    text = flattened(iteration, config)
+    titles = [line for line in text.splitlines() if line.startswith("// ==== ")]
+    assert titles[:3] == [
+        "// ==== the composition ====",
+        "// ==== kernels/ampere/schedule/eager.cuh ====",
+        "// ==== kernels/ampere/flash_fwd_static_offsets.cuh ====",
+    ]
+    included = included_files(translation_unit(iteration, config))
+    assert sorted(titles[1:]) == sorted(f"// ==== kernels/{p.relative_to(KERNELS).as_posix()} ====" for p in included)
+    assert "#include" not in text
+
+
+def test_a_missing_include_names_the_file_that_asks_for_it(tmp_path: Path) -> None:
+    (tmp_path / "a.cuh").write_text('#include "b.cuh"\n', encoding="utf-8")
+    with pytest.raises(FlashladderError) as caught:
+        included_files('#include "a.cuh"\n', tmp_path)
+    assert str(caught.value).endswith(f"expected {tmp_path / 'b.cuh'}, found no such file")
+    assert "a.cuh: an included file is missing" in str(caught.value)
+
+
+LADDER = [step for step in load_all() if step.family is HOPPER]
+SPACE = {c.with_dtype(d) for step in LADDER for c in HOPPER.legal_configs(step.parts) for d in ("fp16", "bf16")}
+LAST = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240, overlap=True)
+FIRST = HopperConfig("bf16", 128, 128, 64, 1, 2, 2)
+EIGHTS = "a producer and its consumers have a multiple of 8 each, from 24 to 240"
+LAZY = replace(LAST, v_stages=3, persistent=True, flattened=True)
+SPLIT = replace(LAZY, split=True)
+
+
+def test_round_trip_and_names_are_unique_over_the_whole_space() -> None:
+    assert len(SPACE) > 400
+    for config in SPACE:
+        assert KernelConfig.parse(config.short_form()) == config
+    slugs = {config.slug() for config in SPACE}
+    assert len(slugs) == len(SPACE)
+    assert all(re.fullmatch(r"[a-z0-9_]{1,120}", slug) for slug in slugs)
+
+
+def test_what_a_cta_takes() -> None:
+    assert (LAST.n_threads, FIRST.n_threads) == (384, 128)
+    assert LAST.smem_bytes == 256 * (128 + 4 * 128) + 5 * 16
+    assert FIRST.smem_bytes == 256 * (128 + 4 * 64) + 5 * 16
+    assert (LAST.rows, FIRST.rows, LAST.q_stages) == (64, 128, 1)
+    assert (LAZY.q_stages, LAZY.smem_bytes) == (2, 256 * (2 * 128 + 5 * 128) + 7 * 16)
+    assert SPLIT.smem_bytes == LAZY.smem_bytes + 128 * 2 * 4, "m and l of each row"
+    assert LAST.multiples == {}, "any length will do"
+    assert LAST.needs()["registers_per_thread"][0] == 240
+    assert [at_launch(one) for one in (LAST, FIRST, replace(LAST, n_consumers=3))] == [168, 512, 128]
+
+
+@pytest.mark.parametrize(
+    ("step", "wrong", "concerns"),
+    [
+        (24, {}, []),
+        (24, {"roles": "together"}, ["mainloop roles"]),
+        (24, {"mainloop": "mma_sync"}, ["mainloop roles"]),
+        (24, {"roles": "together", "mainloop": "wgmma", "scheduler": "another"}, ["roles scheduler"]),
+        (26, {"mainloop": "overlapped"}, ["mainloop softmax"]),
+        (26, {"softmax": "exact"}, ["mainloop softmax"]),
+        (26, {"mainloop": "overlapped", "softmax": "exact"}, []),
+        (26, {"epilogue": "warpgroup_store"}, ["scheduler epilogue"]),
+        (26, {"scheduler": "one_tile", "epilogue": "warpgroup_store"}, ["mainloop scheduler"]),
+        (26, {"roles": "together"}, ["mainloop roles", "roles scheduler"]),
+        (28, {"epilogue": "warp_store"}, ["scheduler epilogue"]),
+        (28, {"scheduler": "persistent", "epilogue": "warp_store"}, []),
+        (28, {"mainloop": "overlapped", "softmax": "exact"}, ["scheduler mainloop"]),
+        (28, {"roles": "ping_pong"}, []),
+    ],
+)
+def test_parts_that_exclude_each_other_are_named(step: int, wrong: dict[str, str], concerns: list[str]) -> None:
+    parts = replace(load_iteration(step).parts, **wrong)
+    assert [" ".join(found.concerns) for found in HOPPER.contradictions(parts)] == concerns
+
+
+@pytest.mark.parametrize(
+    ("step", "knobs", "reason"),
+    [
+        (24, {"overlap": False}, "overlap must be True: mainloop overlapped decides it"),
+        (21, {"producer_registers": 24}, "producer_registers must be 0: roles together have no producer"),
+        (24, {"n_consumers": 3, "B_r": 192}, "n_consumers 3: two warpgroups take turns in roles ping_pong"),
+        (24, {"d_head": 64}, "d_head 64: the kernels are written for 128"),
+        (22, {"n_consumers": 4, "B_r": 256}, "n_consumers 4: a CTA has at most 3 warpgroups that multiply"),
+        (22, {"B_c": 120}, "B_c 120: must be a multiple of 16, the k of P V's product"),
+        (22, {"B_c": 208}, "B_c 208: 64 to 192 columns of S fit a warpgroup's registers beside O"),
+        (22, {"B_c": 272}, "B_c 272: one copy brings at most 256 rows"),
+        (22, {"k_stages": 5}, "k_stages 5: a ring has at most 4 stages"),
+        (22, {"k_stages": 4, "v_stages": 4}, f"bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"),
+        (22, {"B_r": 64}, "B_r 64 with 2 warpgroups: a wgmma has 64 query rows"),
+        (20, {"B_r": 96}, "B_r 96 with 1 warpgroups: each has a multiple of 64 query rows"),
+        (24, {"v_stages": 1}, "v_stages 1: the next tile is asked for while one is read, so that there are two"),
+        (20, {"k_stages": 1}, "k_stages 1: the next tile is asked for while one is read, so that there are two"),
+        (22, {"consumer_registers": 236}, f"consumer_registers 236: {EIGHTS}"),
+        (22, {"producer_registers": 16}, f"producer_registers 16: {EIGHTS}"),
+        (22, {"producer_registers": 0, "consumer_registers": 0}, f"no producer_registers: {EIGHTS}"),
+        (
+            24,
+            {"consumer_registers": 160},
+            "consumer_registers 160: the launch brings 168, and setmaxnreg.inc takes none away",
+        ),
+        (
+            22,
+            {"n_consumers": 1, "B_r": 64, "producer_registers": 40, "consumer_registers": 32},
+            "producer_registers 40: a consumer, to whom it gives registers, would have 32",
+        ),
+        (25, {"persistent": False}, "persistent must be True: scheduler persistent decides it"),
+        (25, {"flattened": True}, "flattened must be False: mainloop overlapped decides it"),
+        (26, {"v_stages": 2}, "v_stages 2: two tiles are read while the next one lands, so that there are three"),
+        (28, {"split": False}, "split must be True: scheduler split decides it"),
+        (22, {"producer_registers": 40}, "consumer_registers 240: 520 are dealt out, the launch brings 504"),
+    ],
+)
+def test_what_parts_cannot_express_says_why(step: int, knobs: dict[str, Any], reason: str) -> None:
+    own = load_iteration(step)
+    config = own.configs["h200"]
+    assert HOPPER.conflicts(own.parts, config) == ()
+    found = HOPPER.conflicts(own.parts, replace(config, **knobs))
+    assert any(one == reason or one.endswith(reason) for one in found), found
+
+
+def test_fit_sets_what_the_parts_decide_and_a_brief_is_read_back() -> None:
+    older, newer = load_iteration(21), load_iteration(24)
+    assert HOPPER.fit(older.parts, LAST) == replace(LAST, producer_registers=0, consumer_registers=0, overlap=False)
+    assert HOPPER.fit(newer.parts, replace(LAST, overlap=False)) == LAST
+    assert one_config(newer, "128,128,2 2_2 24_240") == LAST
+    assert HOPPER.of_brief(newer.parts, "128,64,4 2_2_2") is None
+    assert HOPPER.to_knobs(newer.parts, LAST) == {
+        "B_r": "128", "B_c": "128", "n_consumers": "2", "k_stages": "2", "v_stages": "2",
+        "producer_registers": "24", "consumer_registers": "240",
+    }  # fmt: skip
+    assert "producer_registers" not in HOPPER.to_knobs(older.parts, HOPPER.fit(older.parts, LAST))
+
+
+def test_its_code_runs_on_one_architecture() -> None:
+    targets = HOPPER.targets
+    assert (targets.ptx, targets.arches, targets.alone) == ("compute_90a", ("sm_90a",), True)
+    assert [targets.serving(arch) for arch in ("sm_90", "sm_90a", "sm_100")] == ["sm_90a", "sm_90a", None]
+    assert [HOPPER.runs_on(arch) for arch in ("sm_80", "sm_90", "sm_90a", "sm_100")] == [False, True, True, False]
+    ampere = load_iteration(1).family
+    assert [ampere.targets.serving(arch) for arch in ("sm_80", "sm_90a")] == ["sm_80", None]
+    assert ampere.runs_on("sm_100")
+    assert load_gpus()["h200"].runs("sm_90a")
+    assert not load_gpus()["a100"].runs("sm_90a")
+
+
+def test_a_persistent_kernel_has_as_many_ctas_as_multiprocessors_or_tiles() -> None:
+    once = Launch((5, 3, 2), (384,), (), 0)
+    goes_on = replace(once, grid=(30, 1, 1), resident=True)
+    assert [once.ctas(many) for many in (1, 132)] == [(5, 3, 2)] * 2
+    assert [goes_on.ctas(many) for many in (1, 29, 30, 132)] == [(1, 1, 1), (29, 1, 1), (30, 1, 1), (30, 1, 1)]
+    assert HOPPER.grid(LAZY, (2, 640, 3, 128)) == (5 * 3 * 2, 1, 1)
+    assert HOPPER.grid(LAST, (2, 640, 3, 128)) == (5, 3, 2)
+
+
+def test_shapes_of_few_tiles_are_those_that_an_h200_splits() -> None:
+    assert [config.few_tiles for config in (LAST, LAZY)] == [(), ()]
+    for config, wanted in ((SPLIT, {2, 3, 4, 5, 7}), (replace(SPLIT, B_c=96), {3, 4, 5, 7})):
+        found = {
+            parts_of(-(-length // config.B_r) * heads * batch, -(-length // config.B_c), 132)
+            for batch, length, heads in config.few_tiles
+        }
+        assert found == wanted
+    lengths = [length for _, length, _ in SPLIT.few_tiles]
+    assert lengths == sorted(lengths)
+    assert any(length % SPLIT.B_c for length in lengths)
+
+
+def test_a_results_file_owes_the_steps_of_the_families_that_it_is_about() -> None:
+    ladder = load_all()
+    assert [step.number for step in begun(ladder, [3])] == list(range(1, 20))
+    due = [step.number for step in LADDER if not step.unmeasured]
+    assert [step.number for step in begun(ladder, [22, 99])] == due
+    assert [step.number for step in begun(ladder, [1, 24])] == [*range(1, 20), *due]
+    assert begun(ladder, []) == ()
+
+
+def test_commands_that_follow_one_warp_for_all_refuse_it() -> None:
+    message = "trace follows one warp for all: expected kernels whose warps run alike, found the family hopper"
+    with pytest.raises(FlashladderError, match=message):
+        HOPPER.require_alike("trace")
+    load_iteration(1).family.require_alike("trace")
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ({}, ""),
+        ({"warnings": ("ptxas info    : (C7512) Potential Performance Loss: x",)}, "(C7512)"),
+        ({"warnings": ("ptxas info    : (C7508) setmaxnreg ignored",)}, "(C7508)"),
+        ({"warnings": ("ptxas warning : something else",)}, ""),
+        ({"spill_stores": 4}, "0 bytes of stack, 4 stored and 0 loaded in spills"),
+        ({"spill_loads": 8}, "8 loaded in spills"),
+        ({"stack": 16}, "16 bytes of stack"),
+    ],
+)
+def test_serialised_products_and_spills_are_not_fit_to_ship(found: dict[str, Any], problem: str) -> None:
+    usage = replace(PtxasUsage("sm_90a", 168, 0, 0, 0, 16, 0, None, 1.0), **found)
+    said = HOPPER.refuses(usage)
+    assert problem in said
+    assert bool(said) == bool(problem)
+    assert load_iteration(16).family.refuses(usage) == ""

@@ -1,7 +1,8 @@
-"""The control-flow graph: blocks and edges of machine code, dominators, loops, and what each block is for."""
+"""Control flow of a listing: blocks, loops, the order of instructions, how often each is executed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.lock.step_counts import by_class, scope_of
 from flashladder.machine_code import flow as dominance
-from flashladder.machine_code.executions import run
+from flashladder.machine_code.executions import WORD, Executions, Values, advance, run
 from flashladder.machine_code.flow import (
     EPILOGUE,
     LAST,
@@ -24,8 +26,18 @@ from flashladder.machine_code.flow import (
     main_loop,
     regions_of,
 )
-from flashladder.machine_code.sass import Sass, parse
+from flashladder.machine_code.order import (
+    hmma_after_ldsm,
+    mma_before_use,
+    steady,
+    stretches,
+    under_products,
+    usual_path,
+)
+from flashladder.machine_code.sass import Instruction, Sass, parse
+from flashladder.view.code import order
 from tests.null.sass_fixture import code
+from tests.null.sass_fixture import code as listing
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
 LISTINGS = [LISTING, *sorted(LISTING.parent.glob("toolchains/*/*.sass"))]  # of each toolchain that is kept
@@ -200,3 +212,331 @@ def test_rounds_of_a_loop_around_the_main_one_have_their_own_prologue_and_epilog
              "@P1 BRA `(.L_x_0)", "EXIT")
     )  # fmt: skip
     assert sizes(regions) == {PROLOGUE: 2, LOOP: 2, EPILOGUE: 3}
+
+
+PTX_MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1, %r2}, {%r3, %r4}, {%f1, %f2}"
+OTHER = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f3, %f4}, {%r5, %r6}, {%r7, %r8}, {%f3, %f4}"
+LEFT = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1, %r2}, [%r9]"
+RIGHT = "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r3, %r4}, [%r9]"
+UNREAD = "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r10, %r11}, [%r9]"
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        ([LEFT, RIGHT, PTX_MMA], 0),
+        ([LEFT, OTHER, RIGHT, PTX_MMA], 1),
+        ([LEFT, RIGHT, OTHER, OTHER, PTX_MMA], 4),
+        ([LEFT, RIGHT, PTX_MMA, OTHER, PTX_MMA], 0),  # the first reader counts
+        ([LEFT, LEFT, OTHER, PTX_MMA], 1),  # the second load replaces the first, which nobody reads
+        ([UNREAD, OTHER], 0),
+    ],
+)
+def test_mma_between_a_load_and_its_first_reader(statements: list[str], expected: int) -> None:
+    text = "".join(f"\t{statement};\n" for statement in statements)
+    assert (
+        mma_before_use(f".version 8.0\n.target sm_80\n.entry k() {{\n.reg .b32 %r<12>;\n{text}ret;\n}}\n") == expected
+    )
+
+
+@pytest.mark.parametrize(("order", "expected"), [("LH", 1), ("HL", 0), ("LLHH", 4), ("LHLH", 3), ("HHLL", 0), ("", 0)])
+def test_hmma_after_each_ldsm(order: str, expected: int) -> None:
+    opcodes = {"L": "LDSM.16.M88.4", "H": "HMMA.16816.F32"}
+    instructions = [Instruction(16 * i, "", opcodes[letter], "R0, [R1]") for i, letter in enumerate(order)]
+    instructions.append(Instruction(999, "", "MOV", "R0, R1"))
+    assert hmma_after_ldsm(instructions) == expected
+
+
+PRODUCT, SENT = "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24", "HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, gsb0"
+WAITS = "WARPGROUP.DEPBAR.LE gsb0, 0x{}"
+
+
+def instructions(*texts: str, begin: int = 0x100) -> tuple[Instruction, ...]:
+    """Instructions one after another."""
+    made = []
+    for place, text in enumerate(texts):
+        opcode, _, operands = text.partition(" ")
+        made.append(Instruction(begin + 16 * place, "", opcode, operands))
+    return tuple(made)
+
+
+TURN = instructions(
+    "SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45+0x28010], R7", "@!P1 BRA", "BAR.SYNC.DEFER_BLOCKING R2, 0x100",
+    "WARPGROUP.ARRIVE", PRODUCT, "UIADD3 UR8, UR8, 0x2", SENT, PRODUCT, SENT, "BAR.ARV R11, 0x100",
+    WAITS.format(1), "SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR45], RZ", "MUFU.EX2 R0, R4", "FADD R1, R1, R0",
+    "MUFU.EX2 R2, R4", WAITS.format(0), "MUFU.EX2 R3, R4", "F2FP.F16.F32.PACK_AB R4, R2, R3", "BRA `(.L_x_7)",
+)  # fmt: skip
+
+
+def test_work_between_a_commit_and_its_wait_is_under_products() -> None:
+    assert under_products(TURN) == {"mufu_under_products": 2, "f2fp_under_products": 0, "fadd_under_products": 1}
+
+
+def test_a_group_that_a_round_leaves_under_way_covers_the_beginning_of_the_next() -> None:
+    loop = instructions("MUFU.EX2 R0, R4", WAITS.format(0), "MUFU.EX2 R1, R4", PRODUCT, SENT, "F2FP.F16 R2, R0, R1")
+    assert under_products(loop) == {"mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0}
+
+
+def test_a_wait_that_leaves_one_group_keeps_what_follows_covered() -> None:
+    both = instructions(PRODUCT, SENT, PRODUCT, SENT, WAITS.format(1), "MUFU.EX2 R0, R4", WAITS.format(0))
+    assert under_products(both)["mufu_under_products"] == 1
+    alone = instructions(PRODUCT, SENT, WAITS.format(0), "MUFU.EX2 R0, R4")
+    assert under_products(alone)["mufu_under_products"] == 0
+    over = instructions(PRODUCT, SENT, WAITS.format(0), WAITS.format(1), "MUFU.EX2 R0, R4")
+    assert under_products(over)["mufu_under_products"] == 0, "none is left, though one might be"
+
+
+def test_only_waits_for_products_end_them() -> None:
+    other = instructions(PRODUCT, SENT, "DEPBAR.LE SB0, 0x0", "MUFU.EX2 R0, R4", WAITS.format(0))
+    assert under_products(other)["mufu_under_products"] == 1
+    assert [one.event for one in stretches(other)][1:] == ["wait for copies", "wait until 0 groups are left"]
+
+
+def test_events_are_told_with_what_stands_behind_them() -> None:
+    found = stretches(TURN)
+    assert [one.event for one in found] == [
+        "wait for an mbarrier", "wait at a barrier", "fence before products", "2 products 64x128x16, a group",
+        "2 products 64x128x16, a group", "arrive at a barrier", "wait until 1 group is left", "arrive on an mbarrier",
+        "wait until 0 groups are left",
+    ]  # fmt: skip
+    assert [one.pending for one in found] == [0, 0, 0, 1, 2, 2, 1, 1, 0]
+    assert [one.counts for one in found[-2:]] == [{"MUFU": 2, "FADD": 1}, {"MUFU": 1, "F2FP": 1}]
+    assert [f"{one.address:x}" for one in found[:3]] == ["100", "120", "130"]
+
+
+def test_blocks_that_lie_apart_repeat_a_wait_and_do_not_count() -> None:
+    again = instructions("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "MUFU.EX2 R9, R9", begin=0x4000)
+    assert steady((*TURN, *again)) == TURN
+    before = instructions("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", *["MUFU.EX2 R9, R9"] * 40, begin=-0x4000)
+    assert steady((*before, *TURN)) == TURN, "first and longer, and without a product"
+    left = instructions(
+        "MUFU.EX2 R0, R4", WAITS.format(0), PRODUCT, SENT, "FADD R1, R1, R0"
+    )  # under way over the loop's end
+    counted = scope_of((*left, *again))
+    assert counted.items() >= under_products(left).items(), "what is committed and claimed"
+    assert by_class(counted)["MUFU"] == 2, "opcodes are those of all blocks"
+
+
+def rare(*within: str, wait: str = WAITS.format(0), predicate: str = "@!P0") -> Sass:
+    """A loop in which a branch goes around a block with `wait` and other instructions."""
+    rows = [
+        ".L_x_0:", PRODUCT, SENT, PRODUCT, SENT, WAITS.format(1), f"{predicate} BRA `(.L_x_1)".strip(), wait, *within,
+        ".L_x_1:", "MUFU.EX2 R0, R4", "F2FP.F16.F32.PACK_AB R4, R2, R3", "@P3 BRA `(.L_x_0)", "EXIT",
+    ]  # fmt: skip
+    return listing(*rows)
+
+
+def test_a_rare_block_that_waits_for_all_products_is_walked_around() -> None:
+    sass = rare("FADD R0, R1, R2", "MUFU.EX2 R5, R6")
+    loop = main_loop(sass)
+    path = usual_path(loop, sass.targets)
+    assert (len(loop), len(path)) == (12, 9)
+    assert under_products(path) == {"mufu_under_products": 1, "f2fp_under_products": 1, "fadd_under_products": 0}
+    assert under_products(loop)["mufu_under_products"] == 0, "as if every round waited"
+
+
+@pytest.mark.parametrize("asked", ["SHFL.BFLY PT, R9, R12, 0x2, 0x1f", "VOTE.ANY P0, P0"])
+def test_a_block_in_which_lanes_ask_each_other_is_walked_around(asked: str) -> None:
+    sass = rare("FADD R0, R1, R2", wait=asked)
+    loop = main_loop(sass)
+    assert (len(loop), len(usual_path(loop, sass.targets))) == (11, 9)
+
+
+def loop_of(turn: tuple[Instruction, ...]) -> Sass:
+    """A kernel that is this loop."""
+    back = replace(turn[-1], opcode="BRA", operands="`(.L_x_0)", predicate="@P0")
+    behind = instructions("MUFU.RCP R0, R1", "F2FP.F16.F32.PACK_AB R4, R2, R3", "EXIT", begin=back.address + 16)
+    whole = (*turn[:-1], back, *behind)
+    moved = tuple(replace(one, address=one.address - turn[0].address) for one in whole)
+    return Sass(moved, {".L_x_0": 0})
+
+
+def test_the_table_ends_with_how_much_is_under_products() -> None:
+    text = order("kernel", loop_of(TURN))
+    assert text.startswith("kernel\nmain loop, 19 instructions\n")
+    assert text.endswith("Under products: 2 of 3 MUFU, 0 of 1 F2FP, 1 of 1 FADD.")
+    assert "2 products 64x128x16, a group" in text
+    plain = order(
+        "kernel", loop_of(instructions("BAR.SYNC.DEFER_BLOCKING R2", "HMMA.16816.F32 R0", "MUFU.EX2 R0", "BRA"))
+    )
+    assert plain.endswith("mma are waited for where they stand.")
+
+
+def test_what_the_table_leaves_out_is_counted() -> None:
+    """A wait's later tries stand behind the kernel's end and lead back into the loop."""
+    first = instructions(
+        "SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "BRA", "HGMMA.64x128x16.F32 R24, gsb0", "BRA", "EXIT"
+    )
+    again = instructions("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "BRA", "BRA", begin=first[-1].address + 16)
+    leave, back = (
+        replace(first[i], operands=to, predicate=p) for i, to, p in ((1, "`(.L_w)", "@!P1"), (3, "`(.L_0)", "@P0"))
+    )
+    retry, enter = replace(again[1], operands="`(.L_w)", predicate="@!P1"), replace(again[2], operands="`(.L_1)")
+    every = (first[0], leave, first[2], back, first[4], again[0], retry, enter)
+    labels = {".L_0": first[0].address, ".L_1": first[2].address, ".L_w": again[0].address}
+    text = order("kernel", Sass(every, labels))
+    assert text.splitlines()[1].startswith("main loop, 4 instructions, plus 3 out of line")
+
+
+HMMA = "HMMA.16816.F32 R8, R4, R16, R8"
+words = st.integers(0, WORD - 1)
+
+
+def after(row: str, values: Values, constants: dict[int, int] | None = None) -> Values:
+    """What is known behind one instruction."""
+    predicate, _, rest = row.partition(" ") if row.startswith("@") else ("", "", row)
+    opcode, _, operands = rest.partition(" ")
+    values = dict(values)
+    advance(Instruction(0, predicate, opcode, operands), values, constants or {})
+    return values
+
+
+def walk(*rows: str, constants: dict[int, int] | None = None) -> Executions:
+    return run(graph_of(code(*rows)), constants or {})
+
+
+@given(a=words, b=words, c=words)
+def test_arithmetic_is_that_of_32_bits(a: int, b: int, c: int) -> None:
+    known: Values = {"R1": a, "R2": b, "UR3": c}
+    expected = {
+        "IADD3 R0, R1, -R2, UR3": (a - b + c) % WORD,
+        "IADD3 R0, P0, R1, R2, RZ": (a + b) % WORD,
+        "VIADD R0, R1, 0xffffffff": (a - 1) % WORD,
+        "IMAD R0, R1.reuse, R2, UR3": (a * b + c) % WORD,
+        "IMAD.MOV.U32 R0, RZ, RZ, R1": a,
+        "IMAD.SHL.U32 R0, R1, 0x10, RZ": a * 16 % WORD,
+        "MOV R0, R2": b,
+        "LOP3.LUT R0, R1, R2, UR3, 0x96, !PT": a ^ b ^ c,
+        "LOP3.LUT R0, R1, R2, RZ, 0xc0, !PT": a & b,
+        "SEL R0, R1, R2, !PT": b,
+    }
+    for row, value in expected.items():
+        assert after(row, known)["R0"] == value, row
+    assert after("UIADD3 UR0, UPT, UPT, UR3, -0x1, URZ", known)["UR0"] == (c - 1) % WORD
+    assert after("UIADD3 UR0, UR3, 0x1, URZ", known)["UR0"] == (c + 1) % WORD
+
+
+@given(a=words, b=words, c=st.integers(0, 1))
+def test_comparisons_are_signed_unless_they_say_u32(a: int, b: int, c: int) -> None:
+    known: Values = {"R1": a, "R2": b, "P3": c}
+    x, y = (v - WORD if v >> 31 else v for v in (a, b))
+    assert after("ISETP.GT.AND P0, P1, R1, R2, P3", known) == {
+        **known, "P0": int(x > y and c), "P1": int(x <= y and c),
+    }  # fmt: skip
+    assert after("ISETP.LE.U32.OR P0, PT, R1, R2, !P3", known)["P0"] == int(a <= b or not c)
+    assert after("ISETP.NE.XOR P0, PT, R1, 0x0, P3", known)["P0"] == int((a != 0) != bool(c))
+    assert "P0" not in after("ISETP.GE.U32.AND.EX P0, PT, R1, R2, PT, P3", {**known, "P0": 1})
+
+
+@given(bits=st.tuples(*[st.integers(0, 1)] * 3), lut=st.integers(0, 255))
+def test_a_table_of_predicates(bits: tuple[int, int, int], lut: int) -> None:
+    known: Values = {f"P{i}": bit for i, bit in enumerate(bits)}
+    row = bits[0] * 4 + bits[1] * 2 + bits[2]
+    found = after(f"PLOP3.LUT P4, PT, P0, P1, P2, {lut:#x}, 0x0", known)
+    assert found["P4"] == lut >> row & 1
+
+
+def test_constants_are_parameters() -> None:
+    given = {0x160: 7, 0x164: 9}
+    assert after("ULDC UR4, c[0x0][0x160]", {}, given) == {"UR4": 7}
+    assert after("LDC.64 R4, c[0x0][0x160]", {}, given) == {"R4": 7, "R5": 9}
+    assert after("MOV R1, c[0x0][0x164]", {}, given) == {"R1": 9}
+    assert after("MOV R1, c[0x0][0x168]", {"R1": 3}, given) == {}
+    assert after("CS2R R4, SRZ", {"R4": 1, "R5": 2, "R6": 3}) == {"R4": 0, "R5": 0, "R6": 3}
+    assert after("CS2R.32 R4, SRZ", {"R4": 1, "R5": 2}) == {"R4": 0, "R5": 2}
+    assert after("LDC R4, c[0x0][R3+0x160]", {"R4": 3}, given) == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "lost"),
+    [
+        ("LDG.E R4, [R2.64]", "R4"),
+        ("LDS.128 R4, [R9]", "R4 R5 R6 R7"),
+        ("LDSM.16.M88.4 R4, [R9]", "R4 R5 R6 R7"),
+        ("LDSM.16.MT88.2 R4, [R9]", "R4 R5"),
+        ("LDSM.16.M88 R4, [R9]", "R4"),
+        ("HMMA.16816.F16 R8, R4, R16, R8", "R8 R9"),
+        (HMMA, "R8 R9 R10 R11"),
+        ("CS2R R4, SR_CLOCKLO", "R4 R5"),
+        ("IMAD.WIDE.U32 R4, R2, R3, c[0x0][0x160]", "R4 R5"),
+        ("SHFL.BFLY PT, R4, R2, 0x1, 0x1f", "R4"),
+        ("FSETP.GT.AND P0, PT, R1, R2, PT", "P0"),
+        ("IADD3 R4, P0, R1, R99, RZ", "R4 P0"),
+        ("IADD3.X R4, R1, R2, RZ, P0, !PT", "R4"),
+        ("@P5 MOV R4, 0x1", "R4"),
+        ("STG.E [R4.64], R5", ""),
+        ("@P0 STS [R4], R5", ""),
+        ("BAR.SYNC.DEFER_BLOCKING 0x0", ""),
+        ("LDGSTS.E.BYPASS.LTC128B.128 [R4], [R6.64]", ""),
+    ],
+)
+def test_what_is_written_otherwise_is_forgotten(row: str, lost: str) -> None:
+    known: Values = {f"R{i}": i for i in range(16)} | {"P0": 1, "UR4": 4}
+    assert after(row, known) == {name: value for name, value in known.items() if name not in lost.split()}
+
+
+def test_a_kernel_is_walked_through() -> None:
+    rows = (
+        "MOV R0, c[0x0][0x160]", "MOV R1, RZ", "ISETP.LT.AND P0, PT, R0, 0x1, PT", "@P0 EXIT",
+        ".L_x_0:", "IADD3 R1, R1, 0x1, RZ", "ISETP.GE.AND P1, PT, R1, R0, PT", HMMA, "@!P1 LDGSTS.E [R2], [R4.64]",
+        "@P1 BRA `(.L_x_1)", "LDS R9, [R2]",
+        ".L_x_1:", "BRA.DIV ~URZ, `(.L_x_2)", "@!P1 BRA `(.L_x_0)", "STG.E [R4.64], R8", "EXIT",
+        ".L_x_2:", "SHFL.BFLY PT, R9, R9, 0x1, 0x1f", "BRA `(.L_x_1)",
+    )  # fmt: skip
+    found = walk(*rows, constants={0x160: 5})
+    counts = found.counts()
+    expected = {"HMMA.16816.F32": 5, "LDGSTS.E": 4, "LDS": 4, "STG.E": 1, "SHFL.BFLY": 0, "EXIT": 1}
+    assert {name: counts[name] for name in expected} == expected
+    assert found.flow.main_loop is not None
+    assert found.trips(found.flow.main_loop) == 5
+    assert walk(*rows, constants={0x160: 0}).counts()["HMMA.16816.F32"] == 0
+    with pytest.raises(FlashladderError, match=r"^address 0x30, @P0 EXIT: which way a branch goes is not known"):
+        walk(*rows)
+
+
+VOTED = (
+    "MOV R0, RZ", ".L_x_0:", "FSETP.GT.AND P3, PT, R4, R5, PT", "VOTE.ANY P4, P3", "@!P4 BRA `(.L_x_1)",
+    "VOTE.ANY P5, P3", "@!P5 BRA `(.L_x_1)", "FMUL R4, R4, R6",
+    ".L_x_1:", "IADD3 R0, R0, 0x1, RZ", HMMA, "ISETP.NE.AND P0, PT, R0, 0x3, PT", "@P0 BRA `(.L_x_0)", "EXIT",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "scaled", "votes"), [(False, 0, 1), (True, 3, 2)])
+def test_what_a_vote_on_data_guards_is_left_out_or_asked_for_in_every_round(
+    *, asked: bool, scaled: int, votes: int
+) -> None:
+    found = run(graph_of(code(*VOTED)), {}, asked=asked)
+    assert (found.counts()["FMUL"], found.counts()["HMMA.16816.F32"]) == (scaled, 3)
+    assert len(found.votes) == votes
+    assert {found.flow.sass.instructions[place].opcode for place in found.votes} == {"VOTE.ANY"}
+
+
+def test_a_vote_on_what_is_known_is_decided_and_one_for_a_mask_is_not() -> None:
+    assert after("VOTE.ANY P4, P3", {"P3": 1}) == {"P4": 1}  # P3 might have been written too
+    assert after("VOTE.ANY P4, P3", {}) == {"P4": 0}
+    assert after("VOTE.ALL P4, P3", {}) == {"P4": 1}
+    assert after("VOTEU.ANY UP4, P3", {}) == {"UP4": 0}
+    assert after("VOTE.ANY R4, PT, P3", {"R4": 1}) == {}
+    assert walk("MOV R0, RZ", "EXIT").votes == frozenset()
+
+
+def test_an_unknown_predicate_of_what_is_no_branch_is_told() -> None:
+    found = walk("@P0 LDGSTS.E [R2], [R4.64]", "EXIT")
+    assert found.counts()["LDGSTS.E"] == 1
+    assert found.unknown == {0}
+
+
+def test_rounds_of_an_inner_loop_are_counted_for_each_entry() -> None:
+    found = walk(
+        "MOV R0, RZ", ".L_x_0:", "MOV R1, RZ", ".L_x_1:", "IADD3 R1, R1, 0x1, RZ",
+        "ISETP.NE.AND P1, PT, R1, 0x3, PT", "@P1 BRA `(.L_x_1)", "IADD3 R0, R0, 0x1, RZ",
+        "ISETP.NE.AND P0, PT, R0, 0x7, PT", "@P0 BRA `(.L_x_0)", "EXIT",
+    )  # fmt: skip
+    assert [found.trips(loop) for loop in found.flow.loops] == [7, 3]
+
+
+def test_a_loop_without_end_and_a_call_are_errors() -> None:
+    with pytest.raises(FlashladderError, match="does not end"):
+        run(graph_of(code(".L_x_0:", "NOP", "BRA `(.L_x_0)")), {}, limit=9)
+    with pytest.raises(FlashladderError, match="found a call"):
+        walk("CALL.REL.NOINC `(.L_x_0)", "EXIT", ".L_x_0:", "RET.REL.NODEC R2 `(f)")

@@ -1,13 +1,25 @@
-"""PTX as data: what is not the program leaves the digest alone, what is the program changes it."""
+"""PTX and what ptxas says of it: identity, registers, stack, spills, occupancy."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.ptx import normalise, opcodes, ptx_sha256, read_ptx
+from flashladder.machine_code.ptxas import (
+    COLUMNS,
+    PtxasRow,
+    PtxasUsage,
+    occupancy,
+    parse_log,
+    to_csv,
+    warnings_of,
+)
 
 TINY = (Path(__file__).parents[2] / "data" / "tiny.ptx").read_text(encoding="utf-8")
 DEBUG_SECTION = """
@@ -86,3 +98,159 @@ def test_refuses_what_is_not_ptx(tmp_path: Path) -> None:
     (tmp_path / "kernel.cubin").write_bytes(b"\x7fELF\xff")
     with pytest.raises(FlashladderError, match=r"not UTF-8 \(byte 0xff at offset 4\)"):
         read_ptx(tmp_path / "kernel.cubin")
+
+
+LOG_SM_80 = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'flash_fwd_kernel' for 'sm_80'
+ptxas info    : Function properties for flash_fwd_kernel
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 1 barriers, 256 bytes smem, 360 bytes cmem[0]
+ptxas info    : Compile time = 1.715 ms
+"""
+LOG_SM_90 = LOG_SM_80.replace("sm_80", "sm_90").replace(", 256 bytes smem, 360 bytes cmem[0]", "")
+# From a debug build: a function that was not inlined comes first and has a stack and a time of its own.
+LOG_DEBUG = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Function properties for _Z5twicef
+    16 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+ptxas info    : Compile time = 1.117 ms
+ptxas info    : Compiling entry function 'flash_fwd_kernel' for 'sm_80'
+ptxas info    : Function properties for flash_fwd_kernel
+    88 bytes stack frame, 88 bytes spill stores, 92 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 88 bytes cumulative stack size, 388 bytes cmem[0], 8 bytes cmem[2]
+ptxas info    : Compile time = 812.944 ms
+"""
+WARNING = "ptxas warning : Registers are spilled to local memory in function 'flash_fwd_kernel', 88 bytes spill stores"
+USAGE = PtxasUsage("sm_80", 255, 88, 88, 92, 1, 0, 396, 812.944)
+
+
+def test_other_functions_do_not_count_and_banks_add_up() -> None:
+    assert parse_log(LOG_DEBUG) == USAGE
+
+
+def test_warnings_are_kept_once_wherever_they_stand() -> None:
+    log = LOG_DEBUG.replace("    88 bytes stack", f"{WARNING}\n    88 bytes stack") + WARNING + "\n"
+    usage = parse_log(log)
+    assert usage.warnings == (WARNING,)
+    assert usage.spill_stores == 88
+    assert warnings_of("x.cu(3): warning #177-D: unused\nfine\n") == ("x.cu(3): warning #177-D: unused",)
+
+
+@pytest.mark.parametrize("lost", ["Used 10", "0 bytes stack", "Compile time", "Compiling entry"])
+def test_a_log_that_lacks_a_line_is_an_error(lost: str) -> None:
+    log = "".join(line for line in LOG_SM_80.splitlines(keepends=True) if lost not in line)
+    with pytest.raises(FlashladderError, match=r"b/ptxas\.log: the ptxas log does not describe the kernel"):
+        parse_log(log, where="b/ptxas.log")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("0 bytes gmem", "0 bytes gmem, 3 apples", "ptxas info : 0 bytes gmem, 3 apples"),
+        (", 256 bytes smem", ", 256 bytes dsmem", "256 bytes dsmem"),
+        (", 256 bytes smem", ", 256 bytes smem, 8 bytes smem", "8 bytes smem"),
+        ("used 1 barriers", "used -1 barriers", "used -1 barriers"),
+        ("Used 10 registers", "Used 10 uniform registers", "ptxas info : Used 10 uniform registers, used 1 barriers"),
+        ("Used 10 reg", "Used 9999999999999 reg", "ptxas info : Used 9999999999999 registers, used 1 barriers"),
+        ("0 bytes stack frame, ", "", "0 bytes spill stores, 0 bytes spill loads"),
+        ("1.715 ms", "1.715 s", "ptxas info : Compile time = 1.715 s"),
+        ("ptxas info    : Used", "ptxas note    : Used", "ptxas note : Used 10 registers"),
+    ],
+)
+def test_a_line_that_is_not_known_is_an_error(old: str, new: str, found: str) -> None:
+    assert old in LOG_SM_80
+    with pytest.raises(FlashladderError) as caught:
+        parse_log(LOG_SM_80.replace(old, new, 1), where="b/ptxas.log")
+    assert str(caught.value).startswith(f"b/ptxas.log: unknown line of ptxas: found {found}")
+
+
+def test_another_kernel_is_an_error() -> None:
+    with pytest.raises(FlashladderError, match="does not describe the kernel other"):
+        parse_log(LOG_SM_80, kernel="other")
+    with pytest.raises(FlashladderError, match="an empty log"):
+        parse_log("")
+
+
+def _rows() -> list[PtxasRow]:
+    config = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
+    return [PtxasRow.of("07", config, 49152, USAGE), PtxasRow.of("07", config, 49152, parse_log(LOG_SM_90))]
+
+
+def test_csv_has_a_row_per_kernel() -> None:
+    text = to_csv(_rows())
+    header = (
+        "kernel,config,arch,registers,stack,spill_stores,spill_loads,barriers,smem_static,smem_dynamic,cmem,compile_ms"
+    )
+    assert text.splitlines()[0] == header == ",".join(COLUMNS)
+    assert ",sm_80,255,88,88,92,1,0,49152,396,812.944" in text
+    assert to_csv(_rows(), COLUMNS[:2]).splitlines()[0] == "kernel,config"
+
+
+SM = load_gpus()["a100"].sm
+
+
+@pytest.mark.parametrize(
+    ("key", "registers", "threads", "shared", "ctas", "warps", "limited_by"),
+    [
+        ("a100", 255, 128, 64 * 1024, 2, 8, ("registers", "shared memory")),
+        ("a100", 168, 128, 32 * 1024, 3, 12, ("registers",)),
+        ("a100", 128, 128, 48 * 1024, 3, 12, ("shared memory",)),
+        ("rtx3090", 255, 128, 64 * 1024, 1, 4, ("shared memory",)),
+        ("h200", 255, 128, 64 * 1024, 2, 8, ("registers",)),
+        ("rtx3090", 16, 1024, 0, 1, 32, ("warps",)),
+        ("rtx3090", 16, 32, 0, 16, 16, ("CTAs",)),
+        ("rtx4090", 16, 32, 0, 24, 24, ("CTAs",)),
+        ("a100", 16, 32, 0, 32, 32, ("CTAs",)),
+        ("a100", 16, 64, 0, 32, 64, ("warps", "CTAs")),
+        ("a100", 0, 64, 0, 32, 64, ("warps", "CTAs")),
+        ("a100", 200, 160, 0, 1, 5, ("registers",)),  # two warps of each partition, though the SM has room for ten
+    ],
+)  # fmt: skip
+def test_ctas_of_an_sm(
+    key: str, registers: int, threads: int, shared: int, ctas: int, warps: int, limited_by: tuple[str, ...]
+) -> None:
+    found = load_gpus()[key].occupancy(registers=registers, threads=threads, shared_bytes=shared)
+    assert (found.ctas, found.warps, found.limited_by) == (ctas, warps, limited_by)
+    assert found.fraction == warps / load_gpus()[key].sm.warps
+
+
+@pytest.mark.parametrize(
+    ("registers", "threads", "shared", "limited_by"),
+    [
+        (256, 128, 0, ("registers",)),
+        (192, 288, 0, ("registers",)),  # nine warps would fit, and are taken for twelve: three in each partition
+        (32, 1056, 0, ("warps",)),
+        (32, 128, 163 * 1024 + 1, ("shared memory",)),
+    ],
+)
+def test_what_cannot_be_launched_says_why(
+    registers: int, threads: int, shared: int, limited_by: tuple[str, ...]
+) -> None:
+    found = occupancy(SM, registers=registers, threads=threads, shared_bytes=shared)
+    assert (found.ctas, found.warps, found.limited_by) == (0, 0, limited_by)
+
+
+def test_barriers_limit_where_the_sm_counts_them() -> None:
+    many = {"registers": 16, "threads": 32, "shared_bytes": 0, "barriers": 16}
+    assert load_gpus()["h100"].occupancy(**many).limited_by == ("barriers",)
+    assert "barriers" not in load_gpus()["a100"].occupancy(**many).limits
+    assert "barriers" not in load_gpus()["h100"].occupancy(**{**many, "barriers": 0}).limits
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    registers=st.integers(1, 255),
+    threads=st.integers(1, 1024),
+    shared=st.integers(0, 100 * 1024),
+    key=st.sampled_from(sorted(load_gpus())),
+)
+def test_no_sm_holds_more_than_it_has_nor_one_cta_less(registers: int, threads: int, shared: int, key: str) -> None:
+    sm = load_gpus()[key].sm
+    found = occupancy(sm, registers=registers, threads=threads, shared_bytes=shared)
+    assert found.warps <= sm.warps
+    assert found.warps * 32 * registers <= sm.registers
+    assert found.ctas * (shared + sm.shared_reserved) <= sm.shared_bytes
+    assert found.ctas == min(found.limits[name] for name in found.limited_by)
+    fewer = occupancy(sm, registers=max(1, registers - 8), threads=threads, shared_bytes=shared // 2)
+    assert fewer.ctas >= found.ctas

@@ -37,11 +37,13 @@ def ladder() -> Ladder:
 
 
 def page(folder: Path, *bodies: str, number: int = 8) -> Path:
-    """A folder with a page of reasons; its sections hold `bodies`."""
+    """A file with one page of reasons; its sections hold `bodies`."""
     filled = (*bodies, *("." for _ in SECTIONS))
-    text = "\n".join(f"## {title}\n\n{body}\n" for title, body in zip(SECTIONS, filled, strict=False))
-    (folder / f"{number:02d}.md").write_text(text, encoding="utf-8")
-    return folder
+    sections = (f"## {title}\n\n{body}\n" for title, body in zip(SECTIONS, filled, strict=False))
+    text = "\n".join([f"# {number}\n", *sections])
+    path = folder / "reasons.md"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 @pytest.mark.parametrize("number", [step.number for step in load_all()])
@@ -87,26 +89,27 @@ def test_every_step_has_reasons_that_its_data_bear_out(ladder: Ladder, number: i
 def test_what_the_data_contradict_is_named_with_its_line(
     ladder: Ladder, tmp_path: Path, call: str, message: str
 ) -> None:
-    folder = page(tmp_path, "Words.", "More words,\nand {{ " + call + " }}.")
+    path = page(tmp_path, "Words.", "More words,\nand {{ " + call + " }}.")
     with pytest.raises(FlashladderError) as caught:
-        reasons(ladder, 8, folder)
-    where, _, what = str(caught.value).partition("08.md:8: ")
+        reasons(ladder, 8, path)
+    where, _, what = str(caught.value).partition("reasons.md:10: ")
     assert where
     assert message in what
     assert caught.value.exit_code == 2
 
 
 def test_a_page_has_its_three_sections_in_order(ladder: Ladder, tmp_path: Path) -> None:
-    (page(tmp_path) / "08.md").write_text("## Try next\n", encoding="utf-8")
+    path = tmp_path / "reasons.md"
+    path.write_text("# 8\n## Try next\n", encoding="utf-8")
     with pytest.raises(FlashladderError, match="wrong sections: expected What one sees, Reasons, Try next, found Try"):
-        reasons(ladder, 8, tmp_path)
-    with pytest.raises(FlashladderError, match=r"09.md: no reasons; docs/add-an-iteration.md says how"):
-        reasons(ladder, 9, tmp_path)
+        reasons(ladder, 8, path)
+    with pytest.raises(FlashladderError, match=r"no reasons of iteration 9; docs/add-an-iteration.md says how"):
+        reasons(ladder, 9, path)
 
 
 def test_the_first_step_has_nothing_to_be_compared_with(ladder: Ladder, tmp_path: Path) -> None:
     for call in ('gains("a100")', 'falls("LOP3", "a100")'):
-        with pytest.raises(FlashladderError, match=r"01\.md:3: iteration 1 has no parent to be compared with"):
+        with pytest.raises(FlashladderError, match=r"reasons\.md:5: iteration 1 has no parent to be compared with"):
             reasons(ladder, 1, page(tmp_path, "{{ " + call + " }}", number=1))
 
 

@@ -25,9 +25,9 @@ from flashladder.sweep import measure, plan, workers
 from flashladder.sweep.records import CellFailed
 import ptxemu
 from ptxemu.errors import EmulationError
-from tests.null.bench.test_timing_null import FakeGpu
+from tests.null.bench.test_bench import FakeGpu
 from tests.null.bench_fixture import GPU, result
-from tests.null.check.test_check_null import attention
+from tests.null.check.test_check import attention
 from tests.null.sweep_fixture import digests, grid
 
 ONE = """\

@@ -1,24 +1,263 @@
-"""``invoke trace`` without a compiler: where elements are, what differs, what is refused."""
+"""`trace`: the reference's intermediates, and the comparison block by block."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from flashladder.emulate.kernel import attention_fp64, make_inputs
 from flashladder.errors import FlashladderError
 from flashladder.gpu import doctor, sanitize
 from flashladder.ladder.iteration import load_iteration
+from flashladder.paths import KERNELS
 from flashladder.problem import Shape
 from flashladder.trace import command, compare
+from flashladder.trace import reference as ref
 from flashladder.trace.compare import Comparison, Trace, trace
-from flashladder.trace.recorder import Geometry, Held, UnknownForm, matrix, statistics
+from flashladder.trace.recorder import STALE, Geometry, Held, UnknownForm, matrix, statistics
+from flashladder.trace.reference import fill
 import ptxemu
 from ptxemu.errors import EmulationError
+from ptxemu.values import Array
 from tests import typed
+
+SCALE = 1 / math.sqrt(128)
+SHAPE = (1, 192, 1, 128)
+
+
+def tensors(dtype: str = "fp16", contents: str = "normal") -> list[Array]:
+    drawn = make_inputs(SHAPE, dtype, seed=3)
+    fill(contents, *drawn)
+    return list(drawn)
+
+
+def as_ctas(array: Array) -> torch.Tensor:
+    return torch.from_numpy(array[0, :, 0].astype(np.float64))[None]
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("blocks", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_in_any_order_of_blocks_it_is_attention(blocks: tuple[int, ...], *, stale: bool) -> None:
+    q, k, v = tensors()
+    *_, last = ref.online_softmax(as_ctas(q), as_ctas(k), as_ctas(v), blocks, 64, SCALE, stale=stale)
+    found = last.after.o / last.after.l.sum(dim=-1, keepdim=True)
+    assert np.allclose(found[0], attention_fp64(q, k, v)[0, :, 0], rtol=1e-12, atol=1e-13)
+    top, m = (as_ctas(q) @ as_ctas(k).mT)[0].amax(1), last.after.m[0, :, 0]
+    if not stale:
+        assert torch.allclose(m, top)
+        return
+    behind, heavy = top * SCALE * math.log2(math.e) - m, ref.is_heavy(m)  # in powers of two
+    assert bool(heavy.any())
+    assert torch.allclose(behind[heavy], torch.tensor(ref.SLACK).double(), atol=1e-5)
+    assert float((behind - ref.SLACK).max()) < 1e-5
+    assert float(behind.min()) > -1e-5
+
+
+def test_the_slack_is_the_kernels() -> None:
+    source = (KERNELS / "ampere" / "softmax" / f"{STALE}.cuh").read_text(encoding="utf-8")
+    assert re.findall(r"slack = ([\d.]+)f;", source) == [f"{ref.SLACK:.1f}"]
+    weights = re.findall(r"n_kv_blocks >= (\d+) / keys \? ([\d.]+)f", source)
+    (least,) = re.findall(r"keys \? [\d.]+f : ([\d.]+)f;", source)
+    assert tuple((int(keys), float(weight)) for keys, weight in [*weights, ("0", least)]) == ref.WEIGHTS
+    assert re.findall(r"fabsf\(m\) < ([\d.]+)f;", source) == [f"{ref.MARKED:.1f}"]
+    ((least, most),) = re.findall(r"return n_kv_blocks >= (\d+) / keys && n_kv_blocks < (\d+) / keys;", source)
+    assert range(int(least), int(most)) == ref.LIGHT
+    assert re.findall(r"apart = ([\d.]+)f;", source) == [f"{ref.APART:.1f}"]
+
+
+def test_beyond_where_the_last_bit_counts_a_row_is_light_and_its_m_whole() -> None:
+    top = torch.tensor([1021.0, 1023.9, 1024.1, 1025.5, 1027.0, 2.0**17 + 1 / 64, -1020.0, -1023.0, -2.0e5]).double()
+    m = ref.marked(top.float().double(), torch.ones(len(top), dtype=torch.bool))
+    heavy = (top - ref.SLACK).abs() < ref.MARKED
+    assert heavy.tolist() == [True] * 4 + [False] * 2 + [True] + [False] * 2
+    assert ref.is_heavy(m).tolist() == heavy.tolist()
+    assert torch.allclose(m[heavy], top[heavy] - ref.SLACK, rtol=1e-6)
+    whole = ~heavy & (top.abs() >= ref.MARKED)
+    assert torch.equal(m[whole], top[whole].float().double())
+
+
+@pytest.mark.parametrize(
+    ("keys", "light"), [(64, False), (256, False), (480, False), (512, True), (992, True), (1024, False), (4096, False)]
+)
+def test_the_length_says_how_a_row_starts(keys: int, *, light: bool) -> None:
+    c = SCALE / math.log(2)
+    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
+    m, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, keys))
+    assert bool((ref.is_heavy(m) != light).all())
+    assert torch.allclose(m, torch.tensor(4.0 if light else 4.0 - ref.SLACK).double(), atol=1e-5)
+
+
+@pytest.mark.parametrize("apart", [3.9, 4.1])
+def test_a_row_starts_heavy_where_one_of_its_lanes_is_far_below_another(apart: float) -> None:
+    c = SCALE / math.log(2)
+    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
+    s[0, 2, [5, 13]] = s[0, 2, [4, 12]] = (4.0 - apart) / c  # all that lane 2 has of row 2
+    m, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, 512))
+    heavy = [row == 2 and apart > ref.APART for row in range(8)]
+    assert ref.is_heavy(m)[0, :, 0].tolist() == heavy
+    s[0, 2, [5, 13]] = s[0, 2, [4, 12]] = (4.0 - ref.APART) / c * (1 + 1e-9)  # rounding decides
+    for seen in (
+        ref.marked(torch.full_like(m, 4.0), torch.full_like(m, fill_value=bool(one)).bool()) for one in (0, 1)
+    ):
+        found, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, 512), seen)
+        assert bool((ref.is_heavy(found)[0, 2] == ref.is_heavy(seen)[0, 2]).all())
+
+
+def test_a_light_row_keeps_its_maximum_until_a_score_is_above_it_and_eight_rows_follow() -> None:
+    c = SCALE / math.log(2)
+    light = torch.full((1, 16, 4), 1.0, dtype=torch.float64)
+    state = ref.State(light, torch.full_like(light, 1e6), light)
+    progress = ref.Progress(64, 4096)
+    s = torch.full((1, 16, 16), 1.5 / c, dtype=torch.float64)
+    kept, _ = ref.stale_maximum(state, s, SCALE, progress)
+    assert torch.equal(kept, light)
+    s[0, 3, 5] = 3.25 / c  # of row 3 the lane that holds column 5
+    found, _ = ref.stale_maximum(state, s, SCALE, progress)
+    assert torch.allclose(found[0, :, 0], torch.tensor([1.5] * 3 + [3.25] + [1.5] * 4 + [1.0] * 8).double())
+    s[0, 3, 5] = 3 / c * (1 + 1e-9)  # rounding decides
+    for seen in (light, found):
+        assert torch.equal(ref.stale_maximum(state, s, SCALE, progress, seen)[0] == 1.0, seen == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("done", "keys", "due"), [(64, 512, 1.25 * 64 / 512**0.5), (64, 256, 1.5 * 4), (1024, 1024, 2 * 32)]
+)
+def test_a_row_whose_sum_is_small_follows_every_score(done: int, keys: int, due: float) -> None:
+    c = SCALE / math.log(2)
+    progress, top = ref.Progress(done, keys), torch.full((1, 8, 4), 5.0, dtype=torch.float64)
+    assert progress.due == pytest.approx(due)
+    sums = torch.full_like(top, due) / 4 * torch.tensor([0.999, 1.001] * 4).view(8, 1)  # of four lanes
+    state = ref.State(ref.marked(top, torch.ones_like(top).bool()), sums * 2**ref.SLACK, top)
+    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
+    assert torch.equal(ref.stale_maximum(state, s, SCALE, progress)[0], state.m)
+    s[0, 0, 0] = 5.00001 / c
+    found, _ = ref.stale_maximum(state, s, SCALE, progress)
+    heavy = ref.is_heavy(found)
+    assert heavy[0, :, 0].tolist() == [True, False] * 4
+    assert torch.allclose(found + ref.SLACK * heavy, top, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_rounding_to_nearest_is_within_its_bound_and_truncation_is_not(dtype: str) -> None:
+    p = torch.rand(1, 64, 64, dtype=torch.float64).float().double()
+    wanted = torch.float16 if dtype == "fp16" else torch.bfloat16
+    nearest = p.float().to(wanted).double()
+    _, allowed = ref.rounded(p, dtype)
+    assert bool(((nearest - p).abs() <= allowed).all())
+    ulp = 2.0 ** (torch.floor(torch.log2(p)) - (10 if dtype == "fp16" else 7))
+    down = torch.floor(p / ulp) * ulp
+    assert float(((down - p).abs() > allowed).double().mean()) > 0.1
+
+
+def test_fp32_is_within_the_bounds_of_every_step() -> None:
+    """The steps in fp32 by torch, each from the values before it, as a right kernel takes them."""
+    q, k, v = map(as_ctas, tensors())
+    state = ref.State.empty(1, 192, 128)
+    for block in range(3):
+        keys = slice(block * 64, block * 64 + 64)
+        s = (q.float() @ k[:, keys].float().mT).double()
+        m = torch.maximum(state.m, s.amax(-1, keepdim=True))
+        c = float(np.float32(SCALE) * np.float32(math.log2(math.e)))
+        wide = ref.over_columns(m, 64).float()
+        p = torch.exp2(s.float() * c - wide * c).double()
+        correction = torch.exp2((state.m.float() - m.float()) * c)
+        total = (state.l.float() * correction + ref.by_lane(p).float()).double()
+        kept = (state.o.float() * ref.over_columns(correction, 128)).double()
+        o = (kept.float() + p.float() @ v[:, keys].float()).double()
+        for found, (expected, allowed) in (
+            (s, ref.scores(q, k[:, keys])),
+            (m, ref.maximum(state.m, s)),
+            (p, ref.weights(s, m, SCALE, folded=True)),
+            (total, ref.total(state, m, p, SCALE)),
+            (kept, ref.rescaled(state, m, SCALE)),
+            (o, ref.output(kept, p, v[:, keys])),
+        ):
+            assert bool(((found - expected).abs() <= allowed).all())
+        state = ref.State(m, total, o)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_range_shows_row_and_column(dtype: str) -> None:
+    q, k, v = map(as_ctas, tensors(dtype, "range"))
+    rows, columns = np.ogrid[:192, :192]
+    assert (np.asarray((q @ k.mT)[0]) == 1000 * rows + columns).all()
+    assert (np.asarray(v[0]) == np.arange(128)).all()
+
+
+def test_identity_gives_v_and_ones_give_one() -> None:
+    q, k, v = tensors(contents="identity")
+    assert np.allclose(attention_fp64(q, k, v), v.astype(float), rtol=1e-12, atol=1e-30)
+    assert (v[0, 77, 0, :4].astype(float) == [77, 1, 77, 3]).all()
+    q, k, v = tensors(contents="ones")
+    assert np.allclose(attention_fp64(q, k, v), 1, rtol=1e-12)
+
+
+U = 2.0**-24  # fp32
+EX2 = DIV = 2.0**-22  # PTX ISA 9.0, 9.7.3: ex2.approx.ftz, div.approx.ftz
+ROOT = 2.0**-22.9  # rsqrt.approx.ftz
+SCALE = 1 / math.sqrt(128)
+SLACK = 1.01
+
+
+def ones(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, dtype=torch.float64)
+
+
+def state() -> ref.State:
+    """m = 0, l = 1 in each lane of a quad, O = 1."""
+    return ref.State(0 * ones(1, 16, 4), ones(1, 16, 4), ones(1, 16, 128))
+
+
+def largest(bounded: ref.Bounded) -> float:
+    return float(bounded[1].max())
+
+
+def test_products_may_be_off_by_a_rounding_of_each_term_and_each_tile() -> None:
+    assert largest(ref.scores(ones(1, 16, 128), ones(1, 64, 128))) <= SLACK * 128 * (128 + 128 / 16) * U
+    kept = ones(1, 16, 128)
+    assert largest(ref.output(kept, ones(1, 16, 64), ones(1, 64, 128))) <= SLACK * 65 * (64 + 64 / 16 + 1) * U
+
+
+@pytest.mark.parametrize("exponent", [0.0, -1.0, -10.0])
+def test_an_exponential_may_be_off_by_its_own_error_and_that_of_its_exponent(exponent: float) -> None:
+    s = ones(1, 16, 64) * exponent * math.log(2) / SCALE
+    allowed = 2**exponent * (EX2 - exponent * (ROOT + 6 * U) * math.log(2))
+    for folded in (True, False):
+        assert largest(ref.weights(s, 0 * ones(1, 16, 4), SCALE, folded=folded)) <= SLACK * allowed
+    m = -s[..., :4]  # P = 0: the sum of before at a new maximum, and O
+    nothing = 0 * ones(1, 16, 64)
+    assert largest(ref.total(state(), m, nothing, SCALE)) <= SLACK * (allowed + 2**exponent * 18 * U)
+    assert largest(ref.rescaled(state(), m, SCALE)) <= SLACK * (allowed + 2**exponent * U)
+
+
+def test_a_constant_that_is_rounded_by_itself_counts_where_it_is_folded_in() -> None:
+    s = m = 100 * ones(1, 16, 64)
+    folded, apart = (largest(ref.weights(s, m[..., :4], SCALE, folded=one)) for one in (True, False))
+    assert apart <= SLACK * EX2
+    assert EX2 < folded <= SLACK * (EX2 + 100 * SCALE / math.log(2) * U * math.log(2))
+
+
+def test_a_sum_may_be_off_by_a_rounding_of_each_term() -> None:
+    assert largest(ref.total(state(), 0 * ones(1, 16, 4), ones(1, 16, 64), SCALE)) <= SLACK * (17 * 18 * U + EX2)
+
+
+@pytest.mark.parametrize(("dtype", "half_unit", "least"), [("fp16", 2.0**-11, 2.0**-25), ("bf16", 2.0**-8, 2.0**-134)])
+def test_what_is_stored_may_be_off_by_half_a_unit_and_a_division(dtype: str, half_unit: float, least: float) -> None:
+    o = 4 * ones(1, 16, 128)
+    assert largest(ref.normalised(o, ones(1, 16, 4), dtype)) <= SLACK * (half_unit + DIV + 4 * U)
+    assert largest(ref.normalised(0 * o, ones(1, 16, 4), dtype)) == least
+    assert largest(ref.rounded(ones(1, 16, 64), dtype)) == half_unit
+    assert largest(ref.rounded(0 * ones(1, 16, 64), dtype)) == least
+
+
+def test_a_scaled_score_may_be_off_by_its_factor_and_a_rounding() -> None:
+    assert largest(ref.scaled_scores(ones(1, 16, 64), 1.0)) <= SLACK * (ROOT + 3 * U)
+
 
 GEOMETRY = Geometry(ctas=2, warps=3, rows=96, keys=24, d_head=16)
 
@@ -53,7 +292,7 @@ def test_every_copy_of_a_row_statistic_is_where_its_place_says() -> None:
 
 STEP = load_iteration(16)
 CONFIG = STEP.configs["a100"]
-SHAPE = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)
+SHAPE_256 = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)
 
 
 def compared(value: float, allowed: float = 0.5) -> tuple[Trace, Comparison]:
@@ -61,7 +300,7 @@ def compared(value: float, allowed: float = 0.5) -> tuple[Trace, Comparison]:
     held = np.zeros((1, CONFIG.B_r, CONFIG.B_c), np.float32)
     held[0, 70, 9] = value
     empty = np.zeros((1, 256, 1, 128), np.float16)
-    found = Trace(STEP, CONFIG, SHAPE, (empty,) * 4, ((1, 0, 0),), (), 4, True, ())
+    found = Trace(STEP, CONFIG, SHAPE_256, (empty,) * 4, ((1, 0, 0),), (), 4, True, ())
     zeros = torch.zeros(held.shape, dtype=torch.float64)
     pair = compare._Pair(compare.S, Held(held, {}), (zeros, zeros + allowed), zeros + 1)
     return found, compare._comparison(found, pair, 0, 3)

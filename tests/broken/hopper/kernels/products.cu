@@ -1,7 +1,7 @@
 // What it is: wgmma without its fences and waits, with wrong descriptors, and without all of its warps.
 // Why: the assembler mends some of this and the chip hides the rest; nothing of it may be relied on.
 // BROKEN marks the instruction that is reported. FIXED = true is the same kernel done right.
-// Run: pytest tests/broken/hopper
+// Run: pytest tests/broken/test_hopper.py
 
 #include "../../../../emulator/tests/hopper_programs/kernels/wgmma.cuh"
 #include "../../kernels/pair.cuh"

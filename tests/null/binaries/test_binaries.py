@@ -1,0 +1,345 @@
+"""Foreign binaries: fatbins, wheels and libraries, and the names of their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+import os
+from pathlib import Path
+import shutil
+from typing import Any, cast
+import zipfile
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import pytest
+
+from flashladder.binaries import images as sources
+from flashladder.binaries import images as unpack
+from flashladder.binaries.images import MOST_UNPACKED, entries, images, unpacked
+from flashladder.binaries.kernels import Kernel, chosen, configuration, demangled, kernels_of, shortened, with_facts
+from flashladder.errors import FlashladderError
+from flashladder.ladder.config import EXAMPLE
+from flashladder.machine_code import cubin
+from flashladder.machine_code.cubin import read_cubin
+from flashladder.names import KERNEL
+from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
+from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
+
+FORMS = ("plain", "lz4", "zstd")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_entry_is_read_back_whole_and_in_part(form: str) -> None:
+    data = b"\x7fELF" * 3 + container(entry(CUBIN, form=form), entry(PTX, kind=1, number=90, form=form)) + b"tail"
+    cubin, ptx = entries(data)
+    assert (cubin.kind, cubin.arch, cubin.size, cubin.container) == ("cubin", "sm_80", len(CUBIN), 12)
+    assert (ptx.kind, ptx.arch) == ("ptx", "compute_90")
+    assert unpacked(data, cubin) == CUBIN
+    assert unpacked(data, cubin, 100) == CUBIN[:100]
+    assert unpacked(data, ptx)[: len(PTX)] == PTX
+
+
+def test_several_fatbins_of_a_file_and_places_that_only_look_like_one() -> None:
+    fake = container()[:4] + b"\1\0\x10\0" + (1 << 40).to_bytes(8, "little")
+    broken = container(entry(PTX)[:64])
+    data = fake + container(entry(CUBIN)) + broken + b"\x50\xed\x55\xba" + container(entry(CUBIN, number=90), b"")
+    assert [one.number for one in entries(data)] == [80, 90]
+
+
+@pytest.mark.parametrize("size", [MOST_UNPACKED + 1, 1 << 62])
+def test_a_size_that_cannot_be_true_is_refused_before_anything_is_unpacked(size: int) -> None:
+    data = container(entry(CUBIN, form="zstd", size=size))
+    (found,) = entries(data)
+    with pytest.raises(FlashladderError, match="the fatbin is damaged: expected a size that can be true, found"):
+        unpacked(data, found)
+
+
+@pytest.mark.parametrize("form", ["lz4", "zstd"])
+@pytest.mark.parametrize("change", [-1, 1, 1000])
+def test_another_size_than_what_is_packed_is_damage(form: str, change: int) -> None:
+    data = container(entry(CUBIN, form=form, size=len(CUBIN) + change))
+    (found,) = entries(data)
+    if change < 0:  # the beginning of it is there
+        assert unpacked(data, found) == CUBIN[:change]
+        return
+    with pytest.raises(FlashladderError, match=r"entry at byte 16: the fatbin is damaged: expected \d+ bytes of"):
+        unpacked(data, found)
+
+
+@pytest.mark.parametrize("form", ["lz4", "zstd"])
+def test_a_changed_byte_is_damage_or_other_bytes_never_a_crash(form: str) -> None:
+    whole = bytearray(container(entry(CUBIN, form=form)))
+    for place in range(80, len(whole), 97):
+        data = bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        for found in entries(data):
+            with suppress(FlashladderError):
+                assert len(unpacked(data, found)) == found.size
+
+
+def test_without_the_systems_library_cuobjdump_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpack, "library", lambda _: None)
+    monkeypatch.setattr(unpack, "by_cuobjdump", lambda data, entry: b"asked")
+    data = container(entry(CUBIN, form="zstd"))
+    monkeypatch.setattr(unpack, "by_cuobjdump", lambda _, one: CUBIN[: one.size])
+    assert unpacked(data, next(iter(entries(data))), 10) == CUBIN[:10]
+
+
+FORWARD = (
+    (
+        "_ZN13pytorch_flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi128ELi128ELi64ELi4ELb0ELb0EN7cutlass6half_tE"
+        "19Flash_kernel_traitsILi128ELi128ELi64ELi4ES3_EELb0ELb1ELb0ELb0ELb1ELb1ELb0ELb0EEEvNS_16Flash_fwd_paramsE"
+    ),
+    (
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::half_t, "
+        "Flash_kernel_traits<128, 128, 64, 4, cutlass::half_t> >, false, true, false, false, true, true, false, false>"
+        "(pytorch_flash::Flash_fwd_params)"
+    ),
+    (
+        "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4, (bool)0, (bool)0, "
+        "cutlass::half_t, Flash_kernel_traits<(int)128, (int)128, (int)64, (int)4, cutlass::half_t>>, (bool)0, "
+        "(bool)1, (bool)0, (bool)0, (bool)1, (bool)1, (bool)0, (bool)0>(flash::Flash_fwd_params)"
+    ),
+    "flash_fwd_kernel (FP16, 128, 128, 64, 4): causal+even_MN+even_K",
+)
+BACKWARD = (
+    (
+        "_ZN5flash44flash_bwd_dq_dk_dv_loop_seqk_parallel_kernelI23Flash_bwd_kernel_traitsILi96ELi64ELi128ELi8ELi2ELi4ELi4E"
+        "Lb1ELb0EN7cutlass10bfloat16_tE19Flash_kernel_traitsILi96ELi64ELi128ELi8ES3_EELb1ELb0ELb0ELb0ELb0ELb1ELb0EEEvNS_16"
+        "Flash_bwd_paramsE"
+    ),
+    (
+        "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<96, 64, 128, 8, 2, 4, 4, "
+        "true, false, cutlass::bfloat16_t, Flash_kernel_traits<96, 64, 128, 8, cutlass::bfloat16_t> >, true, false, "
+        "false, false, false, true, false>(flash::Flash_bwd_params)"
+    ),
+    (
+        "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel (BF16, 96, 64, 128, 8): "
+        "layout_MSdP=2+layout_NdKV=4+layout_MdQ=4+V_in_regs+dropout+even_K"
+    ),
+)
+BEFORE_ITS_TRAITS = (
+    (
+        "_ZN5flash25flash_bwd_dot_do_o_kernelILb1E23Flash_bwd_kernel_traitsILi128ELi64ELi128ELi8ELi2ELi4ELi2ELb0ELb0EN7"
+        "cutlass10bfloat16_tE19Flash_kernel_traitsILi128ELi64ELi128ELi8ES3_EEEEvNS_16Flash_bwd_paramsE"
+    ),
+    "flash_bwd_dot_do_o_kernel (BF16, 128, 64, 128, 8): layout_MSdP=2+layout_NdKV=4+layout_MdQ=2+clear_dQaccum",
+)
+
+
+@pytest.mark.parametrize("forms", [FORWARD, BACKWARD, BEFORE_ITS_TRAITS], ids=["forward", "backward", "before"])
+def test_every_form_gives_the_same_configuration(forms: tuple[str, ...]) -> None:
+    found = [configuration(form) for form in forms]
+    assert found[0] is not None
+    assert found == [found[0]] * len(forms)
+    assert found[0].short_form() == forms[-1]
+
+
+def test_a_short_form_of_ours_is_one_of_our_symbol() -> None:
+    found = configuration(EXAMPLE)
+    assert found is not None
+    assert (found.kernel, found.dtype, found.d_head, found.B_r, found.B_c, found.n_warps) == (
+        KERNEL, "fp16", 128, 64, 64, 4,
+    )  # fmt: skip
+    assert found.short_form() == f"{KERNEL} {EXAMPLE}"
+    assert configuration(found.short_form()) == found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        KERNEL,
+        "_Z3fooILi128EEvv",
+        FORWARD[0].replace("ELb0ELb0EEEvNS", "ELb0EEEvNS"),  # seven switches: an older version
+        FORWARD[0].replace("16flash_fwd_kernel", "18flash_fwd_x_kernel"),
+        FORWARD[0].replace("half_t", "float_8"),
+        FORWARD[1].replace("128, 128, 64, 4, false, false", "128, 128, 64, false, false"),
+        "flash_fwd_kernel (FP16, 128, 128, 64)",
+        "flash_fwd_kernel (FP8, 128, 128, 64, 4)",
+        "flash_fwd_kernel (FP16, ١28, 128, 64, 4)",
+    ],
+)
+def test_what_is_not_known_is_not_guessed(name: str) -> None:
+    assert configuration(name) is None
+
+
+@pytest.mark.skipif(shutil.which("c++filt") is None, reason="binutils are not here")
+def test_names_are_demangled_in_one_run_and_others_stay() -> None:
+    names = demangled([FORWARD[0], KERNEL, "_Zno", "_Z1a\nb"])
+    assert names == {FORWARD[0]: FORWARD[1], KERNEL: KERNEL, "_Zno": "_Zno", "_Z1a\nb": "_Z1a\nb"}
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (FORWARD[1], FORWARD[-1]),
+        (KERNEL, KERNEL),
+        ("void at::native::(anonymous namespace)::adaptive_average_pool_nhwc<int, float>(float const*, int)",
+         "adaptive_average_pool_nhwc<int, float>"),
+        ("void a::b<c::d<(int)4> >(e::f)", "b<d<(int)4> >"),
+        ("f" * 100, "f" * 69 + "..."),
+    ],
+)  # fmt: skip
+def test_short_names(name: str, short: str) -> None:
+    assert shortened(name) == short
+
+
+IMAGE = cast("Any", None)  # nothing of it is read
+CONFIGS = ("(FP16, 128, 64, 64, 4): async+eager", "(FP16, 128, 128, 64, 4): async", "(BF16, 128, 128, 64, 4): async")
+OURS = [Kernel("flash_fwd_kernel", "flash_fwd_kernel", config, "sm_80", "SASS", IMAGE) for config in CONFIGS]
+LONG = f"void library::detail::attention<{'int, ' * 30}float>(float*, int)"
+THEIRS = Kernel("_ZN7library6detail", LONG, "", "sm_80", "SASS", IMAGE)
+
+
+@pytest.mark.parametrize("one", [*OURS, THEIRS], ids=lambda one: one.title[:30])
+def test_what_the_list_prints_names_the_kernel(one: Kernel) -> None:
+    assert chosen([*OURS, THEIRS], one.title) == [one]
+    assert chosen([*OURS, THEIRS], one.title.replace(", ", ",")) == [one]
+
+
+def test_a_kernel_of_ours_may_be_called_as_a_librarys() -> None:
+    assert chosen(OURS, f"flash_fwd_kernel {CONFIGS[0]}") == OURS[:1]
+    assert chosen(OURS, "flash_fwd_kernel (FP16, 128, 64, 64, 4)") == OURS[:1]
+
+
+def test_a_name_of_none_says_where_they_are_listed() -> None:
+    with pytest.raises(FlashladderError, match="--list"):
+        chosen(OURS, "flash_bwd_kernel (FP16, 128, 64, 64, 4)")
+
+
+SM_90 = (DATA / "tiny.sm_90.cubin").read_bytes()
+FATBIN = container(entry(CUBIN, form="zstd"), entry(SM_90, number=90), entry(PTX, kind=1, form="lz4"))
+ARCHES = ("sm_80", "sm_90", "compute_80")
+LIBRARY = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\0\x3e\0" + bytes(100) + FATBIN + b"\0" * 64
+
+
+def kinds(path: Path) -> list[tuple[str, str, str]]:
+    with images(path) as found:
+        return [(one.kind, one.arch, one.place) for one in found]
+
+
+def test_files_are_known_by_their_content(tmp_path: Path) -> None:
+    for name, data, expected in (
+        ("any", CUBIN, [("cubin", "sm_80", "any")]),
+        ("b", SM_90, [("cubin", "sm_90", "b")]),
+        ("c.txt", b"\n// a comment\n" + PTX, [("ptx", "compute_80", "c.txt")]),
+        ("d", FATBIN, [("cubin", "sm_80", "d"), ("cubin", "sm_90", "d"), ("ptx", "compute_80", "d")]),
+        ("e.so.13", LIBRARY, [(*one, "e.so.13") for one in zip(("cubin", "cubin", "ptx"), ARCHES, strict=True)]),
+    ):  # fmt: skip
+        (tmp_path / name).write_bytes(data)
+        assert kinds(tmp_path / name) == expected
+
+
+def test_a_wheel_gives_what_its_libraries_hold_and_nothing_is_left(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "x.whl", _C__abi3__so=LIBRARY, readme__txt=FATBIN, k__cubin=CUBIN, empty__so=b"")
+    assert [place for *_, place in kinds(path)] == ["_C.abi3.so"] * 3 + ["k.cubin"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_names_in_a_wheel_are_no_paths(tmp_path: Path) -> None:
+    path = tmp_path / "x.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../../escape.cubin", CUBIN)
+        archive.writestr("/tmp/absolute.cubin", CUBIN)
+    assert [place for *_, place in kinds(path)] == ["escape.cubin", "absolute.cubin"]
+    assert [one.name for one in tmp_path.rglob("*")] == ["x.whl"]
+    assert not Path("/tmp/absolute.cubin").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "no GPU code in the file: expected a wheel, library, object, fatbin, cubin or PTX file"),
+        (b"hello", "no GPU code in the file"),
+        (b"\x7fELF" + bytes(200), "no GPU code in the file"),
+        (FATBIN[:40], "no GPU code in the file"),
+        (b".version 9.0\n.entry k() {}", "not PTX: expected a .target directive, found none"),
+        (b"PK\x03\x04" + bytes(100), "the archive is damaged: expected its index at the end"),
+    ],
+)
+def test_a_file_without_kernels_is_one_line(tmp_path: Path, data: bytes, says: str) -> None:
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(FlashladderError) as caught, images(tmp_path / "x"):
+        pass
+    assert says in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-30], lambda whole: whole[:60] + b"\xff" * 9 + whole[69:]])
+def test_a_wheel_that_was_cut_or_changed_is_told_apart_from_one_without_kernels(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    path = wheel(tmp_path / "x.whl", a__so=LIBRARY * 20)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(FlashladderError, match=r"x\.whl: the archive is damaged"):
+        kinds(path)
+
+
+def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    wrong = {"pipe": "not a regular file.*; write it to a file first", "x.so": "no such file", ".": "a folder"}
+    for name, says in wrong.items():
+        with pytest.raises(FlashladderError, match=says):
+            kinds(tmp_path / name)
+
+
+def test_a_cubin_that_was_cut_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cut.cubin").write_bytes(CUBIN[:1000])
+    with pytest.raises(FlashladderError, match=r"cut\.cubin: the cubin is damaged"):
+        show_sass(tmp_path / "cut.cubin", Wanted())
+
+
+@pytest.mark.parametrize("show", [show_ptx_of_file, show_sass])
+def test_a_file_without_a_kernel_sends_nobody_to_another_command(
+    tmp_path: Path, show: Callable[[Path, Wanted], None]
+) -> None:
+    (tmp_path / "none.ptx").write_text(".version 9.0\n.target sm_80\n.address_size 64\n")
+    with pytest.raises(FlashladderError, match="no kernel is in it") as caught:
+        show(tmp_path / "none.ptx", Wanted())
+    assert "invoke" not in str(caught.value)
+
+
+def test_a_bomb_in_a_wheel_is_refused_before_it_is_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MOST_BYTES", 1 << 20)
+    path = wheel(tmp_path / "x.whl", a__so=bytes(2 << 20))
+    with (
+        pytest.raises(FlashladderError, match=r"x\.whl: a\.so: a member of the archive is too large: expected at most"),
+        images(path),
+    ):
+        pass
+
+
+def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:
+    (tmp_path / "x.so").write_bytes(LIBRARY)
+    with images(tmp_path / "x.so") as found:
+        kernels = with_facts(kernels_of(found, "SASS"))
+        assert [(one.symbol, one.arch, one.kind) for one in kernels] == [
+            (KERNEL, "sm_80", "SASS"),
+            (KERNEL, "sm_90", "SASS"),
+        ]
+        for one, name in zip(kernels, ("tiny.sm_80.cubin", "tiny.sm_90.cubin"), strict=True):
+            known = read_cubin(DATA / name)
+            assert one.facts is not None
+            assert (one.facts.registers, one.facts.frame_bytes) == (known.registers, known.frame_bytes)
+            assert (one.facts.code_bytes, one.facts.shared_bytes) == (len(known.text), 512)
+            assert cubin.code_of(one.image.read(), KERNEL) == known.text
+        assert [one.arch for one in kernels_of(found, "PTX")] == ["compute_80"]
+        assert [one.arch for one in kernels_of(found, "SASS", "sm_90")] == ["sm_90"]
+        assert len(chosen(kernels, "fwd_ker")) == 2
+        with pytest.raises(FlashladderError, match="no such kernel in the file: expected a part of one of 1 names"):
+            chosen(kernels, "bwd")
+
+
+@settings(max_examples=300, deadline=None)
+@given(place=st.integers(0, len(CUBIN) - 1), value=st.integers(0, 255), end=st.integers(0, len(CUBIN)))
+def test_a_damaged_cubin_is_an_error_or_its_kernels(place: int, value: int, end: int) -> None:
+    """Cut or changed in one byte: read to the end, or refused in one line; an uncut copy that reads has the code."""
+    data = bytearray(CUBIN)
+    data[place] = value
+    for one in (bytes(data), bytes(data[:end])):
+        with suppress(FlashladderError):
+            for kernel in cubin.kernels_of(one):
+                assert len(cubin.code_of(one, kernel.symbol)) <= len(one)
+        with suppress(FlashladderError):
+            assert cubin.debug_ptx(one) == ""  # it was made without -lineinfo

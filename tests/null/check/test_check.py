@@ -1,0 +1,468 @@
+"""`check`: its backends, its rule and its command, without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+from flashladder.cases.inputs import (
+    BESIDE,
+    CONTENTS,
+    ENDING,
+    FAR,
+    HEAVY,
+    LARGE_LOGITS,
+    LONE,
+    Case,
+    View,
+    cases_for,
+    far_stride,
+    layouts,
+    make_tensors,
+)
+from flashladder.cases.reference import References, Run, Subject, check_case
+from flashladder.check import on_emulator as check_emulator
+from flashladder.check.on_emulator import as_array, emulated_run
+from flashladder.check.on_emulator import cases_for as emulator_cases
+from flashladder.ladder.families.ampere import AmpereConfig
+from flashladder.ladder.families.hopper import HopperConfig
+from flashladder.ladder.iteration import included_files, load_iteration, translation_unit
+from flashladder.paths import KERNELS, ROOT
+from flashladder.problem import Shape
+from flashladder.results.schema import CaseResult
+import ptxemu
+from ptxemu import EmulationError
+from ptxemu.run.launch import MEMORY_BUDGET
+from ptxemu.values import Array
+from tests.broken import wrong_page
+from tests.broken.wrong_kernels import (
+    EVIDENCE,
+    LAUNCH,
+    WrongKernel,
+    config_of,
+    read_all,
+    standard_cases,
+)
+
+CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
+SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """What a right kernel does: scores and sums in fp32, P rounded to 16 bits before it is normalised."""
+    q32, k32, v32 = (t.float().transpose(1, 2) for t in (q, k, v))
+    scores = q32 @ k32.transpose(2, 3) / math.sqrt(128)
+    p = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return ((p.to(q.dtype).float() @ v32) / p.sum(-1, keepdim=True)).transpose(1, 2)
+
+
+def right(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    out.copy_(attention(q, k, v))
+
+
+def altered(change: Callable[[torch.Tensor], object]) -> Run:
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+        right(q, k, v, out, config)
+        change(out)
+
+    return run
+
+
+def one_nan(out: torch.Tensor) -> None:
+    out[-1, -1, -1, -1] = math.nan
+
+
+def one_infinity(out: torch.Tensor) -> None:
+    out[0, 0, 0, 0] = math.inf
+
+
+def swap_rows(out: torch.Tensor) -> None:
+    out[:, [0, 1]] = out[:, [1, 0]]
+
+
+def write_before(out: torch.Tensor) -> None:
+    storage = torch.empty(0, dtype=out.dtype).set_(out.untyped_storage())
+    storage[0] = 0.0
+
+
+def outcome(run: Run, case: Case | None = None, config: AmpereConfig = CONFIG, row_stride: int = 0) -> CaseResult:
+    found = check_case(
+        Subject(7, config, run, row_stride), case or Case("small", SMALL), References(), device="cpu", repeats=3
+    )
+    assert found.kernel == "07 " + config.short_form()
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("view", get_args(View))
+def test_a_right_operator_passes(dtype: str, view: View) -> None:
+    far = far_stride(2) if view != "far_rows" else far_stride(SMALL.seq_len)
+    shape = SMALL if view not in FAR else SMALL.model_copy(update={"n_heads": 2})
+    found = outcome(right, Case("view", shape, view, far_bytes=far if view in FAR else 0), CONFIG.with_dtype(dtype))
+    assert (found.status, found.reason) == ("pass", None)
+    assert found.accuracy is not None
+    assert found.accuracy.ok
+    assert found.repeats == 3
+
+
+def unwritten(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    """Writes nothing: stale memory must not pass."""
+
+
+def unscaled(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    out.copy_(attention(q * math.sqrt(128), k, v))
+
+
+def zeros(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    out.zero_()
+
+
+def sloppy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    """Right to bf16 only: three bits of fp16 are lost."""
+    out.copy_(attention(q, k, v).bfloat16())
+
+
+def once() -> Run:
+    """Writes O in its first run and nothing after it."""
+    runs: list[int] = []
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+        if not runs:
+            right(q, k, v, out, config)
+        runs.append(1)
+
+    return run
+
+
+def test_a_second_run_that_writes_nothing_fails() -> None:
+    assert outcome(once()).reason == "run 2 differs from the first bit for bit"
+
+
+def another_nan_beside(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    right(q, k, v, out, config)
+    torch.empty(0, dtype=out.dtype).set_(out.untyped_storage())[0] = math.nan
+
+
+def test_a_nan_over_the_poison_is_a_write() -> None:
+    assert outcome(another_nan_beside, Case("slice", SMALL, "sliced")).reason == "wrote outside O: 1 elements changed"
+
+
+def fails(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    raise RuntimeError("CUDA error: misaligned address\nmore lines")
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (unwritten, "not written"),
+        (altered(one_nan), "1 of 49152 elements of O are NaN"),
+        (altered(one_infinity), "NaN or infinite"),
+        (altered(swap_rows), "max error"),
+        (unscaled, "max error"),
+        (zeros, "max error"),
+        (sloppy, "max error"),
+        (fails, "the launch failed: CUDA error: misaligned address"),
+    ],
+)
+def test_a_wrong_operator_fails(run: Run, reason: str) -> None:
+    found = outcome(run)
+    assert found.status == "fail"
+    assert found.reason is not None
+    assert reason in found.reason
+    assert "\n" not in found.reason
+
+
+def scribble(name: str, outside: bool) -> Run:
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+        right(q, k, v, out, config)
+        tensor = {"Q": q, "K": k, "V": v}[name]
+        if outside:
+            torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())[0] = 1.0
+        else:
+            tensor[-1, -1, -1, -1] += 1.0
+
+    return run
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("name", ["Q", "K", "V"])
+def test_writing_to_an_input_or_beside_it_fails(name: str, outside: bool) -> None:
+    found = outcome(scribble(name, outside), Case("sliced", SMALL, "sliced"))
+    assert (found.status, found.reason) == ("fail", f"wrote to {name}, an input: 1 of its elements changed")
+
+
+def test_writing_outside_the_view_fails() -> None:
+    found = outcome(altered(write_before), Case("slice", SMALL, "sliced"))
+    assert found.reason == "wrote outside O: 1 elements changed"
+
+
+def strict(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    if {t.stride(1) for t in (q, k, v, out)} != {2048}:
+        raise ValueError("flashladder_16: q: expected a seq_len stride of 2048 elements")
+    right(q, k, v, out, config)
+
+
+def careless(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
+    out[0, 0, 0, 0] = 1.0
+    raise ValueError("too late")
+
+
+@pytest.mark.parametrize(
+    ("run", "view", "status", "reason"),
+    [
+        (strict, "contiguous", "not_applicable", "expected a seq_len stride"),
+        (strict, "packed", "not_applicable", "expected a seq_len stride"),
+        (strict, "head_slice", "pass", ""),
+        (right, "contiguous", "fail", "expected an error"),
+        (careless, "contiguous", "fail", "but wrote to O"),
+    ],
+)
+def test_a_fixed_row_stride_must_be_kept_or_refused(run: Run, view: str, status: str, reason: str) -> None:
+    found = outcome(run, Case("view", SMALL, view), row_stride=2048)  # type: ignore[arg-type]  # the Views
+    assert found.status == status
+    assert reason in (found.reason or "")
+
+
+def test_cases_cover_the_rule() -> None:
+    for tile in (64, 128):
+        config = AmpereConfig("fp16", 128, tile, 64, 4, True, True, True, 2, 2, 2, False, False)
+        cases = cases_for(config)
+        grid = [case.shape for case in cases if case.name.startswith("grid")]
+        assert [(shape.batch, shape.seq_len) for shape in grid] == [
+            (16, 512), (16, 1024), (16, 2048), (16, 4096), (8, 8192), (4, 16384),
+        ]  # fmt: skip
+        assert min(case.shape.seq_len for case in cases) == tile
+        assert all(case.shape.seq_len % tile == 0 for case in cases)
+        assert {(case.shape.batch, case.shape.n_heads) for case in cases} >= {(1, 3), (3, 5)}
+        assert {case.view for case in cases} == set(get_args(View))
+        for view in ("mixed", "mixed_slots", "one_off"):
+            assert {case.turn for case in cases if case.view == view} == {0, 1, 2, 3}
+        assert {name for case in cases for name in case.contents} == set(CONTENTS) - {*LONE, *BESIDE, *ENDING}, (
+            "the emulator asks for those"
+        )
+        assert max(case.scale for case in cases) == 30.0
+        assert len({case.name for case in cases}) == len(cases)
+        kept = [case for case in cases if make_strides(case) == {2048}]
+        assert {"odd head slice", "sliced", "large logits", "grid", "extreme logits", "constant V", "far heads",
+                "far samples", "mixed rows of 2048 3"} <= {case.name.rsplit(" ", 1)[0] for case in kept}  # fmt: skip
+
+
+def make_strides(case: Case) -> set[int]:
+    return {layout.seq for layout in layouts(case)}
+
+
+def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
+    """From one row on, in each of the cases that divisible lengths have as well but heavy rows, which wait."""
+    config = HopperConfig("bf16", 128, 128, 128, 2, 2, 2)
+    whole, quick = (
+        [(case.shape.batch, case.shape.seq_len, case.shape.n_heads) for case in cases_for(config, quick=short)]
+        for short in (False, True)
+    )
+    assert whole[:5] == [(2, length, 3) for length in (1, 17, 129, 1000, 4097)]
+    assert quick[:4] == whole[:4]
+    divisible = AmpereConfig("bf16", 128, 128, 64, 4, True, True, True, 2, 2, 2, False, False)
+    heavy = [case for case in cases_for(divisible) if case.contents == HEAVY]
+    assert [case.shape.seq_len for case in heavy] == [256, 512, 1024]
+    assert [*cases_for(config)[5:]] == [case for case in cases_for(divisible) if case not in heavy]
+
+
+TAKEN = {"head_slice", "mixed_slots", "far_heads", "far_samples"}  # views whose row stride is 2048
+
+
+@pytest.mark.parametrize("number", range(1, 17))
+def test_the_cases_hold_the_accepted_shapes_and_fit_the_tiles(number: int) -> None:
+    iteration = load_iteration(number)
+    stride = iteration.parts.row_stride
+    for config in iteration.configs.values():
+        cases = emulator_cases(config, stride)
+        assert len({case.name for case in cases}) == len(cases)
+        sizes = {(case.shape.batch, case.shape.seq_len, case.shape.n_heads) for case in cases}
+        assert (2, 256, 2) in sizes
+        assert any(length == 1024 for _, length, _ in sizes)
+        assert all(case.shape.seq_len % config.B_r == case.shape.seq_len % config.B_c == 0 for case in cases)
+        assert {case.view for case in cases} >= {"head_slice", "packed", "transposed", "sliced", "mixed", *FAR}
+        assert any(case.scale == LARGE_LOGITS for case in cases)
+        assert {name for case in cases for name in case.contents} == set(CONTENTS) - set(ENDING), "no key by itself"
+        assert [case.name for case in cases if case.repeats != 1] == ["small 2x256x2"]
+        assert cases[0].repeats == 2
+        blocks = {case.shape.seq_len // config.B_c for case in cases}
+        assert min(blocks) == max(config.B_r, config.B_c) // config.B_c
+        assert any(count % 2 for count in blocks) or config.B_r > config.B_c  # else lengths are even numbers of blocks
+        assert set(emulator_cases(config, stride, quick=True)) <= {*cases, *emulator_cases(config, stride, quick=True)}
+
+
+def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse() -> None:
+    config = load_iteration(16).configs["a100"]
+    for case in emulator_cases(config, 2048):
+        strides = make_tensors(case, "fp16", "cpu").row_strides
+        takes = case.view in TAKEN
+        assert (strides == {2048}) == takes, case.name
+    alone = [case for case in emulator_cases(config, 2048) if case.view == "one_off"]
+    assert [case.turn for case in alone] == [0, 1, 2, 3]
+    taken = {case.view for case in emulator_cases(config, 2048) if case.view in TAKEN}
+    assert taken == TAKEN
+    assert {case.view for case in emulator_cases(config, 2048)} > TAKEN
+
+
+CASES = {case.view: case for case in emulator_cases(load_iteration(1).configs["a100"]) if case.view not in FAR}
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.view)
+def test_the_emulator_sees_torchs_own_memory(case: Case, dtype: str) -> None:
+    tensors = make_tensors(case, dtype, "cpu")
+    storages: dict[int, Array] = {}
+    arrays = [as_array(tensor, storages) for tensor in (tensors.q, tensors.k, tensors.v, tensors.out)]
+    for array, tensor in zip(arrays, (tensors.q, tensors.k, tensors.v, tensors.out), strict=True):
+        assert array.shape == tuple(tensor.shape)
+        assert array.strides == tuple(2 * stride for stride in tensor.stride())
+        assert np.array_equal(array, tensor.contiguous().view(torch.int16).numpy().view(np.uint16))
+        owner = array.base
+        assert isinstance(owner, np.ndarray)
+        assert owner.flags.c_contiguous
+        assert owner.nbytes == tensor.untyped_storage().nbytes()
+    assert len(storages) == (2 if case.view == "packed" else 4)
+    arrays[3][...] = 0
+    assert not tensors.out.any()
+    around = tensors.out_base.numel() - tensors.out.numel()
+    assert int(torch.isnan(tensors.out_base).sum()) == around
+
+
+def run_of_one(monkeypatch: pytest.MonkeyPatch, forward: object, number: int) -> Run:
+    monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: None)
+    monkeypatch.setattr(check_emulator, "forward", forward)
+    return emulated_run(load_iteration(number))
+
+
+class Launches:
+    """What the emulator was asked to run, with races that are planted."""
+
+    def __init__(self, *reports: str, dropped: int = 0) -> None:
+        self.reports, self.dropped = reports, dropped
+        self.seen: list[tuple[object, ...]] = []
+
+    def forward(self, iteration: Any, config: Any, tensors: Any, **given: Any) -> None:
+        observers = given["observers"]
+        self.seen.append(
+            (iteration.number, config.short_form(), given["kernel"], len(observers), given["memory_budget"])
+        )
+        assert [array.shape for array in tensors] == [(1, tensors[0].shape[1], 2, 128)] * 4
+        assert tensors[3][0, 0, 0, 0] == 7
+        for hazards in observers:
+            hazards.reports.extend(SimpleNamespace(render=lambda text=text: text) for text in self.reports)
+            hazards.dropped += self.dropped
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, made: Launches, **given: Any) -> Callable[[int], None]:
+    """Runs a launch of the given length."""
+    asked: list[object] = []
+
+    def kernel_of(*wanted: object) -> str:
+        asked.append(wanted)
+        return "the kernel"
+
+    monkeypatch.setattr(check_emulator, "kernel_of", kernel_of)
+    monkeypatch.setattr(check_emulator, "forward", made.forward)
+    monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=[], dropped=0))
+    iteration = load_iteration(1)
+    config = iteration.configs["a100"]
+    run = emulated_run(iteration, **given)
+
+    def launch(length: int) -> None:
+        q, k, v = (torch.zeros(1, length, 2, 128, dtype=torch.float16) for _ in range(3))
+        out = torch.full_like(q, 7).view(torch.int16).fill_(7).view(torch.float16)
+        run(q, k, v, out, config.short_form())
+        assert asked[-1] == (iteration, config, given.get("kernels", KERNELS))
+
+    return launch
+
+
+def test_the_first_launch_and_every_longer_one_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Launches()
+    launch = launched(monkeypatch, made)
+    for length in (128, 128, 64, 256, 128, 256):
+        launch(length)
+    assert [n for *_, n, _ in made.seen] == [1, 0, 0, 1, 0, 0]
+    short = load_iteration(1).configs["a100"].short_form()
+    assert set(made.seen) == {(1, short, "the kernel", n, MEMORY_BUDGET) for n in (0, 1)}
+
+
+def test_a_configuration_that_was_watched_is_not_watched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = Launches("a race")
+    short = load_iteration(1).configs["a100"].short_form()
+    launch = launched(monkeypatch, made, watched=[short], memory_budget=5, kernels=tmp_path)
+    launch(128)
+    assert made.seen == [(1, short, "the kernel", 0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("reports", "dropped", "message"),
+    [
+        (("a race",), 0, "a race"),
+        (("a race", "another"), 0, "a race (1 more)"),
+        (("a race", "b", "c"), 4, "a race (6 more)"),
+    ],
+)
+def test_a_race_fails_the_launch(
+    monkeypatch: pytest.MonkeyPatch, reports: tuple[str, ...], dropped: int, message: str
+) -> None:
+    launch = launched(monkeypatch, Launches(*reports, dropped=dropped))
+    with pytest.raises(RuntimeError) as caught:
+        launch(128)
+    assert str(caught.value) == message
+
+
+def test_a_tensor_outside_of_the_contract_is_a_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of_one(monkeypatch, lambda *_, **__: pytest.fail("must not run"), 16)
+    config = load_iteration(16).configs["a100"]
+    q = torch.zeros(1, 128, 2, 128, dtype=torch.float16)
+    with pytest.raises(ValueError, match="row stride of 2048"):
+        run(q, q, q, q.clone(), config.short_form())
+
+
+def test_a_forbidden_access_is_a_failed_case_with_its_ptx_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise EmulationError("out-of-bounds", "an address outside every buffer", path="kernel.ptx", line=12, address=64)
+
+    run = run_of_one(monkeypatch, broken, 1)
+    config = load_iteration(1).configs["a100"]
+    outcome = check_case(Subject(1, config, run), emulator_cases(config)[2], References(), "cpu")
+    assert outcome.status == "fail"
+    assert "kernel.ptx:12: an address outside every buffer, address 0x40" in str(outcome.reason)
+
+
+@pytest.mark.parametrize("wrong", read_all(), ids=str)
+def test_the_mistake_can_be_made_in_a_file_that_the_iteration_is_composed_of(wrong: WrongKernel) -> None:
+    iteration, config = load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype)
+    included = {path.relative_to(ROOT).as_posix() for path in included_files(translation_unit(iteration, config))}
+    for file, text in wrong.sources().items():
+        assert file in included | set(LAUNCH)
+        assert text != (ROOT / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("wrong", read_all(), ids=str)
+def test_the_case_is_one_that_everybody_runs(wrong: WrongKernel) -> None:
+    assert wrong.case in standard_cases(wrong.iteration, wrong.dtype)
+    assert wrong.evidence in EVIDENCE
+
+
+TYPES_ONLY = {  # no instruction comes of them
+    *("kernels/ampere/contracts.cuh", "kernels/hopper/contracts.cuh", "kernels/ptx/value_types.cuh"),
+}
+
+
+def test_a_mistake_is_made_in_every_source_of_the_kernels() -> None:
+    changed = {edit.file for wrong in read_all() for edit in wrong.edits}
+    sources = {path.relative_to(ROOT).as_posix() for path in KERNELS.rglob("*.cuh")} | set(LAUNCH)
+    assert changed == sources - TYPES_ONLY
+
+
+def test_the_committed_page_is_current() -> None:
+    assert wrong_page.main(["--check"]) == 0

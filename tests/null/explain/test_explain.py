@@ -1,0 +1,318 @@
+"""The model of one SM: its simulation, and its predictions beside measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+import gzip
+import json
+from pathlib import Path
+import re
+import statistics
+from typing import Any
+
+import pytest
+
+from analysis import explain_validation
+from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.explain.predict import D_HEAD, ELEMENT, TENSORS, Resource, anchor_of, binding
+from flashladder.explain.simulate import ASSUMED, PIPES, SCHEDULERS, Chip, Step, chip_of, simulate
+from flashladder.explain.validation import NAME, Predicted, compare, compare_tuned, known, load_predictions, worth
+from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.gpus import Gpu, load_gpus
+from flashladder.ladder.iteration import load_iteration
+from flashladder.lock.command import locked_kernel
+from flashladder.lock.schema import LockedKernel
+from flashladder.paths import RESULTS
+
+CHIP: Chip = chip_of(load_gpus()["h200"])
+FMA = Step("FFMA", "plain", PIPES.index("fma"), CHIP.fma, 1.0, 1, (), None, None)
+MUFU = Step("MUFU", "plain", PIPES.index("mufu"), CHIP.mufu, 1.0, 1, (), None, None)
+MMA = Step("HMMA", "mma", PIPES.index("mma"), CHIP.mma, CHIP.mma_issue, 1, (), None, None, latency=CHIP.mma_latency)
+LDSM = Step("LDSM", "shared", None, 0, 1.0, 1, (), None, None, CHIP.shared_latency, 4.0, 4.0 * CHIP.shared_return)
+BARRIER = Step("BAR", "barrier", None, 0, 1.0, 1, (), None, None)
+
+
+def clocks(*steps: Step, ctas: int = 2, warps: int = 4) -> float:
+    return simulate(steps, CHIP, ctas=ctas, warps=warps).clocks
+
+
+def test_warps_that_fill_a_pipe_take_its_rate() -> None:
+    assert clocks(*[MUFU] * 20) == pytest.approx(20 * CHIP.mufu * 2, rel=0.02)  # two warps on a scheduler
+    assert clocks(*[FMA] * 40) == pytest.approx(40 * 2, rel=0.02)
+    assert clocks(*[MMA] * 20) == pytest.approx(20 * CHIP.mma * 2, rel=0.02)
+
+
+def test_shared_memory_is_one_pipe_for_all_schedulers() -> None:
+    assert clocks(*[LDSM] * 10) == pytest.approx(10 * 4 * 8, rel=0.02)  # wavefronts of eight warps
+    assert clocks(*[replace(LDSM, wavefronts=32.0)] * 10) == pytest.approx(10 * 32 * 8, rel=0.02)
+
+
+def test_an_mma_keeps_its_scheduler_from_other_instructions() -> None:
+    mixed = clocks(*[MMA, FMA, FMA, FMA, FMA] * 10)
+    assert mixed == pytest.approx(10 * (CHIP.mma_issue + 4) * 2, rel=0.02)
+    assert mixed > clocks(*[MMA] * 10)
+
+
+def test_a_warp_waits_for_its_own_result_and_not_for_another_warps() -> None:
+    load = replace(LDSM, written=0)
+    use = replace(FMA, waits=(0,))
+    alone = simulate([load, use] * 5, CHIP, ctas=1, warps=1)
+    latency = CHIP.shared_latency + 3 * CHIP.shared_return
+    assert alone.clocks == pytest.approx(5 * latency, rel=0.1)
+    assert alone.idle["scoreboard"] > 0.2 * 0.9  # one of four schedulers has a warp
+    assert clocks(*[load, use] * 5) < 2 * alone.clocks
+
+
+def test_mma_in_a_chain_take_their_latency() -> None:
+    chained = replace(MMA, after=(8, 9, 10, 11), makes=(8, 9, 10, 11))
+    assert clocks(*[chained] * 10, ctas=1) == pytest.approx(10 * CHIP.mma_latency, rel=0.02)
+
+
+def test_a_copy_is_waited_for_only_as_far_as_the_wait_says() -> None:
+    copy = Step("LDGSTS", "copy", None, 0, 1.0, 1, (), None, None, 0.0, ASSUMED.copy_wavefronts, copied=512)
+    commit = Step("LDGDEPBAR", "commit", None, 0, 1.0, 1, (), None, None)
+    wait = Step("DEPBAR", "wait", None, 0, 1.0, 1, (), None, None)
+    exposed = simulate([copy, commit, wait], CHIP, ctas=1, warps=4)
+    assert exposed.clocks > CHIP.l2_latency
+    assert exposed.idle["copies"] > 0.9
+    one_behind = simulate([copy, commit, replace(wait, left=1)], CHIP, ctas=1, warps=4)
+    assert CHIP.l2_latency / 2 < one_behind.clocks < exposed.clocks
+
+
+def test_a_barrier_holds_a_cta_until_its_slowest_warp() -> None:
+    assert clocks(*[FMA] * 8, BARRIER) > clocks(*[FMA] * 8)
+    assert simulate([BARRIER], CHIP, ctas=1, warps=4).clocks == pytest.approx(CHIP.barrier_latency, abs=2)
+
+
+def test_warps_that_wait_for_ever_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flashladder.explain.simulate._Sm._arrive", lambda self, warp, now, latency: _hold(warp))
+    with pytest.raises(FlashladderError, match="the warps wait for each other"):
+        simulate([BARRIER], CHIP, ctas=1, warps=4)
+
+
+def _hold(warp: object) -> None:
+    warp.held = True  # type: ignore[attr-defined]  # the model's own class is private
+
+
+MEASURED = ("h100", "h200")
+LATENCIES = {
+    "mma_latency": "mma.f16", "shared_latency": "ld.shared.b32", "shuffle_latency": "shfl.bfly", "mufu_latency": "ex2",
+    "barrier_latency": "bar.sync", "l2_latency": "ld.global.cg.v4",
+}  # fmt: skip
+MIXED = ("2 fma", "4 fma", "2 mul", "4 iadd", "cvt.f16x2", "shfl.bfly")
+
+
+def runs(gpu: str) -> Iterator[tuple[dict[str, Any], float]]:
+    """Each run, with instructions of its first kind per clock and SM; of one alone, clocks per instruction."""
+    document = json.loads(gzip.decompress((RESULTS / gpu / "rates.json.gz").read_bytes()))
+    for run in document["runs"]:
+        count = next(iter(run["instructions"].values())) * run["trips"]
+        middle = statistics.median(span for repeat in run["spans"] for span in repeat)
+        yield run, middle / count if run["alone"] else count * run["warps"] / middle
+
+
+def fullest(gpu: str, name: str) -> float:
+    """The rate of a round with the most warps."""
+    return next(rate for run, rate in runs(gpu) if (run["round"], run["warps"], run["chains"]) == (name, 16, 4))
+
+
+def alone(gpu: str, name: str) -> float:
+    return next(rate for run, rate in runs(gpu) if run["alone"] and run["round"] == name)
+
+
+def mma_issue(gpu: str) -> float:
+    """Clocks that an mma takes from its scheduler: what is left of a mixed round when each other one took one."""
+    others = {mixed: int(mixed[0]) if mixed[0].isdigit() else 1 for mixed in MIXED}
+    found = [SCHEDULERS / fullest(gpu, f"mma.f16 + {mixed}") - count for mixed, count in others.items()]
+    return statistics.mean(found)
+
+
+@pytest.mark.parametrize("gpu", MEASURED)
+def test_measured_rates_are_those_of_the_committed_spans(gpu: str) -> None:
+    given = load_gpus()[gpu]
+    assert given.rate("mma") == pytest.approx(fullest(gpu, "mma.f16"), abs=0.002)
+    assert given.rate("mma_issue") == pytest.approx(mma_issue(gpu), abs=0.02)
+    for name, round_ in LATENCIES.items():
+        assert given.rate(name) == pytest.approx(alone(gpu, round_), abs=0.6), name
+    more = (alone(gpu, "ldmatrix.x4 8-way") - alone(gpu, "ldmatrix.x4")) / 28
+    assert given.rate("shared_return") == pytest.approx(more, abs=0.01)
+    copied = max(rate for run, rate in runs(gpu) if run["round"] == "cp.async.cg 16" and run["warps"] == 8)
+    assert given.rate("l2") == pytest.approx(512 * copied, rel=0.03)
+
+
+@pytest.mark.parametrize("gpu", MEASURED)
+@pytest.mark.parametrize(("name", "rate"), [("fma", "fma"), ("imad", "imad"), ("alu", "lop3"), ("mufu", "ex2")])
+def test_the_guide_and_the_chip_agree(gpu: str, name: str, rate: str) -> None:
+    assert fullest(gpu, rate) == pytest.approx(load_gpus()[gpu].rate(name), rel=0.06)
+
+
+def test_documented_rates_are_those_of_the_guide_by_compute_capability() -> None:
+    """CUDA C++ Programming Guide, throughput of native arithmetic instructions: results per clock and SM, over 32."""
+    for key, gpu in load_gpus().items():
+        results = {"fma": 64 if gpu.arch == "sm_80" else 128, "imad": 64, "alu": 64, "mufu": 16}
+        assert {name: 32 * gpu.rate(name) for name in results} == results, key
+        assert (gpu.rate("shared"), gpu.rate("issue")) == (1, SCHEDULERS), key
+
+
+def test_a_gpu_without_a_rate_is_one_line() -> None:
+    gpu = load_gpus()["a100"]
+    lacking = Gpu.model_validate({**gpu.model_dump(), "rates": {}})
+    with pytest.raises(FlashladderError, match=r"lacks a rate: a100.yaml|a100.yaml: .*lacks a rate|expected mma"):
+        chip_of(lacking)
+
+
+PREDICTIONS = load_predictions()
+NUMBERS = list(range(1, 17))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "order", "error"), [("h200", 0.85, 10), ("h100", 0.85, 10), ("a100", 0.8, 10), ("rtx3090", -1, 3)]
+)
+def test_the_order_and_the_size_of_the_steps_are_predicted(gpu: str, order: float, error: float) -> None:
+    found = compare(PREDICTIONS, gpu)
+    assert found is not None
+    assert set(NUMBERS) <= set(found.pairs)
+    assert found.spearman >= order  # the steps hardly differ on a 3090
+    assert found.median_error <= error
+
+
+def test_kernels_of_other_tiles_are_predicted_too() -> None:
+    found = compare_tuned(PREDICTIONS, "h200")
+    assert len(found.pairs) >= 30
+    assert found.spearman >= 0.75
+    assert found.median_error <= 10
+
+
+def test_what_binds_is_named() -> None:
+    names = {gpu: {one.iteration: one.binding for one in kernels} for gpu, kernels in PREDICTIONS.gpus.items()}
+    for gpu in ("h200", "h100", "a100"):
+        assert names[gpu][1] == "shared memory"  # bank conflicts
+        assert names[gpu][2] == "latency (copies)"  # lazy loads
+        assert names[gpu][7] == "shared memory"
+        assert names[gpu][16] == "issue slots"  # mma and what stands between them
+    assert [names["rtx3090"][number] for number in (1, 2, 7, 16)] == ["shared memory", "tensor", "tensor", "tensor"]
+
+
+def test_a_4090_has_no_percentage_of_an_fa2_that_nobody_timed() -> None:
+    assert {one.percent_of_fa2 for one in PREDICTIONS.gpus["rtx4090"]} == {None}
+    assert compare(PREDICTIONS, "rtx4090") is None
+    assert known("rtx4090", PREDICTIONS.gpus["rtx4090"], PREDICTIONS.seq_len)[1] == {}
+
+
+def test_sweeps_beyond_the_ladder_join_where_they_exist_and_time_the_same_code(tmp_path: Path) -> None:
+    kernels = PREDICTIONS.gpus["h200"]
+    (tmp_path / "published").symlink_to(RESULTS / "published")
+    (tmp_path / "h200").mkdir()
+    assert known("h200", kernels, 4096, tmp_path)[1] == {}
+    for name in ("beyond.json.gz", "bench_16.json.gz"):
+        joined = tmp_path / "h200" / name
+        joined.write_bytes((RESULTS / "h200" / "h200.json.gz").read_bytes())
+        what, found = known("h200", kernels, 4096, tmp_path)
+        assert what == "measured"
+        assert set(NUMBERS) <= set(found)
+        assert found[16] == pytest.approx(108.6, abs=0.1)
+        other = tuple(one.model_copy(update={"text_sha256": "0" * 64}) for one in kernels)
+        assert known("h200", other, 4096, tmp_path)[1] == {}
+        joined.unlink()
+
+
+def test_what_a_step_is_worth_is_told_against_the_one_before_it() -> None:
+    for gpu in ("a100", "rtx3090", "rtx4090"):
+        by_number = {one.iteration: one for one in PREDICTIONS.gpus[gpu]}
+        assert worth(PREDICTIONS, gpu, by_number[1]) is None
+        told = worth(PREDICTIONS, gpu, by_number[17])
+        assert told is not None
+        assert told[0] == 16
+        ratio = by_number[17].percent_of_peak / by_number[16].percent_of_peak
+        assert told[1] == pytest.approx(100 * ratio - 100, abs=0.01)
+    text = (RESULTS / "report" / "explain.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| 17 over 16 "))
+    assert len(re.findall(r"[+-]\d+\.\d %", row)) == 3
+    assert worth(PREDICTIONS, "nowhere", PREDICTIONS.gpus["a100"][1]) is None
+
+
+def test_the_table_is_what_the_predictions_give(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert explain_validation.main(["--check"]) == 0
+    monkeypatch.setattr(explain_validation, "REPORT", tmp_path)
+    with pytest.raises((CheckFailed, SystemExit)):
+        explain_validation.main(["--check"])
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 1, "seq_len": "x", "gpus": {}}'])
+def test_predictions_that_are_none_are_one_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "predictions.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(FlashladderError, match="explain_validation"):
+        load_predictions(path)
+    with pytest.raises(FlashladderError, match="no predictions"):
+        load_predictions(tmp_path / NAME)
+
+
+PREDICTIONS = load_predictions()
+GPUS = sorted(PREDICTIONS.gpus)
+CONFIGS_OF = {"a100": "a100", "rtx3090": "rtx3090", "rtx4090": "rtx3090", "h100": "h200", "h200": "h200"}
+
+
+def kernels(key: str) -> Iterator[tuple[Predicted, KernelConfig, LockedKernel]]:
+    """Each prediction of a GPU with the configuration that the GPU runs and what the lock holds of it."""
+    for one in PREDICTIONS.gpus[key]:
+        config = load_iteration(one.iteration).configs[CONFIGS_OF[key]]
+        assert one.config == config.short_form()
+        kernel = locked_kernel(one.iteration, config, load_gpus()[key].arch)
+        assert kernel is not None
+        assert one.text_sha256 == kernel.text_sha256
+        yield one, config, kernel
+
+
+def speeds(gpu: Gpu, one: Predicted) -> tuple[float | None, float]:
+    """Percent of FA2 and TFLOP/s by FLOP per clock: of FA2's own, and at the boost clock where nobody timed FA2."""
+    anchor = anchor_of(gpu, PREDICTIONS.seq_len)
+    if anchor is not None:
+        share = one.flop_per_clock / anchor.flop_per_clock
+        return 100 * share, anchor.tflops * share
+    return None, one.flop_per_clock * gpu.peaks["sms"].value * gpu.peaks["boost_clock"].value * 1e-6
+
+
+@pytest.mark.parametrize("key", GPUS)
+def test_speeds_follow_from_clocks_and_the_anchor(key: str) -> None:
+    gpu = load_gpus()[key]
+    assert gpu.configs_of == CONFIGS_OF[key]
+    for one, config, _ in kernels(key):
+        blocks = PREDICTIONS.seq_len // config.B_c
+        clocks = (blocks * one.clocks * one.ctas + one.overhead) * one.waves
+        flop = 4 * config.B_r * config.B_c * D_HEAD * one.ctas * blocks / clocks
+        assert one.flop_per_clock == pytest.approx(flop, rel=1e-4), one.iteration
+        percent, tflops = speeds(gpu, one)
+        assert one.percent_of_fa2 == (percent if percent is None else pytest.approx(percent, abs=2e-3))
+        assert one.tflops == pytest.approx(tflops, rel=1e-4)
+        peak = 100 * one.flop_per_clock / gpu.peaks["fp16_tensor_rate"].value
+        assert one.percent_of_peak == pytest.approx(peak, abs=2e-3)
+
+
+@pytest.mark.parametrize("key", GPUS)
+def test_what_binds_follows_from_resources_and_waits(key: str) -> None:
+    for one, _, _ in kernels(key):
+        found = [Resource(name, 0.0, "", clocks) for name, clocks in one.resources.items()]
+        idle = dict(sorted(one.idle.items(), key=lambda item: -item[1]))
+        assert binding(found, one.clocks, idle) == one.binding, one.iteration
+
+
+@pytest.mark.parametrize("key", GPUS)
+def test_resources_are_the_locked_loops_times_the_rates(key: str) -> None:
+    gpu = load_gpus()[key]
+    chip = chip_of(gpu)
+    for one, config, kernel in kernels(key):
+        share, loop = config.n_threads / 32 / SCHEDULERS, kernel.main_loop
+        issued = loop["total"] - loop["HMMA"] + loop["HMMA"] * chip.mma_issue
+        dram = TENSORS * D_HEAD * ELEMENT * config.B_r * config.B_c / PREDICTIONS.seq_len
+        wanted = {"tensor": loop["HMMA"] * share * chip.mma, "DRAM": dram / chip.dram}
+        whole = {"MUFU": loop["MUFU"] * share * chip.mufu, "issue slots": issued * share}
+        if "VOTE" in loop:  # what stands behind a vote is in the loop, and taken to be left out
+            assert all(0.7 * clocks < one.resources[name] < clocks for name, clocks in whole.items()), one.iteration
+        else:
+            wanted |= whole
+        assert {name: one.resources[name] for name in wanted} == pytest.approx(wanted, abs=2e-3), one.iteration
+        shared = kernel.dynamic_smem + kernel.static_smem
+        held = gpu.occupancy(registers=kernel.registers, threads=config.n_threads, shared_bytes=shared)
+        assert one.ctas == held.ctas

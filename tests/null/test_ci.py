@@ -1,0 +1,497 @@
+"""Continuous integration: nox sessions, workflows and the action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import importlib.util
+import os
+from pathlib import Path
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from analysis import gate_action
+from analysis.gate_action import Done, Inputs, compared, escaped, expectations, publish, tell
+from flashladder.build.compile import PTX_PACKAGES
+from flashladder.errors import FlashladderError
+from flashladder.located import read_yaml
+from flashladder.paths import ROOT
+from tests.typed import tasks
+
+nox = pytest.importorskip("nox")
+CommandFailed = pytest.importorskip("nox.command").CommandFailed
+BUILDS = [f"build-iteration-{number}" for number in range(1, 29)]
+REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+@pytest.fixture(scope="module")
+def noxfile() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("noxfile_under_test", ROOT / "noxfile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sessions(noxfile: ModuleType) -> dict[str, Any]:
+    from nox import registry
+
+    return dict(registry.get())
+
+
+class FakeSession:
+    """Records what a session would run."""
+
+    def __init__(self, venv: Path, *posargs: str) -> None:
+        self.virtualenv = SimpleNamespace(location=str(venv))
+        self.posargs = list(posargs)
+        self.env: dict[str, str] = {}
+        self.offline = False
+        self.cached = True
+        self.ran: list[tuple[str, ...]] = []
+        self.notified: list[tuple[str, tuple[str, ...]]] = []
+
+    def run(self, *command: str, **_: object) -> None:
+        self.ran.append(command)
+        if self.offline and command[:3] == ("uv", "pip", "install") and not (self.cached and "--offline" in command):
+            raise CommandFailed(" ".join(command))
+
+    def log(self, *_: object) -> None:
+        """Says something on the terminal."""
+
+    def notify(self, name: str, posargs: tuple[str, ...]) -> None:
+        self.notified.append((name, tuple(posargs)))
+
+
+def test_a_new_iteration_gets_its_session_and_a_broken_file_does_no_harm(
+    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "iterations").mkdir()
+    (tmp_path / "iterations" / "17_lazy.yaml").write_text("iteration: 17\ntitle: Lazy rescale\n")
+    (tmp_path / "iterations" / "18_broken.yaml").write_bytes(b"\xff{")
+    (tmp_path / "iterations" / "19_nowhere.yaml").symlink_to("gone")
+    (tmp_path / "iterations" / ".#17_lazy.yaml").symlink_to("somebody@nowhere")
+    (tmp_path / "iterations" / "notes.yaml").write_text("title: no iteration\n")
+    monkeypatch.setattr(noxfile, "ROOT", tmp_path)
+    assert noxfile.titles() == {17: "Lazy rescale", 18: "18_broken.yaml", 19: "19_nowhere.yaml"}
+
+
+def test_tests_run_in_a_process_per_cpu(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "-n0", "-k", "lock")
+    sessions["tests"].func(session)
+    command = session.ran[-1]
+    processes = str(len(os.sched_getaffinity(0)) + 1)
+    assert command[:5] == ("python", "-m", "pytest", "-n", processes)
+    assert command[-3:] == ("-n0", "-k", "lock")  # the last -n counts
+
+
+def test_reproduce_runs_every_build_and_then_verifies(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "--arch", "sm_90")
+    sessions["reproduce"].func(session)
+    assert session.notified == [*((name, ("--arch", "sm_90")) for name in BUILDS), ("verify", ())]
+
+
+def test_a_build_session_passes_its_arguments_on(sessions: dict[str, Any], tmp_path: Path) -> None:
+    session = FakeSession(tmp_path, "--debug")
+    sessions["build-iteration-7"].func(session)
+    assert session.ran[0][:3] == ("uv", "pip", "install")
+    assert session.ran[-1] == ("python", "-m", "flashladder.build", "7", "--debug")
+
+
+def test_an_environment_that_is_right_is_left_alone(
+    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    (root / "requirements").mkdir(parents=True)
+    (root / "requirements" / "build.txt").write_text("a==1\n")
+    (root / "emulator").mkdir()
+    (root / "emulator" / "pyproject.toml").write_text("[project]\n")
+    monkeypatch.setattr(noxfile, "ROOT", root)
+    monkeypatch.setattr(noxfile, "REQUIREMENTS", root / "requirements")
+    monkeypatch.setattr(noxfile, "pins", lambda: {"torch": "2.13.0"})
+    venv = tmp_path / "venv"
+    venv.mkdir()
+
+    def n_installs() -> int:
+        session = FakeSession(venv)
+        noxfile.install(session, "build")
+        return len(session.ran)
+
+    assert [n_installs(), n_installs()] == [1, 0]
+    (root / "requirements" / "build.txt").write_text("a==2\n")
+    assert [n_installs(), n_installs()] == [1, 0]
+    monkeypatch.setattr(noxfile, "pins", lambda: {"torch": "2.14.0"})
+    assert [n_installs(), n_installs()] == [1, 0]
+
+
+def test_without_a_network_wheels_come_from_uvs_cache(noxfile: ModuleType, tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    session.offline = True
+    noxfile.install(session, "build", torch=False)
+    first, second = session.ran
+    assert second == (*first[:3], "--offline", *first[3:])
+    assert (tmp_path / ".flashladder-stamp").is_file()
+
+
+def test_where_the_cache_does_not_help_the_first_failure_is_told(noxfile: ModuleType, tmp_path: Path) -> None:
+    session = FakeSession(tmp_path)
+    session.offline, session.cached = True, False
+    with pytest.raises(CommandFailed) as caught:
+        noxfile.install(session, "build", torch=False)
+    assert "--offline" not in str(caught.value)
+    assert len(session.ran) == 2
+    assert not (tmp_path / ".flashladder-stamp").exists()
+
+
+def test_uvs_cache_moves_only_to_another_file_system(
+    noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UV_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT))
+    session = FakeSession(tmp_path)
+    noxfile.share_files(session)
+    assert session.env == {}
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
+    noxfile.share_files(session)
+    assert session.env == {"UV_CACHE_DIR": str(ROOT / ".nox" / ".uv-cache")}
+
+
+def test_the_toolchain_is_pinned_once(noxfile: ModuleType) -> None:
+    raw = yaml.safe_load((ROOT / "configs" / "toolchain.yaml").read_text(encoding="utf-8"))
+    assert noxfile.pins() == {"torch": raw["torch"], **raw["packages"]}
+    locked = dict(re.findall(r"^(\S+)==(\S+)", (ROOT / "requirements" / "build.txt").read_text(), re.MULTILINE))
+    assert {name: locked.get(name) for name in raw["packages"]} == raw["packages"]
+
+
+def test_other_toolchains_are_locked_at_their_pins(noxfile: ModuleType) -> None:
+    pinned = noxfile.other_pins()
+    assert "13.1" in pinned
+    for cuda, packages in pinned.items():
+        text = (ROOT / "requirements" / f"toolchain-{cuda}.txt").read_text(encoding="utf-8")
+        assert dict(re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE)) == packages
+        assert set(packages) == set(PTX_PACKAGES)
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.stem)
+def test_requirements_are_exact_hashed_and_name_no_place(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Generated by `nox -s relock`")
+    entries = re.split(r"\n(?=[a-zA-Z])", text.partition("\n")[2])
+    for entry in entries:
+        assert re.match(r"[\w.-]+==[\w.+!]+( ;[^\\]*)? \\\n {4}--hash=sha256:[0-9a-f]{64}", entry), entry.splitlines()[
+            0
+        ]
+    assert not re.search(r"https?://|file:|--find-links|--index|(?<![\w.])/\w+/", text)
+    assert not re.search(r"^torch==", text, re.MULTILINE)
+
+
+def test_versions_agree_between_lock_files() -> None:
+    seen: dict[str, set[str]] = {}
+    for path in (path for path in REQUIREMENTS if not path.stem.startswith("toolchain-")):
+        for name, rest in re.findall(r"^([\w.-]+)==([^\\\n]*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if ";" not in rest:
+                seen.setdefault(name, set()).add(rest.strip())
+    assert {name: versions for name, versions in seen.items() if len(versions) > 1} == {}
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+ACTION = ROOT / "action.yml"
+PINNED = re.compile(r"^ *-? *uses: ([\w-]+/[\w./-]+@[0-9a-f]{40}) # v\d+\.\d+\.\d+$|^ *-? *uses: (\./)$")
+
+
+PIPE = re.compile(r"(?<!\|)\|(?!\|)")
+
+
+def document(path: Path) -> dict[Any, Any]:
+    found = read_yaml(path)
+    assert isinstance(found, dict)
+    return found
+
+
+def jobs(path: Path) -> dict[str, dict[str, Any]]:
+    return dict(document(path)["jobs"])
+
+
+def steps(path: Path) -> Iterator[dict[str, Any]]:
+    if path == ACTION:
+        yield from document(path)["runs"]["steps"]
+    else:
+        yield from (step for job in jobs(path).values() for step in job["steps"])
+
+
+def triggers(path: Path) -> set[str]:
+    found = document(path)
+    told = found["on"] if "on" in found else found[True]  # YAML 1.1 reads `on` as a truth value
+    return {told} if isinstance(told, str) else set(told)
+
+
+def unguarded(path: Path) -> list[str]:
+    """Scripts with a pipe whose shell would not see that its left side failed: the default one has no pipefail."""
+    own = [(document(path), step) for step in steps(path)] if path == ACTION else []
+    own += [(job, step) for job in (jobs(path).values() if path != ACTION else ()) for step in job["steps"]]
+    return [
+        step["run"]
+        for of, step in own
+        if PIPE.search(step.get("run", ""))
+        and "bash" not in {step.get("shell"), of.get("defaults", {}).get("run", {}).get("shell")}
+    ]
+
+
+def schema_says(kind: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{kind}", *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+# A nox whose first start makes an environment, and takes its time; a session that starts before that has ended fails.
+FAKE_NOX = """#!/bin/sh
+shift
+case "$1" in
+--list) sleep 0.3; touch "$MADE"; exit 0;;
+esac
+[ -e "$MADE" ] || { echo "no environment for $2" >&2; exit 1; }
+echo "this is $2"
+case " $FAILING " in *" $2 "*) exit 1;; esac
+"""
+SESSIONS = ("lint", "typecheck", "docs", "browser", "reproduce", "package", "tests")  # of .ci/run
+
+
+def lanes_with(nox: Path, scratch: Path) -> list[str]:
+    """The command that does what .ci/run does once it has its nox."""
+    _, begin, lanes = (ROOT / ".ci" / "run").read_text(encoding="utf-8").partition('touch "$scratch/failed"')
+    assert begin
+    names = f"scratch={shlex.quote(str(scratch))}\nnox=({shlex.quote(str(nox))} --non-interactive)"
+    return ["bash", "-c", f"set -euo pipefail\n{names}\n{begin}{lanes}"]
+
+
+@pytest.mark.parametrize("failing", ["", *SESSIONS, "docs tests"])
+def test_a_session_that_fails_fails_the_whole_run_and_is_named_and_the_others_run(failing: str, tmp_path: Path) -> None:
+    """In either lane."""
+    nox = tmp_path / "nox"
+    nox.write_text(FAKE_NOX, encoding="utf-8")
+    nox.chmod(0o755)
+    environment = {**os.environ, "FAILING": failing, "MADE": str(tmp_path / "made")}
+    done = subprocess.run(lanes_with(nox, tmp_path), env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1 if failing else 0, "")
+    assert sorted(re.findall(r"^this is (\w+)$", done.stdout, re.MULTILINE)) == sorted(SESSIONS)
+    assert re.search(rf"^=== total: \d+ s; failed: {failing or 'none'}$", done.stdout, re.MULTILINE)
+
+
+def test_an_interrupted_run_ends_both_lanes(tmp_path: Path) -> None:
+    """The second lane's session says once a tenth of a second that it is there; it stops when the run is ended."""
+    nox, alive, scratch = tmp_path / "nox", tmp_path / "alive", tmp_path / "scratch"
+    nox.write_text(
+        '#!/bin/sh\ncase "$3" in\n'
+        'lint) for _ in $(seq 300); do echo x >>"$ALIVE"; sleep 0.1; done;;\n'
+        "reproduce) sleep 30;;\nesac\n",
+        encoding="utf-8",
+    )
+    nox.chmod(0o755)
+    scratch.mkdir()
+    environment = {**os.environ, "ALIVE": str(alive)}
+    with subprocess.Popen(
+        lanes_with(nox, scratch), stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+    ) as run:
+        assert eventually(alive.is_file)
+        os.killpg(run.pid, signal.SIGTERM)  # as a service ends a run; the lane has a group of its own
+        assert run.wait(20) != 0
+        assert eventually(lambda: not grows(alive))
+        assert not scratch.exists()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something comes true in that time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if holds():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def grows(path: Path) -> bool:
+    """Whether somebody still writes to it."""
+    before = path.stat().st_size
+    time.sleep(1.0)
+    return path.stat().st_size > before
+
+
+def test_they_fit_their_schema_and_a_wrong_one_does_not(tmp_path: Path) -> None:
+    assert schema_says("github-workflows", *WORKFLOWS).returncode == 0
+    assert schema_says("github-actions", ACTION).returncode == 0
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(
+        WORKFLOWS[0].read_text(encoding="utf-8").replace("timeout-minutes", "timeout-minuts"), encoding="utf-8"
+    )
+    assert schema_says("github-workflows", wrong).returncode == 1
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not on PATH")
+def test_actionlint_finds_nothing() -> None:
+    done = subprocess.run(["actionlint"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
+def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if re.match(r" *-? *uses:", line)]
+    assert lines
+    assert [line for line in lines if not PINNED.match(line)] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_rights_time_and_concurrency_are_bounded(path: Path) -> None:
+    assert document(path)["permissions"] == {"contents": "read"}
+    assert document(path)["concurrency"]["group"]
+    assert {name: job.get("permissions") for name, job in jobs(path).items() if "permissions" in job} == (
+        {"tell": {"issues": "write"}} if path.stem == "nightly" else {}
+    )
+    assert all(5 <= job["timeout-minutes"] <= 300 for job in jobs(path).values())
+    assert all(
+        step["with"]["persist-credentials"] is False for step in steps(path) if "checkout" in step.get("uses", "")
+    )
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
+def test_no_input_reaches_a_shell_as_code(path: Path) -> None:
+    scripts = [step["run"] for step in steps(path) if "run" in step]
+    assert scripts
+    assert [script for script in scripts if "${{" in script] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_they_run_commands_that_exist(path: Path) -> None:
+    script = "\n".join(step["run"] for step in steps(path) if "run" in step)
+    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    sessions = [
+        name for found in re.findall(r"nox -s ([a-z -]+?)(?: --|$)", script, re.MULTILINE) for name in found.split()
+    ]
+    assert sessions
+    assert [name for name in sessions if f"\ndef {name}(session" not in noxfile] == []
+    assert set(re.findall(r"^ *invoke ([a-z]+)", script, re.MULTILINE)) <= set(tasks().namespace.tasks)
+    assert "pip install" not in script.replace("pip install nox && nox -s", "")
+
+
+def test_a_pull_request_never_reaches_a_runner_of_ones_own() -> None:
+    for path in WORKFLOWS:
+        own = [job for job in jobs(path).values() if "self-hosted" in job["runs-on"]]
+        assert not (own and {"pull_request", "pull_request_target", "workflow_run"} & triggers(path))
+        assert all(job["if"] == "vars.FLASHLADDER_GPU == 'true'" for job in own)
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
+def test_a_pipe_has_a_shell_that_sees_its_left_side_fail(path: Path) -> None:
+    assert unguarded(path) == []
+
+
+ARGS = "out=float32:32x32:zeros\nin=@in.npy"
+DATA = ROOT / "tests" / "data"
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Path:
+    """A workspace with a Python where the step `Install` leaves one, an input, and what it is transposed."""
+    python = tmp_path / "flashladder" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    source = np.random.default_rng(0).standard_normal((32, 32)).astype(np.float32)
+    np.save(tmp_path / "in.npy", source)
+    np.save(tmp_path / "expected.npy", source.T)
+    np.save(tmp_path / "wrong.npy", source.T + np.float32(0.5))
+    return tmp_path
+
+
+def gate(runner: Path, **inputs: str) -> tuple[int, str, str]:
+    """Exit code, log, and outputs of the step `Gate` with the action's defaults and these inputs."""
+    action: Any = read_yaml(ROOT / "action.yml")
+    (step,) = (one for one in action["runs"]["steps"] if one.get("id") == "gate")
+    given = {name: one["default"] for name, one in action["inputs"].items()} | inputs
+    environment = {"RUNNER_TEMP": str(runner), "GITHUB_OUTPUT": str(runner / "out"), "PYTHONPATH": str(ROOT)}
+    for variable, value in step["env"].items():
+        name = value.strip("${} ")
+        environment[variable] = str(ROOT) if name == "github.action_path" else given[name.removeprefix("inputs.")]
+    assert step["shell"] == "bash"
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=runner, env=os.environ | environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr, (runner / "out").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(("file", "expected", "code", "said"), [
+    ("transpose.ptx", "expected.npy", 0, "largest difference 0, allowed 1e-06"),
+    ("transpose.ptx", "wrong.npy", 1, "out: expected a difference of at most 1e-06, found 0.5"),
+    ("transpose_without_barrier.ptx", "expected.npy", 1, "shared RAW (read after write by another thread)"),
+])  # fmt: skip
+def test_a_kernel_passes_or_is_stopped(runner: Path, file: str, expected: str, code: int, said: str) -> None:
+    found, log, outputs = gate(
+        runner, ptx=str(DATA / file), block="32,32", args=ARGS, expected=f"out={expected}", tolerance="1e-6"
+    )
+    assert (found, outputs) == (code, f"passed={'false' if code else 'true'}\n"), log
+    assert said in log
+    assert ("::error title=" in log) == bool(code)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_inputs_are_words_and_nothing_to_gate_is_an_error(runner: Path) -> None:
+    code, log, outputs = gate(runner)
+    assert (code, outputs) == (2, "passed=false\n")
+    assert "error: nothing to gate: expected one of the inputs ptx, cuda, iteration, result" in log
+    code, log, _ = gate(runner, ptx="$(touch broken); touch broken.ptx", block="`touch broken`")
+    assert code == 2
+    assert not list(runner.glob("broken*"))
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"GATE_EXPECTED": "y"}, "bad input `expected`"),
+    ({"GATE_EXPECTED": "y=nosuch.npy"}, "bad input `expected`"),
+    ({"GATE_TOLERANCE": "-1"}, "bad input `tolerance`"),
+    ({"GATE_TOLERANCE": "nan"}, "bad input `tolerance`"),
+    ({"GATE_TOLERANCE": "x"}, "bad input `tolerance`"),
+])  # fmt: skip
+def test_a_bad_input_is_one_line(given: dict[str, str], message: str) -> None:
+    with pytest.raises(FlashladderError, match=message):
+        expectations(Inputs(given))
+
+
+def test_two_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATE_PTX", "a.ptx")
+    monkeypatch.setenv("GATE_CUDA", "a.cu")
+    with pytest.raises(FlashladderError, match="two kernels to gate"):
+        gate_action.main()
+
+
+@pytest.mark.parametrize(("wanted", "got", "code"), [
+    (np.zeros(3), np.zeros(3), 0), (np.zeros(3), np.zeros(4), 1), (np.zeros(3), np.full(3, np.nan), 1),
+    (np.zeros(0), np.zeros(0), 0), (np.array(["x"]), np.zeros(1), 2), (np.array([object()]), np.zeros(1), 2),
+])  # fmt: skip
+def test_arrays_are_compared_by_shape_and_value(wanted: Any, got: Any, code: int, tmp_path: Path) -> None:
+    np.save(tmp_path / "wanted.npy", wanted, allow_pickle=True)
+    np.save(tmp_path / "got.npy", got)
+    assert compared("y", tmp_path / "wanted.npy", tmp_path / "got.npy", 0.0).code == code
+
+
+def test_what_a_kernel_prints_is_no_command_of_the_runner(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tell(Done("a: b,\nc", 1, "::add-mask::x\nlast % line"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "::group::failed: a: b,%0Ac"
+    token = lines[1].removeprefix("::stop-commands::")
+    assert lines[2:5] == ["::add-mask::x", "last % line", f"::{token}::"]
+    assert lines[6] == "::error title=a%3A b%2C%0Ac::last %25 line"
+    assert escaped("\r") == "%0D"
+    publish({"GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}, [Done("x|y", 0, "")])
+    assert (tmp_path / "summary").read_text(encoding="utf-8").endswith("| x\\|y | holds |\n")

@@ -1,0 +1,298 @@
+"""README, docs and the site of all pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import importlib.util
+from pathlib import Path
+import re
+from types import SimpleNamespace
+from typing import Any
+
+from invoke.collection import Collection
+import pytest
+import yaml
+
+from analysis import docs_site
+from analysis.docs_site import LISTED, Link, dead, fetched, links, pages, stage
+from flashladder.__main__ import main
+from flashladder.build import compile as compiler
+from flashladder.build import installed, wheel
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.gpu import doctor
+from flashladder.gpu.device import exclusive
+from flashladder.ladder.iteration import load_iteration
+from flashladder.located import read_yaml
+from flashladder.lock import command as lock
+from flashladder.paths import PACKAGE, ROOT
+from flashladder.report import command as report
+from flashladder.sweep import place as devices
+from flashladder.sweep.records import held
+from flashladder.toolchain import wheels
+from flashladder.toolchain.errors import diagnose
+import tasks
+
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_every_command_exists() -> None:
+    verbs = Collection.from_module(tasks).task_names
+    named = {
+        name
+        for run in re.findall(r"invoke ((?:[a-z]+`?, `?)*[a-z]+)", TEXT + CONTRIBUTING)
+        for name in re.findall("[a-z]+", run)
+    }
+    assert named >= {"emulate", "check", "list"}
+    assert named <= set(verbs)
+
+
+def test_every_session_exists() -> None:
+    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    for name in re.findall(r"nox -s ([a-z-]+)", TEXT + CONTRIBUTING):
+        assert f"\ndef {name}(session" in noxfile or name == "build-iteration-", name
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for key in ("version", "license"):
+        assert re.findall(rf'^{key} = "(.+)"$', project, re.MULTILINE) == [citation[key]]
+
+
+def test_options_of_commands_exist() -> None:
+    for verb, options in re.findall(r"^invoke ([a-z]+) ?([^#\n]*)", TEXT, re.MULTILINE):
+        flags = {flag for argument in Collection.from_module(tasks)[verb].get_arguments() for flag in argument.names}
+        for option in re.findall(r"--([a-z-]+)", options):
+            assert {option, option.replace("-", "_")} & flags, f"invoke {verb} --{option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link
+
+
+PROGRAM = re.compile(r"""-m"?,?\s"?(flashladder(?:\.[a-z_0-9]+)*)""")
+
+
+def texts() -> Iterator[Path]:
+    """Where programs are named: sources, scripts and pages."""
+    folders = [PACKAGE, *(ROOT / name for name in ("tests", "analysis", "docs", "configs", "iterations", "results"))]
+    yield from (path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yaml"))
+    yield from (ROOT / name for name in ("noxfile.py", "tasks.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+
+
+def is_program(name: str) -> bool:
+    """Whether ``python -m name`` does something: a room with a ``__main__``, or a module that runs what it holds."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        return False
+    if spec.submodule_search_locations:
+        return Path(spec.origin).with_name("__main__.py").is_file()
+    return '\nif __name__ == "__main__":\n' in Path(spec.origin).read_text(encoding="utf-8")
+
+
+def test_every_program_that_is_named_exists() -> None:
+    named = {match[1]: path for path in texts() for match in PROGRAM.finditer(path.read_text(encoding="utf-8"))}
+    assert len(named) > 30
+    assert {name: path for name, path in named.items() if not is_program(name)} == {}
+
+
+def test_every_page_is_listed_once() -> None:
+    listed = [page for below in pages().values() for page in below]
+    assert len(listed) == len(set(listed))
+    for pattern in ("*.md", "docs/**/*.md", "results/report/*.md", "results/*/README.md", "iterations/notes/*.md"):
+        assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)} <= set(listed)
+    assert list(pages()) == [heading for heading, _ in LISTED if heading in pages()]
+
+
+def test_the_site_is_laid_out_with_what_its_pages_lead_to(tmp_path: Path) -> None:
+    n_pages, n_files = stage(tmp_path)
+    laid = {
+        path.relative_to(tmp_path / "pages").as_posix() for path in (tmp_path / "pages").rglob("*") if path.is_file()
+    }
+    assert len(laid) == n_pages + n_files
+    assert {"README.md", "api.md", "results/report/progression.svg", "docs/assets/iframe-worker.js"} <= laid
+    settings: Any = read_yaml(tmp_path / "mkdocs.yml")
+    assert [next(iter(one)) for one in settings["nav"]] == list(pages())
+    general: Any = read_yaml(ROOT / "mkdocs.yml")
+    assert general["theme"]["font"] is False
+
+
+def test_a_link_that_leads_nowhere_is_named() -> None:
+    text = (
+        "[a](nosuch.md) `[b](b.md)` [c](https://x.y) [d](#d)\n```\n[e](e.md)\n```\n[f](../README.md#x) [g](/etc/passwd)"
+    )
+    found = list(links("docs/x.md", text))
+    assert [link.target for link in found] == ["nosuch.md", "../README.md#x", "/etc/passwd"]
+    nowhere = "expected a file of this checkout"
+    assert dead(found, {"README.md"}) == [f"docs/x.md: nosuch.md: {nowhere}", f"docs/x.md: /etc/passwd: {nowhere}"]
+    (unlisted,) = dead([Link("docs/x.md", "../README.md")], set())
+    assert "a page that the site does not list" in unlisted
+
+
+def test_what_a_site_would_fetch_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "a" / "index.html"
+    page.parent.mkdir()
+    page.write_text(
+        '<link rel="canonical" href="https://x.y/"><a href="https://x.y">x</a><script src="own.js"></script>'
+    )
+    assert fetched(tmp_path) == []
+    page.write_text('<script async src="https://x.y/z.js"></script><img src=//x.y/z.png>')
+    assert [one.partition(": ")[0] for one in fetched(tmp_path)] == ["a/index.html"] * 2
+
+
+def test_a_check_without_a_site_says_what_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs_site, "SITE", tmp_path)
+    with pytest.raises(FlashladderError, match="no site to check; run: nox -s docs") as caught:
+        docs_site.main(["--check"])
+    assert not isinstance(caught.value, CheckFailed)
+
+
+HEADINGS = re.findall(r"^### (.+)$", (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
+Patch = pytest.MonkeyPatch
+
+
+def asked(*words: str) -> Callable[[Patch, Path], None]:
+    return lambda patch, folder: main(words)
+
+
+def failed(returncode: int, text: str) -> Callable[[Patch, Path], None]:
+    def run(patch: Patch, folder: Path) -> None:
+        raise diagnose("nvcc", returncode, text, folder / "nvcc.log", folder)
+
+    return run
+
+
+def without_compiler(patch: Patch, folder: Path) -> None:
+    patch.delenv("CXX", raising=False)
+    patch.setenv("PATH", str(folder))
+    wheels.host_compiler()
+
+
+def no_program(patch: Patch, folder: Path) -> None:
+    patch.setenv("CXX", "g++ -m64")
+    wheels.host_compiler()
+
+
+def another_toolchain(patch: Patch, folder: Path) -> None:
+    patch.setattr(wheels, "_installed", lambda _: "1.0")
+    wheels.find_toolchain()
+
+
+def another_root(patch: Patch, folder: Path) -> None:
+    patch.setenv("FLASHLADDER_ROOT", str(folder))
+    patch.setattr("flashladder.errors.ROOT", folder)
+    with one_line_errors():
+        pass
+
+
+def serialised(patch: Patch, folder: Path) -> None:
+    step, usage = load_iteration(24), SimpleNamespace(warnings=("ptxas info : (C7512) serialized",))
+    usage.stack = usage.spill_stores = usage.spill_loads = 0
+    entry: Any = SimpleNamespace(usage=usage, log=folder / "ptxas.log", arch="sm_90a")
+    compiler._require_good(step, step.configs["h200"], entry)
+
+
+def without_gpu(patch: Patch, folder: Path) -> None:
+    patch.setattr(doctor, "n_gpus", lambda: 0)
+    doctor.require_gpu()
+
+
+def without_cuda(patch: Patch, folder: Path) -> None:
+    patch.setattr(doctor, "n_gpus", lambda: 1)
+    patch.setattr(doctor, "torch_build", lambda: doctor.TorchBuild("2.13.0", None))
+    doctor.require_gpu()
+
+
+def without_wheel(patch: Patch, folder: Path) -> None:
+    patch.setattr(wheel, "package_folder", lambda _: None)
+    installed.load_installed(7)
+
+
+def card(name: str) -> Any:
+    """What a card is chosen by."""
+    return SimpleNamespace(name=name)
+
+
+def another_gpu(patch: Patch, folder: Path) -> None:
+    devices.fitting([card("NVIDIA H200")], "a100", anyway=False)
+
+
+def two_models(patch: Patch, folder: Path) -> None:
+    devices.fitting([card("NVIDIA H200"), card("NVIDIA L4")], "any", anyway=False)
+
+
+def two_timers(patch: Patch, folder: Path) -> None:
+    with exclusive("GPU-1", folder), exclusive("GPU-1", folder):
+        pass
+
+
+def two_sweeps(patch: Patch, folder: Path) -> None:
+    with held(folder, None), held(folder, None):
+        pass
+
+
+def another_code(patch: Patch, folder: Path) -> None:
+    patch.setattr(lock, "read_lock", lambda *_: {})
+    patch.setattr(lock, "snapshot", lambda *_, **__: {})
+    patch.setattr(lock, "compare", lambda *_, **__: ["a difference"])
+    patch.setattr(lock, "harmless_edits", lambda *_: [])
+    patch.setattr(lock, "explain", str)
+    if failure := lock.check(["sm_80"]).failure:
+        raise failure
+
+
+def another_table(patch: Patch, folder: Path) -> None:
+    found = report.stale({folder / "table.md": b"text"})
+    assert found
+    raise CheckFailed(f"stale: {found[0]}")
+
+
+MESSAGES: dict[str, Callable[[Patch, Path], None]] = {
+    "no C++ compiler found": without_compiler,
+    "CXX does not name": no_program,
+    "not one that nvcc supports": failed(
+        1, "#error -- unsupported GNU version! gcc versions later than 15 are not supported!"
+    ),
+    "not the pinned one": another_toolchain,
+    "FLASHLADDER_ROOT": another_root,
+    "no such task": asked("nosuch"),
+    "the disk is full": failed(1, "fatal error: No space left on device"),
+    "nvcc was killed": failed(-9, ""),
+    "unknown GPU architecture": asked("ptxas", "7", "--arch", "sm_12"),
+    "is of the family hopper": asked("build", "24", "--arch", "sm_80"),
+    "not fit to ship": serialised,
+    "no GPU here": without_gpu,
+    "no torch that can use": without_cuda,
+    "iteration 7 is not installed": without_wheel,
+    "seq_len does not fit": asked("emulate", "1", "--seq-len", "100"),
+    "explain follows one warp": asked("explain", "24"),
+    "the grid was made for": another_gpu,
+    "GPUs of different models": two_models,
+    "another flashladder process": two_timers,
+    "another sweep measures": two_sweeps,
+    "the machine-code lock": another_code,
+    "stale": another_table,
+}
+"""A part of each heading to what provokes it."""
+
+
+def test_every_heading_is_provoked_and_no_more() -> None:
+    assert len(HEADINGS) == len(set(HEADINGS)) == len(MESSAGES)
+    for part in MESSAGES:
+        assert sum(part in heading for heading in HEADINGS) == 1, part
+
+
+@pytest.mark.parametrize("part", MESSAGES)
+def test_a_heading_is_what_is_said(
+    part: str, tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (heading,) = (one for one in HEADINGS if part in one)
+    with pytest.raises((FlashladderError, SystemExit)) as caught:
+        MESSAGES[part](monkeypatch, tmp_path)
+    said = str(caught.value) if isinstance(caught.value, FlashladderError) else capsys.readouterr().err
+    assert heading in said
+    assert "\n" not in said.strip()
