@@ -517,7 +517,7 @@ def sass(
         "seq-len": "positions of the launch, which decide how often blocks run (default: 4096)",
         "counts": "print opcodes by region, those of a KV block too",
         "dot": "print DOT, for Graphviz",
-        "svg": "print SVG, which Graphviz lays out",
+        "svg": "print a drawing as SVG",
         "kernel": "of a file: part of its name, mangled or not, or of its configuration",
         "json": JSON,
     }

@@ -6,7 +6,7 @@ warps have different roles, is drawn without counts of runs.
 Run:
     invoke cfg 16                                 # an outline: regions, blocks, loops; below, kinds of instructions
     invoke cfg 16 --counts                        # opcodes by region; those of the main loop per KV block
-    invoke cfg 16 --svg > cfg.svg                 # a drawing by Graphviz
+    invoke cfg 16 --svg > cfg.svg                 # a drawing
     invoke cfg 16 --dot                           # the text that Graphviz reads, or an editor
 """
 
@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+import io
 from itertools import groupby
 import json
-import shutil
-import subprocess
 import textwrap
 
 from flashladder.arguments import within
@@ -253,7 +253,20 @@ def _number(count: float) -> str:
     return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
 
 
-STYLES = {"diverges": "style=dashed", "calls": "style=dotted"}
+LINES = {"diverges": "dashed", "calls": "dotted"}
+
+
+def _shares(picture: Picture) -> Mapping[str, float]:
+    """Name of each block to its share of the executed instructions; of the listing, where nobody knows what runs."""
+    weights = {node.name: node.instructions * (1 if node.runs is None else node.runs) for node in picture.nodes}
+    whole = sum(weights.values()) or 1
+    return {name: weight / whole for name, weight in weights.items()}
+
+
+def _facts(node: Node) -> tuple[str, str, str]:
+    """Name; address, instructions and runs; kinds of instructions: the lines of a drawn block."""
+    runs = "" if node.runs is None else f" x {node.runs}"
+    return f"{node.name} {node.label}".rstrip(), f"{node.address:#06x}: {node.instructions}{runs}", node.most
 
 
 def dot(picture: Picture) -> str:
@@ -261,8 +274,7 @@ def dot(picture: Picture) -> str:
 
     The deeper the colour, the larger a block's share of the executed instructions (of the listing, without `warp`).
     """
-    weights = {node.name: node.instructions * (1 if node.runs is None else node.runs) for node in picture.nodes}
-    whole = sum(weights.values()) or 1
+    share = _shares(picture)
     lines = [
         f"digraph {_quoted(picture.title)} {{",
         f"  label={_quoted(picture.title)}; labelloc=t;",
@@ -271,17 +283,16 @@ def dot(picture: Picture) -> str:
     for number, (region, nodes) in enumerate(groupby(picture.nodes, key=lambda node: node.region)):
         lines.append(f"  subgraph cluster_{number} {{ label={_quoted(region)};")
         for node in nodes:
-            runs = "" if node.runs is None else f" x {node.runs}"
-            facts = f"{node.name} {node.label}".rstrip(), f"{node.address:#06x}: {node.instructions}{runs}", node.most
-            label = "\n".join(facts)
-            colour = f'"0.08 {weights[node.name] / whole:.3f} 1.0"'  # hue of orange, saturation, brightness
+            label = "\n".join(_facts(node))
+            colour = f'"0.08 {share[node.name]:.3f} 1.0"'  # hue of orange, saturation, brightness
             lines.append(f"    {node.name} [label={_quoted(label)}, fillcolor={colour}];")
         lines.append("  }")
     for node in picture.nodes:
         for way in node.ways:
             back = "constraint=false" if picture.row[way.target] <= picture.row[node.name] else ""
             label = f"label={_quoted(way.when)}" if way.when else ""
-            attributes = ", ".join(filter(None, (STYLES.get(way.kind), label, back)))
+            style = f"style={LINES[way.kind]}" if way.kind in LINES else ""
+            attributes = ", ".join(filter(None, (style, label, back)))
             lines.append(f"  {node.name} -> {way.target}{f' [{attributes}]' if attributes else ''};")
     return "\n".join([*lines, "}"])
 
@@ -292,26 +303,37 @@ def _quoted(text: str) -> str:
 
 
 def svg(picture: Picture) -> str:
-    """What Graphviz makes of `dot`.
+    """The blocks in a column, by matplotlib: edges that skip blocks are arcs on the right, back edges on the left.
 
-    Raises:
-        FlashladderError: Graphviz failed.
+    The deeper the colour, the larger a block's share of the executed instructions (of the listing, without `warp`).
     """
-    done = subprocess.run(
-        [require_graphviz(), "-Tsvg"], input=dot(picture), capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise FlashladderError("Graphviz failed", found=(done.stderr.strip() or "no message").splitlines()[-1])
-    return done.stdout
+    import matplotlib as mpl
+    from matplotlib.colors import hsv_to_rgb
+    from matplotlib.figure import Figure
 
-
-def require_graphviz() -> str:
-    """Graphviz's `dot`; raises `FlashladderError` where it is not installed."""
-    if found := shutil.which("dot"):
-        return found
-    raise FlashladderError(
-        "no Graphviz, which lays out the SVG", expected="dot on PATH", hint="--dot prints the text that it reads"
-    )
+    nodes, share = picture.nodes, _shares(picture)
+    figure = Figure(figsize=(8, 1.2 + 0.6 * len(nodes)))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(-4, 4), ylim=(len(nodes) - 0.4, -1.6))
+    axes.axis("off")
+    said = partial(axes.text, va="center", family="monospace", size=8, parse_math=False)
+    said(-3.9, -1.1, "\n".join(textwrap.wrap(picture.title, 100)))
+    for place, node in enumerate(nodes):
+        box = {"boxstyle": "round", "facecolor": hsv_to_rgb((0.08, share[node.name], 1.0)), "edgecolor": "gray"}
+        said(0, place, "\n".join(_facts(node)[1:]), ha="center", bbox=box)
+        begins = not place or nodes[place - 1].region != node.region
+        said(-3.9, place, f"{node.name} {node.region}" if begins else node.name)
+        for way in node.ways:
+            target = picture.row[way.target]
+            span = target - place
+            side, ends = (0.0, 0.25) if span == 1 else (1.5 if span > 1 else -1.5, 0.0 if span else 0.25)
+            bend = f"arc3,rad={0 if span == 1 else -0.4 * min(1, 7 / (1 + abs(span))):.3f}"
+            arrow = {"arrowstyle": "->", "connectionstyle": bend, "linestyle": LINES.get(way.kind, "solid")}
+            axes.annotate("", (side, target - ends), (side, place + ends), arrowprops=arrow)
+            said(side + 0.1, place + (0.5 if span == 1 else -0.1), way.when)
+    out = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cfg"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
 
 
 def as_data(picture: Picture) -> dict[str, object]:
@@ -381,8 +403,6 @@ def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: st
         expected = f"one of {', '.join(f'--{name}' for name in FORMS)}"
         raise FlashladderError("one form at a time", expected=expected, found=" and ".join(forms))
     form = forms[0] if forms else "outline"
-    if form == "svg":
-        require_graphviz()  # before a kernel is compiled
     picture = drawn(named, config, arch, seq_len, kernel)
     made: dict[str, Callable[[], str]] = {
         "outline": lambda: outline(picture, terminal_width()),
