@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 import platform
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -212,3 +213,17 @@ def test_an_opinion_is_found_by_its_subject() -> None:
     shape = Shape(batch=1, seq_len=512, n_heads=16, d_head=128)
     found = Opinion(method="ncu", mode="ncu-base", version="1", dtype="fp16", shape=shape, timings=(one, two))
     assert [found.of(name) for name in ("16", "fa2", "07")] == [two, one, None]
+
+
+def test_a_result_of_another_gpu_than_its_folders_is_refused(tmp_path: Path) -> None:
+    """The tables of a folder are made under its GPU's name."""
+    own = result()
+    path = tmp_path / "h100" / "persistent.json.gz"
+    for name, refused in (("NVIDIA H200", True), ("NVIDIA H100 80GB HBM3", False), ("a card without a file", False)):
+        write_result(path, own.model_copy(update={"gpu": own.gpu.model_copy(update={"name": name})}))
+        if refused:
+            assert re.search(
+                r"h100/persistent\.json\.gz: .*expected H100.*found NVIDIA H200.*h200", told(path, load_result)
+            )
+        else:
+            assert load_result(path).kind == "bench"
