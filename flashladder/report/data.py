@@ -335,7 +335,7 @@ def machine_of(folder: Path, results: Sequence[tuple[Path, BenchResult]], locks:
                 refused.append(f"{where}: {kernel.key}: {reason}")
                 continue
             cell = (kernel.iteration, kernel.config)
-            measured[cell] = _measured(kernel, result, measured.get(cell), where)
+            measured[cell] = _measured(kernel, result, measured.get(cell), results)
     rungs = tuple(dict.fromkeys(result.rung for _, result in results))
     reference = _reference([result for _, result in results])
     others, key = _floors_of_others(folder, first), gpu_key(first.name)
@@ -378,16 +378,22 @@ def _reference(results: Sequence[BenchResult]) -> str:
     return "; ".join(f"{whose}, {listed(sorted(on))}" for whose, on in days.items())
 
 
-def _measured(kernel: Kernel, result: BenchResult, earlier: Measured | None, where: str) -> Measured:
+def _measured(
+    kernel: Kernel, result: BenchResult, earlier: Measured | None, results: Sequence[tuple[Path, BenchResult]]
+) -> Measured:
+    """What a file of `results` adds to a kernel's earlier figures."""
     summaries = dict(earlier.summaries) if earlier else {}
     fa2 = earlier.fa2 if earlier else None
     for summary in result.summaries:
         if summary.kernel != kernel.key or not on_grid(summary.shape):
             continue
         if summary.shape.seq_len in summaries:
+            cell = (kernel.key, summary.shape)
+            holders = [path for path, one in results if cell in ((its.kernel, its.shape) for its in one.summaries)]
             raise FlashladderError(
-                f"{kernel.key} at S={summary.shape.seq_len} was measured twice", where=where,
-                hint="keep one of the files that hold it",
+                f"{kernel.key} at S={summary.shape.seq_len} was measured twice",
+                where=relative(holders[0].parent), found=listed([path.name for path in holders]),
+                hint="keep one of these files in the folder",
             )  # fmt: skip
         summaries[summary.shape.seq_len] = summary
         fa2 = fa2_of(result, kernel.dtype) if summary.shape.seq_len == HEADLINE_LENGTH else fa2
