@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import gc
 import multiprocessing
 from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
 import os
 import signal
 import threading
@@ -40,6 +41,25 @@ def tune_gc() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 20)
+
+
+def start_worker(*, interrupts: bool = True) -> None:
+    """Prepares a worker process: it ends with the process that started it, which may be killed, and collects less.
+
+    Args:
+        interrupts: whether Ctrl-C reaches it.
+    """
+    if not interrupts:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tune_gc()
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    """Ends this process with its parent. It holds both ends of the pipe of its work, and would wait for more."""
+    parent.join()
+    os._exit(1)
 
 
 def over(
@@ -78,7 +98,7 @@ def over(
             return collect(map(function, items))
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with bar, _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, tune_gc) as pool:
+    with bar, _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, start_worker) as pool:
         try:
             with _interrupts_not_inherited():
                 futures = [pool.submit(_portable, function, item) for item in items]

@@ -96,6 +96,8 @@ def _take(machine: ParseMachine, word: str) -> None:
             argument.value = word
     elif missing and not waiting and _FLAG.match(word) and word not in context.flags:  # `sweep --gird cpu`
         raise ParseError(f"No idea what '{word}' is!", context)
+    elif not waiting and (given := getattr(context, "flags", {}).get(word)) and given.takes_value and given.got_value:
+        raise ParseError(f"{word} needs one value: found it again after {given.value!r}", context)
     elif is_task and getattr(context, "name", None) == "help":  # `help show`
         machine.initial.flags["--help"].value = word
     elif unset and not (missing or waiting or is_task or word.startswith("-")):  # the 7 of `ptxas 7`

@@ -191,6 +191,8 @@ def test_arrays_that_are_not_written_or_not_taken() -> None:
         increment(view, view)
     with refuses("arguments", "dtype object"):
         increment(a.astype(object), a)
+    with refuses("arguments", "byte order"):
+        increment(a, a.astype(a.dtype.newbyteorder()))
     with refuses("arguments", "C-contiguous"):
         increment(a, np.asfortranarray(np.zeros((8, 4), np.uint32)))
     assert program("ld.param.u64 %rd0, [out];").launch(1, 32, (np.zeros(0, np.uint32),)).blocks == 1

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 import json
 import multiprocessing
 from pathlib import Path
-import signal
 import sys
 import webbrowser
 
@@ -24,7 +24,7 @@ from flashladder.columns import csv_text, told_on_terminal
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.fastest import FASTEST
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
-from flashladder.parallel import tune_gc
+from flashladder.parallel import start_worker, tune_gc
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import accuracy, counters, plot, speed_page, sweeps, tables
 from flashladder.report.data import MODE, Ladder, collect, fastest
@@ -127,8 +127,8 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
         0; 1 when a file is stale (`check`) or a result had to be refused.
     """
     require_checkout("report")
-    spawn, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    with told_on_terminal("rendering the report ..."), ProcessPoolExecutor(1, spawn, signal.signal, ignored) as pool:
+    spawn, start = multiprocessing.get_context("spawn"), partial(start_worker, interrupts=False)
+    with told_on_terminal("rendering the report ..."), ProcessPoolExecutor(1, spawn, start) as pool:
         others = pool.submit(_beside, RESULTS)
         try:
             tune_gc()

@@ -345,7 +345,7 @@ def machine_of(folder: Path, results: Sequence[tuple[Path, BenchResult]], locks:
                 refused.append(f"{where}: {kernel.key}: {reason}")
                 continue
             cell = (kernel.iteration, kernel.config)
-            measured[cell] = _measured(kernel, result, measured.get(cell), where)
+            measured[cell] = _measured(kernel, result, measured.get(cell), results)
     timed_by = [result for _, result in results]
     rungs = tuple(dict.fromkeys(one.rung for one in timed_by))
     floors, key = _floors_of_others(folder, first), gpu_key(first.name)
@@ -388,7 +388,10 @@ def _reference(results: Sequence[BenchResult]) -> str:
     return "; ".join(f"{whose}, {listed(sorted(on))}" for whose, on in days.items())
 
 
-def _measured(kernel: Kernel, result: BenchResult, earlier: Measured | None, where: str) -> Measured:
+def _measured(
+    kernel: Kernel, result: BenchResult, earlier: Measured | None, results: Sequence[tuple[Path, BenchResult]]
+) -> Measured:
+    """What a file of `results` adds to a kernel's earlier figures."""
     summaries = dict(earlier.summaries) if earlier else {}
     fa2 = earlier.fa2 if earlier else None
     for one in result.summaries:
@@ -396,8 +399,15 @@ def _measured(kernel: Kernel, result: BenchResult, earlier: Measured | None, whe
         if one.kernel != kernel.key or not on_grid(one.shape):
             continue
         if length in summaries:
-            hint = "keep one of the files that hold it"
-            raise FlashladderError(f"{kernel.key} at S={length} was measured twice", where=where, hint=hint)
+            cell = (kernel.key, one.shape)
+            holders = [
+                path for path, its in results if cell in ((other.kernel, other.shape) for other in its.summaries)
+            ]
+            raise FlashladderError(
+                f"{kernel.key} at S={length} was measured twice",
+                where=relative(holders[0].parent), found=listed([path.name for path in holders]),
+                hint="keep one of these files in the folder",
+            )  # fmt: skip
         summaries[length] = one
         fa2 = fa2_of(result, kernel.dtype) if length == HEADLINE_LENGTH else fa2
     means = [one for one in result.means if one.kernel == kernel.key and one.seq_lens == SEQ_LENS]

@@ -21,8 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, load_json, relative, sha256, unpacked, write_atomic
-from flashladder.ladder.gpus import gpu_key
-from flashladder.results.schema import SCHEMA_VERSION, AnyResult, Host, Origin
+from flashladder.ladder.gpus import gpu_key, load_gpus
+from flashladder.results.schema import SCHEMA_VERSION, AnyResult, Host, Origin, Result
 
 DIGEST = "content_sha256"  # the one key that is about the document's text and in no model
 VERSION = "schema_version"
@@ -99,11 +99,11 @@ def load_result(path: Path) -> AnyResult:
     """Reads and validates a result file of any kind.
 
     Raises:
-        FlashladderError: unreadable, no result, or of another schema version.
+        FlashladderError: unreadable, no result, of another schema version, or in a folder named after another GPU.
         CheckFailed: the document does not follow the schema; the message names the first offending key.
     """
     try:
-        return _of_file(_validated, path)
+        result = _of_file(_validated, path)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the document"
@@ -111,6 +111,19 @@ def load_result(path: Path) -> AnyResult:
         whole = isinstance(found, Mapping | Sequence) and not isinstance(found, str)  # the message names what is wrong
         told = first["msg"].removeprefix("Value error, ")
         raise CheckFailed(f"{key}: {told}", where=relative(path), found=None if whole else found) from error
+    if isinstance(result, Result):
+        _require_own_folder(path, result.gpu.name)
+    return result
+
+
+def _require_own_folder(path: Path, gpu_name: str) -> None:
+    """Refuses a result of one known GPU in the folder of another, whose tables it would enter under a wrong name."""
+    folder, key = path.absolute().parent.name, gpu_key(gpu_name)
+    if key and folder in load_gpus() and folder != key:
+        raise FlashladderError(
+            "a result of another GPU than its folder's", where=relative(path), expected=load_gpus()[folder].title,
+            found=gpu_name, hint=f"a file of {folder} belongs there, this one into the folder {key}",
+        )  # fmt: skip
 
 
 def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:

@@ -150,13 +150,17 @@ class Records:
         return write_atomic(self.path(record.cell.address), packed(record.model_dump(mode="json")))
 
     def missing(self, cells: Iterable[PlannedCell], *, retry: bool = False) -> list[PlannedCell]:
-        """The cells without a record, in order; with `retry` also those whose record is a failure."""
+        """The cells without a record, in order; with `retry` also those whose record is a failure.
+
+        Raises:
+            FlashladderError: a record of these cells is damaged: a plan says so, not a sweep after its last cell.
+        """
         there = self.addresses()
-        return [
-            cell
-            for cell in cells
-            if cell.address not in there or (retry and self.read(cell.address).failure is not None)
-        ]
+
+        def is_measured(cell: PlannedCell) -> bool:
+            return cell.address in there and (self.read(cell.address).failure is None or not retry)
+
+        return [cell for cell in cells if not is_measured(cell)]
 
     def require_writable(self) -> None:
         """Makes the folder and writes a file to it, before anything is measured.

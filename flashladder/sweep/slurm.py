@@ -451,8 +451,9 @@ def _through_slurm(
     begun = {"event": "slurm-found" if found else "slurm-submitted", "logs": str(request.logs)}
     say(begun, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
     last: Mapping[str, int] = {}
+    planned = {cell.address for cell in made.cells}
     try:
-        for event in watch(request, job, lambda: len(made.cells) - len(records.missing(made.cells))):
+        for event in watch(request, job, lambda: len(planned & records.addresses())):  # often: opens no file
             if "message" in event:
                 say(event, f"Slurm does not answer, asking again: {event['message']}")
                 continue

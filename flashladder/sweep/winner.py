@@ -195,6 +195,8 @@ def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult
     again, hint = path.with_name(FINALS), "a tuning run leaves tune.json.gz and tuned.json.gz beside it; copy both"
     if path == again:
         raise FlashladderError("these are the finals", where=relative(path), expected="the rungs' document", hint=hint)
+    if path.is_file() and not again.is_file():
+        raise FlashladderError("the finals of this run are missing", where=relative(again), hint=hint)
     found = rungs or load_as(path, BenchResult, hint), load_as(again, BenchResult, hint)
     for one, document in zip((path, again), found, strict=True):
         if document.purpose != "tune":

@@ -206,6 +206,12 @@ CASES: list[tuple[list[str], str]] = [
     (["show", "--cnofig", "a100", "7"], "found --cnofig; did you mean '--config'?"),
     (["show", "7", "--cnofig", "a100"], "found --cnofig; did you mean '--config'?"),
     (["diff", "7", "--conifg", "a100", "8"], "found --conifg; did you mean '--config'?"),
+    (
+        ["check", "7", "--backend", "gpu", "--backend", "emulator"],
+        "--backend needs one value: found it again after 'gpu'; `flashladder check --help` says more",
+    ),
+    (["emulate", "1", "--seq-len=64", "--seq-len=64"], "--seq-len needs one value: found it again after 64"),
+    (["show", "7", "--iteration", "8"], "--iteration needs one value: found it again after '7'"),
     (["show", "-x"], "show has no such flag: expected --all, "),
     (["show", "26 - perstent"], "did you mean 'persistent'?"),
     (["show", "16 - tun"], "nothing named 'tun' can be taken back"),

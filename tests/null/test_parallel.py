@@ -100,3 +100,22 @@ def test_an_interrupt_ends_every_process_at_once() -> None:
     while _lives(process.pid):
         assert time.monotonic() - start < 60, "a process was left behind"
         time.sleep(0.05)
+
+
+def test_workers_end_with_a_process_that_is_killed() -> None:
+    """They hold both ends of the pipe that they read their work from, and would wait for ever."""
+    program = (
+        "import os, sys, time\n"
+        "os.sched_getaffinity = lambda _: {0, 1}\n"
+        "from flashladder import parallel\n"
+        "if __name__ == '__main__':\n"
+        "    parallel.over(time.sleep, [0.0, 120.0, 0.0], 'naps', lambda _: print('works', flush=True))\n"
+    )
+    start = time.monotonic()
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"works\n"
+        process.kill()
+    while _lives(process.pid):
+        assert time.monotonic() - start < 60, "a worker was left behind"
+        time.sleep(0.05)

@@ -141,7 +141,7 @@ SAMPLES: list[tuple[str, Edit]] = [
     (ENERGY, lambda d: d["runs"][0].update(joules=1.0)),
     (OPINIONS, lambda d: d["opinions"][0]["timings"][0]["us"].reverse()),
     (SOAK, lambda d: d["hammered"][0].update(digest="0" * 64)),
-    (BENCH, lambda d: d["gpu"].update(name="NVIDIA A100")),
+    (BENCH, lambda d: d["gpu"].update(name="NVIDIA H200 NVL")),
     (SWEEP, lambda d: d["host"].update(cpu="another")),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -122,3 +123,17 @@ def test_what_is_no_result_or_of_another_version_says_so(tmp_path: Path, documen
     path = tmp_path / "a.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     assert words in told(path, load_result)
+
+
+def test_a_result_of_another_gpu_than_its_folders_is_refused(tmp_path: Path) -> None:
+    """The tables of a folder are made under its GPU's name."""
+    own = result()
+    path = tmp_path / "h100" / "persistent.json.gz"
+    for name, refused in (("NVIDIA H200", True), ("NVIDIA H100 80GB HBM3", False), ("a card without a file", False)):
+        write_result(path, own.model_copy(update={"gpu": own.gpu.model_copy(update={"name": name})}))
+        if refused:
+            assert re.search(
+                r"h100/persistent\.json\.gz: .*expected H100.*found NVIDIA H200.*h200", told(path, load_result)
+            )
+        else:
+            assert load_result(path).kind == "bench"

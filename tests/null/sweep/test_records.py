@@ -47,6 +47,8 @@ def test_a_damaged_record_is_one_line_that_says_what_to_do(tmp_path: Path, made:
     path.write_bytes(damage)
     with pytest.raises(FlashladderError, match=r"not a record of the cell.*delete it to measure the cell again"):
         records.read(made.cells[0].address)
+    with pytest.raises(FlashladderError, match="delete it"):  # before anything is measured, and in a dry run
+        records.missing(made.cells)
 
 
 def test_a_record_under_another_name_is_refused(tmp_path: Path, made: plan.Plan) -> None:

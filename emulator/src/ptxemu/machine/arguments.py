@@ -230,6 +230,8 @@ class Pointers:
             self._refuse("C-contiguous", f"strides {owner.strides} of shape {owner.shape}")
         if owner.dtype.hasobject:
             self._refuse("numbers", f"dtype {owner.dtype}")
+        if not array.dtype.isnative:
+            self._refuse("this machine's byte order, as astype gives", f"dtype {array.dtype.str}")
         base, owner = self._place(owner)
         if array.flags.writeable:
             if not owner.flags.writeable:
