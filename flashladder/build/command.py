@@ -32,7 +32,6 @@ from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, who
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source
-from flashladder.build.other_toolchains import toolchain_of
 from flashladder.build.store import CubinEntry, PtxEntry, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
@@ -334,7 +333,7 @@ def build_iteration(
     running = f"another build of {request.subject.label} is running"
     with _disk_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
         toolchain, torch = find_toolchain(), library.torch_version()
-        compiler = toolchain_of(request.cuda) if request.cuda else toolchain
+        compiler = wheel.toolchain_of(request.cuda) if request.cuda else toolchain
         entries = compile_many(request.jobs, n_jobs, toolchain=compiler, debug=debug)
         inputs = inputs_of(request, entries, toolchain, torch, compiler)
         digest = sha256(dump_json(inputs))

@@ -1,4 +1,8 @@
-"""A wheel per iteration: assembled bit for bit the same from the same files, installed, and imported as a test.
+"""A wheel per iteration, and the wheels of other compilers: assembled, installed, and imported as a test.
+
+The same files give the same bytes. An environment holds one version of each wheel, so the compiler of another CUDA
+version is installed into ``build/toolchains/<version>/``: exactly ``requirements/toolchain-<version>.txt``, versions
+with hashes, made by `nox -s relock`.
 
 Why not bdist_wheel: nothing is left to compile when a wheel is made, and a wheel is a zip with three metadata files;
 the `wheel` package writes the zip and its RECORD. The library inside needs no Python symbol, hence ``cp310-abi3``.
@@ -27,11 +31,13 @@ from typing import Any
 import zipfile
 
 from flashladder.build.compile import default_arch
+from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import files_in, load_json, relative, sha256
+from flashladder.files import files_in, load_json, make_folder, relative, sha256, write_atomic
 from flashladder.ladder.iteration import load_all
-from flashladder.paths import BUILD
+from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.errors import disk_full
+from flashladder.toolchain.wheels import Toolchain, find_toolchain, load_pins
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"
@@ -263,6 +269,66 @@ def check_import(name: str, configs: Sequence[str]) -> str:
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else "no message"
+
+
+TOOLCHAINS = BUILD / "toolchains"
+REQUIREMENTS = ROOT / "requirements"
+STAMP = ".flashladder-stamp"  # holds the digest of the requirements; written last
+
+
+def toolchain_of(cuda: str = "", folder: Path = TOOLCHAINS) -> Toolchain:
+    """The toolchain whose compiler is of CUDA version `cuda`, installed if it is not; empty for the pinned one.
+
+    Args:
+        cuda: ``13.1``, one of those in ``configs/toolchain.yaml``.
+        folder: where versions have their folders.
+
+    Raises:
+        FlashladderError: no such version is pinned, it cannot be installed, or the environment's own toolchain is not
+            the pinned one.
+    """
+    version = load_pins().axis(cuda)
+    return find_toolchain(provide(version, folder), version) if version else find_toolchain()
+
+
+def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
+    """The folder that holds the wheels of CUDA version `cuda`; whole, or as it was before.
+
+    Raises:
+        FlashladderError: they cannot be installed: no lock file, no network, no space.
+    """
+    locked = REQUIREMENTS / f"toolchain-{cuda}.txt"
+    try:
+        digest = sha256(locked.read_bytes())
+        make_folder(folder)
+        target = folder / cuda
+        with entry_lock(folder):  # two builds that need it wait for one download
+            stamp = target / STAMP
+            if not stamp.is_file() or stamp.read_bytes() != digest.encode():
+                _install(locked, target)
+                write_atomic(stamp, digest)
+    except OSError as error:
+        raise FlashladderError(
+            f"the compiler of CUDA {cuda} cannot be installed ({error.strerror})",
+            where=relative(Path(error.filename or folder)),
+        ) from error
+    return target
+
+
+def _install(locked: Path, target: Path) -> None:
+    """Installs exactly what `locked` names into `target`, in place of what was there."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        made = Path(scratch) / "wheels"
+        options = ["--target", str(made), "--no-deps", "--require-hashes", "-r", str(locked)]
+        done = subprocess.run([*installer(), *options], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise FlashladderError(
+                f"the compiler of CUDA {target.name} could not be installed ({_last_line(done.stderr)})",
+                where=relative(locked),
+                hint="a network, or wheels that UV_FIND_LINKS names, are needed once",
+            )
+        shutil.rmtree(target, ignore_errors=True)
+        made.replace(target)
 
 
 def main() -> None:

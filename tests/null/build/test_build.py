@@ -221,13 +221,6 @@ def test_a_failed_command_keeps_its_output(tmp_path: Path) -> None:
     assert "what it said" in log.failed.read_text()
 
 
-def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        compiling.main(["--iteration", "7", "--arch", "sm_80,sm_12"])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("error: unknown GPU architecture: expected one of sm_80")
-
-
 def test_the_default_arch_is_the_gpus_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     for found, chosen in (("sm_90", "sm_90"), ("sm_120", "sm_80"), (None, "sm_80")):
         monkeypatch.setattr(compiling, "gpu_arch", lambda found=found: found)

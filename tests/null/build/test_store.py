@@ -27,7 +27,6 @@ from flashladder.build.store import (
     entry_lock,
     fill,
     fill_all,
-    lock_holder,
     missing_entries,
     portable_paths,
     prepare,
@@ -308,11 +307,9 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(lab: Lab) -> None:
         while not list(entry.folder.glob("tmp-*/kernel.ptx")):
             assert process.poll() is None
             time.sleep(0.01)
-        assert lock_holder(entry.folder) == str(process.pid)
         os.killpg(process.pid, signal.SIGKILL)
     assert not lab.ptx().is_complete
     assert not entry.ptx.exists()
-    assert lock_holder(entry.folder) is None
     lab.script("nvcc", NVCC)
     lab.build(entry)
     assert entry.is_complete
@@ -407,15 +404,6 @@ def test_a_failure_comes_through_ninja_as_one_line(anywhere: Lab, tool: str, scr
     assert caught.value.exit_code == 2
 
 
-def test_waiting_for_another_build_is_announced_before_ninja_starts(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wanted: list[PtxEntry | CubinEntry] = [*entries(lab)]
-    monkeypatch.setattr(scheduler, "lock_holder", lambda folder: "4711" if folder == wanted[0].folder else None)
-    fill_all(wanted)
-    assert capsys.readouterr().err.splitlines() == ["waiting for process 4711, which builds some of the same kernels"]
-
-
 Entry = PtxEntry | CubinEntry
 
 
@@ -484,18 +472,3 @@ def test_a_tool_that_fails_on_a_full_disk_is_not_blamed(lab: Lab, monkeypatch: p
     for mebibytes, full in ((15, True), (16, False)):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=mebibytes * 2**20: SimpleNamespace(free=free))
         assert ("the disk is full; free space" in str(lab.nvcc_fails(script))) is full
-
-
-def test_folders_of_killed_builds_are_removed_and_those_of_running_ones_kept(lab: Lab) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        ended.wait()
-    lab.store.mkdir()
-    names = [f".ninja-{ended.pid}-abc", f".ninja-{os.getpid()}-abc", ".ninja-word-abc", f".ninja-{10**30}-abc"]
-    for name in names:
-        (lab.store / name).mkdir()
-        (lab.store / name / "build.ninja").touch()
-    lab.script("nvcc", f'ls -a "{lab.store}" > "$(dirname "$0")/seen"\n{NVCC}')
-    fill_all([lab.cubin("sm_80"), lab.cubin("sm_90")])
-    assert sorted(path.name for path in lab.store.glob(".ninja-*")) == sorted(names[1:])
-    seen = (lab.root / "bin" / "seen").read_text().split()
-    assert sum(name.startswith(f".ninja-{os.getpid()}-") for name in seen) == 2  # the one above and that of this build
