@@ -60,11 +60,8 @@ NOWHERE = Path("not-here")  # in place of programs that were written down: nothi
 class Tools:
     """The programs, versions and flags of one way to compile (release or debug).
 
-    Attributes:
-        root: the toolchain's folder, of which the headers are part.
-        nvcc_flags: without -ptx, -I, -ccbin; `ptxas_flags` without -arch.
-        ptx_versions: package -> version of all that decides the PTX; `ptxas_version` of all that decides machine code.
-        recorded: they are not here: a store that was filled elsewhere says what filled it.
+    `nvcc_flags` are without -ptx, -I, -ccbin, `ptxas_flags` without -arch. `ptx_versions` decide the PTX. `recorded`:
+    the tools are not here; a store that was filled elsewhere says what filled it.
     """
 
     root: Path
@@ -111,14 +108,10 @@ class Entry:
         """
         path = self.folder / "meta.json"
         try:
-            data: dict[str, Any] = dict(load_json(path.read_bytes()))
+            return dict(load_json(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
-            raise FlashladderError(
-                f"the record of a compiled kernel is missing or broken ({error})",
-                where=relative(path),
-                hint="run the same command again: a damaged entry is compiled again",
-            ) from error
-        return data
+            what, hint = f"the record of a compiled kernel is missing or broken ({error})", "run the same command again"
+            raise FlashladderError(what, where=relative(path), hint=hint) from error
 
     @property
     def log(self) -> Path:
@@ -249,11 +242,8 @@ def _include_digest(path: Path, include_dir: Path) -> tuple[str, str]:
     try:
         return path.resolve().relative_to(include_dir).as_posix(), sha256(path.read_bytes())
     except ValueError as error:
-        raise FlashladderError(
-            "a kernel includes a file from outside the include folder",
-            where=relative(path),
-            expected=relative(include_dir),
-        ) from error
+        what = "a kernel includes a file from outside the include folder"
+        raise FlashladderError(what, where=relative(path), expected=relative(include_dir)) from error
     except OSError as error:
         raise FlashladderError(f"could not read an included file ({error.strerror})", where=relative(path)) from error
 
@@ -309,11 +299,8 @@ def read_recorded(store: Path) -> Tools | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FlashladderError(
-            f"the record of what compiled these kernels is broken ({error})",
-            where=relative(path),
-            hint="unpack the bundle again",
-        ) from error
+        what = f"the record of what compiled these kernels is broken ({error})"
+        raise FlashladderError(what, where=relative(path), hint="unpack the bundle again") from error
 
 
 LOCK_TIMEOUT_S, POLL_S = 600.0, 0.1

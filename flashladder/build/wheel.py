@@ -146,7 +146,7 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     Raises:
         FlashladderError: it, or the library, is missing, damaged or older than this check; `hint` says what to do.
     """
-    path = folder / "manifest.json"
+    path, library = folder / "manifest.json", folder / LIBRARY
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
@@ -155,17 +155,12 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     if expected is None:
         raise FlashladderError("the wheel is older than the digest of its library", where=path, hint=hint)
     try:
-        found = sha256((folder / LIBRARY).read_bytes())
+        found = sha256(library.read_bytes())
     except OSError as error:
         raise FlashladderError("cannot read the wheel's library", where=folder, found=error, hint=hint) from error
     if found != expected:
-        raise FlashladderError(
-            "the installed library is damaged: its digest is not the manifest's",
-            where=folder / LIBRARY,
-            expected=str(expected)[:12],
-            found=found[:12],
-            hint=hint,
-        )
+        what, known = "the installed library is damaged: its digest is not the manifest's", str(expected)[:12]
+        raise FlashladderError(what, where=library, expected=known, found=found[:12], hint=hint)
     return manifest
 
 
@@ -178,11 +173,9 @@ def install(*wheels: Path) -> None:
         FlashladderError: this Python is not in a virtual environment, has no installer, or the installer failed.
     """
     if sys.prefix == sys.base_prefix:
-        raise FlashladderError(
-            "this Python is not in a virtual environment, so the wheel is not installed",
-            where=sys.prefix,
-            hint="use `nox -s build-iteration-N` or `nox -s dev`, or build with --no-install",
-        )
+        what = "this Python is not in a virtual environment, so the wheel is not installed"
+        instead = "use `nox -s build-iteration-N` or `nox -s dev`, or build with --no-install"
+        raise FlashladderError(what, where=sys.prefix, hint=instead)
     command = installer()
     again = ["--reinstall", "--no-cache"] if "--python" in command else ["--force-reinstall"]
     options = ["--no-deps", "--no-index", *again]
@@ -258,11 +251,8 @@ def check_import(name: str, configs: Sequence[str]) -> str:
     command = [sys.executable, "-I", "-c", _IMPORT_CHECK, name, json.dumps(sorted(configs))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise FlashladderError(
-            f"the import check failed: {_last_line(done.stderr)}",
-            where=name,
-            hint="the wheel was built with another torch or compiler than this environment's, or is broken",
-        )
+        hint = "the wheel was built with another torch or compiler than this environment's, or is broken"
+        raise FlashladderError(f"the import check failed: {_last_line(done.stderr)}", where=name, hint=hint)
     return done.stdout.strip()
 
 

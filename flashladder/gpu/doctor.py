@@ -210,11 +210,7 @@ def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, *, admin: bool | No
 
 def rung(gpu: bool, counted: bool, clocks: bool) -> str:
     """This machine's capability level, which results record as their rung: one of `RUNGS`."""
-    if not gpu:
-        return RUNGS[3]
-    if not counted:
-        return RUNGS[2]
-    return RUNGS[0] if clocks else RUNGS[1]
+    return RUNGS[3 if not gpu else 2 if not counted else 0 if clocks else 1]
 
 
 @dataclass(frozen=True)
@@ -245,14 +241,9 @@ def compiler() -> Finding:
     return _looked_for("compiler", version, "install g++, or set CXX")
 
 
-def toolchain() -> Finding:
-    """nvcc, ptxas and their friends, from wheels."""
-
-    def versions() -> str:
-        found = wheels.find_toolchain().versions
-        return ", ".join(f"{re.sub(r'^nvidia-(cuda-)?', '', name)} {version}" for name, version in found.items())
-
-    return _looked_for("toolchain", versions, "run: nox -s dev")
+def _toolchain() -> str:
+    found = wheels.find_toolchain().versions
+    return ", ".join(f"{re.sub(r'^nvidia-(cuda-)?', '', name)} {version}" for name, version in found.items())
 
 
 def tool(name: str, remedy: str) -> Finding:
@@ -315,7 +306,7 @@ def diagnose() -> Diagnosis:
             "python", sys.version_info >= (3, 10), f"{platform.python_version()} at {sys.executable}",
             "install Python 3.10 or newer",
         ),
-        compiler(), toolchain(), ninja, torch(has_gpu), emulator(),
+        compiler(), _looked_for("toolchain", _toolchain, "run: nox -s dev"), ninja, torch(has_gpu), emulator(),
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
