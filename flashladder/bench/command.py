@@ -131,7 +131,7 @@ def new_result(
     options: argparse.Namespace, device: Device, kernels: dict[str, Kernel], beside: Arms, flush_bytes: int
 ) -> BenchResult:
     """A result without groups."""
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    started, plan = datetime.now(timezone.utc).isoformat(timespec="seconds"), options.plan
     return BenchResult(
         purpose="tune" if options.tune else "report",
         rung=device.rung,
@@ -140,12 +140,7 @@ def new_result(
         kernels=kernels,
         reference=reference_identity({}),
         references=dict(beside.identities),
-        settings=Settings(
-            pairs=options.plan.pairs,
-            blocks=options.plan.blocks,
-            min_pairs=options.plan.min_pairs,
-            flush_bytes=flush_bytes,
-        ),
+        settings=Settings(pairs=plan.pairs, blocks=plan.blocks, min_pairs=plan.min_pairs, flush_bytes=flush_bytes),
         processes=(Process(index=0, started_utc=started, foreign_before=device.foreign_before),),
         groups=(),
     )

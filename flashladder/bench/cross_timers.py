@@ -292,7 +292,7 @@ def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], cells: Sequence[R
 
 def _counted(rounds: Rounds, counted: Sequence[Mapping[str, int]]) -> tuple[Timings, ...]:
     samples: Samples = {key: [] for key in rounds.subjects}
-    counters = {key: {metric: list[int]() for metric in METRICS if metric != DURATION} for key in rounds.subjects}
+    counters = {key: {metric: list[int]() for metric in METRICS[1:]} for key in rounds.subjects}  # without the duration
     for (number, key), found in zip(rounds.turns(), counted, strict=True):
         samples[key].append((number, found[DURATION] / 1e3))
         for metric, values in counters[key].items():

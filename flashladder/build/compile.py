@@ -80,19 +80,14 @@ def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernel
 
 
 def ptx_for(
-    iteration: Iteration,
-    config: KernelConfig,
-    toolchain: Toolchain | None = None,
-    *,
-    debug: bool = False,
-    kernels: Path = KERNELS,
+    iteration: Iteration, config: KernelConfig, toolchain: Toolchain | None = None, *, kernels: Path = KERNELS
 ) -> PtxEntry:
     """The PTX of one kernel, compiled if it is not in the store.
 
     Raises:
         FlashladderError: the toolchain is missing, or nvcc failed (the line says why and where the log is).
     """
-    return ptx_many([(iteration, config)], toolchain=toolchain, debug=debug, kernels=kernels)[0]
+    return ptx_many([(iteration, config)], toolchain=toolchain, kernels=kernels)[0]
 
 
 def cubin_for(
@@ -101,7 +96,6 @@ def cubin_for(
     arch: str,
     toolchain: Toolchain | None = None,
     *,
-    debug: bool = False,
     kernels: Path = KERNELS,
 ) -> CubinEntry:
     """The machine code of one kernel for `arch` (for example ``sm_80``), compiled if it is not in the store.
@@ -109,7 +103,7 @@ def cubin_for(
     Raises:
         FlashladderError: unknown `arch`, the toolchain is missing, or a tool failed.
     """
-    return compile_many([(iteration, config, arch)], toolchain=toolchain, debug=debug, kernels=kernels)[0]
+    return compile_many([(iteration, config, arch)], toolchain=toolchain, kernels=kernels)[0]
 
 
 def ptx_many(
@@ -117,7 +111,6 @@ def ptx_many(
     n_jobs: int | None = None,
     *,
     toolchain: Toolchain | None = None,
-    debug: bool = False,
     kernels: Path = KERNELS,
 ) -> list[PtxEntry]:
     """The PTX of each (iteration, configuration), in order; what is missing is compiled, `n_jobs` at a time.
@@ -125,7 +118,7 @@ def ptx_many(
     Raises:
         FlashladderError: as `ptx_for`; also a missing ninja or an impossible `n_jobs`.
     """
-    tools = tools_of(toolchain, debug=debug)
+    tools = tools_of(toolchain)
     entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
     _fill(entries, n_jobs, tools)
     return entries

@@ -54,6 +54,7 @@ from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, Opinion, SecondOpinionResult, Series, Timings
 from tests.null.bench.test_bench import FakeEvent, FakeGpu, simulated
 from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
+from tests.null.gpu.test_counters import fake_ncu
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
 
 __all__ = ["simulated"]  # a fixture
@@ -154,25 +155,6 @@ def test_only_the_rounds_are_inside_the_profilers_window() -> None:
     launch_rounds(rounds, log.launches(*rounds.subjects), lambda: log.seen.append("wait"), log)
     warm = ["fa2"] * WARM_UPS + ["cudnn"] * WARM_UPS
     assert log.seen == [*warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
-
-
-def fake_ncu(folder: Path, log: str, code: int = 0) -> Path:
-    """A program that writes `log` where ncu was told to, notes its command line and leaves with `code`."""
-    path = folder / "ncu"
-    (folder / "log.txt").write_text(log, encoding="utf-8")
-    path.write_text(
-        f"#!{sys.executable}\n"
-        "import pathlib, sys\n"
-        "here = pathlib.Path(__file__).parent\n"
-        "if '--version' in sys.argv: print('NVIDIA\\nVersion 2025.3'); sys.exit()\n"
-        "(here / 'argv.txt').write_text('\\n'.join(sys.argv))\n"
-        "log = sys.argv[sys.argv.index('--log-file') + 1]\n"
-        "pathlib.Path(log).write_text((here / 'log.txt').read_text())\n"
-        f"print('what it prints'); sys.exit({code})\n",
-        encoding="utf-8",
-    )
-    path.chmod(0o755)
-    return path
 
 
 def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,22 +469,11 @@ def test_a_kernel_is_beside_the_better_library(apart: bool) -> None:
 def test_dropped_blocks_do_not_count() -> None:
     made = beside({"cudnn": 1.0})
     (whole,) = made.groups
-
-    def slowed(series: Series) -> Series:
-        changed = tuple(
-            pair._replace(kernel_us=2 * pair.kernel_us) if pair.block == 0 else pair for pair in series.pairs
-        )
-        return series.model_copy(update={"pairs": changed})
-
-    dropped = tuple(
-        block.model_copy(update={"dropped": "power" if block.index == 0 else None}) for block in whole.blocks
-    )
-    changed: Group = whole.model_copy(
-        update={
-            "blocks": dropped,
-            "series": tuple(slowed(one) if one.kernel == "cudnn" else one for one in whole.series),
-        }
-    )
+    *kernels, cudnn = whole.series
+    slow = [pair._replace(kernel_us=pair.kernel_us * (1 + (pair.block == 0))) for pair in cudnn.pairs]
+    blocks = (whole.blocks[0].model_copy(update={"dropped": "power"}), *whole.blocks[1:])
+    series = (*kernels, cudnn.model_copy(update={"pairs": tuple(slow)}))
+    changed = whole.model_copy(update={"blocks": blocks, "series": series})
     found = advantages(made.model_copy(update={"groups": (changed,)}))
     assert {one.n for one in found} == {9}
     assert next(one for one in found if one.kernel == KERNELS[1]).pct == pytest.approx(110.0, abs=0.2)
