@@ -85,20 +85,19 @@ class Advantage:
     host: tuple[str, ...] = ()
 
 
-def advantages(result: BenchResult | SecondOpinionResult, among: Sequence[str] = LIBRARIES) -> tuple[Advantage, ...]:
+def advantages(result: BenchResult | SecondOpinionResult) -> tuple[Advantage, ...]:
     """Of every kernel in every cell with one of the libraries; by all timers of a second opinion."""
     if isinstance(result, BenchResult):
-        return tuple(_paired(result, among))
-    kernels = result.paired.kernels
-    others = (one for opinion in result.opinions for one in _others(opinion, kernels, among))
-    return (*_paired(result.paired, among), *others)
+        return tuple(_paired(result))
+    others = (one for opinion in result.opinions for one in _others(opinion, result.paired.kernels))
+    return (*_paired(result.paired), *others)
 
 
-def _paired(result: BenchResult, among: Sequence[str]) -> Iterator[Advantage]:
+def _paired(result: BenchResult) -> Iterator[Advantage]:
     timed = by_cell(result.groups)
     cells = {cell: _pairs(parts) for cell, parts in timed.items()}
     for (kernel, dtype, shape), own in cells.items():
-        libraries = {name: theirs for name in among if (theirs := cells.get((name, dtype, shape)))}
+        libraries = {name: theirs for name in LIBRARIES if (theirs := cells.get((name, dtype, shape)))}
         if kernel not in result.kernels or not own or not libraries:
             continue
         each = {name: _against(own, theirs) for name, theirs in libraries.items()}
@@ -144,8 +143,8 @@ def _log(pair: tuple[float, float]) -> float:
     return float(log_ratios(pair[:1], pair[1:])[0])
 
 
-def _others(opinion: Opinion, kernels: Mapping[str, object], among: Sequence[str]) -> Iterator[Advantage]:
-    libraries = {name: timings for name in among if (timings := opinion.of(name)) is not None}
+def _others(opinion: Opinion, kernels: Mapping[str, object]) -> Iterator[Advantage]:
+    libraries = {name: timings for name in LIBRARIES if (timings := opinion.of(name)) is not None}
     if not libraries:
         return
     over = min(libraries, key=lambda name: float(np.median(libraries[name].us)))

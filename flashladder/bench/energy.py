@@ -157,13 +157,7 @@ def _energy(meter: Meter) -> int:
 
 @dataclass(frozen=True)
 class Steady:
-    """A subject at one dtype and length: medians over its turns.
-
-    Attributes:
-        subject: a kernel's key, ``fa2``, or a reference's name.
-        mhz: of the SMs; None where the GPU does not tell.
-        limit: ``power``, ``structure``, another reason of the driver, or ``?``.
-    """
+    """A subject at one dtype and length: medians over its turns; `limit` is that of `limit_of`."""
 
     subject: str
     dtype: str
