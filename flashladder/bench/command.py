@@ -18,11 +18,13 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import median
 import time
 
 from pydantic import BaseModel
 from tqdm import tqdm
 
+from flashladder import columns
 from flashladder.arguments import (
     CONFIGS,
     DTYPE,
@@ -38,7 +40,6 @@ from flashladder.arguments import (
     whole,
 )
 from flashladder.bench.references import FA2, Arms, Subject, arms, kernel_subject, profiled, reference_identity
-from flashladder.bench.table import ranking, table
 from flashladder.bench.timing import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import SEQ_LENS, shape_of
@@ -51,10 +52,13 @@ from flashladder.names import GPUS, REFERENCES
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import BenchResult, Group, Kernel, Process, Settings
+from flashladder.results.schema import BenchResult, Group, Kernel, Process, Settings, Summary
+from flashladder.results.statistics import stated
 
 TUNE_LENGTH = 4096
 ARMS = ("all", *REFERENCES)
+MARKS = {"faster": "+", "slower": "-", "same": "=", "ambiguous": "?"}
+HEADLINE = 4096
 ROUGH_TFLOPS = 300.0  # FA2 on an H200, for the estimate only
 
 
@@ -127,7 +131,7 @@ def new_result(
     options: argparse.Namespace, device: Device, kernels: dict[str, Kernel], beside: Arms, flush_bytes: int
 ) -> BenchResult:
     """A result without groups."""
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    started, plan = datetime.now(timezone.utc).isoformat(timespec="seconds"), options.plan
     return BenchResult(
         purpose="tune" if options.tune else "report",
         rung=device.rung,
@@ -136,12 +140,7 @@ def new_result(
         kernels=kernels,
         reference=reference_identity({}),
         references=dict(beside.identities),
-        settings=Settings(
-            pairs=options.plan.pairs,
-            blocks=options.plan.blocks,
-            min_pairs=options.plan.min_pairs,
-            flush_bytes=flush_bytes,
-        ),
+        settings=Settings(pairs=plan.pairs, blocks=plan.blocks, min_pairs=plan.min_pairs, flush_bytes=flush_bytes),
         processes=(Process(index=0, started_utc=started, foreign_before=device.foreign_before),),
         groups=(),
     )
@@ -202,6 +201,76 @@ def timed(options: argparse.Namespace, device: Device) -> bool:
     if found := problems(result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}")
     return complete
+
+
+def _half(summary: Summary) -> float:
+    return (summary.pct_high - summary.pct_low) / 2
+
+
+def table(result: BenchResult) -> str:
+    """Per dtype and kernel: percent of FA2's speed at each length, harmonic mean, TFLOP/s and SM clock."""
+    lines, result = [], stated(result)
+    for dtype in dict.fromkeys(summary.dtype for summary in result.summaries):
+        mine = [summary for summary in result.summaries if summary.dtype == dtype]
+        lengths = sorted({summary.shape.seq_len for summary in mine})
+        means = {mean.kernel: mean for mean in result.means if mean.dtype == dtype}
+        head = HEADLINE if HEADLINE in lengths else lengths[-1]
+        fa2 = median(summary.reference_tflops for summary in mine if summary.shape.seq_len == head)
+        lines += [
+            f"{result.gpu.name}, {dtype}, {result.mode}, rung: {result.rung}",
+            f"percent of FA2 (torch {result.reference.torch}), A/A floor {result.floors_pct[dtype]:.2f} points",
+        ]
+        rows = [[*map(str, lengths), "hmean", "95 %", f"TF/s@{head}", "+-", "MHz", "kernel"]]
+        for kernel in dict.fromkeys(summary.kernel for summary in mine):
+            by_length = {summary.shape.seq_len: summary for summary in mine if summary.kernel == kernel}
+            cells = [f"{one.pct:.1f}{MARKS[one.verdict]}" if (one := by_length.get(n)) else "" for n in lengths]
+            mean, one = means[kernel], by_length.get(head)
+            clock = f"{one.sm_clock_mhz:.0f}" if one and one.sm_clock_mhz is not None else ""
+            tail = [f"{one.pct / 100 * fa2:.1f}", f"{_half(one):.2f}", clock] if one else ["", "", ""]
+            interval = f"{mean.pct_low:.1f}-{mean.pct_high:.1f}"
+            rows.append([*cells, f"{mean.pct:.1f}", interval, *tail, _label(result, kernel)])
+        lines += columns.table(rows, None, right=range(len(rows[0]) - 1))
+        dropped = sum(summary.dropped_share for summary in mine) / len(mine)
+        again = sum(summary.readmitted_share for summary in mine) / len(mine)
+        lines.append(f"blocks dropped {dropped:.1%}; counted although power cap or host flickered {again:.1%}")
+        lines.append(f"TF/s@{head}: the ratio times one figure for FA2, {fa2:.1f}: its median beside these kernels")
+        lines.append("+ faster, - slower, = same within the floor, ? ambiguous")
+    return "\n".join(lines)
+
+
+def _label(result: BenchResult, key: str) -> str:
+    """A kernel by its key, a reference with its version: ``cudnn (9.19.0)``."""
+    version = result.references[key].version if key in result.references else None
+    return f"{key} ({version})" if version else key
+
+
+def _spread(summary: Summary, enough: int) -> str:
+    """Half an interval; where there are too few pairs for one, how many there are."""
+    return f"+- {_half(summary):4.2f}" if summary.n_pairs >= enough else f"{summary.n_pairs:2d} pairs"
+
+
+def ranking(result: BenchResult, most: int = 8) -> str:
+    """Per iteration, dtype and length the best configurations, fastest first; never to be reported as a measurement.
+
+    Those that were left out with few pairs follow those that were timed to the end, and have no interval.
+    """
+    groups: dict[tuple[int, str, int], list[Summary]] = {}
+    for summary in result.summaries:
+        if summary.kernel in result.references:
+            continue
+        number = result.kernels[summary.kernel].iteration
+        groups.setdefault((number, summary.dtype, summary.shape.seq_len), []).append(summary)
+    lines = ["tuning only: time the winner again in a fresh process before reporting it"]
+    for (number, dtype, seq_len), found in groups.items():
+        lines.append(f"iteration {number}, {dtype}, S={seq_len}: best {min(most, len(found))} of {len(found)}")
+        enough = result.settings.min_pairs
+        best = sorted(found, key=lambda summary: (-min(summary.n_pairs, enough), -summary.pct))[:most]
+        fa2 = median(summary.reference_tflops for summary in found)
+        lines += [
+            f"  {one.pct:6.1f} % {_spread(one, enough)}  {one.pct / 100 * fa2:6.1f} TFLOP/s  {one.kernel[3:]}"
+            for one in best
+        ]
+    return "\n".join(lines)
 
 
 def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:

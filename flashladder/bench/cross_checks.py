@@ -64,15 +64,10 @@ Pairs = Mapping[Place, tuple[float, float]]  # microseconds of FA2 and of a subj
 
 @dataclass(frozen=True)
 class Advantage:
-    """A kernel's percentage of a library's speed, by one timer in one cell.
+    """A kernel's percentage of the speed of `over`, the fastest library of `among`, by one timer in one cell.
 
-    Attributes:
-        timer: ``paired``, or the method of a second opinion.
-        over: the library, the fastest of `among`.
-        among: the libraries that this timer timed there.
-        n: pairs, or rounds.
-        host: whose time the host, not the GPU, set, by name: the kernel's, or that of any of `among`, which may be
-            faster than it shows.
+    `n`: pairs, or rounds. `host`: whose time the host, not the GPU, set: the kernel's, or that of any of `among`, which
+    may be faster than it shows.
     """
 
     timer: str
@@ -90,20 +85,19 @@ class Advantage:
     host: tuple[str, ...] = ()
 
 
-def advantages(result: BenchResult | SecondOpinionResult, among: Sequence[str] = LIBRARIES) -> tuple[Advantage, ...]:
+def advantages(result: BenchResult | SecondOpinionResult) -> tuple[Advantage, ...]:
     """Of every kernel in every cell with one of the libraries; by all timers of a second opinion."""
     if isinstance(result, BenchResult):
-        return tuple(_paired(result, among))
-    kernels = result.paired.kernels
-    others = (one for opinion in result.opinions for one in _others(opinion, kernels, among))
-    return (*_paired(result.paired, among), *others)
+        return tuple(_paired(result))
+    others = (one for opinion in result.opinions for one in _others(opinion, result.paired.kernels))
+    return (*_paired(result.paired), *others)
 
 
-def _paired(result: BenchResult, among: Sequence[str]) -> Iterator[Advantage]:
+def _paired(result: BenchResult) -> Iterator[Advantage]:
     timed = by_cell(result.groups)
     cells = {cell: _pairs(parts) for cell, parts in timed.items()}
     for (kernel, dtype, shape), own in cells.items():
-        libraries = {name: theirs for name in among if (theirs := cells.get((name, dtype, shape)))}
+        libraries = {name: theirs for name in LIBRARIES if (theirs := cells.get((name, dtype, shape)))}
         if kernel not in result.kernels or not own or not libraries:
             continue
         each = {name: _against(own, theirs) for name, theirs in libraries.items()}
@@ -149,8 +143,8 @@ def _log(pair: tuple[float, float]) -> float:
     return float(log_ratios(pair[:1], pair[1:])[0])
 
 
-def _others(opinion: Opinion, kernels: Mapping[str, object], among: Sequence[str]) -> Iterator[Advantage]:
-    libraries = {name: timings for name in among if (timings := opinion.of(name)) is not None}
+def _others(opinion: Opinion, kernels: Mapping[str, object]) -> Iterator[Advantage]:
+    libraries = {name: timings for name in LIBRARIES if (timings := opinion.of(name)) is not None}
     if not libraries:
         return
     over = min(libraries, key=lambda name: float(np.median(libraries[name].us)))
@@ -272,55 +266,46 @@ def problems(result: SecondOpinionResult) -> list[str]:
     if found:
         return found
     written, derived = ([one.model_dump() for one in each.agreements] for each in (result, derive(result)))
+    told = "agreements do not follow from the samples"
     if len(written) != len(derived):
-        return [f"agreements do not follow from the samples: {len(written)} written, {len(derived)} derived"]
-    return [
-        f"agreements do not follow from the samples: {old['method']} {old['kernel']}{field}: written {a}, derived {b}"
-        for old, new in zip(written, derived, strict=True)
-        for field, a, b in unequal(old, new)
-    ]
+        return [f"{told}: {len(written)} written, {len(derived)} derived"]
+    return [f"{told}: agreement{field}: written {a}, derived {b}" for field, a, b in unequal(written, derived)]
 
 
 def table(result: SecondOpinionResult) -> str:
-    """Per dtype and shape, and per kernel: a row of the paired timer, and one of each tool."""
+    """Per dtype and shape a row of each kernel by the paired timer, and one by each tool."""
     lines = [f"{result.gpu.name}, rung: {result.rung}, FA2 of torch {result.paired.reference.torch}"]
-    head = f"{'timer':8s} {'mode':10s} {'us':>10s} {'FA2 us':>10s} {'MHz':>5s} {'% of FA2':>8s} {'95 %':>15s}"
+    opinions: dict[object, Opinion] = {(one.method, one.dtype, one.shape): one for one in result.opinions}
     for dtype, shape in dict.fromkeys((one.dtype, one.shape) for one in result.paired.summaries):
-        floor = result.paired.floors_pct[dtype]
-        lines.append(f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}; A/A floor {floor:.2f} points")
-        for one in result.paired.summaries:
-            if (one.dtype, one.shape) == (dtype, shape):
-                lines += [one.kernel, f"{head}  beside the paired timer", *_rows(result, one)]
+        rows: list[tuple[str, ...]] = [
+            ("timer", "mode", "us", "FA2 us", "MHz", "% of FA2", "95 %", "beside the paired timer", "kernel")
+        ]
+        for cell, paired in _cells(result.paired).items():
+            if cell[1:] != (dtype, shape):
+                continue
+            rows.append(_row(PAIRED, result.paired.mode, paired, paired.sm_clock_mhz, ""))
+            for one in result.agreements:
+                if (one.kernel, one.dtype, one.shape) != cell:
+                    continue
+                opinion = opinions[one.method, one.dtype, one.shape]
+                timings = opinion.of(one.kernel)
+                cycles = timings.counters.get(CYCLES) if timings else None
+                clock = float(np.median(np.asarray(cycles) / np.asarray(timings.us))) if timings and cycles else None
+                told = f"{'agree' if one.agrees else 'differ'} ({one.off_pct:+.2f} %)"
+                told += "; the host's time" if held_up(timings) else ""
+                rows.append(_row(one.method, opinion.mode, one, clock, told))
+        floor = f"A/A floor {result.paired.floors_pct[dtype]:.2f} points"
+        lines.append(f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}; {floor}")
+        lines += [line.rstrip() for line in columns.table(rows, None, right={2, 3, 4, 5, 6})]
     lines += [*beside_libraries(advantages(result)), ""]
     intervals = "95 %: intervals over pairs (paired) or rounds (others); agree: they overlap within the A/A floor"
     return "\n".join([*lines, intervals, *(f"left out: {line}" for line in result.left_out)])
 
 
-def _rows(result: SecondOpinionResult, paired: Summary) -> list[str]:
-    cell = (paired.kernel, paired.dtype, paired.shape)
-    rows = [_row(PAIRED, result.paired.mode, paired, paired.sm_clock_mhz, "")]
-    for one in result.agreements:
-        if (one.kernel, one.dtype, one.shape) != cell:
-            continue
-        opinion = next(
-            other
-            for other in result.opinions
-            if (other.method, other.dtype, other.shape) == (one.method, one.dtype, one.shape)
-        )
-        timings = opinion.of(one.kernel)
-        cycles = timings.counters.get(CYCLES) if timings else None
-        clock = float(np.median(np.asarray(cycles) / np.asarray(timings.us))) if timings and cycles else None
-        told = f"{'agree' if one.agrees else 'differ'} ({one.off_pct:+.2f} %)"
-        told += "; the host's time" if held_up(timings) else ""
-        rows.append(_row(one.method, opinion.mode, one, clock, told))
-    return rows
-
-
-def _row(timer: str, mode: str, one: Summary | Agreement, clock: float | None, told: str) -> str:
+def _row(timer: str, mode: str, one: Summary | Agreement, clock: float | None, told: str) -> tuple[str, ...]:
     """`clock`: of the SMs in MHz, where the timer knows it."""
-    mhz = f"{clock:5.0f}" if clock else f"{'':5s}"
-    row = f"{timer:8s} {mode:10s} {one.kernel_us:10.1f} {one.reference_us:10.1f} {mhz} {one.pct:8.2f}"
-    return f"{row} {one.pct_low:7.2f}-{one.pct_high:7.2f}  {told}".rstrip()
+    times = (f"{one.kernel_us:.1f}", f"{one.reference_us:.1f}", f"{clock:.0f}" if clock else "")
+    return (timer, mode, *times, f"{one.pct:.2f}", f"{one.pct_low:.2f}-{one.pct_high:.2f}", told, one.kernel)
 
 
 def print_tables(path: Path) -> None:

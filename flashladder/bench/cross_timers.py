@@ -1,13 +1,12 @@
 """Other timers over the same launches as the paired timer's: NVBench, Nsight Compute, torch's, and two of events.
 
-``nvbench`` (PyPI ``cuda-bench``) times each launch alone, with CUDA events and a cold L2. ``ncu`` reads the GPU's own
-duration, caches flushed, clocks left alone. Both share no code with the paired timer and run this module as a program
-in a process of its own: NVBench runs once per process, and ncu must see these launches alone.
-``torch`` is `torch.utils.benchmark`: the host's clock around launches back to back. Python queues a launch in 20 to 120
-us, and a short kernel is no faster than that: `HOST` counts it. ``warm`` puts events around single launches without a
-flush: the GPU sleeps before each launch, touching no memory, so that the host is ahead and the L2 stays warm.
-``turns`` flushes the L2 before each launch and alternates all subjects, in an order drawn anew for every round. The
-paired timer compares two subjects through FA2's time beside each; at the power limit that depends on what runs beside.
+``nvbench`` (PyPI ``cuda-bench``): each launch alone, CUDA events, a cold L2. ``ncu``: the GPU's own duration, caches
+flushed, clocks left alone. Both share no code with the paired timer and run this module in a process of its own.
+``torch``: `torch.utils.benchmark`, the host's clock around launches back to back. Python queues a launch in 20 to 120
+us, and a short kernel is no faster than that: `HOST` counts it. ``warm``: events around single launches without a
+flush; the GPU sleeps before each, so that the host is ahead and the L2 stays warm. ``turns``: the L2 is flushed before
+each launch, and all subjects alternate in an order drawn anew for every round. The paired timer compares two subjects
+through FA2's time beside each; at the power limit that depends on what runs beside.
 
 In every round each subject has its turn, on the tensors of the paired timer's first input set. A tool that is missing
 or refused is one line, no failure.
@@ -63,8 +62,8 @@ FIRST = 10  # launches that tell how many a run takes
 QUEUED = (3, 100)  # launches, at least and at most, while queuing is timed: a tenth of a run's
 WARM_SAMPLES = 6  # of one turn
 RUN_UP_S = 1.0  # of rounds before the first sample: until the clock is that of these subjects
-SLEEP_CYCLES = 1_000_000  # of the GPU before each launch, 0.5 ms: longer than most launches take the host
-TURN_SLEEP_CYCLES = 4_000_000  # 2 ms, after another subject's launch: FA4's takes the host up to 1 ms then
+# The GPU's sleep before each launch, 0.5 and 2 ms: longer than queuing takes, up to 1 ms after another subject's.
+SLEEP_CYCLES: Mapping[Method, int] = {"warm": 1_000_000, "turns": 4_000_000}
 TRIES = 5  # of one launch, until the host was ahead: the GPU sleeps twice as long before each further one
 
 Launches = Mapping[str, Callable[[], object]]  # subject to what queues it once
@@ -126,11 +125,16 @@ def prepared(cells: Sequence[Rounds]) -> Iterator[tuple[Rounds, Launches]]:
         yield rounds, {subject.key: partial(subject.launch, tensors) for subject in subjects}
 
 
-def launch_rounds(rounds: Rounds, launches: Launches, wait: Callable[[], object], window: Any) -> None:
-    """Warms every subject up, then launches all rounds between ``window.start()`` and ``window.stop()``."""
+def warm_up(launches: Launches) -> None:
+    """Launches every subject until its compiler, plans and allocations are behind it."""
     for launch in launches.values():
         for _ in range(WARM_UPS):
             launch()
+
+
+def launch_rounds(rounds: Rounds, launches: Launches, wait: Callable[[], object], window: Any) -> None:
+    """Warms every subject up, then launches all rounds between ``window.start()`` and ``window.stop()``."""
+    warm_up(launches)
     wait()
     window.start()
     for _, key in rounds.turns():
@@ -203,10 +207,9 @@ def read_nvbench(path: Path, cells: Sequence[Rounds]) -> list[tuple[Timings, ...
         found: list[tuple[Timings, ...]] = []
         for cell, rounds in enumerate(cells):
             samples: Samples = {key: [] for key in rounds.subjects}
-            for number in range(rounds.rounds):
-                for index, key in enumerate(rounds.subjects):
-                    seconds = _samples(path.parent, states[f"{cell} {number} {index}"])
-                    samples[key] += [(number, one * 1e6) for one in seconds]
+            for number, key in rounds.turns():
+                seconds = _samples(path.parent, states[f"{cell} {number} {rounds.subjects.index(key)}"])
+                samples[key] += [(number, one * 1e6) for one in seconds]
             found.append(_timings(rounds, samples))
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise FlashladderError("cannot read what NVBench wrote", found=f"{type(error).__name__}: {error}") from error
@@ -218,10 +221,8 @@ def _samples(folder: Path, state: Mapping[str, Any]) -> Sequence[float]:
     if state.get("is_skipped"):
         msg = f"skipped: {state.get('skip_reason')}"
         raise ValueError(msg)
-    data: Sequence[Mapping[str, str]] = next(
-        (one["data"] for one in state["summaries"] if one["tag"] == SAMPLE_TIMES), []
-    )
-    values = {one["name"]: one["value"] for one in data}
+    told = {one["tag"]: one["data"] for one in state["summaries"]}
+    values = {one["name"]: one["value"] for one in told.get(SAMPLE_TIMES, [])}
     found = np.fromfile(folder / values["filename"], dtype="<f4")
     if found.size != int(values["size"]) or not found.size:
         msg = f"{found.size} samples, told {values['size']}"
@@ -248,16 +249,16 @@ def ask_ncu(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
     return [_opinion("ncu", version, *one) for one in zip(cells, found, strict=True)]
 
 
-def normalised(kernel: str) -> str:
-    """``pytorch_flash::flash_fwd_kernel`` of ``void pytorch_flash::flash_fwd_kernel<...>(...)``."""
-    return re.split(r"[<(]", kernel.removeprefix("void "), maxsplit=1)[0].strip()
-
-
 def owner(kernel: str) -> str | None:
     """Whose kernel this is: `KERNEL` for ours, the name of a reference, or None."""
-    if normalised(kernel) == KERNEL:
+    if _short(kernel) == KERNEL:
         return KERNEL
     return next((name for name, one in BACKENDS.items() if re.search(one.marks, kernel)), None)
+
+
+def _short(kernel: str) -> str:
+    """``pytorch_flash::flash_fwd_kernel`` of ``void pytorch_flash::flash_fwd_kernel<...>(...)``."""
+    return re.split(r"[<(]", kernel.removeprefix("void "), maxsplit=1)[0].strip()
 
 
 def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], cells: Sequence[Rounds]) -> list[tuple[Timings, ...]]:
@@ -277,7 +278,7 @@ def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], cells: Sequence[R
         expected = turns[len(taken)][1] if len(taken) < len(turns) else None
         if expected is None or mine != (expected if expected in BACKENDS else KERNEL):
             raise FlashladderError(
-                "ncu saw another kernel than was launched", expected=expected or "no more", found=normalised(name)
+                "ncu saw another kernel than was launched", expected=expected or "no more", found=_short(name)
             )
         taken.append(dict(found))
     if len(taken) != len(turns):
@@ -291,7 +292,7 @@ def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], cells: Sequence[R
 
 def _counted(rounds: Rounds, counted: Sequence[Mapping[str, int]]) -> tuple[Timings, ...]:
     samples: Samples = {key: [] for key in rounds.subjects}
-    counters = {key: {metric: list[int]() for metric in METRICS if metric != DURATION} for key in rounds.subjects}
+    counters = {key: {metric: list[int]() for metric in METRICS[1:]} for key in rounds.subjects}  # without the duration
     for (number, key), found in zip(rounds.turns(), counted, strict=True):
         samples[key].append((number, found[DURATION] / 1e3))
         for metric, values in counters[key].items():
@@ -320,12 +321,7 @@ def torch_rounds(
 ) -> tuple[Timings, ...]:
     """One sample a turn: the mean of as many launches as take about `RUN_S`, with the host's own time beside it.
 
-    Args:
-        timer: makes torch's timer of something to call.
-        wait: until the GPU has done all that is queued.
-        rounds: how many turns.
-        launches: of `rounds.subjects`.
-        clock: seconds that only grow.
+    `timer` makes torch's timer of something to call; `wait` waits for the GPU.
     """
     counts = {key: max(1, round(RUN_S / timer(launch).timeit(FIRST).median)) for key, launch in launches.items()}
     found: Samples = {key: [] for key in launches}
@@ -342,35 +338,25 @@ def torch_rounds(
     return _timings(rounds, found, {key: {HOST: values} for key, values in host.items()})
 
 
-def ask_warm(cells: Sequence[Rounds], _: float) -> list[Opinion]:
-    """Events around single launches, without a flush."""
+def ask_events(method: Method, cells: Sequence[Rounds], _: float) -> list[Opinion]:
+    """Events around single launches: without a flush, or with the L2 flushed and all subjects alternating."""
     import torch
 
-    single = partial(one_launch, cuda_event, _sleep, torch.cuda.synchronize)
-    version = f"events of torch {torch.__version__}"
-    return [_opinion("warm", version, one, warm_rounds(single, one, own)) for one, own in prepared(cells)]
-
-
-def ask_turns(cells: Sequence[Rounds], _: float) -> list[Opinion]:
-    """Events around single launches, L2 flushed before each, all subjects alternating."""
-    import torch
-
-    l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    buffer = torch.empty(flush_bytes(l2_bytes), dtype=torch.uint8, device="cuda")
+    buffer: Any = None
+    if method == "turns":
+        l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
+        buffer = torch.empty(flush_bytes(l2_bytes), dtype=torch.uint8, device="cuda")
 
     def prepare(longer: int) -> None:
-        _sleep(longer, TURN_SLEEP_CYCLES)
-        buffer.zero_()
+        torch.cuda._sleep(longer * SLEEP_CYCLES[method])  # type: ignore[no-untyped-call]  # noqa: SLF001 - its only name
+        if buffer is not None:
+            buffer.zero_()
 
     single = partial(one_launch, cuda_event, prepare, torch.cuda.synchronize)
+    timed: Callable[[Single, Rounds, Launches], tuple[Timings, ...]]
+    timed = turn_rounds if method == "turns" else warm_rounds
     version = f"events of torch {torch.__version__}"
-    return [_opinion("turns", version, one, turn_rounds(single, one, own)) for one, own in prepared(cells)]
-
-
-def _sleep(longer: int, cycles: int = SLEEP_CYCLES) -> None:
-    import torch
-
-    torch.cuda._sleep(longer * cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001 - under no public name
+    return [_opinion(method, version, one, timed(single, one, own)) for one, own in prepared(cells)]
 
 
 def one_launch(
@@ -382,12 +368,7 @@ def one_launch(
 ) -> float:
     """Microseconds of one launch that the host had queued before the GPU came to it.
 
-    Args:
-        event: makes an event.
-        prepare: queues what comes before: a sleep of the GPU, so many times as long as first, and perhaps a flush.
-        wait: until the GPU has done all that is queued.
-        key: of the subject, for the message.
-        launch: queues it.
+    `prepare` queues what comes before: a sleep of the GPU, so many times as long as first, and perhaps a flush.
 
     Raises:
         FlashladderError: the GPU waited for the host before a launch `TRIES` times.
@@ -407,9 +388,7 @@ def one_launch(
 
 def warm_rounds(single: Single, rounds: Rounds, launches: Launches) -> tuple[Timings, ...]:
     """`WARM_SAMPLES` samples a turn; a turn's first launch is no sample."""
-    for launch in launches.values():
-        for _ in range(WARM_UPS):
-            launch()
+    warm_up(launches)
     found: Samples = {key: [] for key in launches}
     for number, key in rounds.turns():
         launches[key]()
@@ -421,9 +400,7 @@ def turn_rounds(
     single: Single, rounds: Rounds, launches: Launches, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[Timings, ...]:
     """One sample a turn, in each round in another order, the same in every run, after `RUN_UP_S` of such rounds."""
-    for _ in range(WARM_UPS):
-        for launch in launches.values():
-            launch()
+    warm_up(launches)
     begun = clock()
     while clock() - begun < RUN_UP_S:
         for key, launch in launches.items():
@@ -460,8 +437,8 @@ ASK: Mapping[Method, Callable[[Sequence[Rounds], float], list[Opinion]]] = {
     "nvbench": ask_nvbench,
     "ncu": ask_ncu,
     "torch": ask_torch,
-    "warm": ask_warm,
-    "turns": ask_turns,
+    "warm": partial(ask_events, "warm"),
+    "turns": partial(ask_events, "turns"),
 }
 
 
@@ -474,12 +451,7 @@ def ask(
 ) -> SecondOpinionResult:
     """Has every cell of a fresh paired result timed by other tools; a tool that cannot is left out with its reason.
 
-    Args:
-        paired: what the paired timer gave.
-        methods: the tools, in this order.
-        timeout_s: of one tool, for each cell.
-        rounds: of each tool; None: its own number.
-        keep: called with what there is, before the first tool and after each.
+    `keep` is called with what there is, before the first tool and after each; `rounds`: None for each tool's own.
     """
     result = derive(
         SecondOpinionResult(
@@ -501,13 +473,12 @@ def ask(
 
 def _alike(paired: BenchResult, rounds: int) -> list[list[Rounds]]:
     """Per dtype and shape FA2 and what was timed beside it; cells of the same subjects, dtype and heads together."""
-    subjects: dict[tuple[str, Shape], list[str]] = {}
-    for summary in paired.summaries:  # a kernel that was wrong has none
-        subjects.setdefault((summary.dtype, summary.shape), [FA2]).append(summary.kernel)
+    subjects: dict[tuple[str, Shape], tuple[str, ...]] = {}
+    for one in paired.summaries:  # a kernel that was wrong has none
+        subjects[one.dtype, one.shape] = (*subjects.get((one.dtype, one.shape), (FA2,)), one.kernel)
     found: dict[tuple[object, ...], list[Rounds]] = {}
     for (dtype, shape), keys in subjects.items():
-        cell = Rounds(tuple(keys), dtype, shape, rounds)
-        found.setdefault((cell.subjects, dtype, shape.n_heads), []).append(cell)
+        found.setdefault((keys, dtype, shape.n_heads), []).append(Rounds(keys, dtype, shape, rounds))
     return list(found.values())
 
 

@@ -1,7 +1,7 @@
 """Power, clock and energy per FLOP of kernels and references that run continuously for seconds, read through NVML.
 
 Paired timings say which kernel is faster, not what limits it. If the GPU is power-limited, fewer joules per FLOP make a
-kernel faster; at full clock something else limits it (`flashladder.bench.table`).
+kernel faster; at full clock something else limits it (`limit_of`).
 Subjects alternate. Each is launched back to back, without a flush, for half a second to warm up and then for at least
 `--seconds`. Power is measured between two ticks of the GPU's energy counter (about ten a second). Batches of launches
 are queued ahead of the running one, so that asking the driver, which takes milliseconds, leaves no gap. `--out` is
@@ -20,14 +20,16 @@ import argparse
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
+from operator import and_
 from pathlib import Path
+from statistics import median
 import time
 
 from flashladder.arguments import Parser, seconds, whole
 from flashladder.bench.command import add_kernels, add_result, choose, on_this_gpu, require_same
 from flashladder.bench.references import FA2, Subject, arms, reference_forward, reference_identity
-from flashladder.bench.table import LEGEND, steady
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
@@ -36,9 +38,9 @@ from flashladder.gpu.device import Device
 from flashladder.ladder.config import Dtype
 from flashladder.names import REFERENCES
 from flashladder.problem import Shape
-from flashladder.results.derive import Plan
+from flashladder.results.derive import NO_THROTTLE, SW_POWER_CAP, Plan, reason_names
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import EnergyResult, Sample, Sustained
+from flashladder.results.schema import EnergyResult, Gpu, Sample, Sustained
 
 BATCH_S = 0.005  # of launches that are counted together
 AHEAD = 4  # batches queued behind the one that is at work
@@ -49,6 +51,15 @@ LONGEST = 4.0  # times the seconds asked for: a counter that has not moved by th
 TURNS = 2
 MORE_S = 0.4  # of a run, for its first launches and the ticks at both ends; and of a cell, for its inputs
 
+FULL_CLOCK = 0.96  # of the highest: from here on a card is not held back
+FULL_POWER = 0.95  # of the limit: from here on it is
+POWER, STRUCTURE, UNKNOWN = "power", "structure", "?"
+LEGEND = (
+    f"Limited by power: below {100 * FULL_CLOCK:.0f} % of the highest clock, and at {100 * FULL_POWER:.0f} % of the "
+    "power limit or more, or held back for it by the driver's own word; fewer joules per FLOP make such a kernel "
+    "faster. By structure: at the highest clock, where it waits for something else."
+)
+
 Done = Callable[[], bool]
 
 
@@ -56,12 +67,8 @@ Done = Callable[[], bool]
 class Meter:
     """What a run needs of a GPU.
 
-    Attributes:
-        mark: notes what is queued by now; what it returns tells whether that is done.
-        energy_mj: the GPU's energy counter in millijoules; None where it has none.
-        sample: a look at its state.
-        clock: seconds that only grow.
-        pause: lets a little time pass.
+    `mark` notes what is queued by now; what it returns tells whether that is done. `energy_mj`: the energy counter in
+    millijoules, None where the GPU has none.
     """
 
     mark: Callable[[], Done]
@@ -148,6 +155,58 @@ def _energy(meter: Meter) -> int:
     return found
 
 
+@dataclass(frozen=True)
+class Steady:
+    """A subject at one dtype and length: medians over its turns; `limit` is that of `limit_of`."""
+
+    subject: str
+    dtype: str
+    seq_len: int
+    tflops: float
+    watts: float
+    mhz: float | None
+    pj_per_flop: float
+    limit: str
+
+
+def steady(result: EnergyResult) -> tuple[Steady, ...]:
+    """One entry per subject, dtype and length, in the order of their first runs."""
+    cells: dict[tuple[str, str, int], list[Sustained]] = {}
+    for run in result.runs:
+        cells.setdefault((run.subject, run.dtype, run.shape.seq_len), []).append(run)
+    return tuple(
+        Steady(
+            *cell,
+            tflops=median(run.tflops for run in runs),
+            watts=median(run.watts for run in runs),
+            mhz=_median_clock(runs),
+            pj_per_flop=median(run.pj_per_flop for run in runs),
+            limit=limit_of(result.gpu, runs),
+        )
+        for cell, runs in cells.items()
+    )
+
+
+def limit_of(gpu: Gpu, runs: Sequence[Sustained]) -> str:
+    """What holds a kernel, from its clock, its power and the driver's reasons; ``?`` where they do not tell."""
+    clock = _median_clock(runs)
+    if clock is None or not gpu.max_sm_clock_mhz:
+        return UNKNOWN
+    if clock >= FULL_CLOCK * gpu.max_sm_clock_mhz:
+        return STRUCTURE
+    looks = [one.throttle_bits for run in runs for one in run.samples if one.throttle_bits is not None]
+    capped = 2 * sum(bool(bits & SW_POWER_CAP) for bits in looks) > len(looks)
+    if capped or (gpu.power_limit_w and median(run.watts for run in runs) >= FULL_POWER * gpu.power_limit_w):
+        return POWER
+    always = reduce(and_, looks) & ~NO_THROTTLE if looks else 0
+    return ", ".join(reason_names(always)) or UNKNOWN
+
+
+def _median_clock(runs: Sequence[Sustained]) -> float | None:
+    clocks = [clock for run in runs if (clock := run.sm_clock_mhz) is not None]
+    return median(clocks) if clocks else None
+
+
 def render(result: EnergyResult) -> str:
     """A table per dtype and length: medians of the turns, the most frugal first."""
     lines = [
@@ -192,21 +251,18 @@ def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, 
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)
-    meter, start, plan = (
-        meter_of(device),
-        time.monotonic(),
-        Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2),
-    )
+    meter, start = meter_of(device), time.monotonic()
+    plan = Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2)
     for dtype, shape in work:
         if options.budget and time.monotonic() - start > options.budget:
             return result, False
         own = [one for one in subjects if one.dtype == dtype]
         sets = prepare(dtype, shape, plan).sets
-        runs = tuple(
+        runs = [
             sustain(meter, _arm(one, sets), dtype, shape, options.seconds, turn)
             for turn in range(options.turns)
             for one in own
-        )
+        ]
         result = result.model_copy(update={"runs": (*result.runs, *runs)})
         if options.out:
             write_result(options.out, result)
@@ -238,9 +294,9 @@ def earlier(path: Path | None, fresh: EnergyResult) -> EnergyResult:
     if path is None or not path.is_file():
         return fresh
     old = load_as(path, EnergyResult, hint=OTHER_FILE)
-    names = {"seconds": "duration", "kernels": "kernels", "references": "references", "reference": "FA2"}
-    require_same(path, ((what, getattr(fresh, name), getattr(old, name)) for name, what in names.items()))
-    require_same(path, [("GPU", fresh.gpu.uuid, old.gpu.uuid)])
+    names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
+    facts = [(what, getattr(fresh, name), getattr(old, name)) for what, name in names.items()]
+    require_same(path, [*facts, ("GPU", fresh.gpu.uuid, old.gpu.uuid)])
     return old
 
 
@@ -269,7 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not options.numbers or options.turns < 1 or options.seconds <= 0:
         parser.error("expected iterations, at least one turn and more than 0 seconds")
-    options.tune = False
+    options.tune = False  # as `choose` asks
 
     def measured(options: argparse.Namespace, device: Device) -> bool:
         result, complete = measure(options, device)

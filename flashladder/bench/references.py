@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 import importlib
 from importlib import metadata
 import json
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     import torch
 
 FA2 = "fa2"  # the reference that everything is paired with
+_CUDNN_OP = "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION"
 REFERENCE_OP = "torch.ops.aten._flash_attention_forward"
 PROFILER_S = 300.0  # limit of the profiler's process: FA4 is compiled by its first call
 PROBE = (1, 1024, 16, 128)  # what a reference is tried and profiled on
@@ -92,12 +94,9 @@ def kernel_subject(iteration: int, config: KernelConfig, run: Run, variant: str 
 class Backend:
     """How to call a reference.
 
-    Attributes:
-        op: what is called, as results name it.
-        forward: loads what it needs and returns the function of (q, k, v) that queues the reference once and returns O.
-        version: of the package it comes from; None where that is torch.
-        tile: from the name of its kernel, or as its package documents it.
-        marks: a pattern that the names of its kernels have, and those of the other references have not.
+    `op` is what results call it. `forward` loads what it needs and returns the function of (q, k, v) that queues the
+    reference once and returns O. `version`: None where that is torch's. `tile`: from the name of its kernel. `marks`: a
+    pattern that the names of its kernels have, and those of the other references have not.
     """
 
     op: str
@@ -131,7 +130,7 @@ def _cudnn() -> Forward:
     return forward
 
 
-def _package(module: str) -> Callable[[], Forward]:
+def _package(module: str, version: str | Callable[[], str], tile: Callable[[str], str | None], marks: str) -> Backend:
     """The function `flash_attn_func` of an optional package, which returns O alone or in front of the log sums."""
 
     def load() -> Forward:
@@ -143,7 +142,8 @@ def _package(module: str) -> Callable[[], Forward]:
 
         return forward
 
-    return load
+    known = version if callable(version) else partial(metadata.version, version)
+    return Backend(f"{module}.flash_attn_func", load, known, tile, marks)
 
 
 def _cudnn_version() -> str | None:
@@ -178,30 +178,10 @@ def _fa4_tile(kernel: str) -> str | None:
 
 BACKENDS: dict[str, Backend] = {
     FA2: Backend(REFERENCE_OP, lambda: reference_forward, lambda: None, _named_tile(_TRAITS), r"pytorch_flash::"),
-    "cudnn": Backend(
-        "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION",
-        _cudnn,
-        _cudnn_version,
-        _named_tile(_KNOB),
-        "cudnn",
-    ),
-    "fa3": Backend(
-        "flash_attn_interface.flash_attn_func",
-        _package("flash_attn_interface"),
-        lambda: metadata.version("flash-attn-3"),
-        _named_tile(_FA3_TILE),
-        r"FlashAttnFwdSm90",
-    ),
-    "fa4": Backend(
-        "flash_attn.cute.flash_attn_func", _package("flash_attn.cute"), _fa4_version, _fa4_tile, r"flash_attn.*cute"
-    ),
-    "flash-attn": Backend(
-        "flash_attn.flash_attn_func",
-        _package("flash_attn"),
-        lambda: metadata.version("flash-attn"),
-        _named_tile(_TRAITS),
-        r"^(?!.*pytorch_flash).*\bflash_fwd",
-    ),
+    "cudnn": Backend(_CUDNN_OP, _cudnn, _cudnn_version, _named_tile(_KNOB), "cudnn"),
+    "fa3": _package("flash_attn_interface", "flash-attn-3", _named_tile(_FA3_TILE), r"FlashAttnFwdSm90"),
+    "fa4": _package("flash_attn.cute", _fa4_version, _fa4_tile, r"flash_attn.*cute"),
+    "flash-attn": _package("flash_attn", "flash-attn", _named_tile(_TRAITS), r"^(?!.*pytorch_flash).*\bflash_fwd"),
 }
 """Subject to how it is called; the first is what all others are paired with."""
 INSTALL = {

@@ -149,12 +149,7 @@ def time_pairs(
 ) -> tuple[tuple[Block, ...], Mapping[str, tuple[Pair, ...]]]:
     """Times all arms against the reference; raw pairs of dropped blocks are kept and marked by their block.
 
-    Args:
-        hardware: events, flush, wait, state.
-        reference: the arm that every other is paired with.
-        arms: unique keys; add one that launches the reference for the A/A floor.
-        plan: pairs, blocks, input sets, seed of the order.
-        progress: called after each block.
+    An arm that launches the reference gives the A/A floor; `progress` is called after each block.
     """
     keys = [arm.key for arm in arms]
     draw = random.Random(plan.seed)  # noqa: S311 - an order of measurements, nothing secret
@@ -308,14 +303,10 @@ def bench_group(
 def estimate_s(
     counts: Sequence[tuple[Shape, int, int]], plan: Plan, *, tflops: float, slow: float = 6.0, group_s: float = 1.5
 ) -> float:
-    """About how many seconds a plan takes.
+    """About how many seconds a plan takes where FA2 reaches `tflops`.
 
-    Args:
-        counts: per group its shape, how many kernels run at about FA2's speed, and how many are `slow` times slower.
-        plan: pairs and blocks.
-        tflops: FA2's speed in TFLOP/s, roughly.
-        slow: how much slower the base kernel with its bank conflicts is.
-        group_s: inputs, references, checks and warm-up of one group, in seconds.
+    `counts`: per group its shape, how many kernels run at about FA2's speed, and how many are `slow` times slower, as
+    the base kernel is. `group_s`: inputs, references, checks and warm-up of one group, in seconds.
     """
     total = 0.0
     for shape, n_even, n_slow in counts:

@@ -32,7 +32,6 @@ from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, who
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source
-from flashladder.build.other_toolchains import toolchain_of
 from flashladder.build.store import CubinEntry, PtxEntry, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
@@ -68,13 +67,7 @@ BUILDERS = ("command.py", "library.py", "wheel.py", WHEEL_INIT.name)
 class Request:
     """What is to be built.
 
-    Attributes:
-        iteration: which step of the ladder.
-        key: the selection key that gave `configs`.
-        configs: the kernels.
-        arches: the architectures to make machine code for; compute_80 PTX always goes along.
-        debug: -G -O0 instead of -lineinfo.
-        cuda: version of another compiler's wheels, ``13.1``; empty for the pinned one.
+    `key` gave `configs`; PTX goes along with the machine code for `arches`; `cuda`: as of `build_iteration`.
     """
 
     iteration: Iteration
@@ -164,19 +157,26 @@ def make(
     parent = request.folder.parent
     scratch = Path(tempfile.mkdtemp(prefix=f".{request.folder.name}-", dir=parent))
     try:
-        log = library.Log([*_logs(entries), host_log], parent / f"{request.folder.name}.failed.log")
+        logs = dict.fromkeys(path for entry in entries for path in (entry.ptx_entry.log, entry.log))
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs]
+        log = library.Log([*texts, host_log], parent / f"{request.folder.name}.failed.log")
         rows = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
         table_cpp = table_source(request.name, rows, tuned_from(request.iteration.configs))
-        library.link(scratch, table_cpp, objects, toolchain, log)
+        built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
         write_logs(scratch, "\n".join(log.parts), toolchain)
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", format_table(*table))
-        digest = sha256((scratch / LIBRARY_NAME).read_bytes())
-        manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: digest}
-        _assemble(scratch, request, manifest, table[0])
+        manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}
+        members = {
+            "__init__.py": read_text(WHEEL_INIT).encode(),
+            LIBRARY_NAME: built,
+            "manifest.json": dump_json(manifest).encode(),
+            "kernels.csv": to_csv(table[0], UNTIMED).encode(),
+        }
+        summary = f"flashladder {request.subject.label}: {request.iteration.title}"
+        wheel.assemble(scratch, request.name, __version__, summary, members)
         made = outputs_of(scratch, [path for path in scratch.rglob("*") if path.is_file()])
-        manifest |= made | {"git": git_revision()}
-        write_atomic(scratch / "manifest.json", dump_json(manifest))
+        write_atomic(scratch / "manifest.json", dump_json(manifest | made | {"git": git_revision()}))
         scratch.chmod(0o755)
         if request.folder.exists():
             shutil.rmtree(request.folder)
@@ -196,14 +196,6 @@ def write_logs(folder: Path, text: str, toolchain: Toolchain) -> None:
     write_atomic(folder / "build.log", text)
     if re.search(r"\b_Z\w", text):
         write_atomic(folder / "build.demangled.log", demangle(text, toolchain))
-
-
-def _logs(entries: Sequence[CubinEntry]) -> list[str]:
-    """What nvcc and ptxas were asked and printed, each log once, in order."""
-    logs: dict[Path, None] = {}
-    for entry in entries:
-        logs |= {entry.ptx_entry.log: None, entry.log: None}
-    return [path.read_text(encoding="utf-8", errors="replace") for path in logs]
 
 
 def _kernel(
@@ -226,18 +218,6 @@ def _kernel(
     of = request.iteration
     own = of.family.for_plan(of.parts, config)
     return TableRow(config, packed.relative_to(scratch), of.family, request.arches, of.row_stride, own)
-
-
-def _assemble(scratch: Path, request: Request, manifest: Mapping[str, object], rows: Sequence[PtxasRow]) -> None:
-    """The wheel: the library, its `__init__.py`, the manifest and the ptxas table without its times."""
-    members = {
-        "__init__.py": read_text(WHEEL_INIT).encode(),
-        LIBRARY_NAME: (scratch / LIBRARY_NAME).read_bytes(),
-        "manifest.json": dump_json(manifest).encode(),
-        "kernels.csv": to_csv(rows, UNTIMED).encode(),
-    }
-    summary = f"flashladder {request.subject.label}: {request.iteration.title}"
-    wheel.assemble(scratch, request.name, __version__, summary, members)
 
 
 def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
@@ -287,15 +267,7 @@ NEEDED_BYTES = 200 * 2**20  # what one iteration's store entries, library and wh
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build left.
-
-    Attributes:
-        folder: the folder of all files.
-        wheel: the wheel in it.
-        rows: the ptxas table, one row per configuration and architecture.
-        up_to_date: nothing had changed, so nothing was made.
-        seconds: wall-clock time of this call.
-    """
+    """What a build left in `folder`; `up_to_date`: nothing had changed, so nothing was made."""
 
     folder: Path
     wheel: Path
@@ -334,7 +306,7 @@ def build_iteration(
     running = f"another build of {request.subject.label} is running"
     with _disk_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
         toolchain, torch = find_toolchain(), library.torch_version()
-        compiler = toolchain_of(request.cuda) if request.cuda else toolchain
+        compiler = wheel.toolchain_of(request.cuda) if request.cuda else toolchain
         entries = compile_many(request.jobs, n_jobs, toolchain=compiler, debug=debug)
         inputs = inputs_of(request, entries, toolchain, torch, compiler)
         digest = sha256(dump_json(inputs))
@@ -374,12 +346,8 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
     arches = arches_of(iteration, arch)
     configs = select_configs(iteration, key)
     if not configs:
-        raise FlashladderError(
-            "no configuration is selected",
-            where=f"iteration {iteration.description}",
-            found=key,
-            hint="try --configs prog",
-        )
+        where, hint = f"iteration {iteration.description}", "try --configs prog"
+        raise FlashladderError("no configuration is selected", where=where, found=key, hint=hint)
     present = gpu_arch()
     if present is not None and (iteration.family.targets.serving(present) or present) not in arches:
         print(

@@ -3,20 +3,15 @@
 CUDA C++ becomes the PTX of its family's target once per iteration and configuration; ptxas makes every architecture's
 machine code from that very PTX, so what a GPU runs, what the emulator runs and what the wheel ships for newer GPUs have
 one origin. `render` is the ptxas table as a terminal shows it: the full one where it fits, else a narrower one.
-
-    python -m flashladder.build.compile --iteration 7 --arch sm_80 --configs prog
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 import textwrap
 
-from flashladder.arguments import CONFIGS, Parser, whole
 from flashladder.build.store import (
     STORE,
     CubinEntry,
@@ -28,15 +23,13 @@ from flashladder.build.store import (
     ptx_entry,
     read_recorded,
 )
-from flashladder.columns import natural_width, table, terminal_width
-from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import output_file, relative, write_atomic
-from flashladder.ladder.ablation import load_description
+from flashladder.columns import table
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Family, Targets
 from flashladder.ladder.iteration import Iteration, included_files, translation_unit
-from flashladder.ladder.selection import select_configs
-from flashladder.machine_code.ptxas import PtxasRow, format_table, to_csv
+from flashladder.machine_code.ptxas import PtxasRow, format_table
 from flashladder.paths import KERNELS
 from flashladder.toolchain.wheels import (
     Toolchain,
@@ -87,19 +80,14 @@ def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernel
 
 
 def ptx_for(
-    iteration: Iteration,
-    config: KernelConfig,
-    toolchain: Toolchain | None = None,
-    *,
-    debug: bool = False,
-    kernels: Path = KERNELS,
+    iteration: Iteration, config: KernelConfig, toolchain: Toolchain | None = None, *, kernels: Path = KERNELS
 ) -> PtxEntry:
     """The PTX of one kernel, compiled if it is not in the store.
 
     Raises:
         FlashladderError: the toolchain is missing, or nvcc failed (the line says why and where the log is).
     """
-    return ptx_many([(iteration, config)], toolchain=toolchain, debug=debug, kernels=kernels)[0]
+    return ptx_many([(iteration, config)], toolchain=toolchain, kernels=kernels)[0]
 
 
 def cubin_for(
@@ -108,7 +96,6 @@ def cubin_for(
     arch: str,
     toolchain: Toolchain | None = None,
     *,
-    debug: bool = False,
     kernels: Path = KERNELS,
 ) -> CubinEntry:
     """The machine code of one kernel for `arch` (for example ``sm_80``), compiled if it is not in the store.
@@ -116,7 +103,7 @@ def cubin_for(
     Raises:
         FlashladderError: unknown `arch`, the toolchain is missing, or a tool failed.
     """
-    return compile_many([(iteration, config, arch)], toolchain=toolchain, debug=debug, kernels=kernels)[0]
+    return compile_many([(iteration, config, arch)], toolchain=toolchain, kernels=kernels)[0]
 
 
 def ptx_many(
@@ -124,7 +111,6 @@ def ptx_many(
     n_jobs: int | None = None,
     *,
     toolchain: Toolchain | None = None,
-    debug: bool = False,
     kernels: Path = KERNELS,
 ) -> list[PtxEntry]:
     """The PTX of each (iteration, configuration), in order; what is missing is compiled, `n_jobs` at a time.
@@ -132,7 +118,7 @@ def ptx_many(
     Raises:
         FlashladderError: as `ptx_for`; also a missing ninja or an impossible `n_jobs`.
     """
-    tools = tools_of(toolchain, debug=debug)
+    tools = tools_of(toolchain)
     entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
     _fill(entries, n_jobs, tools)
     return entries
@@ -239,11 +225,8 @@ def arches_of(iteration: Iteration, arch: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(require_target(iteration, word.strip()) for word in words))
 
 
-HEADERS = (
-    ("", "#"), ("", "dtype"), ("", "configuration"), ("", "arch"), ("", "regs"), ("", "stack"), ("spill", "st"),
-    ("spill", "ld"), ("bar-", "riers"), ("smem", "static"), ("smem", "dynamic"), ("", "cmem"), ("ptxas", "ms"),
-)  # fmt: skip
-N_KERNEL = 3  # columns that name the kernel; those after the architecture are numbers
+HEADERS = ("#", "dtype", "configuration", "arch", "regs", "stack", "st", "ld", "bar", "static", "dynamic", "cmem", "ms")
+CONFIGURATION, ARCH = 2, 3  # columns up to the architecture are text
 ALWAYS = {2, 4, 6, 7, 12}  # configuration, registers, spills, time: never moved to the line of what is equal
 
 
@@ -253,91 +236,33 @@ def render(rows: Sequence[PtxasRow], warnings: Iterable[str], limit: int) -> str
     Args:
         rows: at least one.
         warnings: of the logs.
-        limit: columns of the terminal, at least 70.
+        limit: columns of the terminal, at least 80.
     """
-    full = format_table(rows)
-    if max(map(len, full.splitlines())) <= limit:
+    if max(map(len, format_table(rows).splitlines())) <= limit:
         return format_table(rows, warnings)
     cells = [_cells(row) for row in rows]
     equal = [i for i in range(len(HEADERS)) if i not in ALWAYS and len({row[i] for row in cells}) == 1]
     kept = [i for i in range(len(HEADERS)) if i not in equal]
-    narrow = _select(cells, kept)
-    if natural_width(narrow, gap=1) <= limit:
-        lines = table(narrow, limit, right=_numbers(kept))
-    else:
-        lines = _blocks(cells, [i for i in kept if i >= N_KERNEL], limit)
-    if equal:
-        same = ", ".join(f"{_name(i)} {cells[0][i]}" for i in equal)
-        lines += ["", *textwrap.wrap(f"In every row: {same}. Sizes in bytes.", limit)]
-    return "\n".join([*lines, *dict.fromkeys(warnings)]) + "\n"
+    lines = _table(cells, kept, limit)
+    if max(map(len, lines)) > limit:  # then each kernel gets a heading
+        head, *below = _table(cells, [i for i in kept if i > CONFIGURATION], limit)
+        kernels = [" ".join(row[: CONFIGURATION + 1]) for row in cells]
+        lines = [head]
+        for kernel, before, line in zip(kernels, ["", *kernels], below, strict=False):
+            lines += [kernel] * (kernel != before) + [line]
+    same = ", ".join(f"{HEADERS[i]} {cells[0][i]}" for i in equal)
+    told = f"In every row: {same}. " * bool(equal) + "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."
+    return "\n".join([*lines, "", *textwrap.wrap(told, limit), *dict.fromkeys(warnings)]) + "\n"
 
 
-def _cells(row: PtxasRow) -> tuple[str, ...]:
+def _table(cells: Sequence[Sequence[str]], columns: Sequence[int], limit: int) -> list[str]:
+    numbers = {place for place, i in enumerate(columns) if i == 0 or i > ARCH}
+    return table([[row[i] for i in columns] for row in (HEADERS, *cells)], limit, right=numbers)
+
+
+def _cells(row: PtxasRow) -> list[str]:
     config = KernelConfig.parse(row.config)
-    cmem = "-" if row.cmem is None else str(row.cmem)
     numbers = (row.registers, row.stack, row.spill_stores, row.spill_loads, row.barriers, row.smem_static)
+    cmem = "-" if row.cmem is None else str(row.cmem)
     name = (row.kernel, config.dtype, config.brief(), row.arch)
-    return (*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}")
-
-
-def _select(cells: Sequence[Sequence[str]], columns: Sequence[int]) -> list[tuple[str, ...]]:
-    """Two rows of headings, then the cells, of some columns."""
-    heads = [tuple(HEADERS[i][line] for i in columns) for line in (0, 1)]
-    return [*heads, *(tuple(row[i] for i in columns) for row in cells)]
-
-
-def _numbers(columns: Sequence[int]) -> set[int]:
-    """Places of the columns that are aligned to the right."""
-    return {place for place, column in enumerate(columns) if column == 0 or column > N_KERNEL}
-
-
-def _name(column: int) -> str:
-    """A column's heading on one line."""
-    return "iteration" if column == 0 else " ".join(HEADERS[column]).strip().replace("- ", "")
-
-
-def _blocks(cells: Sequence[Sequence[str]], columns: Sequence[int], limit: int) -> list[str]:
-    """A heading per kernel, and a line per architecture under it."""
-    lines = table(_select(cells, columns), limit - 2, right=_numbers(columns))
-    heads, rows = lines[:2], iter(lines[2:])
-    result = [f"  {line}" for line in heads]
-    for kernel, group in groupby(cells, key=lambda row: row[:N_KERNEL]):
-        result += [" ".join(kernel), *(f"  {next(rows)}" for _ in group)]
-    return result
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m flashladder.build.compile",
-        description="Compiles one iteration's kernels to PTX and machine code and prints the ptxas table.",
-        epilog="example: python -m flashladder.build.compile --iteration 7 --arch sm_80,sm_90 --configs prog",
-    )
-    parser.add_argument("--iteration", required=True, help="number, or an ablation such as '16 - swizzle'")
-    parser.add_argument("--arch", help="sm_XX, several separated by commas (default: the GPU present, else sm_80)")
-    parser.add_argument("--configs", default="prog", metavar="KEY", help=f"{CONFIGS} (default: prog)")
-    parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
-    parser.add_argument("--debug", action="store_true", help="compile with -G -O0 for cuda-gdb")
-    parser.add_argument("--csv", type=Path, help="also write the table to this file")
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; exit code 2 and one line when something is wrong."""
-    options = _parser().parse_args(arguments)
-    with one_line_errors():
-        out = output_file(str(options.csv), ".csv", "--csv") if options.csv else None
-        iteration = load_description(options.iteration)
-        arches = arches_of(iteration, options.arch)
-        configs = select_configs(iteration, options.configs)
-        if not configs:
-            raise FlashladderError("no configuration is selected", found=options.configs, hint="try --configs prog")
-        jobs = [(iteration, config, arch) for config in configs for arch in arches]
-        entries = compile_many(jobs, options.jobs, debug=options.debug)
-        rows, warnings = table_rows(jobs, entries)
-        print(render(rows, warnings, terminal_width()), end="")
-        if out:
-            write_atomic(out, to_csv(rows))
-
-
-if __name__ == "__main__":
-    main()
+    return [*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}"]

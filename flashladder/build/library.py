@@ -84,12 +84,7 @@ OLDEST_TORCH = (2, 10)
 
 @dataclass(frozen=True)
 class Log:
-    """Keeps commands and all that they print, for build.log.
-
-    Attributes:
-        parts: one text per command, in order.
-        failed: where the text of a command that failed goes, beside whatever the caller throws away.
-    """
+    """Keeps commands and all that they print, for build.log; `failed` gets the text of a command that failed."""
 
     parts: list[str]
     failed: Path
@@ -170,15 +165,7 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
 
 
 def fatbin(folder: Path, ptx: tuple[Path, str], cubins: Mapping[str, Path], toolchain: Toolchain, log: Log) -> Path:
-    """Packs machine code for each architecture and the PTX into ``<folder>/kernel.fatbin``.
-
-    Args:
-        folder: where the fatbin goes.
-        ptx: the PTX that all of `cubins` were made from, and its target (``compute_80``).
-        cubins: architecture (``sm_80``) -> machine code.
-        toolchain: whose `fatbinary` packs them.
-        log: takes the command and its output.
-    """
+    """Packs `cubins` (machine code by architecture) and `ptx` (with its target) into ``<folder>/kernel.fatbin``."""
     target = folder / "kernel.fatbin"
     images = [f"--image3=kind=elf,sm={arch.removeprefix('sm_')},file={path}" for arch, path in cubins.items()]
     images.append(f"--image3=kind=ptx,sm={ptx[1].removeprefix('compute_')},file={ptx[0]}")

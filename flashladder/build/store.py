@@ -60,11 +60,8 @@ NOWHERE = Path("not-here")  # in place of programs that were written down: nothi
 class Tools:
     """The programs, versions and flags of one way to compile (release or debug).
 
-    Attributes:
-        root: the toolchain's folder, of which the headers are part.
-        nvcc_flags: without -ptx, -I, -ccbin; `ptxas_flags` without -arch.
-        ptx_versions: package -> version of all that decides the PTX; `ptxas_version` of all that decides machine code.
-        recorded: they are not here: a store that was filled elsewhere says what filled it.
+    `nvcc_flags` are without -ptx, -I, -ccbin, `ptxas_flags` without -arch. `ptx_versions` decide the PTX. `recorded`:
+    the tools are not here; a store that was filled elsewhere says what filled it.
     """
 
     root: Path
@@ -94,6 +91,7 @@ class Entry:
     inputs: Mapping[str, object]
 
     OUTPUT: ClassVar[str]
+    TOOL: ClassVar[str]
     LOG: ClassVar[str]
 
     @property
@@ -110,14 +108,10 @@ class Entry:
         """
         path = self.folder / "meta.json"
         try:
-            data: dict[str, Any] = dict(load_json(path.read_bytes()))
+            return dict(load_json(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
-            raise FlashladderError(
-                f"the record of a compiled kernel is missing or broken ({error})",
-                where=relative(path),
-                hint="run the same command again: a damaged entry is compiled again",
-            ) from error
-        return data
+            what, hint = f"the record of a compiled kernel is missing or broken ({error})", "run the same command again"
+            raise FlashladderError(what, where=relative(path), hint=hint) from error
 
     @property
     def log(self) -> Path:
@@ -132,8 +126,7 @@ class PtxEntry(Entry):
     text: str
     roots: tuple[tuple[str, str], ...]  # (folder, the name that stands for it in .file lines)
 
-    OUTPUT = "kernel.ptx"
-    LOG = "nvcc.log"
+    OUTPUT, TOOL, LOG = "kernel.ptx", "nvcc", "nvcc.log"
 
     @property
     def is_complete(self) -> bool:
@@ -161,8 +154,8 @@ class CubinEntry(Entry):
     arch: str
     ptx_entry: PtxEntry
 
-    OUTPUT = "kernel.cubin"
-    LOG = "ptxas.log"
+    OUTPUT, TOOL, LOG = "kernel.cubin", "ptxas", "ptxas.log"
+    roots: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def ptx(self) -> Path:
@@ -249,11 +242,8 @@ def _include_digest(path: Path, include_dir: Path) -> tuple[str, str]:
     try:
         return path.resolve().relative_to(include_dir).as_posix(), sha256(path.read_bytes())
     except ValueError as error:
-        raise FlashladderError(
-            "a kernel includes a file from outside the include folder",
-            where=relative(path),
-            expected=relative(include_dir),
-        ) from error
+        what = "a kernel includes a file from outside the include folder"
+        raise FlashladderError(what, where=relative(path), expected=relative(include_dir)) from error
     except OSError as error:
         raise FlashladderError(f"could not read an included file ({error.strerror})", where=relative(path)) from error
 
@@ -280,14 +270,10 @@ def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> 
 
 def prepare(entry: PtxEntry | CubinEntry) -> None:
     """Writes what `fill` needs into the entry's folder: the job and, for PTX, the translation unit."""
-    job: dict[str, object] = {"key": entry.key, "command": entry.command, "inputs": entry.inputs}
-    job |= {"output": entry.OUTPUT, "log": entry.LOG}
+    names = ("key", "command", "inputs", "OUTPUT", "LOG", "TOOL", "roots")
     if isinstance(entry, PtxEntry):
         write_atomic(entry.source, entry.text)
-        job |= {"tool": "nvcc", "roots": entry.roots}
-    else:
-        job |= {"tool": "ptxas", "roots": ()}
-    write_atomic(entry.folder / "job.json", dump_json(job))
+    write_atomic(entry.folder / "job.json", dump_json({name.lower(): getattr(entry, name) for name in names}))
 
 
 def read_recorded(store: Path) -> Tools | None:
@@ -300,10 +286,10 @@ def read_recorded(store: Path) -> Tools | None:
     try:
         data = load_json(path.read_bytes())
         return Tools(
-            root=NOWHERE,
-            nvcc=NOWHERE,
-            ptxas=NOWHERE,
-            host_compiler=NOWHERE,
+            NOWHERE,
+            NOWHERE,
+            NOWHERE,
+            NOWHERE,
             nvcc_flags=tuple(map(str, data["nvcc_flags"])),
             ptxas_flags=tuple(map(str, data["ptxas_flags"])),
             ptx_versions={str(name): str(version) for name, version in data["ptx_versions"].items()},
@@ -313,16 +299,12 @@ def read_recorded(store: Path) -> Tools | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FlashladderError(
-            f"the record of what compiled these kernels is broken ({error})",
-            where=relative(path),
-            hint="unpack the bundle again",
-        ) from error
+        what = f"the record of what compiled these kernels is broken ({error})"
+        raise FlashladderError(what, where=relative(path), hint="unpack the bundle again") from error
 
 
 LOCK_TIMEOUT_S, POLL_S = 600.0, 0.1
 ERROR_MARK = "flashladder-error: "
-# What would let the machine's own CUDA or headers leak into a build.
 _FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>(?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 
 _NEXT = r"(?:,|\n\.b8 )"  # between two bytes of a string in a debug section
@@ -344,9 +326,7 @@ def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
             if not is_whole(folder, job["output"], job["log"]):
                 _run(folder, job)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise disk_full(folder) from error
-        raise FlashladderError(f"could not build the entry ({error})", where=relative(folder)) from error
+        raise _unwritable(error, folder) from error
 
 
 def _run(folder: Path, job: Mapping[str, Any]) -> None:
@@ -366,10 +346,8 @@ def _run(folder: Path, job: Mapping[str, Any]) -> None:
             data = portable_paths(data.decode(), job["roots"], folder).encode()
         write_atomic(folder / job["output"], data)
         facts = {"key": job["key"], "inputs": job["inputs"], "sha256": sha256(data), "wall_ms": wall_ms}
-        usage = (
-            asdict(parse_log(text, where=relative(log))) if job["tool"] == "ptxas" else {"warnings": warnings_of(text)}
-        )
-        write_atomic(folder / "meta.json", dump_json(facts | usage))
+        facts |= asdict(parse_log(text, where=relative(log))) if job["tool"] == "ptxas" else {}
+        write_atomic(folder / "meta.json", dump_json({"warnings": warnings_of(text)} | facts))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -425,15 +403,6 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
         yield
 
 
-def lock_holder(folder: Path) -> str | None:
-    """The process that builds the entry in `folder` right now, as text; None when nobody does."""
-    path = folder / ".lock"
-    if not path.is_file():
-        return None
-    with path.open("r+", encoding="utf-8") as stream:
-        return None if _try_lock(stream.fileno()) else stream.read().strip() or "unknown"
-
-
 def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -478,33 +447,17 @@ def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
         prepare(entry)
     if not missing:
         return
-    _announce_other_builds(missing)
     _run_ninja(missing, n_jobs or default_jobs())
-
-
-def _announce_other_builds(missing: Iterable[AnyEntry]) -> None:
-    """Announces here that it waits, because ninja shows a worker's message only when the worker ends."""
-    holders = {lock_holder(entry.folder) for entry in missing} - {None}
-    for holder in sorted(str(holder) for holder in holders):
-        print(f"waiting for process {holder}, which builds some of the same kernels", file=sys.stderr)
 
 
 def build_graph(missing: Sequence[AnyEntry]) -> str:
     """The text of build.ninja: one edge per missing entry; an edge's output is the entry's ``meta.json``."""
     worker = f"{shlex.quote(sys.executable)} -S -m flashladder.build.store"
-    lines = ["# generated by flashladder/build/store.py", "ninja_required_version = 1.8", ""]
-    for rule, tool in (("ptx", "nvcc"), ("cubin", "ptxas")):
-        lines += [f"rule {rule}", f"  command = {_ninja(worker)} $folder", f"  description = {tool} $name", ""]
+    lines = ["ninja_required_version = 1.8", "rule fill", f"  command = {_ninja(worker)} $folder"]
     for entry in missing:
-        rule, needs = (
-            ("cubin", entry.ptx_entry.folder / "meta.json") if isinstance(entry, CubinEntry) else ("ptx", None)
-        )
-        inputs = "" if needs is None else f" | {_ninja(str(needs))}"
-        lines += [
-            f"build {_ninja(str(entry.folder / 'meta.json'))}: {rule}{inputs}",
-            f"  folder = {_ninja(shlex.quote(str(entry.folder)))}",
-            f"  name = {entry.key[:12]}",
-        ]
+        made = _ninja(str(entry.folder / "meta.json"))
+        needs = f" | {_ninja(str(entry.ptx_entry.folder / 'meta.json'))}" if isinstance(entry, CubinEntry) else ""
+        lines += [f"build {made}: fill{needs}", f"  folder = {_ninja(shlex.quote(str(entry.folder)))}"]
     return "\n".join(lines) + "\n"
 
 
@@ -514,39 +467,23 @@ def _ninja(text: str) -> str:
 
 
 def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
-    ninja = find_ninja()
-    store = missing[0].folder.parent
-    _remove_leftovers(store)
+    ninja, store = find_ninja(), missing[0].folder.parent
     try:  # a folder per run: two ninjas must not share one .ninja_log
-        folder = Path(tempfile.mkdtemp(prefix=f".ninja-{os.getpid()}-", dir=store))
+        with tempfile.TemporaryDirectory(prefix=".ninja-", dir=store) as folder:
+            write_atomic(Path(folder) / "build.ninja", build_graph(missing))
+            command = [str(ninja), "-C", folder, "-j", str(n_jobs)]
+            environment = os.environ | {"NINJA_STATUS": "@%f/%t@ ", "PYTHONPATH": str(PACKAGE.parent)}
+            returncode, output = _watch(command, environment, len(missing))
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise disk_full(store) from error
-        raise FlashladderError(f"could not write to the store ({error.strerror})", where=relative(store)) from error
-    try:
-        write_atomic(folder / "build.ninja", build_graph(missing))
-        command = [str(ninja), "-C", str(folder), "-j", str(n_jobs)]
-        environment = os.environ | {
-            "NINJA_STATUS": "@%f/%t@ ",
-            "PYTHONPATH": str(PACKAGE.parent),
-        }
-        returncode, output = _watch(command, environment, len(missing))
-        if returncode != 0:
-            raise _failure(output, missing)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        raise _unwritable(error, store) from error
+    if returncode != 0:
+        raise _failure(output, missing)
 
 
-def _remove_leftovers(store: Path) -> None:
-    """Removes the folders of builds that were killed: those named after a process that is no more."""
-    for folder in store.glob(".ninja-*-*"):
-        pid = folder.name.split("-")[1]
-        try:
-            os.kill(int(pid), 0)
-        except ProcessLookupError:
-            shutil.rmtree(folder, ignore_errors=True)
-        except (ValueError, OverflowError, OSError):  # not one of ours, or another user's process
-            continue
+def _unwritable(error: OSError, folder: Path) -> FlashladderError:
+    if error.errno == errno.ENOSPC:
+        return disk_full(folder)
+    return FlashladderError(f"could not write to the store ({error})", where=relative(folder))
 
 
 def _watch(command: Sequence[str], environment: dict[str, str], total: int) -> tuple[int, list[str]]:

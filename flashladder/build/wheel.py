@@ -1,4 +1,8 @@
-"""A wheel per iteration: assembled bit for bit the same from the same files, installed, and imported as a test.
+"""A wheel per iteration, and the wheels of other compilers: assembled, installed, and imported as a test.
+
+The same files give the same bytes. An environment holds one version of each wheel, so the compiler of another CUDA
+version is installed into ``build/toolchains/<version>/``: exactly ``requirements/toolchain-<version>.txt``, versions
+with hashes, made by `nox -s relock`.
 
 Why not bdist_wheel: nothing is left to compile when a wheel is made, and a wheel is a zip with three metadata files;
 the `wheel` package writes the zip and its RECORD. The library inside needs no Python symbol, hence ``cp310-abi3``.
@@ -27,11 +31,13 @@ from typing import Any
 import zipfile
 
 from flashladder.build.compile import default_arch
+from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import files_in, load_json, relative, sha256
+from flashladder.files import files_in, load_json, make_folder, relative, sha256, write_atomic
 from flashladder.ladder.iteration import load_all
-from flashladder.paths import BUILD
+from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.errors import disk_full
+from flashladder.toolchain.wheels import Toolchain, find_toolchain, load_pins
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"
@@ -140,7 +146,7 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     Raises:
         FlashladderError: it, or the library, is missing, damaged or older than this check; `hint` says what to do.
     """
-    path = folder / "manifest.json"
+    path, library = folder / "manifest.json", folder / LIBRARY
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
@@ -149,17 +155,12 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     if expected is None:
         raise FlashladderError("the wheel is older than the digest of its library", where=path, hint=hint)
     try:
-        found = sha256((folder / LIBRARY).read_bytes())
+        found = sha256(library.read_bytes())
     except OSError as error:
         raise FlashladderError("cannot read the wheel's library", where=folder, found=error, hint=hint) from error
     if found != expected:
-        raise FlashladderError(
-            "the installed library is damaged: its digest is not the manifest's",
-            where=folder / LIBRARY,
-            expected=str(expected)[:12],
-            found=found[:12],
-            hint=hint,
-        )
+        what, known = "the installed library is damaged: its digest is not the manifest's", str(expected)[:12]
+        raise FlashladderError(what, where=library, expected=known, found=found[:12], hint=hint)
     return manifest
 
 
@@ -172,11 +173,9 @@ def install(*wheels: Path) -> None:
         FlashladderError: this Python is not in a virtual environment, has no installer, or the installer failed.
     """
     if sys.prefix == sys.base_prefix:
-        raise FlashladderError(
-            "this Python is not in a virtual environment, so the wheel is not installed",
-            where=sys.prefix,
-            hint="use `nox -s build-iteration-N` or `nox -s dev`, or build with --no-install",
-        )
+        what = "this Python is not in a virtual environment, so the wheel is not installed"
+        instead = "use `nox -s build-iteration-N` or `nox -s dev`, or build with --no-install"
+        raise FlashladderError(what, where=sys.prefix, hint=instead)
     command = installer()
     again = ["--reinstall", "--no-cache"] if "--python" in command else ["--force-reinstall"]
     options = ["--no-deps", "--no-index", *again]
@@ -252,17 +251,74 @@ def check_import(name: str, configs: Sequence[str]) -> str:
     command = [sys.executable, "-I", "-c", _IMPORT_CHECK, name, json.dumps(sorted(configs))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise FlashladderError(
-            f"the import check failed: {_last_line(done.stderr)}",
-            where=name,
-            hint="the wheel was built with another torch or compiler than this environment's, or is broken",
-        )
+        hint = "the wheel was built with another torch or compiler than this environment's, or is broken"
+        raise FlashladderError(f"the import check failed: {_last_line(done.stderr)}", where=name, hint=hint)
     return done.stdout.strip()
 
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else "no message"
+
+
+TOOLCHAINS = BUILD / "toolchains"
+REQUIREMENTS = ROOT / "requirements"
+STAMP = ".flashladder-stamp"  # holds the digest of the requirements; written last
+
+
+def toolchain_of(cuda: str = "", folder: Path = TOOLCHAINS) -> Toolchain:
+    """The toolchain whose compiler is of CUDA version `cuda`, installed if it is not; empty for the pinned one.
+
+    Args:
+        cuda: ``13.1``, one of those in ``configs/toolchain.yaml``.
+        folder: where versions have their folders.
+
+    Raises:
+        FlashladderError: no such version is pinned, it cannot be installed, or the environment's own toolchain is not
+            the pinned one.
+    """
+    version = load_pins().axis(cuda)
+    return find_toolchain(provide(version, folder), version) if version else find_toolchain()
+
+
+def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
+    """The folder that holds the wheels of CUDA version `cuda`; whole, or as it was before.
+
+    Raises:
+        FlashladderError: they cannot be installed: no lock file, no network, no space.
+    """
+    locked = REQUIREMENTS / f"toolchain-{cuda}.txt"
+    try:
+        digest = sha256(locked.read_bytes())
+        make_folder(folder)
+        target = folder / cuda
+        with entry_lock(folder):  # two builds that need it wait for one download
+            stamp = target / STAMP
+            if not stamp.is_file() or stamp.read_bytes() != digest.encode():
+                _install(locked, target)
+                write_atomic(stamp, digest)
+    except OSError as error:
+        raise FlashladderError(
+            f"the compiler of CUDA {cuda} cannot be installed ({error.strerror})",
+            where=relative(Path(error.filename or folder)),
+        ) from error
+    return target
+
+
+def _install(locked: Path, target: Path) -> None:
+    """Installs exactly what `locked` names into `target`, in place of what was there."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        made = Path(scratch) / "wheels"
+        options = ["--target", str(made), "--no-deps", "--require-hashes", "-r", str(locked)]
+        done = subprocess.run([*installer(), *options], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise FlashladderError(
+                f"the compiler of CUDA {target.name} could not be installed ({_last_line(done.stderr)})",
+                where=relative(locked),
+                hint="a network, or wheels that UV_FIND_LINKS names, are needed once",
+            )
+        shutil.rmtree(target, ignore_errors=True)
+        made.replace(target)
 
 
 def main() -> None:

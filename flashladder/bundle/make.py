@@ -157,10 +157,8 @@ def numbers_of(text: str) -> list[int]:
     """
     if not text:
         return [iteration.number for iteration in load_all()]
-    found = words(text)
-    if wrong := [word for word in found if not re.fullmatch(r"[0-9]{1,3}", word)]:
-        raise FlashladderError("--iterations takes numbers, commas between", found=repr(wrong[0]))
-    return [load_iteration(int(word)).number for word in found]
+    _refuse(words(text), "[0-9]{1,3}", "--iterations takes numbers, commas between")
+    return [load_iteration(int(word)).number for word in words(text)]
 
 
 def pythons_of(text: str) -> list[str]:
@@ -170,8 +168,7 @@ def pythons_of(text: str) -> list[str]:
         FlashladderError: the pipeline does not run on one of them.
     """
     found = words(text) or [".".join(map(str, sys.version_info[:2]))]
-    if wrong := [word for word in found if word not in PYTHONS]:
-        raise FlashladderError("no such Python is supported", expected=", ".join(PYTHONS), found=wrong[0])
+    _refuse(found, "|".join(map(re.escape, PYTHONS)), "no such Python is supported", ", ".join(PYTHONS))
     return found
 
 
@@ -181,22 +178,21 @@ def platforms(given: Sequence[str] = ()) -> tuple[str, ...]:
     Raises:
         FlashladderError: a tag is none of Linux on x86-64, for which the iterations' wheels are.
     """
-    known = re.compile(rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}")
-    if wrong := [tag for tag in given if not known.fullmatch(tag)]:
-        expected = f"manylinux_X_Y_{MACHINE} or linux_{MACHINE}"
-        raise FlashladderError("no platform of Linux on x86-64", where="--platform", expected=expected, found=wrong[0])
+    known, expected = rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}", f"manylinux_X_Y_{MACHINE}"
+    _refuse(given, known, "no platform of Linux on x86-64", f"{expected} or linux_{MACHINE}")
     return tuple(given) or PLATFORMS
+
+
+def _refuse(found: Iterable[str], known: str, what: str, expected: str | None = None) -> None:
+    if wrong := [word for word in found if not re.fullmatch(known, word)]:
+        raise FlashladderError(what, expected=expected, found=repr(wrong[0]))
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """What a bundle carries of the ladder.
+    """What a bundle carries of the ladder: wheels with `built` in them, and `store`, which holds the PTX of `emulated`.
 
-    Attributes:
-        wheels: of iterations, of ablations and of other compilers' builds where a grid wants them.
-        built: every kernel in these.
-        emulated: every kernel whose PTX is in `store`.
-        store: the store's files, by their path below the folder of builds.
+    `store` maps paths below the folder of builds to files.
     """
 
     wheels: tuple[Path, ...]
@@ -271,10 +267,8 @@ def grids_that_run(kernels: Kernels, arches: Sequence[str]) -> list[str]:
 def lacking(grids: Sequence[str]) -> str:
     """The line that says which of the grids that a node sweeps unasked cannot be swept; empty where both can."""
     missing = [name for name in UNASKED if name not in grids]
-    told = (
-        f"warning: it lacks kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
-    )
-    return told if missing else ""
+    told = f"kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
+    return f"warning: it lacks {told}" if missing else ""
 
 
 def pinned(lock: str, python: str) -> list[str]:
@@ -403,9 +397,6 @@ def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], file
         machine: what its binaries run on, ``x86_64``.
         install: Python version to the wheels that are unpacked for it, by their path in the bundle.
         files: all others, by their path.
-
-    Raises:
-        FlashladderError: the disk is full, or the folder cannot be written.
     """
     whole = {**files, runner.RUNNER: Path(runner.__file__).read_bytes()}
     manifest = {
@@ -431,25 +422,15 @@ def metadata_of(wheel: bytes) -> Message:
 
 
 def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
-    """The CycloneDX 1.6 JSON of a bundle.
-
-    Args:
-        name: of the bundle.
-        wheels: every wheel in it by its path.
-        pins: the toolchain that compiled the kernels.
-
-    Raises:
-        FlashladderError: CycloneDX's library is missing.
-    """
+    """The CycloneDX 1.6 JSON of a bundle with these wheels, by their paths, whose kernels `pins` compiled."""
     try:
         from cyclonedx.model import Property
         from cyclonedx.model.bom import Bom, BomMetaData
         from cyclonedx.model.component import Component, ComponentScope, ComponentType
         from cyclonedx.output.json import JsonV1Dot6
     except ImportError as error:
-        raise FlashladderError(
-            "cyclonedx-python-lib, which writes the SBOM, is missing", hint="run: nox -s dev"
-        ) from error
+        raise FlashladderError("cyclonedx-python-lib, for the SBOM, is missing", hint="run: nox -s dev") from error
+
     whole = Component(type=ComponentType.APPLICATION, name=name, version=__version__, bom_ref=name)
     tools = [Property(name=f"flashladder:toolchain:{tool}", value=version) for tool, version in pins.packages.items()]
     day = datetime.fromtimestamp(int(EPOCH_SECONDS), timezone.utc)

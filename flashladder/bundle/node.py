@@ -61,42 +61,35 @@ def grid_here() -> str:
 
 def require_torch() -> None:
     """Raises `FlashladderError` where torch is missing or too old for the libraries that came along."""
-    build = torch_build()
+    build, expected = torch_build(), "2.10 or newer"
     if build is None:
-        raise FlashladderError("torch is not installed for this Python", where=sys.executable, expected="2.10 or newer")
+        raise FlashladderError("torch is not installed for this Python", where=sys.executable, expected=expected)
     if tuple(int(part) for part in build.version.split(".")[:2]) < OLDEST_TORCH:
-        raise FlashladderError("torch is too old", expected="2.10 or newer", found=build.version)
+        raise FlashladderError("torch is too old", expected=expected, found=build.version)
 
 
 def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
     """Raises `FlashladderError` where the kernels of a grid, or those of the GPU here, did not come along.
 
-    Args:
-        grid: what is to be measured.
-        came: `facts`.
-        own: whether it is a file of the user's, whose kernels the sweep itself asks for.
+    `came`: `facts`. `own`: the grid is a file of the user's, whose kernels the sweep itself asks for.
     """
     if not own and grid.name not in came["grids"]:
-        raise FlashladderError(
-            "not all kernels of this grid are in the bundle",
-            expected=f"one of {', '.join(came['grids'])}"
-            if came["grids"]
-            else "a bundle with a grid (this one has none)",
-            found=grid.name,
-            hint=f"where there is a checkout: invoke bundle --grid {grid.name}",
-        )
+        known = f"one of {', '.join(came['grids'])}" if came["grids"] else "a bundle with a grid (this one has none)"
+        hint = f"where there is a checkout: invoke bundle --grid {grid.name}"
+        what = "not all kernels of this grid are in the bundle"
+        raise FlashladderError(what, expected=known, found=grid.name, hint=hint)
     if grid.mode == "emulator":
         return
     from flashladder.sweep.place import cards
 
-    foreign = [card for card in cards() if card.arch in load_pins().arches and card.arch not in came["arches"]]
-    if foreign:
-        raise FlashladderError(
-            "the bundle has no machine code for the GPU here",
-            expected=", ".join(came["arches"]),
-            found=f"{foreign[0].arch} ({foreign[0].name})",
-            hint=f"where there is a checkout: invoke bundle --arch {foreign[0].arch}",
-        )
+    for card in cards():
+        if card.arch in load_pins().arches and card.arch not in came["arches"]:
+            raise FlashladderError(
+                "the bundle has no machine code for the GPU here",
+                expected=", ".join(came["arches"]),
+                found=f"{card.arch} ({card.name})",
+                hint=f"where there is a checkout: invoke bundle --arch {card.arch}",
+            )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,7 +20,17 @@ import time
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.gpu.doctor import CUDA_TORCH, EMULATOR, counters, decoded, find_ncu, privileged, require_gpu, rung
+from flashladder.gpu.doctor import (
+    CUDA_TORCH,
+    EMULATOR,
+    counters,
+    decoded,
+    find_ncu,
+    nvml,
+    privileged,
+    require_gpu,
+    rung,
+)
 from flashladder.results.files import this_host
 from flashladder.results.schema import Gpu, Host, Sample
 
@@ -121,26 +131,6 @@ class Telemetry:
         return max(0, len(ids) - int(own_context))
 
 
-def open_telemetry(uuid: str | None = None) -> Telemetry:
-    """The GPU with this UUID (``GPU-...``); without one, or where NVML knows a single GPU, that GPU.
-
-    Raises:
-        FlashladderError: the NVML binding or the driver is missing, or there is no such GPU.
-    """
-    try:
-        import pynvml
-    except ModuleNotFoundError as error:
-        raise FlashladderError("NVML binding not installed", hint="pip install nvidia-ml-py") from error
-    try:
-        pynvml.nvmlInit()
-        by_uuid = uuid is not None and pynvml.nvmlDeviceGetCount() > 1
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if by_uuid else pynvml.nvmlDeviceGetHandleByIndex(0)
-    except pynvml.NVMLError as error:
-        hint = "this command needs a machine with an NVIDIA GPU and its driver"
-        raise FlashladderError("no GPU answers through NVML", found=error, hint=hint) from error
-    return Telemetry(pynvml, handle)
-
-
 @dataclass(frozen=True)
 class Device:
     """An open GPU; `foreign_before` counts other processes on it at the start (None: NVML does not tell)."""
@@ -166,7 +156,11 @@ def open_device() -> Device:
             "torch cannot use the GPU here", found=f"torch {torch.__version__}", hint=f"{CUDA_TORCH}; {EMULATOR}"
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    telemetry = open_telemetry("GPU-" + str(properties.uuid).removeprefix("GPU-"))
+    uuid = "GPU-" + str(properties.uuid).removeprefix("GPU-")
+    with nvml() as asked:  # a container may show its one GPU under another UUID
+        several = asked.nvmlDeviceGetCount() > 1
+        handle = asked.nvmlDeviceGetHandleByUUID(uuid) if several else asked.nvmlDeviceGetHandleByIndex(0)
+    telemetry = Telemetry(asked, handle)
     foreign = telemetry.foreign_processes(own_context=True)
     gpu = telemetry.identity(n_sm=properties.multi_processor_count, l2_bytes=properties.L2_cache_size)
     counted = counters(find_ncu()).ok

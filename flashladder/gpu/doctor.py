@@ -11,7 +11,8 @@ Exit code 0; 2 when the machine can neither compile a kernel nor run one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 import ctypes
 from dataclasses import asdict, dataclass
 import importlib.metadata
@@ -103,52 +104,58 @@ class Finding:
     remedy: str = ""
 
 
-def gpus() -> tuple[Finding, Finding]:
-    """The findings about the GPUs of this machine, and about driver and NVML."""
+@contextmanager
+def nvml() -> Iterator[Any]:
+    """The module `pynvml`, initialised.
 
-    def lacking(found: str, remedy: str) -> tuple[Finding, Finding]:
-        no_gpu = Finding("gpu", False, "none", "compiling, emulating and reports work without one; bench needs one")
-        return no_gpu, Finding("driver", False, found, remedy)
-
+    Raises:
+        FlashladderError: the binding or the driver is missing, or NVML refused a question inside of the block.
+    """
     try:
         import pynvml
-    except ModuleNotFoundError:
-        return lacking("NVML binding not installed", "run: nox -s dev (nvidia-ml-py)")
+    except ModuleNotFoundError as error:
+        raise FlashladderError("NVML binding not installed", hint="pip install nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
+        yield pynvml
     except pynvml.NVMLError as error:
-        return lacking(f"NVML: {error}", "on a machine with a GPU, install NVIDIA's driver")
+        hint = "this needs a machine with an NVIDIA GPU and its driver"
+        raise FlashladderError("no GPU answers through NVML", found=error, hint=hint) from error
+
+
+def gpus() -> tuple[Finding, Finding]:
+    """The findings about the GPUs of this machine, and about driver and NVML."""
+    none = Finding("gpu", False, "none", "compiling, emulating and reports work without one; bench needs one")
     try:
-        found = [_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-        version = int(pynvml.nvmlSystemGetCudaDriverVersion())
-        name = decoded(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError as error:
-        return lacking(f"NVML: {error}", "look at the kernel log; restart the machine")
-    finally:
-        pynvml.nvmlShutdown()
+        with nvml() as asked:
+            found = [_gpu(asked, index) for index in range(asked.nvmlDeviceGetCount())]
+            version = int(asked.nvmlSystemGetCudaDriverVersion())
+            name = decoded(asked.nvmlSystemGetDriverVersion())
+    except FlashladderError as error:
+        return none, Finding("driver", False, error.what, error.hint or "")
     cuda = (version // 1000, version % 1000 // 10)
     driver = Finding(
         "driver", cuda >= OLDEST_CUDA_DRIVER, f"{name}, up to CUDA {cuda[0]}.{cuda[1]}, NVML answers",
         "update the driver to 580 or newer: the CUDA 13 runtime inside the operators needs it",
     )  # fmt: skip
     if not found:
-        return lacking("", "")[0], driver
+        return none, driver
     remedy = "use a whole GPU of sm_80 or newer, with no other process on it, to time kernels"
     return Finding("gpu", any(ok for ok, _ in found), "; ".join(told for _, told in found), remedy), driver
 
 
-def _gpu(nvml: Any, index: int) -> tuple[bool, str]:
+def _gpu(asked: Any, index: int) -> tuple[bool, str]:
     """Whether kernels can be timed on a GPU, which must be new enough, whole and free; and what NVML says of it."""
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    handle = asked.nvmlDeviceGetHandleByIndex(index)
 
     def ask(name: str) -> Any:
         try:
-            return getattr(nvml, name)(handle)
-        except nvml.NVMLError:  # not every GPU knows every question
+            return getattr(asked, name)(handle)
+        except asked.NVMLError:  # not every GPU knows every question
             return None
 
-    name, memory = decoded(nvml.nvmlDeviceGetName(handle)), nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    name, memory = decoded(asked.nvmlDeviceGetName(handle)), asked.nvmlDeviceGetMemoryInfo(handle).total / 2**30
+    major, minor = asked.nvmlDeviceGetCudaComputeCapability(handle)
     power, mig = ask("nvmlDeviceGetEnforcedPowerLimit"), (ask("nvmlDeviceGetMigMode") or (0,))[0]
     processes = len(ask("nvmlDeviceGetComputeRunningProcesses") or ())
     facts = [f"sm_{major}{minor}", f"{memory:.0f} GiB"]
@@ -210,11 +217,7 @@ def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, *, admin: bool | No
 
 def rung(gpu: bool, counted: bool, clocks: bool) -> str:
     """This machine's capability level, which results record as their rung: one of `RUNGS`."""
-    if not gpu:
-        return RUNGS[3]
-    if not counted:
-        return RUNGS[2]
-    return RUNGS[0] if clocks else RUNGS[1]
+    return RUNGS[3 if not gpu else 2 if not counted else 0 if clocks else 1]
 
 
 @dataclass(frozen=True)
@@ -245,14 +248,9 @@ def compiler() -> Finding:
     return _looked_for("compiler", version, "install g++, or set CXX")
 
 
-def toolchain() -> Finding:
-    """nvcc, ptxas and their friends, from wheels."""
-
-    def versions() -> str:
-        found = wheels.find_toolchain().versions
-        return ", ".join(f"{re.sub(r'^nvidia-(cuda-)?', '', name)} {version}" for name, version in found.items())
-
-    return _looked_for("toolchain", versions, "run: nox -s dev")
+def _toolchain() -> str:
+    found = wheels.find_toolchain().versions
+    return ", ".join(f"{re.sub(r'^nvidia-(cuda-)?', '', name)} {version}" for name, version in found.items())
 
 
 def tool(name: str, remedy: str) -> Finding:
@@ -315,7 +313,7 @@ def diagnose() -> Diagnosis:
             "python", sys.version_info >= (3, 10), f"{platform.python_version()} at {sys.executable}",
             "install Python 3.10 or newer",
         ),
-        compiler(), toolchain(), ninja, torch(has_gpu), emulator(),
+        compiler(), _looked_for("toolchain", _toolchain, "run: nox -s dev"), ninja, torch(has_gpu), emulator(),
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}

@@ -117,12 +117,8 @@ def launch(launches: Launches) -> int:
                 run(q, k, v, out, config.short_form())
                 torch.cuda.synchronize()
             except (ValueError, RuntimeError) as error:
-                raise FlashladderError(
-                    f"iteration {number} did not run",
-                    where=config.short_form(),
-                    found=str(error).splitlines()[0],
-                    exit_code=1,
-                ) from error
+                what, why = f"iteration {number} did not run", str(error).splitlines()[0]
+                raise FlashladderError(what, where=config.short_form(), found=why, exit_code=1) from error
             count += 1
     return count
 
@@ -284,14 +280,9 @@ def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple
     metrics = sorted(next(iter(peer.values())))
     launches = Launches(tuple(numbers), CONFIGS, ("fp16",), SHAPE)
     counters, version = read_counters(launches, metrics, timeout_s)
+    kernels = launches.identities(device.gpu.arch)
     result = CounterResult(
-        rung=device.rung,
-        gpu=device.gpu,
-        host=device.host,
-        kernels=launches.identities(device.gpu.arch),
-        shape=SHAPE,
-        ncu=version,
-        counters=counters,
+        rung=device.rung, gpu=device.gpu, host=device.host, kernels=kernels, shape=SHAPE, ncu=version, counters=counters
     )
     if out:
         write_result(out, result)

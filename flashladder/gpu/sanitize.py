@@ -87,13 +87,9 @@ def sanitize(
         findings.append(run_tool(sanitizer, tool, shown, timeout_s))
         last = findings[-1]
         print(f"{tool:10s} {'clean' if last.clean else 'NOT CLEAN'}  {last.seconds:.0f} s", flush=True)
+    kernels = shown.identities(device.gpu.arch)
     result = SanitizerResult(
-        rung=device.rung,
-        gpu=device.gpu,
-        host=device.host,
-        kernels=shown.identities(device.gpu.arch),
-        shape=SHAPE,
-        findings=tuple(findings),
+        rung=device.rung, gpu=device.gpu, host=device.host, kernels=kernels, shape=SHAPE, findings=tuple(findings)
     )
     if out:
         write_result(out, result)

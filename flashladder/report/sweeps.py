@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
-from flashladder.bench.table import LEGEND as STEADY_LEGEND
-from flashladder.bench.table import MARKS, Steady, steady
+from flashladder.bench.command import MARKS
+from flashladder.bench.energy import LEGEND as STEADY_LEGEND
+from flashladder.bench.energy import Steady, steady
 from flashladder.columns import csv_text, listed, markdown
 from flashladder.files import files_in
 from flashladder.ladder.config import KernelConfig

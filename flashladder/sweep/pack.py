@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 import sys
 
-from flashladder.bench.table import table as bench_table
+from flashladder.bench.command import table as bench_table
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.grid import Grid

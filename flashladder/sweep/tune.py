@@ -24,8 +24,8 @@ from statistics import median, variance
 import sys
 import textwrap
 
+from flashladder.bench.command import ranking as ranking_table
 from flashladder.bench.references import FA2
-from flashladder.bench.table import ranking as ranking_table
 from flashladder.bench.timing import FIRST_SEED
 from flashladder.build.store import default_jobs
 from flashladder.columns import table

@@ -1,8 +1,11 @@
 """Runs compilers: the environment that they see, and what a failed run means, in one line that says what to do.
 
 Settings of a CUDA install on the machine must not reach a compiler that came with a wheel, and messages that are read
-by program must be in English (`clean_environment`). Every rule of `diagnose` has a test with a fake tool; an
-unrecognised failure still names its first error line and the full log.
+by program must be in English (`clean_environment`). An unrecognised failure still names its first error line and
+the full log (`diagnose`).
+
+``invoke nvcc own.cu --arch sm_90`` compiles your CUDA C++ to PTX with the pinned compiler, for ``ptxemu own.ptx``
+(`compile_and_tell`): flags are those of the kernels without ``--use_fast_math``.
 """
 
 from __future__ import annotations
@@ -11,14 +14,18 @@ from collections.abc import Sequence
 import os
 from pathlib import Path
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 
 from flashladder.errors import FlashladderError
-from flashladder.files import relative
-from flashladder.paths import ROOT
+from flashladder.files import output_file, relative, write_atomic
+from flashladder.names import DEFAULT_ARCH
+from flashladder.paths import BUILD, ROOT
+from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 
 FOREIGN_ENV = (
     *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
@@ -160,3 +167,67 @@ def _part(folder: Path, context: str) -> str | None:
     text = unit.read_text(encoding="utf-8", errors="replace") if unit.is_file() else ""
     named = re.search(rf"using {re.escape(match['part'].removeprefix('Kernel::'))} = ([^;]+);", text)
     return named[1] if named else match["part"]
+
+
+FAST_MATH = "--use_fast_math"
+SOURCES = (".cu", ".cc", ".cpp", ".cxx", ".c")  # what nvcc compiles, by the end of the name
+LOG = BUILD / "nvcc.log"
+
+
+def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None) -> Path:
+    """Compiles a CUDA C++ file to PTX; the PTX file, beside the source unless `out` names it.
+
+    Raises:
+        FlashladderError: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
+    """
+    if source.suffix == ".ptx":
+        hint = f"run it with `ptxemu {as_word(source)}`"
+        raise FlashladderError("PTX is compiled already", where=str(source), expected="a CUDA C++ file", hint=hint)
+    if not source.is_file() or source.suffix not in SOURCES:
+        what = "a folder" if source.is_dir() else "not a CUDA C++ file" if source.is_file() else "no such file"
+        expected = f"a CUDA C++ file, whose name ends in {SOURCES[0]}"
+        raise FlashladderError(what, where=str(source), expected=expected)
+    if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+        raise FlashladderError("bad --arch", expected="for example sm_80", found=repr(arch))
+    target = output_file(str(out or source.with_suffix(".ptx")), ".ptx")
+    if not target.parent.is_dir():
+        raise FlashladderError("bad --out", expected="a file in a folder that exists", found=repr(str(target)))
+    toolchain, host = find_toolchain(), host_compiler()
+    flags = [flag for flag in load_pins().flags("nvcc", debug=False) if flag != FAST_MATH]
+    include = toolchain.root / "include" / "cccl"  # CUB and libcu++
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch) / "out.ptx"
+        arguments = ["-ptx", f"-arch=compute_{arch[3:]}", "-ccbin", str(host), f"-I{include}", *flags]
+        command = [str(toolchain.nvcc), *arguments, str(source.resolve()), "-o", str(made)]
+        code, text = run_tool(command, source.resolve().parent, Path(scratch))
+        if code and "Unsupported gpu architecture" in text:
+            raise _unknown(arch, toolchain.nvcc)
+        if code:
+            raise diagnose("nvcc", code, text, write_atomic(LOG, text), source.resolve().parent)
+        if text.strip():
+            print(text.strip(), file=sys.stderr)  # warnings
+        return write_atomic(target, made.read_bytes())
+
+
+def as_word(path: Path) -> str:
+    """A path as a command line takes it: in quotes where needed, never like an option."""
+    name = relative(path)
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+
+
+def _unknown(arch: str, nvcc: Path) -> FlashladderError:
+    """The error for an architecture that this nvcc does not make PTX for; it is asked which ones it does."""
+    listed = subprocess.run([str(nvcc), "--list-gpu-arch"], capture_output=True, text=True, check=False).stdout
+    known = ", ".join(f"sm_{name.removeprefix('compute_')}" for name in listed.split())
+    return FlashladderError("nvcc does not know this --arch", expected=f"one of {known}", found=arch)
+
+
+def compile_and_tell(file: str, arch: str, out: str = "") -> None:
+    """``invoke nvcc``: compiles, and says where the PTX is and what to do with it; `out` as of `compile_file`."""
+    if not file.strip():
+        raise FlashladderError("no file is named", expected="a CUDA C++ file", found=repr(file))
+    made = compile_file(Path(file), arch, Path(out) if out else None)
+    if ".entry" not in made.read_text(encoding="utf-8", errors="replace"):
+        print(f"{relative(made)}; no kernel is in it: nothing in {file} is __global__")
+        return
+    print(f"{relative(made)}; run it with `ptxemu {as_word(made)} --grid 1 --block 32 --arg ...`")

@@ -3,8 +3,6 @@
 ``configs/toolchain.yaml`` pins versions, architectures and flags (`load_pins`). The wheels that it names put the whole
 CUDA toolchain under ``site-packages/nvidia/cu13``; only a C++ compiler must be on the machine. A missing or differing
 wheel is an error that says what to install. A CUDA install on PATH is never used.
-
-    python -m flashladder.toolchain.wheels
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import shutil
 import subprocess
 from typing import Any
 
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.files import relative
 from flashladder.paths import CARRIED, CONFIGS, ROOT
 
@@ -81,27 +79,29 @@ def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
     """
     from flashladder.located import read_located
 
-    located = read_located(path)
-    data: Mapping[str, Any] = located.data
+    data: Mapping[str, Any] = read_located(path).data
     try:
         return Pins(
             cuda=str(data["cuda"]),
-            packages={str(name): str(version) for name, version in data["packages"].items()},
+            packages=_versions(data["packages"]),
             torch=str(data["torch"]),
             arches=tuple(data["arches"]),
             own_arches=tuple(data["own_arches"]),
             ptx_arch=str(data["ptx_arch"]),
-            nvcc_flags={kind: tuple(data["nvcc_flags"][kind]) for kind in ("all", "release", "debug")},
-            others={
-                str(cuda): {str(name): str(version) for name, version in packages.items()}
-                for cuda, packages in data.get("others", {}).items()
+            others={str(cuda): _versions(packages) for cuda, packages in data.get("others", {}).items()},
+            **{
+                tool: {kind: tuple(data[tool][kind]) for kind in ("all", "release", "debug")}
+                for tool in ("nvcc_flags", "ptxas_flags")
             },
-            ptxas_flags={kind: tuple(data["ptxas_flags"][kind]) for kind in ("all", "release", "debug")},
         )
     except KeyError as error:
         raise FlashladderError(f"missing key {error}", where=relative(path)) from error
     except (TypeError, AttributeError) as error:
         raise FlashladderError("the toolchain pins are malformed", where=relative(path), found=error) from error
+
+
+def _versions(packages: Mapping[object, object]) -> dict[str, str]:
+    return {str(name): str(version) for name, version in packages.items()}
 
 
 HOST_COMPILERS = ("g++", "c++", "clang++")
@@ -142,7 +142,7 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     """The CUDA tools of the current environment, checked against the pins.
 
     Args:
-        folder: where the compiler of another CUDA version is installed (`flashladder.build.other_toolchains`); what
+        folder: where the compiler of another CUDA version is installed (`flashladder.build.wheel`); what
             only reads or packs machine code stays the environment's, so that nothing but the compiler differs.
         cuda: that version, ``13.1``.
 
@@ -201,9 +201,8 @@ def _require_parts(pins: Pins, root: Path) -> None:
     """Raises `FlashladderError` where a file is missing that ``nvcc -ptx --dryrun`` says it runs or reads."""
     for name in NVCC_RUNS:
         _program(pins, root, name)
-    for name in NVCC_READS:
-        if not (root / name).is_file():
-            raise _incomplete(pins, f"the file {root / name}", "no such file")
+    if missing := [name for name in NVCC_READS if not (root / name).is_file()]:
+        raise _incomplete(pins, f"the file {root / missing[0]}", "no such file")
 
 
 def _program(pins: Pins, root: Path, name: str) -> Path:
@@ -215,12 +214,8 @@ def _program(pins: Pins, root: Path, name: str) -> Path:
 
 def _incomplete(pins: Pins, expected: str, found: str) -> FlashladderError:
     wheels = " ".join(f"{name}=={version}" for name, version in pins.packages.items())
-    return FlashladderError(
-        "the CUDA toolchain wheels are recorded as installed, but files are missing",
-        expected=expected,
-        found=found,
-        hint=f"run: pip install --force-reinstall {wheels}",
-    )
+    what = "the CUDA toolchain wheels are recorded as installed, but files are missing"
+    return FlashladderError(what, expected=expected, found=found, hint=f"run: pip install --force-reinstall {wheels}")
 
 
 def _demangler(root: Path) -> Path:
@@ -298,30 +293,18 @@ def find_ninja() -> Path:
 
 
 def gpu_arch() -> str | None:
-    """``sm_XY`` of GPU 0, asked of NVML and else of nvidia-smi; None on a machine without a GPU."""
+    """``sm_XY`` of GPU 0, asked of NVML; None on a machine without a GPU."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return _gpu_arch_from_smi()
+        return None
     try:
         nvml.nvmlInit()
-        try:
-            major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0))
-        finally:
-            nvml.nvmlShutdown()
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0))
+        nvml.nvmlShutdown()
     except nvml.NVMLError:
-        return _gpu_arch_from_smi()
-    return f"sm_{major}{minor}"
-
-
-def _gpu_arch_from_smi() -> str | None:
-    command = ["nvidia-smi", "--id=0", "--query-gpu=compute_cap", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
-    except (OSError, subprocess.SubprocessError):
         return None
-    digits = done.stdout.strip().replace(".", "")
-    return f"sm_{digits}" if digits.isdigit() else None
+    return f"sm_{major}{minor}"
 
 
 def require_arch(arch: str) -> str:
@@ -338,20 +321,3 @@ def require_arch(arch: str) -> str:
             hint="use sm_80 for an A100, sm_86 for an RTX 30xx, sm_89 for an RTX 40xx, sm_90 for an H100 or H200",
         )
     return arch
-
-
-def main() -> None:
-    """Prints the tools of this environment."""
-    with one_line_errors():
-        toolchain = find_toolchain()
-        compiler = host_compiler()
-        print(f"root           {toolchain.root}")
-        print(f"host compiler  {compiler} ({host_compiler_version(compiler)})")
-        print(f"ninja          {find_ninja()}")
-        print(f"GPU 0          {gpu_arch() or 'none'}")
-        for name, version in toolchain.versions.items():
-            print(f"{name:<23}{version}")
-
-
-if __name__ == "__main__":
-    main()

@@ -21,7 +21,7 @@ from flashladder.emulate.reading import load_reading
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.paths import ROOT
-from flashladder.toolchain import own_cuda
+from flashladder.toolchain import errors as own_cuda
 import ptxemu
 from tests.typed import command
 

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import zipfile
 
-from flashladder.build.other_toolchains import toolchain_of
+from flashladder.build.wheel import toolchain_of
 from flashladder.toolchain.errors import clean_environment
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
 

@@ -54,6 +54,7 @@ from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, Opinion, SecondOpinionResult, Series, Timings
 from tests.null.bench.test_bench import FakeEvent, FakeGpu, simulated
 from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
+from tests.null.gpu.test_counters import fake_ncu
 from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
 
 __all__ = ["simulated"]  # a fixture
@@ -156,25 +157,6 @@ def test_only_the_rounds_are_inside_the_profilers_window() -> None:
     assert log.seen == [*warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
 
 
-def fake_ncu(folder: Path, log: str, code: int = 0) -> Path:
-    """A program that writes `log` where ncu was told to, notes its command line and leaves with `code`."""
-    path = folder / "ncu"
-    (folder / "log.txt").write_text(log, encoding="utf-8")
-    path.write_text(
-        f"#!{sys.executable}\n"
-        "import pathlib, sys\n"
-        "here = pathlib.Path(__file__).parent\n"
-        "if '--version' in sys.argv: print('NVIDIA\\nVersion 2025.3'); sys.exit()\n"
-        "(here / 'argv.txt').write_text('\\n'.join(sys.argv))\n"
-        "log = sys.argv[sys.argv.index('--log-file') + 1]\n"
-        "pathlib.Path(log).write_text((here / 'log.txt').read_text())\n"
-        f"print('what it prints'); sys.exit({code})\n",
-        encoding="utf-8",
-    )
-    path.chmod(0o755)
-    return path
-
-
 def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Rounds(("fa2", KERNELS[0]), "fp16", TINY, 2)
     ncu = fake_ncu(tmp_path, ncu_csv([NAMES["fa2"], OURS] * 2, {OURS: 2000}))
@@ -237,12 +219,13 @@ def test_agreement_is_an_overlap_of_intervals() -> None:
 
 def test_the_table_has_all_timers_of_a_cell_beside_each_other() -> None:
     lines = table(judged(opinion("nvbench"), opinion("ncu", faster=1.02), left_out=("x: y",))).splitlines()
-    at = lines.index(KERNELS[1])
-    assert [line.split()[0] for line in lines[at + 2 : at + 5]] == ["paired", "nvbench", "ncu"]
-    assert [line.split()[1] for line in lines[at + 2 : at + 5]] == ["event-free", "event-free", "ncu-base"]
-    assert "agree (" in lines[at + 3]
-    assert "differ (+" in lines[at + 4]
-    assert " 1700 " in lines[at + 4]
+    own = [line for line in lines if line.endswith(KERNELS[1])]
+    assert [line.split()[:2] for line in own] == [
+        ["paired", "event-free"], ["nvbench", "event-free"], ["ncu", "ncu-base"],
+    ]  # fmt: skip
+    assert "agree (" in own[1]
+    assert "differ (+" in own[2]
+    assert " 1700 " in own[2]
     assert lines[-1] == "left out: x: y"
 
 
@@ -413,7 +396,7 @@ def test_subjects_in_turn_with_each_other_run_up_and_change_their_order() -> Non
         assert one.us == pytest.approx((took[one.subject] * 1e3,) * 12)
     launched = [line[:-1] for line in gpu.log if line[:-1] in took]
     beginning, samples = launched[: WARM_UPS * 3 + 6], launched[WARM_UPS * 3 + 6 :]
-    assert beginning == [*took] * (WARM_UPS + 2)
+    assert beginning == [one for one in took for _ in range(WARM_UPS)] + [*took] * 2
     orders = [tuple(samples[place : place + 3]) for place in range(0, len(samples), 3)]
     assert {tuple(sorted(one)) for one in orders} == {tuple(sorted(took))}
     assert len(orders) == 12
@@ -441,14 +424,14 @@ def test_torchs_own_timer_and_events_are_asked(tensors: Tensors, monkeypatch: py
     monkeypatch.setattr(cross_timers, "load", lambda key, dtype: gpu.subject(key, 1.5))
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.sleep(), raising=False)
-    (found,) = cross_timers.ask_warm([TWO], 1.0)
+    (found,) = cross_timers.ask_events("warm", [TWO], 1.0)
     assert (found.method, found.mode) == ("warm", "event-free")
     assert {round(us) for one in found.timings for us in one.us} == {1500}
     monkeypatch.setattr(cross_timers, "RUN_UP_S", 0.0)
     monkeypatch.setattr(torch, "empty", lambda size, **_: SimpleNamespace(zero_=lambda: flushed.append(size)))
     of_300_mib = SimpleNamespace(L2_cache_size=300 << 20)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: of_300_mib, raising=False)
-    (found,) = cross_timers.ask_turns([TWO], 1.0)
+    (found,) = cross_timers.ask_events("turns", [TWO], 1.0)
     assert (found.method, found.mode) == ("turns", "event-free")
     assert flushed == [600 << 20] * sum(len(one.us) for one in found.timings), "twice the L2, before each sample"
 
@@ -486,22 +469,11 @@ def test_a_kernel_is_beside_the_better_library(apart: bool) -> None:
 def test_dropped_blocks_do_not_count() -> None:
     made = beside({"cudnn": 1.0})
     (whole,) = made.groups
-
-    def slowed(series: Series) -> Series:
-        changed = tuple(
-            pair._replace(kernel_us=2 * pair.kernel_us) if pair.block == 0 else pair for pair in series.pairs
-        )
-        return series.model_copy(update={"pairs": changed})
-
-    dropped = tuple(
-        block.model_copy(update={"dropped": "power" if block.index == 0 else None}) for block in whole.blocks
-    )
-    changed: Group = whole.model_copy(
-        update={
-            "blocks": dropped,
-            "series": tuple(slowed(one) if one.kernel == "cudnn" else one for one in whole.series),
-        }
-    )
+    *kernels, cudnn = whole.series
+    slow = [pair._replace(kernel_us=pair.kernel_us * (1 + (pair.block == 0))) for pair in cudnn.pairs]
+    blocks = (whole.blocks[0].model_copy(update={"dropped": "power"}), *whole.blocks[1:])
+    series = (*kernels, cudnn.model_copy(update={"pairs": tuple(slow)}))
+    changed = whole.model_copy(update={"blocks": blocks, "series": series})
     found = advantages(made.model_copy(update={"groups": (changed,)}))
     assert {one.n for one in found} == {9}
     assert next(one for one in found if one.kernel == KERNELS[1]).pct == pytest.approx(110.0, abs=0.2)

@@ -12,9 +12,8 @@ from pydantic import ValidationError
 import pytest
 
 from flashladder.bench import command, energy
-from flashladder.bench.energy import PAUSE_S, WARM_UP_S, Meter, sustain
+from flashladder.bench.energy import PAUSE_S, WARM_UP_S, Meter, limit_of, steady, sustain
 from flashladder.bench.references import Arms, Subject
-from flashladder.bench.table import limit_of, steady
 from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
 from flashladder.results.files import load_as, write_result

@@ -148,7 +148,7 @@ def test_no_network_is_one_line_and_nothing_is_kept(tmp_path: Path, monkeypatch:
 def test_platforms() -> None:
     assert bundle.platforms(["manylinux_2_34_x86_64", "linux_x86_64"]) == ("manylinux_2_34_x86_64", "linux_x86_64")
     for tag in ("win_amd64", "macosx_11_0_arm64", "manylinux_2_28_aarch64", "musllinux_1_2_x86_64"):
-        with pytest.raises(FlashladderError, match=f"no platform of Linux on x86-64: expected .*, found {tag}"):
+        with pytest.raises(FlashladderError, match=f"no platform of Linux on x86-64: expected .*, found '{tag}'"):
             bundle.platforms([tag])
     assert bundle.platforms()[0] == "manylinux_2_28_x86_64"
 

@@ -128,21 +128,23 @@ def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, cle
     assert (found.clean, found.errors) == (clean, errors)
 
 
-def fake_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int = 0) -> None:
-    """An ncu that writes `text` to its log and ends with `code`."""
+def fake_ncu(folder: Path, text: str, code: int = 0) -> Path:
+    """An ncu that writes `text` to its log, notes its words in argv.txt and ends with `code`."""
     (folder / "table.csv").write_text(text, encoding="utf-8")
     path = folder / "ncu"
     path.write_text(
-        '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" = --log-file ] && log=$2; shift; done\n'
-        f'[ -z "$log" ] && echo "Version 2025.3" && exit 0\ncp "{folder}/table.csv" "$log"\nexit {code}\n',
+        f"#!/bin/sh\n[ $1 = --version ] && echo Version 2025.3 && exit\nprintf '%s\\n' \"$@\" > '{folder}/argv.txt'\n"
+        'while [ $# -gt 0 ]; do [ "$1" = --log-file ] && log=$2; shift; done\n'
+        f'cp "{folder}/table.csv" "$log"\nexit {code}\n',
         encoding="utf-8",
     )
     path.chmod(0o755)
-    monkeypatch.setattr(counters, "require_ncu", lambda: path)
+    return path
 
 
 def test_counters_are_given_to_the_kernels_in_launch_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_ncu(tmp_path, monkeypatch, ncu_text((0, "a", "1"), (1, "a", "2")))
+    ncu = fake_ncu(tmp_path, ncu_text((0, "a", "1"), (1, "a", "2")))
+    monkeypatch.setattr(counters, "require_ncu", lambda: ncu)
     launches = Launches((2, 1), ("a100",), ("fp16",), counters.SHAPE)
     found, version = counters.read_counters(launches, ["a"], timeout_s=10)
     assert [(key[:2], own["a"]) for key, own in found.items()] == [("02", 1), ("01", 2)]
@@ -160,6 +162,7 @@ def test_counters_are_given_to_the_kernels_in_launch_order(tmp_path: Path, monke
 def test_an_ncu_that_fails_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int, message: str
 ) -> None:
-    fake_ncu(tmp_path, monkeypatch, text, code)
+    ncu = fake_ncu(tmp_path, text, code)
+    monkeypatch.setattr(counters, "require_ncu", lambda: ncu)
     with pytest.raises(FlashladderError, match=message):
         counters.read_counters(Launches((2, 1), ("a100",), ("fp16",), counters.SHAPE), ["a"], timeout_s=10)

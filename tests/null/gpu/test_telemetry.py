@@ -131,12 +131,3 @@ def test_identity_from_the_manifest() -> None:
     full = installed({"inputs": inputs, "kernels": kernels}).identity(config, "sm_90")
     assert full.text_sha256 == "ab"
     assert installed({"inputs": inputs, "kernels": kernels}).identity(config, "sm_120").text_sha256 is None
-
-
-def test_a_configuration_that_was_not_built_is_answered_with_those_that_were() -> None:
-    wheel = installed({"kernels": {FAST: {}}})
-    wheel.require(KernelConfig.parse(FAST))
-    with pytest.raises(FlashladderError, match="not built with this configuration") as caught:
-        wheel.require(KernelConfig.parse(FAST).with_dtype("bf16"))
-    assert FAST in str(caught.value)
-    assert "invoke build 16" in str(caught.value)

@@ -11,10 +11,10 @@ import types
 
 import pytest
 
-from flashladder.build import other_toolchains as toolchains
-from flashladder.build.other_toolchains import provide, toolchain_of
+from flashladder.build import wheel as toolchains
+from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import own_cuda
+from flashladder.toolchain import errors as own_cuda
 from flashladder.toolchain import wheels as toolchain
 from flashladder.toolchain.wheels import (
     Toolchain,
@@ -26,7 +26,8 @@ from flashladder.toolchain.wheels import (
     load_pins,
 )
 
-PROGRAMS = ("nvcc", "ptxas", "fatbinary", "cuobjdump", "nvdisasm")
+PARTS = (*toolchain.NVCC_RUNS, *toolchain.NVCC_READS)
+INSTALLED = (*(f"bin/{name}" for name in (*toolchain.COMPILERS, *toolchain.READERS)), *PARTS)
 
 
 def script(path: Path, text: str = "exit 0") -> Path:
@@ -41,7 +42,7 @@ def script(path: Path, text: str = "exit 0") -> Path:
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment with all wheels at their pins; a test changes the versions or removes files."""
     versions = dict(load_pins().packages)
-    for name in (*(f"bin/{name}" for name in PROGRAMS), *toolchain.NVCC_RUNS, *toolchain.NVCC_READS):
+    for name in INSTALLED:
         script(tmp_path / "nvidia" / "cu13" / name)
     spec = ModuleSpec("nvidia", None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path / "elsewhere"), str(tmp_path / "nvidia")]
@@ -96,7 +97,7 @@ def test_another_version_is_an_error(wheels: dict[str, str]) -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("name", [*toolchain.NVCC_RUNS, *toolchain.NVCC_READS])
+@pytest.mark.parametrize("name", PARTS)
 def test_what_nvcc_itself_runs_and_reads_is_there(wheels: dict[str, str], tmp_path: Path, name: str) -> None:
     (tmp_path / "nvidia" / "cu13" / name).unlink()
     with pytest.raises(FlashladderError, match=rf"files are missing: expected the \w+ .*{name}.*--force-reinstall"):
@@ -112,7 +113,9 @@ def test_wheels_whose_files_are_gone(wheels: dict[str, str], tmp_path: Path, mon
         find_toolchain()
 
 
-def test_the_host_compiler_is_cxx_else_the_first_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_compiler_is_cxx_else_the_first_on_path_or_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     clang = script(tmp_path / "clang++")
@@ -124,11 +127,9 @@ def test_the_host_compiler_is_cxx_else_the_first_on_path(tmp_path: Path, monkeyp
     monkeypatch.setenv("CXX", "g++ -m32")
     with pytest.raises(FlashladderError, match=r"CXX does not name a C\+\+ compiler: .* found g\+\+ -m32"):
         host_compiler()
-
-
-def test_no_host_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("CXX")
+    gxx.unlink()
+    clang.unlink()
     with pytest.raises(FlashladderError, match=r"no C\+\+ compiler found.*apt install g\+\+"):
         host_compiler()
 
@@ -173,18 +174,10 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
 def test_the_gpu_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml(monkeypatch, works=True)
     assert gpu_arch() == "sm_90"
-
-
-@pytest.mark.parametrize(
-    ("says", "arch"), [("echo 8.6", "sm_86"), ("echo No devices; exit 6", None), ("echo '[N/A]'", None)]
-)
-def test_the_gpu_from_nvidia_smi(says: str, arch: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script(tmp_path / "nvidia-smi", says)
-    monkeypatch.setenv("PATH", str(tmp_path))
     fake_nvml(monkeypatch, works=False)
-    assert gpu_arch() == arch
+    assert gpu_arch() is None
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpu_arch() == arch
+    assert gpu_arch() is None
 
 
 def test_names_are_demangled_or_the_missing_program_is_named(
@@ -197,9 +190,6 @@ def test_names_are_demangled_or_the_missing_program_is_named(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FlashladderError, match=r"cu\+\+filt: no working demangler; install binutils"):
         demangle("x", find_toolchain())
-
-
-PARTS = (*toolchain.NVCC_RUNS, *toolchain.NVCC_READS)
 
 
 # Stands for uv: writes the metadata and programs of what the lock file names into --target, and counts its calls.
@@ -242,10 +232,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     root = tmp_path / "environment" / "cu13"
     monkeypatch.setattr(toolchain, "_installed", lambda name: load_pins().packages[name])
     monkeypatch.setattr(toolchain, "_cuda_root", lambda _: root)
-    for name in (*(f"bin/{name}" for name in (*toolchain.COMPILERS, *toolchain.READERS)), *PARTS):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("")
-        (root / name).chmod(0o755)
+    for name in INSTALLED:
+        script(root / name)
     return find_toolchain()
 
 
