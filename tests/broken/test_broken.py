@@ -13,8 +13,20 @@ import pytest
 
 from flashladder.errors import FlashladderError
 import ptxemu
-from tests.broken.defects import BROKEN, LOCAL_HOLE, RACES
-from tests.broken.harness import KERNELS, Broken, Launch, Race, compile_all, lines_of, load, marked, text_of
+from tests.broken.defects import (
+    BROKEN,
+    KERNELS,
+    LOCAL_HOLE,
+    RACES,
+    Broken,
+    Launch,
+    Race,
+    compile_all,
+    lines_of,
+    load,
+    marked,
+    text_of,
+)
 
 pytestmark = pytest.mark.nvcc
 LAUNCHES = (*(case.launch for case in (*BROKEN, *RACES)), LOCAL_HOLE)

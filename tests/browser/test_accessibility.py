@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.chromium import axe
-from tests.browser.conftest import Opener, require
+from tests.browser.conftest import Opener, axe, require
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

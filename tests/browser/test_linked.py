@@ -11,7 +11,7 @@ from flashladder.view.linked_page import page as rendered
 from tests.browser.conftest import Opener, require
 from tests.browser.test_accessibility import grave
 from tests.browser.test_page import heard
-from tests.null.view.linked_fixture import UNIT, toy
+from tests.null.view.test_linked import UNIT, toy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from analysis import sweep_tables as script
-from flashladder.errors import FlashladderError
 from flashladder.paths import ROOT
 from flashladder.report import sweeps, tuning
 from flashladder.results.files import write_result
 from flashladder.sweep.winner import rows_of
-from tests.null.tune_fixture import FAST, ONLY_FP16, PRESENT, both, made, with_a_failure
+from tests.null.sweep.test_winner import FAST, ONLY_FP16, PRESENT, both, made, with_a_failure
 
 
 @pytest.fixture
@@ -59,12 +58,6 @@ def test_a_committed_run_has_a_page_a_table_and_a_plot(run: Path, tmp_path: Path
     script.main(["tune", str(run), "--out", str(tmp_path / "out")])
     written = {path.name.replace("tune.", "tune_h200."): path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert written == found
-
-
-def test_a_run_without_its_finals_is_one_line(run: Path) -> None:
-    run.with_name("tuned.json.gz").unlink()
-    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: the finals of this run are missing; a tuning run"):
-        tuning.pages(run)
 
 
 def test_a_sweep_that_ranks_no_candidates_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
