@@ -141,9 +141,9 @@ def load(launch: Launch, *, fixed: bool) -> ptxemu.Kernel:
 
 
 @cache
-def marked(file: str, mark: str, kernel: str) -> frozenset[int]:
+def marked(path: Path, mark: str, kernel: str) -> frozenset[int]:
     """The lines of a file that say ``<mark> <kernel>``."""
-    lines = (KERNELS / file).read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     return frozenset(number for number, line in enumerate(lines, 1) if re.search(rf"//.*\b{mark} {kernel}\b", line))
 
 
@@ -154,7 +154,7 @@ def lines_of(instruction: Instruction, file: str) -> frozenset[int]:
     found: set[int] = set()
     source: SourceLine | None = instruction.source
     while source is not None:
-        if source.file == f"kernels/{file}":
+        if source.file.endswith(f"kernels/{file}"):
             found.add(source.line)
         source = source.inlined_at
     return frozenset(found)
