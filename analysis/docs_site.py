@@ -2,7 +2,7 @@
 
 Why: pages lie where a reader of the repository looks for them (README.md, docs/, results/report/), and a site generator
 wants one folder. Each page is copied to the path that it has here, so that its links hold, and so is each file that one
-links to; a link that leads nowhere, and a page that nothing lists, is an error. The list of pages is made here as well.
+links to. A link that leads nowhere is an error. The list of pages is made here as well.
 
 Run: ``nox -s docs``, or ``python analysis/docs_site.py && mkdocs build --strict --config-file build/docs/mkdocs.yml``.
 """
@@ -10,7 +10,6 @@ Run: ``nox -s docs``, or ``python analysis/docs_site.py && mkdocs build --strict
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 import re
 import shutil
@@ -51,19 +50,6 @@ MADE = {"api.md": "# Python\n\nMade from docstrings.\n\n" + "\n".join(f"::: {nam
 """Pages that the site alone has."""
 
 
-@dataclass(frozen=True)
-class Link:
-    """A link of a page to something of this checkout."""
-
-    page: str
-    target: str
-
-    @property
-    def path(self) -> Path:
-        """Where it leads."""
-        return (ROOT / self.page).parent / self.target.partition("#")[0]
-
-
 def pages(root: Path = ROOT) -> dict[str, list[str]]:
     """Headings to the pages below them, each page once, as paths from the root."""
     seen, found = set[str](), dict[str, list[str]]()
@@ -77,34 +63,27 @@ def pages(root: Path = ROOT) -> dict[str, list[str]]:
     return found
 
 
-def links(page: str, text: str) -> Iterator[Link]:
-    """Links of a page's text to files, without those in code and to other places."""
+def links(page: str, text: str) -> Iterator[Path]:
+    """Where the links of a page lead that are neither in code nor to other places."""
     for target in LINK.findall(CODE.sub("", text)):
         if not re.match(r"[a-z]+:|#", target):
-            yield Link(page, target)
+            yield place(page, target)
+
+
+def place(page: str, target: str) -> Path:
+    """The file or folder that a link of a page names."""
+    return ((ROOT / page).parent / target.partition("#")[0]).resolve()
 
 
 def settled(page: str, text: str, listed: Sequence[str]) -> str:
     """A page's text whose links to folders lead to the first page in each."""
 
     def put(match: re.Match[str]) -> str:
-        path = Link(page, match[1]).path.resolve()
+        path = place(page, match[1])
         below = [one for one in listed if (ROOT / one).parent == path] if path.is_dir() else []
         return f"]({match[1].rstrip('/')}/{Path(below[0]).name})" if below else match[0]
 
     return LINK.sub(put, text)
-
-
-def dead(found: list[Link], listed: set[str], root: Path = ROOT) -> list[str]:
-    """What is wrong with links: they leave the checkout, lead nowhere, to a folder, or to a page that nothing lists."""
-    wrong = []
-    for link in found:
-        path = link.path.resolve()
-        if not path.is_relative_to(root) or not path.is_file():
-            wrong.append(f"{link.page}: {link.target}: expected a file of this checkout")
-        elif path.suffix == ".md" and path.relative_to(root).as_posix() not in listed:
-            wrong.append(f"{link.page}: {link.target}: a page that the site does not list (LISTED of docs_site.py)")
-    return wrong
 
 
 def stage(folder: Path = STAGE) -> tuple[int, int]:
@@ -118,10 +97,10 @@ def stage(folder: Path = STAGE) -> tuple[int, int]:
     listed = {page: None for below in headings.values() for page in below}
     own = (page for page in listed if page not in MADE)
     texts = {page: settled(page, (ROOT / page).read_text(encoding="utf-8"), list(listed)) for page in own}
-    found = [link for page, text in sorted(texts.items()) for link in links(page, text)]
-    if wrong := dead(found, set(listed)):
-        raise CheckFailed(f"{len(wrong)} links lead nowhere, the first: {wrong[0]}")
-    others = {link.path.resolve() for link in found} | set((ROOT / "docs" / "assets").iterdir())
+    led = {path: page for page, text in texts.items() for path in links(page, text)}
+    if wrong := [path for path in led if not (path.is_relative_to(ROOT) and path.is_file())]:
+        raise CheckFailed(f"{len(wrong)} links lead nowhere", where=led[wrong[0]], found=relative(wrong[0]))
+    others = {*led} | set((ROOT / "docs" / "assets").iterdir())
     others -= {(ROOT / page).resolve() for page in listed}
     for page, text in {**texts, **MADE}.items():
         write_atomic(folder / "pages" / page, text)

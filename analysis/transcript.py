@@ -4,13 +4,12 @@ Why: a path is walked by its authors in environments that have everything. Here 
 empty folder, with a new environment, and each command is typed as README has it; exit codes, times and what is printed
 become docs/transcript.md. A step that ends otherwise than it should fails the walk.
 
-Run: ``python analysis/transcript.py`` (with README's two long commands, about fifteen minutes), ``--quick`` without
-them: what the page says about these stays.
+Run: ``python analysis/transcript.py`` (README's two long commands take about fifteen minutes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 import os
@@ -29,7 +28,6 @@ from flashladder.paths import ROOT
 
 PAGE = ROOT / "docs" / "transcript.md"
 WIDTH = 100
-SECTION = re.compile(r"^## \d+\. `(?P<typed>[^`]+)`\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 NOT_SHOWN = re.compile(r"^(Looking in |\[notice\]|WARNING: )|it/s\]|%\|")  # of pip, and of progress bars
 
 
@@ -41,14 +39,13 @@ class Step:
     says: str  # what it is for
     shown: int  # lines of what it prints, from its end
     found: str  # a part of what it prints
-    long: bool = False  # whether it takes minutes
     first: bool = False  # whether lines are shown from the beginning instead
 
 
 STEPS = (
     Step("pip install nox", "In a new environment: all that README asks for.", 1, "nox"),
-    Step("nox -s reproduce", "The first command.", 40, "reproduced: every check that this machine can run", long=True),
-    Step("nox -s tests", "The second.", 4, " passed", long=True),
+    Step("nox -s reproduce", "The first command.", 40, "reproduced: every check that this machine can run"),
+    Step("nox -s tests", "The second.", 4, " passed"),
     Step("nox -s dev", "An environment to work in.", 4, "ready:"),
     Step("invoke list", "The ladder.", 24, "Static GMEM stride", first=True),
     Step("invoke show 8", "One step: why, what changes, and then its whole kernel.", 40, "xor_static", first=True),
@@ -105,23 +102,15 @@ def section(number: int, step: Step, seconds: float, printed: str, places: dict[
     return f"## {number}. `{step.typed}`\n\n{step.says} {seconds:.0f} s, exit code 0.\n\n```text\n{body}\n```\n\n"
 
 
-def walk(clone: Path, kept: dict[str, str], *, quick: bool) -> list[str]:
-    """The sections of the page; with `quick` those of long steps are the `kept` ones, where there are any."""
+def walk(clone: Path) -> Iterator[str]:
+    """The sections of the page."""
     places = {str(clone): "~/flashladder", str(clone.parent): "~", str(Path.home()): "~"}
-    sections = list[str]()
-    for step in STEPS:
-        if step.long and quick:
-            if step.typed not in kept:
-                continue
-            text = re.sub(r"^## \d+\.", f"## {len(sections) + 1}.", kept[step.typed])
-        else:
-            print(f"$ {step.typed}", flush=True)
-            text = section(len(sections) + 1, step, *typed(step, clone), places)
-        sections.append(text)
-    return sections
+    for number, step in enumerate(STEPS, 1):
+        print(f"$ {step.typed}", flush=True)
+        yield section(number, step, *typed(step, clone), places)
 
 
-def page(sections: Sequence[str]) -> str:
+def page(sections: Iterable[str]) -> str:
     """docs/transcript.md."""
     cores = len(os.sched_getaffinity(0))
     commit = subprocess.run(
@@ -139,15 +128,12 @@ def page(sections: Sequence[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Walks and writes the page."""
-    parser = Parser(prog="python analysis/transcript.py", description="Walk README's path in a clean clone.")
-    parser.add_argument("--quick", action="store_true", help="without the two commands that take minutes")
-    quick = parser.parse_args(argv).quick
-    old = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
+    Parser(prog="python analysis/transcript.py", description="Walk README's path in a clean clone.").parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "flashladder"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
         subprocess.run([sys.executable, "-m", "venv", str(clone.parent / "venv")], check=True)
-        sections = walk(clone, {found["typed"]: found[0] for found in SECTION.finditer(old)}, quick=quick)
+        sections = list(walk(clone))
     print(relative(write_atomic(PAGE, page(sections))))
     return 0
 

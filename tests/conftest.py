@@ -37,6 +37,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests first, so that no process is left with one at the end: in one process, or in each one's share."""
+    items.sort(key=lambda item: item.path.name != "test_sweep_gpu.py")  # before any other test is on the GPU
     shares = getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = dealt(items, int(shares))
 

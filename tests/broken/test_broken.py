@@ -13,8 +13,20 @@ import pytest
 
 from flashladder.errors import FlashladderError
 import ptxemu
-from tests.broken.defects import BROKEN, LOCAL_HOLE, RACES
-from tests.broken.harness import KERNELS, Broken, Launch, Race, compile_all, lines_of, load, marked, text_of
+from tests.broken.defects import (
+    BROKEN,
+    KERNELS,
+    LOCAL_HOLE,
+    RACES,
+    Broken,
+    Launch,
+    Race,
+    compile_all,
+    lines_of,
+    load,
+    marked,
+    text_of,
+)
 
 pytestmark = pytest.mark.nvcc
 LAUNCHES = (*(case.launch for case in (*BROKEN, *RACES)), LOCAL_HOLE)
@@ -28,12 +40,6 @@ def compiled() -> None:
         pytest.skip(f"needs the toolchain: {error}")
 
 
-def caught(case: Broken) -> ptxemu.EmulationError:
-    with pytest.raises(ptxemu.EmulationError) as raised:
-        case.launch.run(load(case.launch, fixed=False), ptxemu.Counters(), ptxemu.Hazards())
-    return raised.value
-
-
 def base_of(address: int, message: str) -> int:
     """The address of the buffer that a message about global memory names; buffers begin at multiples of 512."""
     found = re.search(r"\(\d+ bytes at (0x[0-9a-f]+)\)", message)
@@ -42,15 +48,18 @@ def base_of(address: int, message: str) -> int:
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: str(case.launch))
 def test_the_defect_is_caught(case: Broken) -> None:
-    error = caught(case)
-    message = str(error)
+    with pytest.raises(ptxemu.EmulationError) as raised:
+        case.launch.run(load(case.launch, fixed=False), ptxemu.Counters(), ptxemu.Hazards())
+    error, message = raised.value, str(raised.value)
     assert error.kind == case.kind, message
     assert case.says in message
     assert case.also in message
     assert isinstance(error.instruction, ptxemu.Instruction)
     assert error.instruction.opcode.startswith(case.opcode)
     assert error.instruction.opcode in text_of(case.launch.file).splitlines()[error.line - 1]
-    assert lines_of(error.instruction, case.launch.file) & marked(case.launch.file, "BROKEN", case.launch.kernel)
+    assert lines_of(error.instruction, case.launch.file) & marked(
+        KERNELS / case.launch.file, "BROKEN", case.launch.kernel
+    )
     assert (error.lane, error.block) == (case.thread, case.block)
     if case.address is None:
         assert error.address is None
@@ -58,17 +67,16 @@ def test_the_defect_is_caught(case: Broken) -> None:
         assert error.address is not None
         base = base_of(error.address, message) if "global" in case.says or "buffer" in case.says else 0
         assert error.address - base == case.address
+    require_place_in_one_line(case, error)
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=lambda case: str(case.launch))
-def test_the_message_names_the_place_in_one_line(case: Broken) -> None:
-    error, file = caught(case), case.launch.file
-    message = str(error)
+def require_place_in_one_line(case: Broken, error: ptxemu.EmulationError) -> None:
+    file, message = case.launch.file, str(error)
     assert message.startswith(f"{file.replace('.cu', '.ptx')}:{error.line}: ")
     assert "\n" not in message
     assert f"`{error.instruction}`" in message
     if file.endswith(".cu"):
-        assert any(f"kernels/{file}:{line}" in message for line in marked(file, "BROKEN", case.launch.kernel))
+        assert any(f"kernels/{file}:{line}" in message for line in marked(KERNELS / file, "BROKEN", case.launch.kernel))
     if case.thread is not None:
         assert f"thread {case.thread} (warp {case.thread // 32}, lane {case.thread % 32})" in message
         assert f"block {case.block}" in message
@@ -83,7 +91,7 @@ def test_the_race_is_reported(case: Race) -> None:
     for instruction, opcode, mark in ((hazard.first, case.first, "FIRST"), (hazard.second, case.second, "BROKEN")):
         assert instruction.opcode.startswith(opcode)
         assert instruction.opcode in text_of(launch.file).splitlines()[instruction.line - 1]
-        assert lines_of(instruction, launch.file) & marked(launch.file, mark, launch.kernel)
+        assert lines_of(instruction, launch.file) & marked(KERNELS / launch.file, mark, launch.kernel)
         assert f"line {instruction.line} from kernels/" in hazard.render()
     assert (hazard.first_thread, hazard.second_thread) == case.threads
     assert (hazard.first_block[0], hazard.block[0]) == case.blocks
@@ -112,7 +120,7 @@ def test_every_kernel_of_the_folder_is_tried() -> None:
         names = re.findall(r"^PAIR\((\w+)\)|^\.visible \.entry (\w+)_fixed\(", path.read_text(), re.MULTILINE)
         assert {first or second for first, second in names} <= tried
         for first, second in names:
-            assert marked(path.name, "BROKEN", first or second)
+            assert marked(path, "BROKEN", first or second)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,13 @@ from tests.hopper_programs.program import HEADERS, Run
 
 import ptxemu
 from ptxemu.machine.tensor_map import TensorMap
-from ptxemu.syntax.tree import Instruction, SourceLine
+from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array
+from tests.broken.defects import MAX_INSTRUCTIONS, lines_of, marked, ramp
 
+pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not root(), reason=NEEDS)]
 KERNELS = Path(__file__).parent / "hopper" / "kernels"
 PAIR = Path(__file__).parent / "kernels" / "pair.cuh"
-MAX_INSTRUCTIONS = 20_000  # far more than any of these kernels needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,26 +100,6 @@ def see(defect: Defect, *, fixed: bool, schedule: str | int) -> Seen:
     return Seen(found, all(np.array_equal(*each) for each in run.results))
 
 
-@cache
-def marked(file: str, name: str) -> frozenset[int]:
-    """The lines of a file that say ``BROKEN <name>``."""
-    lines = (KERNELS / file).read_text(encoding="utf-8").splitlines()
-    return frozenset(number for number, line in enumerate(lines, 1) if re.search(rf"//.*\bBROKEN {name}\b", line))
-
-
-def lines_of(instruction: Instruction, file: str) -> frozenset[int]:
-    """The lines of a file that an instruction comes from: its own, or those of the calls it was inlined into."""
-    if file.endswith(".ptx"):
-        return frozenset({instruction.line})
-    found: set[int] = set()
-    source: SourceLine | None = instruction.source
-    while source is not None:
-        if source.file.endswith(f"hopper/kernels/{file}"):
-            found.add(source.line)
-        source = source.inlined_at
-    return frozenset(found)
-
-
 MEMORY = (
     "RAW",
     "WAR",
@@ -130,11 +111,6 @@ MEMORY = (
     "async overwrite",
     "proxy",
 )
-
-
-def floats(count: int) -> Array:
-    """0, 1, 2, ... as floats."""
-    return np.arange(count, dtype=np.float32)
 
 
 def only(wanted: Array, *more: object) -> Callable[[], Run]:
@@ -157,7 +133,7 @@ def _sums(tiles: Array) -> Array:
 
 
 def _map(swizzle: str = "none") -> TensorMap:
-    array = floats(256)
+    array = ramp(256)
     if swizzle == "none":
         return TensorMap(array, "f32", (256,), (), (64,))
     return TensorMap(array, "f32", (32, 8), (128,), (32, 8), swizzle=swizzle)
@@ -166,7 +142,7 @@ def _map(swizzle: str = "none") -> TensorMap:
 def _with_map(*more: Array, swizzle: str = "none") -> Callable[[], Run]:
     def make() -> Run:
         out, given = np.zeros(64, np.float32), _map(swizzle)
-        wanted = floats(64) if swizzle == "none" else 4 * floats(64)  # the first float of each unit of 16 bytes
+        wanted = ramp(64) if swizzle == "none" else 4 * ramp(64)  # the first float of each unit of 16 bytes
         return Run((out, given, *more), ((out, wanted),))
 
     return make
@@ -174,7 +150,7 @@ def _with_map(*more: Array, swizzle: str = "none") -> Callable[[], Run]:
 
 def _overlapping() -> Run:
     array = np.zeros((8, 16), np.float32)
-    wanted = np.concatenate([100 + floats(64), 200 + floats(64)]).reshape(8, 16)
+    wanted = np.concatenate([100 + ramp(64), 200 + ramp(64)]).reshape(8, 16)
     return Run((TensorMap(array, "f32", (16, 8), (64,), (16, 4)),), ((array, wanted),))
 
 
@@ -189,44 +165,40 @@ DOUBLED = B[:, :16].sum(1, dtype=np.float32) + 2 * B[:, 16:32].sum(1, dtype=np.f
 NUMBERS = ("numbers",)
 
 PROTOCOLS = (
-    Defect("asynchronous.cu", "wrong_parity", only(floats(32)[::-1].copy()), MEMORY),
+    Defect("asynchronous.cu", "wrong_parity", only(ramp(32)[::-1].copy()), MEMORY),
     Defect(
         "asynchronous.cu",
         "waits_for_itself",
-        only((5 * floats(32)[::-1] + 10).astype(np.float32), 5),
+        only((5 * ramp(32)[::-1] + 10).astype(np.float32), 5),
         ("deadlock",),
         "never completes",
     ),
-    Defect("asynchronous.cu", "count_too_high", only(floats(32)[::-1].copy()), ("deadlock",), "1 of 33 arrivals"),
-    Defect("asynchronous.cu", "count_too_low", only(3 * floats(32) + 96), MEMORY, threads=128, schedule="reverse"),
-    Defect(
-        "asynchronous.cu", "expects_too_little", only(floats(64)[::-1].copy(), floats(64)), ("deadlock", "mbarrier")
-    ),
-    Defect("asynchronous.cu", "expects_too_much", only(floats(64)[::-1].copy(), floats(64)), ("deadlock",), "16"),
-    Defect("asynchronous.cu", "expects_nothing", only(floats(64)[::-1].copy(), floats(64)), MEMORY),
-    Defect("asynchronous.cu", "not_initialised", only(floats(64), floats(64)), ("mbarrier", "uninitialised"), "init"),
-    Defect("asynchronous.cu", "overwritten", only(floats(64)[::-1].copy()), ("mbarrier",)),
+    Defect("asynchronous.cu", "count_too_high", only(ramp(32)[::-1].copy()), ("deadlock",), "1 of 33 arrivals"),
+    Defect("asynchronous.cu", "count_too_low", only(3 * ramp(32) + 96), MEMORY, threads=128, schedule="reverse"),
+    Defect("asynchronous.cu", "expects_too_little", only(ramp(64)[::-1].copy(), ramp(64)), ("deadlock", "mbarrier")),
+    Defect("asynchronous.cu", "expects_too_much", only(ramp(64)[::-1].copy(), ramp(64)), ("deadlock",), "16"),
+    Defect("asynchronous.cu", "expects_nothing", only(ramp(64)[::-1].copy(), ramp(64)), MEMORY),
+    Defect("asynchronous.cu", "not_initialised", only(ramp(64), ramp(64)), ("mbarrier", "uninitialised"), "init"),
+    Defect("asynchronous.cu", "overwritten", only(ramp(64)[::-1].copy()), ("mbarrier",)),
     Defect(
         "asynchronous.cu",
         "never_given_back",
-        only(_sums(floats(256)), floats(256), 4),
+        only(_sums(ramp(256)), ramp(256), 4),
         ("deadlock",),
         "never completes",
     ),
-    Defect("asynchronous.cu", "given_back_too_early", only(_sums(floats(256)), floats(256), 4), MEMORY),
+    Defect("asynchronous.cu", "given_back_too_early", only(_sums(ramp(256)), ramp(256), 4), MEMORY),
 )
 TRANSFERS = (
-    Defect("asynchronous.cu", "no_proxy_fence", only(floats(64)), ("proxy",), "fence.proxy.async"),
-    Defect("asynchronous.cu", "no_barrier_after_fence", only(floats(64)), MEMORY),
+    Defect("asynchronous.cu", "no_proxy_fence", only(ramp(64)), ("proxy",), "fence.proxy.async"),
+    Defect("asynchronous.cu", "no_barrier_after_fence", only(ramp(64)), MEMORY),
     Defect("asynchronous.cu", "source_overwritten", only(_rounds(4), 4), MEMORY),
     Defect("asynchronous.cu", "one_group_too_many", only(_rounds(5), 5), MEMORY),
-    Defect("asynchronous.cu", "exits_before_reading", only(floats(64)), ("exited",)),
-    Defect("asynchronous.cu", "read_before_it_landed", only(floats(64)[::-1].copy(), floats(64)), MEMORY),
-    Defect("asynchronous.cu", "misaligned_tile", only(floats(64), floats(64)), ("misaligned",)),
-    Defect(
-        "asynchronous.cu", "odd_size", only(floats(64), floats(64)), ("misaligned", "arguments", "out-of-bounds"), "16"
-    ),
-    Defect("asynchronous.cu", "no_map", _with_map(floats(64)), ("tensor map",)),
+    Defect("asynchronous.cu", "exits_before_reading", only(ramp(64)), ("exited",)),
+    Defect("asynchronous.cu", "read_before_it_landed", only(ramp(64)[::-1].copy(), ramp(64)), MEMORY),
+    Defect("asynchronous.cu", "misaligned_tile", only(ramp(64), ramp(64)), ("misaligned",)),
+    Defect("asynchronous.cu", "odd_size", only(ramp(64), ramp(64)), ("misaligned", "arguments", "out-of-bounds"), "16"),
+    Defect("asynchronous.cu", "no_map", _with_map(ramp(64)), ("tensor map",)),
     Defect("asynchronous.cu", "another_rank", _with_map(), ("tensor map",)),
     Defect("asynchronous.cu", "swizzle_misplaced", _with_map(swizzle="128B"), NUMBERS),
     Defect("asynchronous.cu", "overlapping_stores", _overlapping, ("WAW",), grid=2),
@@ -254,7 +226,7 @@ PRODUCTS = (
 PEER = (4 * np.arange(32) + 6 + 400 - 32 * np.maximum(0, np.arange(32) - 28)).astype(np.uint32)
 ROWS = np.concatenate([np.arange(31, -1, -1), np.arange(131, 99, -1)]).astype(np.int32)
 CROSSED = np.concatenate([100 + np.arange(32), np.arange(32)]).astype(np.uint32)
-PAIRS = np.tile(floats(256).reshape(4, 2, 32).sum((0, 1)), 2).astype(np.float32)
+PAIRS = np.tile(ramp(256).reshape(4, 2, 32).sum((0, 1)), 2).astype(np.float32)
 ROLES = (
     Defect(
         "asynchronous.cu",
@@ -274,7 +246,7 @@ ROLES = (
     Defect(
         "asynchronous.cu",
         "no_such_block",
-        only(np.tile(floats(64), 2), floats(64)),
+        only(np.tile(ramp(64), 2), ramp(64)),
         ("out-of-bounds", "arguments"),
         "",
         64,
@@ -282,7 +254,7 @@ ROLES = (
         2,
     ),
     Defect(
-        "asynchronous.cu", "given_back_at_home", only(PAIRS, floats(256), 4), ("deadlock",), "never completes", 64, 2, 2
+        "asynchronous.cu", "given_back_at_home", only(PAIRS, ramp(256), 4), ("deadlock",), "never completes", 64, 2, 2
     ),
     Defect(
         "asynchronous.cu", "arrives_too_soon", only(np.ones(32, np.uint32)), ("mbarrier", "uninitialised"), "", 32, 2, 2
@@ -294,16 +266,15 @@ SCHEDULES = ("together", "reverse", 1)
 
 def complaint(defect: Defect, seen: Seen) -> bool:
     """Whether a launch was caught as it should be, where it should be."""
+    broken = marked(KERNELS / defect.file, "BROKEN", defect.kernel)
     return any(
         kind in defect.caught
         and defect.says in message
-        and any(lines_of(instruction, defect.file) & marked(defect.file, defect.kernel) for instruction in instructions)
+        and any(lines_of(instruction, defect.file) & broken for instruction in instructions)
         for kind, message, instructions in seen.complaints
     )
 
 
-@pytest.mark.nvcc
-@pytest.mark.skipif(not root(), reason=NEEDS)
 @pytest.mark.parametrize("defect", DEFECTS, ids=str)
 def test_the_defect_is_caught(defect: Defect) -> None:
     seen = see(defect, fixed=False, schedule=defect.schedule)
@@ -313,8 +284,6 @@ def test_the_defect_is_caught(defect: Defect) -> None:
         assert complaint(defect, seen), seen.complaints or "nothing was reported"
 
 
-@pytest.mark.nvcc
-@pytest.mark.skipif(not root(), reason=NEEDS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("defect", DEFECTS, ids=str)
 def test_the_twin_is_clean(defect: Defect, schedule: str | int) -> None:
@@ -323,8 +292,6 @@ def test_the_twin_is_clean(defect: Defect, schedule: str | int) -> None:
     assert seen.right
 
 
-@pytest.mark.nvcc
-@pytest.mark.skipif(not root(), reason=NEEDS)
 def test_every_kernel_of_the_folder_is_tried() -> None:
     tried = {defect.kernel for defect in DEFECTS}
     for path in KERNELS.iterdir():
@@ -332,4 +299,4 @@ def test_every_kernel_of_the_folder_is_tried() -> None:
         names = [first or second for first, second in re.findall(pattern, path.read_text(), re.MULTILINE)]
         assert set(names) <= tried
         for name in names:
-            assert marked(path.name, name)
+            assert marked(path, "BROKEN", name)

@@ -25,8 +25,7 @@ from flashladder.trace.command import verdict
 from flashladder.trace.compare import Trace, trace
 import ptxemu
 from ptxemu.values import Array
-from tests.broken.wrong_batch import ptx_of
-from tests.broken.wrong_kernels import Edit, WrongKernel, made, read_all
+from tests.broken.wrong_kernels import Edit, WrongKernel, made, ptx_of, read_all
 
 pytestmark = pytest.mark.nvcc
 RUNTIME, STATIC = (f"kernels/ampere/flash_fwd_{which}_offsets.cuh" for which in ("runtime", "static"))

@@ -15,16 +15,19 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.ptx import normalise
 from flashladder.names import KERNEL
 from flashladder.toolchain.wheels import find_toolchain
-from tests.broken.wrong_batch import batches, compiled, ptx_of, symbol
 from tests.broken.wrong_kernels import (
     WrongKernel,
+    batches,
+    compiled,
     config_of,
     evidence_of,
     made,
     outcome,
+    ptx_of,
     quick_cases,
     read_all,
     standard_cases,
+    symbol,
 )
 
 pytestmark = pytest.mark.nvcc

@@ -4,14 +4,19 @@ Why: a check is worth what it refuses. Each entry of ``wrong.yaml`` is a mistake
 as a replacement of text that stands exactly once in its file. The iteration is composed of the changed sources,
 compiled with the flags that it ships with, and given to the very functions behind ``check --backend emulator``.
 
-Run: ``pytest tests/broken/test_wrong_kernels.py`` (`wrong_batch` compiles many at once); `survey` tries one on every
-case, for a new entry: ``python -m tests.broken.wrong_kernels [NAME ...]``.
+Twenty are compiled at a time, in one translation unit of which each is a namespace with its own sources: half of what
+nvcc does for one kernel goes into CUDA's headers. Compiled so, a kernel is the same program but for the numbers of its
+registers (tests/broken/test_wrong_kernels.py).
+
+Run: ``pytest tests/broken/test_wrong_kernels.py``; ``python -m tests.broken.wrong_kernels [NAME ...]`` compiles each
+alone and tries it on every case, for a new entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache
 import importlib.util
 from itertools import takewhile
@@ -27,16 +32,20 @@ from unittest.mock import patch
 import pydantic
 import yaml
 
+from flashladder.build.compile import tools_of
 from flashladder.build.installed import chosen_configs
+from flashladder.build.store import STORE, PtxEntry, fill_all, ptx_entry
 from flashladder.cases.inputs import Case
 from flashladder.cases.reference import References, Subject, check_case
 from flashladder.check import on_emulator as check_emulator
 from flashladder.check.on_emulator import CONFIGS, REPEATS, cases_for, emulated_run
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families import ampere, hopper
-from flashladder.ladder.iteration import load_iteration
+from flashladder.ladder.iteration import load_iteration, translation_unit
+from flashladder.names import KERNEL
 from flashladder.paths import KERNELS, ROOT
 from flashladder.results.schema import CaseResult
+import ptxemu
 
 TABLE = Path(__file__).parent / "wrong.yaml"
 # The launch side: what the host checks, and what it hands over.
@@ -216,6 +225,108 @@ def survey(wrong: WrongKernel) -> Iterator[CaseResult]:
     with made(wrong) as kernels:
         for case in standard_cases(wrong.iteration, wrong.dtype).values():
             yield outcome(wrong.iteration, wrong.dtype, case, kernels)
+
+
+BATCH = 20  # more would gain little: 0.4 s for the headers, 0.3 s for each kernel
+_INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<line>[<"](?P<name>[^>"]+)[>"])')
+_ENTRY = re.compile(
+    r"^\.visible \.entry (?P<name>\w+)\(.*?^\}$(?!\n\s*// end inline asm)", re.MULTILINE | re.DOTALL
+)  # inline PTX may have braces of its own
+
+
+@contextmanager
+def compiled(wrong: WrongKernel) -> Iterator[None]:
+    """Meanwhile the check gets the wrong kernel in the place of the iteration's own, and a changed launch side."""
+    with ExitStack() as stack:
+        stack.enter_context(launched(wrong))
+        if not set(wrong.sources()) <= set(LAUNCH):
+            kernel = ptxemu.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
+            stack.enter_context(patch.object(check_emulator, "kernel_of", lambda *_: kernel))
+        yield
+
+
+def symbol(wrong: WrongKernel) -> str:
+    """The name of a kernel in its batch."""
+    return f"{KERNEL}_{wrong.name}"
+
+
+def ptx_of(wrong: WrongKernel) -> str:
+    """A wrong kernel's PTX."""
+    return split(next(batch for batch in batches() if wrong in batch))[symbol(wrong)]
+
+
+@cache
+def split(batch: Sequence[WrongKernel]) -> Mapping[str, str]:
+    """The PTX of each kernel of a batch by its symbol: the batch's without the other kernels."""
+    entry = batch_entry(batch)
+    fill_all([entry])
+    text = entry.ptx.read_text(encoding="utf-8")
+    found = list(_ENTRY.finditer(text))
+    head, tail = text[: found[0].start()], text[found[-1].end() :]
+    return {each["name"]: f"{head}{each[0]}{tail}" for each in found}
+
+
+@cache
+def batches() -> tuple[tuple[WrongKernel, ...], ...]:
+    """All that are wrong in a CUDA source, in the order of the table; those of one batch have one target."""
+    edited: dict[str, list[WrongKernel]] = {}
+    for wrong in read_all():
+        if not set(wrong.sources()) <= set(LAUNCH):
+            edited.setdefault(_target(wrong), []).append(wrong)
+    return tuple(
+        tuple(group[first : first + BATCH]) for group in edited.values() for first in range(0, len(group), BATCH)
+    )
+
+
+def _target(wrong: WrongKernel) -> str:
+    """What its PTX is made for: ``compute_80``."""
+    return load_iteration(wrong.iteration).family.targets.ptx
+
+
+@cache
+def batch_entry(batch: Sequence[WrongKernel]) -> PtxEntry:
+    """The store's entry of a batch, filled or not."""
+    headers: dict[str, None] = {}
+    bodies = [_namespace(wrong, headers) for wrong in batch]
+    text = "\n".join([*(f"#include {header}" for header in headers), *bodies, ""])
+    tools = tools_of()
+    kept = (flag for flag in tools.nvcc_flags if not flag.startswith("-arch="))
+    own = replace(tools, nvcc_flags=(f"-arch={_target(batch[0])}", *kept))
+    return ptx_entry(text, KERNELS, (), own, STORE)
+
+
+def _namespace(wrong: WrongKernel, headers: dict[str, None]) -> str:
+    """A wrong kernel with all that it includes, in a namespace of its own; CUDA's headers are added to `headers`."""
+    changed = wrong.sources()
+    unit = translation_unit(load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype))
+
+    def read(name: str) -> str:
+        path = f"{KERNELS.name}/{name}"
+        text = changed.get(path) or (ROOT / path).read_text(encoding="utf-8")
+        return text.replace(f"{KERNEL}(", f"{symbol(wrong)}(")
+
+    body = _inlined(wrong.name, "kernel.cu", unit, read, headers, set())
+    return "\n".join([f"namespace wrong_{wrong.name} {{", *body, "}"])
+
+
+def _inlined(
+    place: str, name: str, text: str, read: Callable[[str], str], headers: dict[str, None], seen: set[str]
+) -> Iterator[str]:
+    """The lines of a source with the text of its own includes in their place, each once, as ``#pragma once`` has it."""
+    yield f'#line 1 "{place}/{name}"'
+    for number, line in enumerate(text.splitlines(), 1):
+        include = _INCLUDE.match(line)
+        if include is None:
+            yield "" if line.startswith("#pragma once") else line
+        elif include["line"].startswith("<"):
+            headers[include["line"]] = None
+            yield ""
+        elif include["name"] not in seen:
+            seen.add(include["name"])
+            yield from _inlined(place, include["name"], read(include["name"]), read, headers, seen)
+            yield f'#line {number + 1} "{place}/{name}"'
+        else:
+            yield ""
 
 
 def main(names: list[str]) -> None:

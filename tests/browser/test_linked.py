@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flashladder.view.linked_page import page as rendered
-from tests.browser.conftest import Opener, require
-from tests.browser.test_accessibility import grave
-from tests.browser.test_page import heard
-from tests.null.view.linked_fixture import UNIT, toy
+from tests.browser.conftest import Opener
+from tests.browser.test_page import grave, heard
+from tests.null.view.test_linked import UNIT, toy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -184,7 +183,6 @@ def test_it_fits_its_width(opened: Opener, two: Path, width: int) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_has_no_grave_violation_also_with_rows_chosen(opened: Opener, two: Path, scheme: str) -> None:
-    require(with_axe=True)
     page = opened(two, scheme=scheme)
     page.get_by_label("PTX", exact=True).check()
     page.locator("#k0-p-21").click()

@@ -1,9 +1,9 @@
-"""The page in Chromium: no error, no request, tables that sort and filter, samples behind numbers, any width, print."""
+"""The page in Chromium: no error, no request, sorting, filters, samples behind numbers, width, print, axe-core."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from flashladder.paths import RESULTS
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
-from tests.browser.conftest import INDEX, Opener
+from tests.browser.conftest import INDEX, Opener, axe, require
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -263,3 +263,48 @@ def test_hostile_names_are_text(opened: Opener, hostile: Path) -> None:
     assert page.evaluate("window.hacked ?? null") is None
     assert page.locator("main img").count() == 0
     assert heard(page) == [f"request: {hostile.as_uri()}"]
+
+
+GRAVE = ("serious", "critical")
+RUN = """async (context) => {
+  const found = await axe.run(context, { resultTypes: ["violations"] });
+  return [found.violations.map((one) => [one.impact, one.id, one.nodes.length, one.nodes[0].html.slice(0, 200),
+    one.nodes[0].failureSummary]), found.testEngine.version];
+}"""
+
+
+def grave(page: Page, context: str = "html") -> list[Any]:
+    require(with_axe=True)
+    script = axe()
+    assert script is not None
+    page.evaluate(script.read_text(encoding="utf-8"))
+    found, version = page.evaluate(RUN, context)
+    assert version.startswith("4.")
+    return [one for one in found if one[0] in GRAVE]
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_has_no_grave_violation(opened: Opener, scheme: str, width: int) -> None:
+    assert grave(opened(scheme=scheme, width=width)) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nor_has_it_with_everything_unfolded(opened: Opener, scheme: str) -> None:
+    page = opened(scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert grave(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nor_has_a_record(opened: Opener, scheme: str) -> None:
+    page = opened(scheme=scheme)
+    page.locator("#t-progression-fp16-own a[data-p]").first.click()
+    assert grave(page, "dialog") == []
+
+
+def test_the_check_sees_a_violation(opened: Opener) -> None:
+    page = opened()
+    page.evaluate("document.querySelector('a[data-p]').parentElement.setAttribute('role', 'button')")
+    page.evaluate("document.querySelector('main p').style.color = '#bbbbbb'")
+    assert {one[1] for one in grave(page)} >= {"color-contrast", "nested-interactive"}

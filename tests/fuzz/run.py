@@ -5,31 +5,39 @@
     python -m tests.fuzz.run --engine atheris --target ptx            # coverage-guided; needs the group "fuzz"
     python -m tests.fuzz.run --inputs 100000 --record                 # all; figures into results/fuzzing.json
 `nox -s fuzz` makes an environment for it. Exit code 1 when something was found: each cause leaves one input under
-build/fuzz/<target>/. Once it is mended, ``python -m tests.fuzz.run --keep`` moves it to tests/data/found.json.
+build/fuzz/<target>/. Once it is mended, ``python -m tests.fuzz.run --keep`` moves it to tests/data/found.json and
+renders the table of docs/quality.md again, which is made from results/fuzzing.json (per target and engine the inputs,
+seconds and causes of the last recorded run) and the number of inputs in tests/data/found.json.
 """
 
 from __future__ import annotations
 
 import argparse
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
+import fcntl
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
 import time
+from typing import Any
 
 from flashladder.arguments import Parser, whole
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.files import relative, sha256, write_atomic
-from flashladder.paths import BUILD, ROOT
-from tests.fuzz import figures
-from tests.fuzz.mutate import Mutator
-from tests.fuzz.target import FOUND, Finding, Target, attempt, found_inputs, limit_memory
+from flashladder.files import dump_json, load_json, relative, sha256, write_atomic
+from flashladder.paths import BUILD, RESULTS, ROOT
+from flashladder.results.files import this_host
+from tests.fuzz.target import FOUND, Finding, Mutator, Target, attempt, found_inputs, limit_memory
 from tests.fuzz.targets import TARGETS
 
 KEPT = BUILD / "fuzz"
+FIGURES = RESULTS / "fuzzing.json"
+PAGE = ROOT / "docs" / "quality.md"
+BEGIN, END = "<!-- figures: made by python -m tests.fuzz.run -->\n", "<!-- end of figures -->\n"
 MOST_CAUSES = 20  # of one target, after which it is given up
 
 
@@ -89,6 +97,60 @@ def keep() -> None:
     write_atomic(FOUND, json.dumps(text, indent=1) + "\n")
 
 
+def load() -> dict[str, Any]:
+    """The recorded figures; empty ones where nothing was recorded."""
+    if not FIGURES.is_file():
+        return {"schema_version": 1, "kind": "fuzzing", "runs": {}}
+    document: dict[str, Any] = load_json(FIGURES.read_bytes())
+    return document
+
+
+def record(target: str, engine: str, inputs: int, seconds: float, found: int) -> None:
+    """Notes a run, whole, beside those of other processes, and renders the page."""
+    lock = ROOT / "build" / "fuzz" / ".lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w", encoding="ascii") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        document = load()
+        document["date"] = datetime.now(tz=timezone.utc).date().isoformat()
+        document["where"] = f"{this_host().cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        run = {"inputs": inputs, "seconds": round(seconds, 1), "found": found}
+        document["runs"].setdefault(target, {})[engine] = run
+        write_atomic(FIGURES, dump_json(document))
+        write_atomic(PAGE, render(document))
+
+
+def kept(target: str) -> int:
+    """Inputs of a target that were found, mended and kept."""
+    return len(found_inputs().get(target, {}))
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The page with these figures between its marks."""
+    engines = [name for name in ("mutations", "hypothesis", "atheris") if _of(document, name)]
+    head = ["target", "reads", *(f"{name}: inputs, s" for name in engines), "left", "found and fixed"]
+    rows = [head, ["---", "---", *("---:" for _ in engines), "---:", "---:"]]
+    for name, target in TARGETS.items():
+        runs = document["runs"].get(name, {})
+        cells = [f"{runs[one]['inputs']:,} in {runs[one]['seconds']:.0f} s" if one in runs else "-" for one in engines]
+        left = sum(run["found"] for run in runs.values())
+        rows.append([f"`{name}`", f"`{target.what}`", *cells, str(left), str(kept(name))])
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    sums = " ".join(
+        f"{name}: {sum(run['inputs'] for run in _of(document, name)):,} inputs in "
+        f"{sum(run['seconds'] for run in _of(document, name)) / 60:.0f} minutes."
+        for name in engines
+    )
+    total = sum(kept(name) for name in TARGETS)
+    told = f"In all {sums} {total} causes were found and fixed. Measured {document['date']}: {document['where']}."
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n{table}\n\n{told}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _of(document: Mapping[str, Any], engine: str) -> list[dict[str, Any]]:
+    return [runs[engine] for runs in document["runs"].values() if engine in runs]
+
+
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """The options, checked."""
     parser = Parser(prog="python -m tests.fuzz.run", description="Fuzzes parsers and loaders.")
@@ -113,6 +175,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if options.keep:
         keep()
+        write_atomic(PAGE, render(load()))
         return 0
     os.environ.pop("FLASHLADDER_ROOT", None)
     if options.engine != "atheris":
@@ -126,7 +189,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"    {place}: {' '.join(finding.what.split())[:150]}")
             print(f"    {finding.data[:100]!r}", flush=True)
         if options.record:
-            figures.record(name, options.engine, options.inputs, spent, len(causes))
+            record(name, options.engine, options.inputs, spent, len(causes))
     if total:
         raise CheckFailed(
             f"{total} causes", where=relative(KEPT), hint="mend them, then run python -m tests.fuzz.run --keep"

@@ -179,7 +179,7 @@ def test_tensors_that_come_and_go_at_one_address_have_maps_of_their_own(number: 
 def test_nothing_gives_what_torch_gives(iteration: int, shape: tuple[int, int, int, int]) -> None:
     tensors = inputs(shape=shape)
     out = flashladder.forward(*tensors, iteration=iteration)
-    # as torch on the CPU gives (tests/nvcc/test_binding.py); on CUDA torch 2.11 returns None or divides by zero
+    # as torch on the CPU gives (tests/nvcc/test_bad_arguments.py); on CUDA torch 2.11 returns None or divides by zero
     assert (out.shape, out.dtype, out.device) == (tensors[0].shape, tensors[0].dtype, tensors[0].device)
     assert flashladder.forward(*tensors, iteration=iteration, out=out) is out
     torch.cuda.synchronize()

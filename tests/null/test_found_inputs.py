@@ -13,9 +13,8 @@ import pytest
 from flashladder import files
 from flashladder.errors import FlashladderError
 from flashladder.files import MOST_JSON_DEPTH, load_json, unpacked
-from tests.fuzz import figures
-from tests.fuzz.mutate import Mutator
-from tests.fuzz.target import Finding, Hang, Target, attempt, found_inputs, within
+from tests.fuzz import run as fuzzing
+from tests.fuzz.target import Finding, Hang, Mutator, Target, attempt, found_inputs, within
 from tests.fuzz.targets import TARGETS
 
 INPUTS = 40  # of each target here, the seeds first
@@ -80,7 +79,7 @@ def test_each_kind_of_failure_is_a_finding() -> None:
 
 
 def test_the_page_is_what_the_figures_give() -> None:
-    assert figures.PAGE.read_text(encoding="utf-8") == figures.render(figures.load())
+    assert fuzzing.PAGE.read_text(encoding="utf-8") == fuzzing.render(fuzzing.load())
 
 
 @pytest.mark.parametrize(

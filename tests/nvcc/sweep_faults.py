@@ -206,14 +206,25 @@ def _work(words: Sequence[str], ends: tuple[int, int, int], env: Mapping[str, st
         os._exit(code)
 
 
-GRID = Path(__file__).parent / "faults.yaml"
+GRID = """\
+why: A few cells of the emulator that take seconds together, for sweeps that are killed at random moments.
+gpu: any
+mode: emulator
+iterations: [1, 4, 8, 12, 16]
+configs: a100
+dtypes: [fp16]
+seq_lens: [{seq_len: 128, batch: 1}]
+n_heads: 1
+"""
 GONE_S = 30.0  # a worker that was just starting notices within its imports that its sweep is dead
 Say = Callable[[str], object]
 
 
 def options(folder: Path, *more: str) -> list[str]:
-    """The words after ``sweep``."""
-    return ["--grid", str(GRID), "--out", str(folder), *more]
+    """The words after ``sweep``; the grid's file lies beside `folder`."""
+    grid = folder.with_name("faults.yaml")
+    grid.write_text(GRID, encoding="utf-8")
+    return ["--grid", str(grid), "--out", str(folder), *more]
 
 
 def kept(folder: Path) -> Mapping[str, str]:

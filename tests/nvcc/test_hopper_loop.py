@@ -1,7 +1,8 @@
 """Attention as Hopper kernels are built, on the emulator: right, without a hazard in any order, quick.
 
 Two consumer warpgroups and a producer warp: TMA, rings of mbarriers, setmaxnreg, wgmma with two groups in flight. The
-kernel is hopper_loop/attention.cu. In the suite every length runs once, as in test_emulator_speed.py.
+kernel is hopper_loop/attention.cu. And how fast the emulator is on it and on the ladder: in the suite every case runs
+once, as nothing is gated on time; `analysis/emulator_speed.py` keeps the figures of emulator/docs/speed.md.
 
 Run: pytest tests/nvcc/test_hopper_loop.py [--benchmark-enable -n 0]
 """
@@ -19,8 +20,12 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from flashladder.build import compile as compiling
 from flashladder.build.store import fill_all, ptx_entry
+from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_iteration
+from flashladder.problem import Shape
 import ptxemu
+from ptxemu import Counters
 from ptxemu.machine.tensor_map import TensorMap
 from ptxemu.run.launch import Kernel
 from ptxemu.values import Array
@@ -141,4 +146,28 @@ def test_speed(benchmark: BenchmarkFixture, length: int) -> None:
     pedantic(once, rounds=ROUNDS, warmup_rounds=1)
     benchmark.extra_info.update(
         program="Hopper attention", seq_len=length, heads=1, lane_instructions=counted[-1].lane_instructions
+    )
+
+
+CASES = [(number, length, 1) for number in (1, 16) for length in LENGTHS] + [(1, 1024, 16), (16, 1024, 16)]
+
+
+@pytest.mark.parametrize(("number", "seq_len", "heads"), CASES)
+def test_speed_of_the_ladder(benchmark: BenchmarkFixture, number: int, seq_len: int, heads: int) -> None:
+    iteration = load_iteration(number)
+    config = iteration.configs["a100"]
+    kernel_of(iteration, config)  # compiled and parsed before the clock starts
+    tensors = make_tensors(iteration, config, Shape(batch=1, seq_len=seq_len, n_heads=heads, d_head=config.d_head))
+    counted: list[Counters] = []
+
+    def once() -> None:
+        counted.append(Counters())
+        forward(iteration, config, tensors, observers=(counted[-1],))
+
+    pedantic: Callable[..., None] = benchmark.pedantic
+    pedantic(once, rounds=ROUNDS, warmup_rounds=1)
+    assert np.isfinite(tensors[3].astype(np.float32)).all()
+    assert len({counters.lane_instructions for counters in counted}) == 1
+    benchmark.extra_info.update(
+        iteration=number, seq_len=seq_len, heads=heads, lane_instructions=counted[-1].lane_instructions
     )

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from flashladder.emulate import mutation
@@ -23,7 +22,6 @@ from flashladder.emulate.mutation import (
     alone,
     judge,
     launches_of,
-    look,
     mutants_of,
     observe,
     read_equivalent,
@@ -204,30 +202,6 @@ def test_the_first_alone_runs_in_the_other_order_only_and_where_it_tells_of_all(
             observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=order)
             one = order == ORDERS[1]
             assert asked == [(order, several, first if one else None) for several, first in expected]
-
-
-def test_who_is_elected_is_no_secret_that_a_mutant_may_build_on() -> None:
-    """Lane 0 asks for the copy and gives the stage back; in the other order another lane asks."""
-    iteration = load_iteration(25)
-    mutant = next(one for one in mutants_of(iteration) if one.instruction.opcode == "bar.warp.sync")
-    original = observe_once(25)
-    shapes = launches_of(iteration, mutant.config)
-    together, reverse = (
-        [mutation._given_away(mutant, *one, order) for one in zip(shapes, original, strict=True)] for order in ORDERS
-    )
-    assert together == [(None, "")] * len(shapes)
-    assert any(caught in ("race", "error") for caught, _ in reverse)
-
-
-def test_a_launch_of_a_mutant_ends_at_its_first_race_and_says_the_same() -> None:
-    iteration = load_iteration(24)
-    mutant = next(m for m in mutants_of(iteration) if m.instruction.opcode == "bar.sync")
-    (planned,) = launches_of(iteration, mutant.config)
-    seen = look(iteration, mutant.config, planned, mutant.kernel)
-    assert seen.races
-    assert np.isnan(seen.out.view(np.float16)).all(), "nothing was stored yet"
-    caught, evidence = mutation._given_away(mutant, planned, observe_once(24)[0], "together")
-    assert (caught, evidence) == ("race", seen.races[0])
 
 
 def test_numbers_of_the_first_cta_are_compared_in_the_other_order() -> None:

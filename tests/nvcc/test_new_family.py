@@ -14,8 +14,6 @@ import pytest
 
 from flashladder.paths import ROOT
 from tests import pages
-from tests.nvcc import checkouts
-from tests.nvcc.checkouts import copied
 
 pytestmark = pytest.mark.nvcc
 
@@ -28,18 +26,18 @@ ADDED = 5  # of them put a file in its place or make a folder for it
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with the new family's files, put there as the page says."""
-    root = copied(tmp_path_factory.mktemp("checkout"), "flashladder")
+    root = pages.copied(tmp_path_factory.mktemp("checkout"), "flashladder")
     shutil.copytree(FILES, root / "tests" / "nvcc" / "row_family")
     placed = [step for step in STEPS if isinstance(step, pages.Command) and step.words[0] in ("cp", "mkdir")]
     assert len(placed) == ADDED + 1
     for step in placed:
-        pages.run(step, root, checkouts.environment(root, root))
+        pages.run(step, root, pages.environment(root, root))
     return root
 
 
 def ran(checkout: Path, *words: str, code: int = 0) -> str:
     """What a command of the copy prints, errors behind."""
-    done = checkouts.ran(checkout, checkout, *words, code=code)
+    done = pages.ran(checkout, checkout, *words, code=code)
     return done.stdout + done.stderr
 
 
@@ -60,7 +58,7 @@ def test_the_page_shows_what_the_files_say() -> None:
 
 def test_what_the_page_types_works_and_the_wheel_is_called(checkout: Path) -> None:
     for step in STEPS[ADDED + 1 :]:
-        pages.run(step, checkout, checkouts.environment(checkout, checkout))
+        pages.run(step, checkout, pages.environment(checkout, checkout))
     require_callable(checkout)
     require_locked(checkout)
     require_reported(checkout)

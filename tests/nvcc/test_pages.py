@@ -19,7 +19,6 @@ import pytest
 from flashladder.paths import ROOT
 from tests import pages
 from tests.null.test_pages import is_program
-from tests.nvcc import checkouts
 from tests.typed import command, tasks
 
 
@@ -78,11 +77,11 @@ TEN_STEPS = list(pages.steps(ADD_AN_ITERATION))
 @pytest.mark.nvcc
 def test_ten_steps_make_an_iteration(tmp_path: Path) -> None:
     """One test, as each step builds on those before it."""
-    root = checkouts.copied(tmp_path / "checkout")
+    root = pages.copied(tmp_path / "checkout")
     before = locked(root)
     for step in TEN_STEPS:
-        pages.run(step, root, checkouts.environment(root, ROOT))
-    assert "build-iteration-29 -> An epilogue of its own" in checkouts.ran(root, ROOT, "-m", "nox", "-l").stdout
+        pages.run(step, root, pages.environment(root, ROOT))
+    assert "build-iteration-29 -> An epilogue of its own" in pages.ran(root, ROOT, "-m", "nox", "-l").stdout
     require_callable(root)
     after = locked(root)
     assert hashes(after["29"]) == hashes(before["19"])
@@ -129,7 +128,7 @@ def require_callable(root: Path) -> None:
         "except Exception as error: print(error)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(site)], env=os.environ | checkouts.environment(root, ROOT),
+        [sys.executable, "-c", program, str(site)], env=os.environ | pages.environment(root, ROOT),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.startswith("torch.Size([1, 128, 16, 128])\n")
@@ -141,12 +140,12 @@ ANOTHER_GPU = ROOT / "docs" / "another-gpu.md"
 
 @pytest.mark.nvcc
 def test_a_file_and_a_grid_make_a_gpu(tmp_path: Path) -> None:
-    root = checkouts.copied(tmp_path / "checkout")
+    root = pages.copied(tmp_path / "checkout")
     steps = list(pages.steps(ANOTHER_GPU))
     assert len(steps) == 6
     before = (root / "configs" / "schema" / "grid.json").read_text(encoding="utf-8")
     for step in steps:
-        pages.run(step, root, checkouts.environment(root, ROOT))
+        pages.run(step, root, pages.environment(root, ROOT))
     after = (root / "configs" / "schema" / "grid.json").read_text(encoding="utf-8")
     assert '"a40"' in after
     assert '"a40"' not in before

@@ -20,7 +20,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
 from flashladder.lock.command import locked_kernel
-from flashladder.machine_code.cubin import LINES, TEXT, read_cubin, read_ptx_lines, text_sha256
+from flashladder.machine_code.cubin import TEXT, read_cubin, read_ptx_lines, text_sha256
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import count, disassemble, disassemble_many, opcode_counts, parse
@@ -250,7 +250,3 @@ def resolved(document: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def test_the_committed_page_shows_this_very_kernel(kernel: Linked) -> None:
     assert resolved(read_document(PAGE.read_bytes()), "8") == resolved(document([kernel]), "8")
-
-
-def test_the_table_that_is_read_is_there() -> None:
-    assert LINES.encode() in entry("sm_80").cubin.read_bytes()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import json
+import os
 from pathlib import Path
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +16,23 @@ from flashladder.sweep import slurm as slurm_array
 from flashladder.sweep.slurm import Request, default_tasks, parse_options, running_job, submit_array, watch
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.conftest import require
-from tests.slurm.stand_in import sweep
+
+
+def sweep(words: Sequence[str]) -> int:
+    """``FOLDER SECONDS --shard I/N``."""
+    folder, seconds, _, shard = words
+    start = time.time()
+    time.sleep(float(seconds))
+    note = {
+        "shard": shard,
+        "node": os.environ["SLURMD_NODENAME"],
+        "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        "cpus": os.environ.get("SLURM_CPUS_PER_TASK", ""),
+        "start": start,
+        "end": time.time(),
+    }
+    (Path(folder) / f"{int(shard.partition('/')[0]):016x}.json.gz").write_text(json.dumps(note), encoding="utf-8")
+    return 0
 
 
 @pytest.fixture

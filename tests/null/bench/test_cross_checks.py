@@ -53,9 +53,23 @@ from flashladder.results.derive import derive as derive_paired
 from flashladder.results.files import load_as, load_result, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, Opinion, SecondOpinionResult, Series, Timings
 from tests.null.bench.test_bench import FakeEvent, FakeGpu, simulated
-from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
+from tests.null.bench_fixture import (
+    FA2_US,
+    GOOD,
+    KERNELS,
+    NAMES,
+    ROUNDS,
+    SHAPE,
+    group,
+    judged,
+    ncu_csv,
+    opinion,
+    paired,
+    pairs,
+    result,
+    write_nvbench,
+)
 from tests.null.gpu.test_counters import fake_ncu
-from tests.null.opinion_fixture import FA2_US, KERNELS, NAMES, ROUNDS, judged, ncu_csv, opinion, paired, write_nvbench
 
 __all__ = ["simulated"]  # a fixture
 
@@ -186,7 +200,7 @@ def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nvbench_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "0.3.0")
     writer = (
-        "import pathlib, sys; from tests.null.opinion_fixture import ROUNDS, write_nvbench; "
+        "import pathlib, sys; from tests.null.bench_fixture import ROUNDS, write_nvbench; "
         "write_nvbench(pathlib.Path(sys.argv[1]), ROUNDS)"
     )
     monkeypatch.setattr(cross_timers, "command", lambda _, *more: [sys.executable, "-c", writer, *more])

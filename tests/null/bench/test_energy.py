@@ -18,8 +18,7 @@ from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Reference, Sample, Sustained
-from tests.null.bench_fixture import GPU, group, result
-from tests.null.energy_fixture import SHAPE, kernel, look, made, run
+from tests.null.bench_fixture import GPU, KEY, SHAPE, energy_of, group, look, result, sustained
 
 LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
 
@@ -118,12 +117,12 @@ def test_a_card_that_does_not_tell_is_one_line(card: Card, message: str) -> None
 
 
 def test_a_document_comes_back_as_it_was_written_and_prints_a_table(tmp_path: Path) -> None:
-    document = made(run(), run(turn=1, joules=960.0), run(kernel(), joules=450.0))
+    document = energy_of(sustained(), sustained(turn=1, joules=960.0), sustained(KEY, joules=450.0))
     path = write_result(tmp_path / "energy.json.gz", document)
     assert load_as(path, EnergyResult) == document
     lines = energy.render(document).splitlines()
     assert lines[2:4] == ["fp16, S = 4096", "subject" + lines[3][7:]]
-    assert lines[4].startswith(kernel()), "the most frugal first"
+    assert lines[4].startswith(KEY), "the most frugal first"
     assert lines[5].split() == ["fa2", "1466.0", "620", "1500", "0.423", "power"]
 
 
@@ -141,9 +140,9 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(tmp_path: Pa
 )
 def test_clock_and_power_say_what_holds_a_kernel(clock: int | None, joules: float, bits: int, limit: str) -> None:
     looks = (look(sm_clock_mhz=clock, throttle_bits=bits),) * 3
-    runs = [run(turn=turn, joules=joules, samples=looks) for turn in range(3)]
+    runs = [sustained(turn=turn, joules=joules, samples=looks) for turn in range(3)]
     assert limit_of(GPU, runs) == limit
-    (found,) = steady(made(*runs))
+    (found,) = steady(energy_of(*runs))
     assert (found.limit, found.mhz, found.watts) == (limit, clock, joules / 1.5)
 
 
@@ -164,7 +163,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Simulated:
     )  # fmt: skip
     monkeypatch.setattr(command, "open_device", lambda: device)
     monkeypatch.setattr(energy, "meter_of", lambda _: card.meter)
-    choose = ([card.subject(kernel())], {kernel(): timed.kernels[kernel()]})
+    choose = ([card.subject(KEY)], {KEY: timed.kernels[KEY]})
     monkeypatch.setattr(energy, "choose", lambda *_: choose)
     found = Arms((card.subject("cudnn"),), {"cudnn": cudnn}, ("fa4: not installed",))
     monkeypatch.setattr(energy, "arms", lambda *_: found)
@@ -194,7 +193,7 @@ def test_the_whole_command_and_its_resumption(
     assert energy.main([*line, "4096", "512"]) == 0
     document = load_as(path, EnergyResult)
     assert [(one.subject, one.shape.seq_len, one.turn) for one in document.runs] == [
-        (name, seq_len, turn) for seq_len in (4096, 512) for turn in (0, 1) for name in ("fa2", kernel(), "cudnn")
+        (name, seq_len, turn) for seq_len in (4096, 512) for turn in (0, 1) for name in ("fa2", KEY, "cudnn")
     ]
     assert simulated.launches < 2.2 * before, "what is there is not run again"
 
@@ -224,11 +223,13 @@ def test_a_file_of_something_else_is_left_alone(simulated: Simulated, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "runs", [(run(), run()), (run("nobody"),)], ids=["a run twice", "a subject that nothing describes"]
+    "runs",
+    [(sustained(), sustained()), (sustained("nobody"),)],
+    ids=["a run twice", "a subject that nothing describes"],
 )
 def test_a_document_that_contradicts_itself_is_refused(runs: tuple[Sustained, ...]) -> None:
     with pytest.raises(ValidationError, match="a run twice, or of a subject that nothing describes"):
-        made(*runs)
+        energy_of(*runs)
 
 
 def test_the_command_wants_something_to_measure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -236,6 +237,6 @@ def test_the_command_wants_something_to_measure(capsys: pytest.CaptureFixture[st
         energy.main([])
     assert caught.value.code == 2
     assert "expected iterations" in capsys.readouterr().err
-    path = write_result(tmp_path / "energy.json.gz", made(run()))
+    path = write_result(tmp_path / "energy.json.gz", energy_of(sustained()))
     assert energy.main(["--show", str(path)]) == 0
     assert "pJ/FLOP" in capsys.readouterr().out

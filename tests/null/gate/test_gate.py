@@ -1,20 +1,29 @@
-"""The gate's command: each line as it is known, one failure hides no other, exit codes; locks within their limits."""
+"""The gate's command: each line as it is known, one failure hides no other, exit codes; locks; published figures."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from flashladder.errors import Checked, CheckFailed, FlashladderError
 from flashladder.gate import command as gate
+from flashladder.gate import published as gate_published
 from flashladder.gate.command import Check, Outcome
+from flashladder.gate.published import Known, against_published, failing, probable_cause, same_model
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock.schema import LockFile, read_lock
 from flashladder.names import PUBLISHED_GPU, REGISTERS
+from flashladder.paths import RESULTS
+from flashladder.report.data import collect, swept
 from flashladder.results.derive import Found
+from flashladder.results.files import load_as, write_result
+from flashladder.results.published import N_ITERATIONS, load
+from flashladder.results.schema import BenchResult
+from tests.null.ladder_fixture import make
 from tests.typed import command
 
 LOCK = read_lock("sm_90")
@@ -145,3 +154,125 @@ def test_registers_are_those_of_the_published_kernels(off: int, fails: bool) -> 
     theirs = read_peer(PEER)[8][REGISTERS]
     form = load_iteration(8).configs[PUBLISHED_GPU].short_form()
     assert bool(edited(8, form, registers=theirs + off, spill_stores=0)) == fails
+
+
+BENCH = RESULTS / "h200" / "bench.json.gz"
+RUN: Known = {
+    "config": "(FP16, 128)", "code": "aa" * 32, "compiler": "nvcc 13.0", "clock_mhz": 1900.0, "fa2_tflops": 340.0,
+    "driver": "580.1", "torch": "2.11", "card": "GPU-0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "cause"),
+    [
+        ({}, gate_published.NONE),
+        ({"clock_mhz": 1880.0}, gate_published.NONE),
+        ({"config": "(FP16, 64)", "code": "bb" * 32}, "another configuration: (FP16, 64) instead of (FP16, 128)"),
+        ({"compiler": "nvcc 13.1", "code": "bb" * 32}, "another toolchain: nvcc 13.1 instead of nvcc 13.0"),
+        ({"code": "bb"}, f"another machine code: bb instead of {'aa' * 32}"),
+        ({"clock_mhz": 1500.0, "fa2_tflops": 270.0}, "another clock (MHz): 1500 instead of 1900"),
+        ({"clock_mhz": None, "fa2_tflops": 270.0}, "another clock or FA2 (TFLOP/s): 270 instead of 340"),
+        ({"driver": "570.1", "card": "GPU-1"}, "another driver: 570.1 instead of 580.1; another card: GPU-1 instead"),
+    ],
+)
+def test_what_differs_is_named_the_likeliest_cause_first(other: Known, cause: str) -> None:
+    found = probable_cause(RUN, {**RUN, **other})
+    assert found.startswith(cause)
+    assert found.count("another") == cause.count("another")
+    assert failing("cell", (90.0, 2.0), 88.0, (RUN, RUN)) == []
+    (told,) = failing("cell", (90.0, 2.0), 92.1, (RUN, {**RUN, **other}))
+    assert told == f"cell: expected 90.0 % of FA2 within 2 points, found 92.1 %; probably {found}"
+
+
+def slower(result: BenchResult, points: float, **other: object) -> BenchResult:
+    """The same run with all ratios lower."""
+    fields = ("pct", "pct_low")
+
+    def moved(one: object) -> object:
+        return one.model_copy(update={name: getattr(one, name) - points for name in fields} | other)  # type: ignore[attr-defined]
+
+    changed = {name: tuple(moved(one) for one in getattr(result, name)) for name in ("summaries", "means")}
+    return result.model_copy(update=changed)
+
+
+@pytest.mark.parametrize(("points", "lengths"), [(1.4, set()), (1.6, {"hmean"}), (2.9, {"hmean", "seq4096"})])
+def test_each_cell_has_its_tolerance(points: float, lengths: set[str]) -> None:
+    """2 points, 3 at S = 512, 1.5 for the harmonic mean."""
+    own = load_as(BENCH, BenchResult)
+    found = same_model(own, slower(own, points), ("bench.json.gz", "again.json.gz"))
+    assert found.n == len(own.summaries) + len(own.means)
+    assert {line.split(", beside")[0].rpartition(" ")[2] for line in found.problems} & {
+        "seq512", "seq4096", "hmean",
+    } == lengths  # fmt: skip
+
+
+def test_every_gpu_with_results_is_ranked_also_one_that_was_only_swept() -> None:
+    ladder = collect()
+    problems, told = against_published(ladder, RESULTS)
+    assert problems == []
+    assert [part.partition(":")[0] for part in told.split("; ")] == ["h200", "h100"]
+    (only,) = swept(ladder, RESULTS)
+    assert (only.name, len(only.measured), only.refused) == ("h100", 44, ())
+
+
+def test_a_rank_order_that_is_turned_around_fails(tmp_path: Path) -> None:
+    fixture = make(tmp_path / "results", lambda number: 120.0 - number, configs_of="h200", lengths=[4096])
+    (line,), _ = against_published(collect(fixture.folder))
+    assert "Spearman -0.9" in line
+    assert line.endswith("probably another card: a NVIDIA H200 and no a100")
+
+
+def test_own_results_are_compared_with_the_committed_ones_of_the_model(tmp_path: Path) -> None:
+    """What `nox -s reproduce` does on an H200; a GPU without committed results is skipped."""
+    own = load_as(BENCH, BenchResult)
+    write_result(tmp_path / "h200" / "bench.json.gz", slower(own, 2.5))
+    found = gate_published.beside_committed(tmp_path)
+    assert found.n == len(own.summaries) + len(own.means)
+    assert {line.split(", beside ")[1].partition(":")[0] for line in found.problems} == {"results/h200/bench.json.gz"}
+    assert not any("seq512" in line for line in found.problems), "3 points there"
+    (tmp_path / "h200").rename(tmp_path / "a100")
+    assert gate_published.beside_committed(tmp_path).n == 0
+
+
+def published_a100(number: int) -> float:
+    """Of a published step; further ones run as the last of them."""
+    return load().cell(min(number, N_ITERATIONS), "a100", "seq4096").value
+
+
+def test_the_same_gpu_is_compared_cell_by_cell(tmp_path: Path) -> None:
+    def percent(number: int) -> float:
+        return published_a100(number) + (2.5 if number == 9 else 0.0)
+
+    fixture = make(tmp_path / "results", percent, gpu="NVIDIA A100-SXM4-80GB", configs_of="a100", lengths=[4096])
+    problems, _ = against_published(collect(fixture.folder))
+    at_4096 = [line for line in problems if "seq4096" in line]
+    (line,) = at_4096
+    where, cause = line.split("; ", 1)
+    assert where == "machine, iteration 9, seq4096: expected 95.3 % of FA2 within 2 points, found 97.8 %"
+    assert cause == "probably another clock (MHz): 1500 instead of 1410"  # the A100's boost clock, and the fixture's
+    assert gate_published.against_peers(collect(fixture.folder)).n == 0, "peers were timed on another GPU"
+    unmeasured = [line for line in problems if "found no measurement" in line]
+    assert len(unmeasured) == 16, "one length has no harmonic mean"
+    cell = load().cell(1, "a100", "hmean")
+    expected = f"expected {cell.value:g} % within {cell.tolerance:g} points, found no measurement"
+    assert unmeasured[0] == f"machine, iteration 1, hmean: {expected}"
+
+
+def test_kernels_below_their_published_peers_and_a_ladder_below_fa2_are_named(tmp_path: Path) -> None:
+    """The published step 9 runs at 96.5 % of FA2 on an H200: 93.4 % is more than 3 points below, 93.6 % is not."""
+    peer = {step: pct for (step, seq_len), pct in gate_published.peer_percents().items() if seq_len == 4096}
+    percents = {9: peer[9] - 3.1, 10: peer[10] - 2.9}
+    fixture = make(tmp_path / "a", lambda step: percents.get(step, peer[min(step, N_ITERATIONS)]), configs_of="a100")
+    found = gate_published.against_peers(collect(fixture.folder))
+    below = [line for line in found.problems if "its published peer's" in line]
+    assert [line.partition(":")[0] for line in below if "S=4096" in line] == ["machine, iteration 9, S=4096"]
+    every = gate_published.peer_percents()
+    slow = {place for place, pct in every.items() if percents.get(place[0], peer[place[0]]) < pct - 3}
+    assert len(below) >= len(slow) > 1, "other lengths are compared as well"
+    fixture = make(tmp_path / "b", lambda step: 106.9 if step == 12 else 105.0)
+    details = gate_published.against_peers(collect(fixture.folder)).problems
+    best = [line for line in details if "the best of iterations 9 to 16" in line]
+    assert "fp16, S=4096: the best of iterations 9 to 16: expected at least 107 % of FA2, found 106.8 %" in best[0]
+    assert not any("fp16, harmonic mean" in line for line in best)
+    assert any("no measurement" in line for line in details)  # the published configurations were not timed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import json
 from pathlib import Path
 import shutil
+from typing import Any
 
 import pytest
 
@@ -13,18 +15,125 @@ from flashladder.files import sha256
 from flashladder.gate import verify
 from flashladder.gate.verify import grid_note
 from flashladder.ladder.grid import load_grid
+from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
 from flashladder.paths import RESULTS
+from flashladder.problem import Shape
 from flashladder.results.derive import derive
-from flashladder.results.files import load_result, write_result
-from flashladder.results.schema import A_A, Failure, PlannedCell, kernel_key
+from flashladder.results.files import load_result, machine_name, with_digest, write_result
+from flashladder.results.schema import (
+    A_A,
+    BenchResult,
+    EmulatedCell,
+    EmulatedSweepResult,
+    Failure,
+    Kernel,
+    PlannedCell,
+    Sweep,
+    kernel_key,
+)
 from flashladder.sweep import plan
-from flashladder.sweep.plan import with_code
+from flashladder.sweep.plan import CPU, Settings, cell_of, with_code
 from flashladder.sweep.records import Records
 from tests.null import sweep_fixture
-from tests.null import verify_fixture as made
-from tests.null.bench_fixture import FAST, SHAPE
-from tests.null.verify_fixture import Document, edited
+from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
 from tests.typed import command
+
+Document = dict[str, Any]
+Edit = Callable[[Document], object]
+TEXT = "ab" * 32  # digest of the fixture's machine code
+OTHER = "cd" * 32
+NAME = machine_name(GPU.name)
+SHORT = Shape(batch=16, seq_len=512, n_heads=16, d_head=128)
+GRID = "h200"
+
+
+def settings_of(made: BenchResult) -> Settings:
+    own = made.settings
+    return Settings(NAME, made.mode, own.pairs, own.blocks, own.min_pairs)
+
+
+def planned(subject: str, config: str, shape: Shape, settings: Settings, code: str = TEXT) -> PlannedCell:
+    return with_code(cell_of(subject, config, "fp16", shape), code, settings)
+
+
+def swept() -> BenchResult:
+    """Two kernels and the floor at two lengths."""
+    made = result(group(), group(shape=SHORT))
+    subjects = (("fa2", "", "fa2 2.11"), ("16", FAST, TEXT), ("1", SLOW, TEXT))
+    cells = tuple(
+        planned(subject, config, shape, settings_of(made), code)
+        for shape in (SHAPE, SHORT)
+        for subject, config, code in subjects
+    )
+    sweep = Sweep(grid=GRID, grid_sha256="0" * 64, planned=cells)
+    return derive(made.model_copy(update={"sweep": sweep}))
+
+
+def emulated() -> EmulatedSweepResult:
+    """Two cells of the emulator."""
+    made = result()
+    kernels = [
+        one.model_copy(update={"text_sha256": None, "build": TEXT, "arch": "compute_80"})
+        for one in made.kernels.values()
+    ]
+    shape = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
+    cells = tuple(planned(str(one.iteration), one.config, shape, Settings(CPU, "emulator")) for one in kernels)
+    return EmulatedSweepResult(
+        rung="CPU only", host=made.host, kernels={one.key: one for one in kernels},
+        sweep=Sweep(grid="cpu", grid_sha256="0" * 64, planned=cells),
+        cells=tuple(
+            EmulatedCell(address=cell.address, accuracy=GOOD, counters={"a": 1}, instructions=9, hazards=0)
+            for cell in cells
+        ),
+    )  # fmt: skip
+
+
+def locked(results: Path, text: str = TEXT) -> None:
+    """Writes a lock of the fixture's two kernels."""
+    kernels = {16: FAST, 1: SLOW}
+    entries = {
+        number: Lock(
+            history=("made up",), toolchain={}, flags={}, files={},
+            kernels={
+                config: LockedKernel(
+                    text_sha256=text, ptx_sha256="0" * 64, registers=1, spill_stores=0, spill_loads=0, stack=0,
+                    static_smem=0, dynamic_smem=0, counts={}, main_loop={},
+                )
+            },
+        )
+        for number, config in kernels.items()
+    }  # fmt: skip
+    write_lock(LockFile(arch="sm_90", iterations=entries), results / "locks")
+
+
+def make(results: Path) -> Path:
+    """A machine's folder under `results`; returns the sweep's document in it."""
+    locked(results)
+    (results / NAME).mkdir(parents=True)
+    return write_result(results / NAME / f"{GRID}.json", swept())
+
+
+def edited(path: Path, change: Edit, *, again: bool = False) -> None:
+    """Changes a document; its own digest follows.
+
+    Args:
+        path: of the document.
+        change: what is edited.
+        again: the tables are derived from what is left.
+    """
+    document: Document = json.loads(path.read_text(encoding="utf-8"))
+    change(document)
+    path.write_text(json.dumps(with_digest(document), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    if again:
+        made = load_result(path)
+        assert isinstance(made, BenchResult)
+        write_result(path, derive(made))
+
+
+def ablated(kernel: Kernel) -> Kernel:
+    """The same kernel as an ablation of its iteration."""
+    return kernel.model_copy(update={"variant": " - swizzle", "text_sha256": OTHER})
+
 
 SWEPT = RESULTS / "h200" / "tune_07.json.gz"  # as small as a committed sweep gets
 FAST_KEY = kernel_key(16, FAST)
@@ -33,7 +142,7 @@ FAST_KEY = kernel_key(16, FAST)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The document of a made-up sweep in a sealed folder."""
-    return made.make(tmp_path / "results")
+    return make(tmp_path / "results")
 
 
 def details(path: Path) -> list[str]:
@@ -50,7 +159,7 @@ def without_cell(document: Document) -> None:
 
 
 def test_a_failed_cell_has_no_measurement(path: Path) -> None:
-    failure = Failure(address=made.swept().sweep.planned[1].address, kind="timeout", message="60 s")  # type: ignore[union-attr]  # it has one
+    failure = Failure(address=swept().sweep.planned[1].address, kind="timeout", message="60 s")  # type: ignore[union-attr]  # it has one
     edited(path, lambda d: d["sweep"].update(failures=[failure.model_dump()]))
     expected = f"{path.name}: cell 16 {FAST} S=4096 B=16 H=16: measured 1 times, expected 0, as it failed"
     assert expected in details(path)
@@ -61,13 +170,13 @@ def test_a_failed_cell_has_no_measurement(path: Path) -> None:
 
 def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> None:
     """Rungs time survivors again; their addresses are of the mode."""
-    swept = made.swept()
-    assert swept.sweep is not None
-    rungs = swept.model_copy(update={"purpose": "tune"})
+    one = swept()
+    assert one.sweep is not None
+    rungs = one.model_copy(update={"purpose": "tune"})
     settings = verify._settings(rungs)
-    assert (settings.mode, verify._settings(swept).mode) == ("tune", swept.mode)
-    planned = tuple(with_code(cell, cell.code, settings) for cell in swept.sweep.planned)
-    sweep = swept.sweep.model_copy(update={"planned": planned})
+    assert (settings.mode, verify._settings(one).mode) == ("tune", one.mode)
+    planned = tuple(with_code(cell, cell.code, settings) for cell in one.sweep.planned)
+    sweep = one.sweep.model_copy(update={"planned": planned})
     whole = rungs.model_copy(update={"sweep": sweep, "groups": (*rungs.groups, rungs.groups[0])})
     assert verify._sweep(whole) == []
     failures = (Failure(address=planned[1].address, kind="wrong", message="far off"),)
@@ -77,8 +186,8 @@ def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> No
 
 
 def test_a_variant_is_in_no_lock_and_in_no_table_of_the_ladder(path: Path) -> None:
-    result = made.swept()
-    kernels = [made.ablated(one) for one in result.kernels.values()]
+    result = swept()
+    kernels = [ablated(one) for one in result.kernels.values()]
     names = {old: new.key for old, new in zip(result.kernels, kernels, strict=True)}
 
     text = derive(result.model_copy(update={"sweep": None})).model_dump_json()
@@ -93,7 +202,7 @@ def test_a_variant_is_in_no_lock_and_in_no_table_of_the_ladder(path: Path) -> No
 
 
 def test_cells_of_the_emulator_are_compared_with_their_plan(tmp_path: Path) -> None:
-    good = made.emulated()
+    good = emulated()
     assert verify._sweep(good) == []
     missing = good.model_copy(update={"cells": good.cells[:1]})
     assert [line.partition("H=1: ")[2] for line in verify._sweep(missing)] == ["measured 0 times, expected 1"]
@@ -109,15 +218,15 @@ def test_cells_of_the_emulator_are_compared_with_their_plan(tmp_path: Path) -> N
 
 
 def test_a_grid_that_was_changed_since_is_named() -> None:
-    sweep = made.swept().sweep
+    sweep = swept().sweep
     assert sweep is not None
     assert grid_note(sweep) == "configs/grids/h200.yaml was changed since"
     assert grid_note(sweep.model_copy(update={"grid": "none"})) == "configs/grids/none.yaml is no more"
 
 
 def test_a_library_that_is_nowhere_in_a_sweep_was_not_installed() -> None:
-    whole = plan.make(load_grid("h200"), "h200", lambda cells: [made.TEXT] * len(cells))
-    sweep = made.swept().sweep
+    whole = plan.make(load_grid("h200"), "h200", lambda cells: [TEXT] * len(cells))
+    sweep = swept().sweep
     assert sweep is not None
     digest = sha256((verify.GRIDS / "h200.yaml").read_bytes())
 
@@ -132,12 +241,12 @@ def test_a_library_that_is_nowhere_in_a_sweep_was_not_installed() -> None:
 
 
 def test_another_reference_has_to_be_described(path: Path) -> None:
-    cell = made.planned("cudnn", "", SHAPE, made.settings_of(made.swept()), "cudnn 9")
+    cell = planned("cudnn", "", SHAPE, settings_of(swept()), "cudnn 9")
     edited(path, lambda d: d["sweep"]["planned"].append(cell.model_dump(mode="json")))
     found = details(path)
     assert any("cell cudnn fp16 S=4096 B=16 H=16: measured 0 times" in line for line in found)
     assert any("the result does not say which cudnn this is" in line for line in found)
-    assert verify.key_of(made.swept().sweep.planned[0]) == A_A  # type: ignore[union-attr]  # it has one
+    assert verify.key_of(swept().sweep.planned[0]) == A_A  # type: ignore[union-attr]  # it has one
 
 
 def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,8 +36,8 @@ from flashladder.machine_code.order import (
 )
 from flashladder.machine_code.sass import Instruction, Sass, parse
 from flashladder.view.code import order
-from tests.null.sass_fixture import code
-from tests.null.sass_fixture import code as listing
+from tests.null.machine_code.test_sass import code
+from tests.null.machine_code.test_sass import code as listing
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
 LISTINGS = [LISTING, *sorted(LISTING.parent.glob("toolchains/*/*.sass"))]  # of each toolchain that is kept

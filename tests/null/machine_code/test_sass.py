@@ -32,7 +32,19 @@ from flashladder.paths import ROOT
 import ptxemu.isa  # noqa: F401 - fills the table of instructions
 from ptxemu.machine.control import ENDS
 from ptxemu.table import ROWS
-from tests.null.sass_fixture import code
+
+
+def code(*rows: str) -> Sass:
+    """A kernel from rows such as ``.L_x_0:`` or ``@P0 EXIT``."""
+    lines, address = ['.section .text.flash_fwd_kernel,"ax",@progbits'], 0
+    for row in rows:
+        if row.endswith(":"):
+            lines.append(row)
+        else:
+            lines.append(f"        /*{address:04x}*/   {row} ;")
+            address += 16
+    return parse("\n".join(lines))
+
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
 

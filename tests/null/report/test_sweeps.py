@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.paths import RESULTS
+from flashladder.paths import RESULTS, ROOT
 from flashladder.report import sweeps as report_sweeps
+from flashladder.report.frames import pairs, summaries
 from flashladder.report.sweeps import render_energy as render
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import BenchResult, Group, Reference
+from flashladder.results.schema import A_A, BenchResult, Group, Reference
 from flashladder.sweep import plan
 from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
-from tests.null.energy_fixture import SHAPE, kernel, look, made, run
+from tests.null.bench_fixture import KEY, SHAPE, energy_of, group, look, result, sustained
 from tests.null.sweep_fixture import SMALL, digests, failed, grid, timed
 
 
@@ -70,7 +74,7 @@ def test_references_are_told_with_version_tile_and_kernel(tmp_path: Path, packed
 def test_other_documents_have_no_page(tmp_path: Path, packed: BenchResult) -> None:
     assert pages(tmp_path, packed, "other.json.gz") == {}  # not called as a grid
     assert pages(tmp_path, packed, "h100.json.gz") == {}  # another grid's name
-    with pytest.raises(FlashladderError, match="the finals of this run are missing"):
+    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: cannot read"):
         pages(tmp_path, packed.model_copy(update={"purpose": "tune"}))
     assert pages(tmp_path, packed.model_copy(update={"sweep": None})) == {}
 
@@ -122,11 +126,14 @@ def cells(text: str) -> list[list[str]]:
 def test_a_page_holds_all_files_of_a_machine(tmp_path: Path) -> None:
     assert render(tmp_path) == {}
     short = SHAPE.model_copy(update={"seq_len": 512})
-    runs = [run(shape=short, launches=60_000, samples=(FREE,)), run(), run(kernel(), joules=600.0)]
-    later = [run(turn=1, joules=960.0), run(turn=2, joules=990.0)]
-    write_result(tmp_path / "h200" / "energy.json.gz", made(*runs[1:], runs[0], *later))
-    write_result(tmp_path / "h200" / "energy_10s.json.gz", made(run(seconds=10.5)).model_copy(update={"seconds": 10.0}))
-    write_result(tmp_path / "h100" / "energy.json.gz", made(run()))
+    runs = [sustained(shape=short, launches=60_000, samples=(FREE,)), sustained(), sustained(KEY, joules=600.0)]
+    later = [sustained(turn=1, joules=960.0), sustained(turn=2, joules=990.0)]
+    write_result(tmp_path / "h200" / "energy.json.gz", energy_of(*runs[1:], runs[0], *later))
+    write_result(
+        tmp_path / "h200" / "energy_10s.json.gz",
+        energy_of(sustained(seconds=10.5)).model_copy(update={"seconds": 10.0}),
+    )
+    write_result(tmp_path / "h100" / "energy.json.gz", energy_of(sustained()))
     found = render(tmp_path)
     assert found.keys() == {f"energy_{name}.{suffix}" for name in ("h100", "h200") for suffix in ("csv", "md")}
     page = found["energy_h200.md"].decode()
@@ -154,3 +161,64 @@ def test_the_headline_is_the_range_of_the_pages_cells(machine: str) -> None:
     assert f"{min(best):.2f} to {max(best):.2f} times as fast as the best of" in told
     for library in ("cuDNN", "FA3", "FA4"):
         assert library in told
+
+
+BENCH = ROOT / "results" / "h200" / "bench.json.gz"
+
+
+def test_every_raw_pair_and_every_summary_is_a_row() -> None:
+    bench = load_as(BENCH, BenchResult)
+    frame = pairs(bench)
+    series = [one for part in bench.groups for one in part.series]
+    assert len(frame) == sum(len(one.pairs) for one in series)
+    assert (frame.kernel == "fa2").sum() == sum(len(one.pairs) for one in series if one.kernel == A_A) > 0
+    first = bench.groups[0]
+    own = frame[
+        (frame.process == first.process) & (frame.dtype == first.dtype) & (frame.seq_len == first.shape.seq_len)
+    ]
+    assert own.ratio.tolist() == [pair.reference_us / pair.kernel_us for one in first.series for pair in one.pairs]
+    blocks = {block.index: block for block in first.blocks}
+    assert own.kernel_first.tolist() == [blocks[index].kernel_first for index in own.block]
+    assert own.sm_clock_mhz.tolist() == [blocks[index].samples[0].sm_clock_mhz for index in own.block]
+    assert set(frame[frame.kernel != "fa2"].iteration) == set(range(1, 17))
+    assert summaries(bench).pct.tolist() == [one.pct for one in bench.summaries]
+
+
+def test_a_dropped_block_says_why() -> None:
+    made = group()
+    blocks = [block.model_copy(update={"dropped": "hot" if block.index == 1 else None}) for block in made.blocks]
+    frame = pairs(result(made.model_copy(update={"blocks": tuple(blocks)})))
+    assert set(frame[frame.block == 1].dropped) == {"hot"}
+    assert set(frame[frame.block != 1].dropped) == {""}
+
+
+H200 = RESULTS / "h200"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """The script with these arguments."""
+    command = [sys.executable, str(ROOT / "analysis" / "ladder_of_sweep.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=ENVIRONMENT)
+
+
+@pytest.mark.parametrize("path", sorted(H200.glob("bench_*.json.gz")), ids=lambda path: path.name)
+def test_committed_parts_are_what_the_script_writes(path: Path, tmp_path: Path) -> None:
+    committed = load_as(path, BenchResult)
+    sweep = H200 / path.name.removeprefix("bench_")
+    whole = load_as(sweep, BenchResult) if sweep.is_file() else None
+    if whole is None or whole.processes != committed.processes:
+        pytest.skip(f"{path.name} is a run of its own, no part of {sweep.name}")
+    numbers = sorted({kernel.iteration for kernel in committed.kernels.values()})
+    out = tmp_path / path.name
+    done = run(str(sweep), *map(str, numbers), "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert out.read_bytes() == path.read_bytes()
+
+
+def test_a_step_that_was_not_timed_is_one_line(tmp_path: Path) -> None:
+    done = run(str(H200 / "hopper.json.gz"), "20", "99", "--out", str(tmp_path / "x.json.gz"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "99" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,24 +1,95 @@
-"""What a change or a compiler is worth: known speeds come out again, with signs, verdicts and everything static."""
+"""What a change or a compiler is worth: known speeds come out again, with signs and verdicts; tuning runs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from pathlib import Path
 
 import pytest
 
 from analysis import sweep_tables
+from analysis import sweep_tables as script
 from flashladder.errors import FlashladderError
+from flashladder.ladder.ablation import load_description, parse_subject
+from flashladder.paths import ROOT
+from flashladder.problem import Shape
+from flashladder.report import sweeps, tuning
 from flashladder.report.variants import (
     BOTH,
     Comparison,
     compared,
     document,
 )
+from flashladder.results.derive import derive
 from flashladder.results.files import write_result
+from flashladder.results.schema import A_A, BenchResult, Failure, Kernel, PlannedCell, Series, Sweep
 from flashladder.results.statistics import LogSummary
-from tests.null.bench_fixture import SHAPE
-from tests.null.variant_fixture import ABLATIONS, LONG, TOOLCHAINS, config_of, sweep
+from flashladder.sweep.winner import rows_of
+from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
+from tests.null.sweep.test_winner import FAST, ONLY_FP16, PRESENT, both, made, with_a_failure
+
+LONG = Shape(batch=4, seq_len=16384, n_heads=16, d_head=128)
+ABLATIONS = {
+    ("16", ""): (1.00, 40),
+    ("16 - swizzle", ""): (0.50, 124),  # the change is worth 100 %
+    ("16 - store_policy", ""): (1.00, 40),  # nothing
+    ("16 - backward", ""): (1.10, 0),  # it costs a tenth of what it would be without
+    ("1", ""): (0.20, 0),
+    ("1 + swizzle", ""): (0.50, 0),  # worth 150 %
+}
+TOOLCHAINS = {
+    ("16", ""): (1.00, 40),
+    ("16", "13.1"): (1.05, 8),
+    ("16", "13.2"): (1.00, 40),
+}
+CRASHED = Failure(address="f" * 16, kind="crash", message="the worker died")
+
+
+def config_of(subject: str) -> str:
+    """The short form of a subject's configuration for an A100, in fp16."""
+    return str(load_description(subject).configs["a100"])
+
+
+def kernel(subject: str, cuda: str, spills: int, text: str) -> Kernel:
+    named = parse_subject(subject, cuda)
+    return Kernel(
+        iteration=named.number, variant=named.variant, config=config_of(subject), dtype="fp16", arch="sm_90",
+        text_sha256=text, registers=255, spill_stores=spills, spill_loads=spills + 4,
+        toolchain={"nvidia-cuda-nvcc": f"{cuda or '13.0'}.88"},
+    )  # fmt: skip
+
+
+def planned(subject: str, cuda: str, shape: Shape, address: str) -> PlannedCell:
+    return PlannedCell(
+        subject=subject, config=config_of(subject), dtype="fp16", shape=shape, toolchain=cuda, code="c", address=address
+    )
+
+
+def sweep(
+    cells: dict[tuple[str, str], tuple[float, int]],
+    *,
+    shapes: tuple[Shape, ...] = (SHAPE, LONG),
+    crashed: tuple[str, str] | None = None,
+    texts: dict[tuple[str, str], str] | None = None,
+) -> BenchResult:
+    """Each subject and toolchain timed at its speed relative to FA2; `crashed` is planned, and failed instead."""
+    kernels, plan, groups = dict[str, Kernel](), list[PlannedCell](), []
+    for n, shape in enumerate(shapes):
+        groups.append(
+            group(shape=shape).model_copy(update={"series": (Series(kernel=A_A, pairs=pairs(1.0, 90 + n, shape)),)})
+        )
+        for i, (name, (speed, spills)) in enumerate(cells.items()):
+            one = kernel(*name, spills, (texts or {}).get(name, f"{i:02x}" * 32))
+            kernels[one.key] = one
+            plan.append(planned(*name, shape, f"{100 * n + i:016x}"))
+            series = Series(kernel=one.key, pairs=pairs(speed, 7 * i + n, shape), before=GOOD, after=GOOD)
+            groups.append(group(shape=shape).model_copy(update={"series": (series,)}))
+    if crashed:
+        plan.append(planned(*crashed, SHAPE, CRASHED.address))
+    named = Sweep(grid="g", grid_sha256="0" * 64, planned=tuple(plan), failures=(CRASHED,) if crashed else ())
+    return derive(result(*groups).model_copy(update={"kernels": kernels, "sweep": named}))
 
 
 def by_name(found: list[Comparison]) -> dict[tuple[str, int], Comparison]:
@@ -127,3 +198,57 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
     with pytest.raises(SystemExit) as stopped:
         sweep_tables.main([name, str(tmp_path / "none.json.gz")])
     assert stopped.value.code == 2
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The rungs' document of a run; that of the finals lies beside it."""
+    folder = tmp_path / "results" / "h200"
+    write_result(folder / "tuned.json.gz", made({PRESENT: both(1.05), FAST: both(1.08)}, 24, seed=1))
+    return write_result(folder / "tune.json.gz", with_a_failure())
+
+
+def cells(text: str, start: str) -> list[list[str]]:
+    """The cells of the rows of tables that begin so."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith(start)
+    ]
+
+
+def test_the_ranking_counts_and_bounds_what_it_leaves_out() -> None:
+    rows = rows_of(with_a_failure())
+    two = cells(tuning.ranking(rows, 2), "| 16 | fp16")
+    assert [row[2] for row in two] == [FAST.brief(), PRESENT.brief(), "and 1 more"]
+    fastest = max(row.pct or 0 for row in rows if row.config == ONLY_FP16.brief() and row.dtype == "fp16")
+    assert two[-1][3] == f"up to {fastest:.2f}"
+    every = tuning.ranking(rows, 9)
+    assert every.count("too few pairs") == 2
+    assert "crash: signal SIGSEGV" in every
+
+
+def test_a_committed_run_has_a_page_a_table_and_a_plot(run: Path, tmp_path: Path) -> None:
+    found = sweeps.render(run.parent.parent)
+    assert set(found) == {f"tune_h200.{suffix}" for suffix in ("md", "csv", "svg", "png")}
+    text = found["tune_h200.md"].decode()
+    assert "7 candidates, 1 of them failed, S = 4096" in text
+    (joint,) = cells(text, "| 16 | both")
+    assert (joint[2], joint[3], joint[5]) == (FAST.brief(), "faster", PRESENT.brief())
+    for interval, expected in ((joint[4], 108), (joint[6], 105)):
+        median, low, high = (float(part.strip("[],")) for part in interval.split())
+        assert low < median < high
+        assert median == pytest.approx(expected, abs=0.3)
+    listed = list(csv.DictReader(io.StringIO(found["tune_h200.csv"].decode())))
+    assert len(listed) == len(rows_of(with_a_failure())) == 7
+    script.main(["tune", str(run), "--out", str(tmp_path / "out")])
+    written = {path.name.replace("tune.", "tune_h200."): path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert written == found
+
+
+def test_a_sweep_that_ranks_no_candidates_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        script.main(["tune", str(ROOT / "results" / "h200" / "h200.json.gz"), "--out", str(tmp_path)])
+    assert caught.value.code == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: results/h200/h200.json.gz: not a tuning run: found timings for a report")
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []

@@ -23,10 +23,10 @@ from flashladder.sweep import command, measure, place, plan
 from flashladder.sweep.place import Card
 from flashladder.sweep.records import Records, held
 from flashladder.sweep.workers import Device, Outcome, Task
-from tests.null.sweep.planted_sweep import MODULE, plant
+from tests.null.sweep.conftest import plant
 from tests.null.sweep_fixture import SMALL, alive, digests, grid, timed
 
-DRIVER = [sys.executable, "-m", "tests.null.sweep.planted_sweep"]
+DRIVER = [sys.executable, "-c", "import sys; from tests.null.sweep.conftest import drive; drive(sys.argv[1:])"]
 
 
 @pytest.fixture
@@ -36,7 +36,6 @@ def words(made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> l
     monkeypatch.setattr(command, "run", vars(command)["run"])
     monkeypatch.setattr(measure, "known_digests", None)
     plant()
-    assert MODULE
     return ["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "records")]
 
 

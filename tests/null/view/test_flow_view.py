@@ -17,7 +17,7 @@ from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.opcodes import KINDS
 from flashladder.machine_code.sass import parse
 from flashladder.view.cfg import Picture, as_data, dot, outline, per_block, picture_of, svg
-from tests.null.sass_fixture import code
+from tests.null.machine_code.test_sass import code
 from tests.typed import command
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
