@@ -24,8 +24,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from flashladder.columns import csv_records
 from flashladder.emulate.reading import EmulatedKernel, counter_files
 from flashladder.errors import FlashladderError
-from flashladder.explain.validation import NAME as PREDICTIONS
-from flashladder.explain.validation import load_predictions
+from flashladder.explain.predict import NAME as PREDICTIONS
+from flashladder.explain.predict import load_predictions
 from flashladder.files import read_text, relative
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES, Claim, Scope
 from flashladder.ladder.gpus import load_gpus
