@@ -24,10 +24,9 @@ from flashladder.emulate.command import OUR_FAULT, LaunchOptions, require_fits
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, relative
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.names import INTERMEDIATES
-from flashladder.trace.recorder import STATISTICS, keeps_maximum
+from flashladder.trace.recorder import STATISTICS
 import ptxemu
 
 if TYPE_CHECKING:
@@ -40,46 +39,27 @@ WINDOW = 8  # rows and columns of values that are shown
 HEAD = ("KV block", "", "max error", "RMS error", "of allowed", "from fp64", "beyond", "warp", "row", "column")
 
 
-MEANING = {
-    "S": "Q K^T, the accumulators after the last k-tile",
-    "S_scaled": "S scale, where the kernel multiplies before it takes the maximum",
-    "m": "running maximum of the row",
-    "P": "exp((S - m) scale) in fp32",
-    "P16": "P as the tensor cores multiply it",
-    "l": "running sum of P, each lane's columns",
-    "O_rescaled": "O brought to the new maximum, before P V is added",
-    "O": "O after P V, not yet divided by l",
-    "out": "O / l in 16 bits, as it is stored",
-}
-STALE_MEANING = {
-    "m": "what the row uses, in powers of two: kept until a score is 4 times above, then its maximum, 2 less if heavy",
-    "P": "2^(S c - m) in fp32, up to 4",
-    "O_rescaled": "O brought to the maximum in use, before P V is added",
-}
-STALE_SUSPECTS = {
-    "m": "S and the m before are right there: look at the vote, what it compares, who follows, and who is heavy",
-    "l": "P, m and the l before are right there: look at the sum over the row, and its correction where m is a new one",
-    "O_rescaled": "m and the O before are right there: look at O's correction where m is a new one, or how O begins",
-}
-"""The same of these kernels, where they differ."""
-SUSPECTS = {
-    "S": "Q K^T is wrong: look at which rows and columns of Q and K reach the tensor cores",
-    "S_scaled": "S is right there: look at the scale",
-    "m": "S and the m before are right there: look at the maximum over the row and its exchange within the quad",
-    "P": "S and m are right there: look at the scale, the subtraction and the exponential",
-    "P16": "P is right there: look at its conversion to 16 bits",
-    "l": "P, m and the l before are right there: look at the sum over the row and its correction to the new maximum",
-    "O_rescaled": "m and the O before are right there: look at O's correction to the new maximum, or how O begins",
-    "O": "P and the rescaled O are right there: look at which rows and columns of V reach the tensor cores",
-    "out": "O and l are right there: look at l's sum over the quad, the division, the rounding and where O is written",
-}
-"""Where to look when this one is the first that differs: what it was made of is right."""
-
-
-def meaning(iteration: Iteration, name: str) -> tuple[str, str]:
-    """What an intermediate is, and where to look when it is the first that differs."""
-    own = (STALE_MEANING, STALE_SUSPECTS) if keeps_maximum(iteration) else ({}, {})
-    return own[0].get(name, MEANING[name]), own[1].get(name, SUSPECTS[name])
+TOLD = {
+    "S": ("Q K^T, the accumulators after the last k-tile",
+          "Q K^T is wrong: look at which rows and columns of Q and K reach the tensor cores"),
+    "S_scaled": ("S scale, where the kernel multiplies before it takes the maximum",
+                 "S is right there: look at the scale"),
+    "m": ("running maximum of the row; from iteration 17 on the one in use, in powers of two",
+          "S and the m before are right there: look at the maximum over the row, its exchange, or the vote"),
+    "P": ("exp((S - m) scale) in fp32",
+          "S and m are right there: look at the scale, the subtraction and the exponential"),
+    "P16": ("P as the tensor cores multiply it",
+            "P is right there: look at its conversion to 16 bits"),
+    "l": ("running sum of P, each lane's columns",
+          "P, m and the l before are right there: look at the sum over the row and its correction to the new maximum"),
+    "O_rescaled": ("O brought to the new maximum, before P V is added",
+                   "m and the O before are right there: look at O's correction to the new maximum, or how O begins"),
+    "O": ("O after P V, not yet divided by l",
+          "P and the rescaled O are right there: look at which rows and columns of V reach the tensor cores"),
+    "out": ("O / l in 16 bits, as it is stored",
+            "O and l are right there: look at l's sum over the quad, the division, the rounding, the store"),
+}  # fmt: skip
+"""What an intermediate is, and where to look when it is the first that differs: what it was made of is right."""
 
 
 def render(found: Trace) -> str:
@@ -144,11 +124,17 @@ def _told(found: Trace, wrong: Comparison) -> list[str]:
 
     first = wrong.first
     assert first is not None
-    what, suspects = meaning(found.iteration, wrong.name)
+    what, suspects = TOLD[wrong.name]
     off = abs(first.found - first.expected)
+    keys, begin, (x, y, z) = found.config.B_c, (wrong.block or 0) * found.config.B_c, first.cta
+    when = f"in KV block {wrong.block} (keys {begin} to {begin + keys - 1}, visit {wrong.step + 1})"
+    when = "after the last KV block" if wrong.block is None else when
+    lane = "" if first.lane is None else f" lane {first.lane}"
+    column = "" if first.column is None else f", column {first.column}"
+    holder = f"CTA ({x}, {y}, {z}) warp {first.warp}{lane}, row {first.row}{column}"
     numbers = f"found {first.found:.7g}, expected {first.expected:.7g}, off by {off:.1e}, allowed {first.allowed:.1e}"
     lines = [
-        f"first difference: {wrong.name} {_when(found, wrong)}, {_holder(first)}: {numbers}",
+        f"first difference: {wrong.name} {when}, {holder} (query {first.query}, head {y}, sample {z}): {numbers}",
         f"{wrong.name} is {what}; {_extent(found, wrong)}",
     ]
     if first.maker is not None:
@@ -158,30 +144,10 @@ def _told(found: Trace, wrong: Comparison) -> list[str]:
     return [*lines, suspects]
 
 
-def _when(found: Trace, wrong: Comparison) -> str:
-    if wrong.block is None:
-        return "after the last KV block"
-    keys = found.config.B_c
-    first = wrong.block * keys
-    return f"in KV block {wrong.block} (keys {first} to {first + keys - 1}, visit {wrong.step + 1})"
-
-
-def _holder(where: Where) -> str:
-    x, y, z = where.cta
-    lane = "" if where.lane is None else f" lane {where.lane}"
-    column = "" if where.column is None else f", column {where.column}"
-    meant = f"query {where.query}, head {y}, sample {z}"
-    return f"CTA ({x}, {y}, {z}) warp {where.warp}{lane}, row {where.row}{column} ({meant})"
-
-
 def _extent(found: Trace, wrong: Comparison) -> str:
     """How many elements differ, and in which rows and columns of the tile."""
-    beyond, total = wrong.beyond, wrong.beyond.numel()
-    ctas, rows, columns = (
-        beyond.flatten(1).any(1).nonzero().flatten().tolist(),
-        beyond.any(2).any(0).nonzero().flatten().tolist(),
-        beyond.any(1).any(0).nonzero().flatten().tolist(),
-    )
+    total = wrong.beyond.numel()
+    ctas, rows, columns = (sorted(set(axis.tolist())) for axis in wrong.beyond.nonzero(as_tuple=True))
     where = f"{wrong.n_beyond} of {total} differ, in {len(ctas)} of {len(found.ctas)} CTAs, rows {ranges(rows)}"
     inside = "lanes of the quad" if wrong.name in STATISTICS else "columns"
     return f"{where}, {inside} {ranges(columns)}"
