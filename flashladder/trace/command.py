@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 from flashladder.arguments import within
 from flashladder.build.compile import ptx_for
 from flashladder.columns import table, terminal_width, told_on_terminal
-from flashladder.emulate.command import OUR_FAULT, LaunchOptions, require_fits
-from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.emulate.command import LaunchOptions, judged, require_fits
+from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.selection import one_config
 from flashladder.names import INTERMEDIATES
 from flashladder.trace.recorder import STATISTICS
-import ptxemu
 
 if TYPE_CHECKING:
     from flashladder.trace.compare import Comparison, Trace, Where
@@ -171,6 +170,9 @@ def values(found: Trace, chosen: Comparison, row: int, column: int) -> str:
     """Some of the kernel's values and what they should be, from (row, column) of the first CTA that differs on."""
     cta = 0 if chosen.first is None else found.ctas.index(chosen.first.cta)
     _, n_rows, n_columns = chosen.held.shape
+    if row >= n_rows or column >= n_columns:
+        expected = f"at most {n_rows - 1},{n_columns - 1}"
+        raise FlashladderError(f"bad --at for {chosen.name}", expected=expected, found=f"{row},{column}")
     rows = range(row, min(row + WINDOW, n_rows))
     columns = range(column, min(column + WINDOW, n_columns))
     across = "lane" if chosen.name in STATISTICS else "column"
@@ -275,7 +277,6 @@ def traced(options: Options) -> tuple[str, bool]:
         chosen = _chosen(found, options)
         if chosen.first is not None and not options.at:
             row, column = (place // WINDOW * WINDOW for place in (chosen.first.row, chosen.first.column or 0))
-        require_within(chosen, row, column)
         text += f"\n\n{values(found, chosen, row, column)}"
     return text, found.passed
 
@@ -291,14 +292,6 @@ def _first_shown(options: Options) -> tuple[int, int]:
     if match is None:
         raise FlashladderError("bad --at", expected="ROW,COLUMN such as 16,8", found=repr(options.at))
     return int(match[1]), int(match[2])
-
-
-def require_within(chosen: Comparison, row: int, column: int) -> None:
-    """Raises `FlashladderError` for a place that the intermediate does not have."""
-    _, n_rows, n_columns = chosen.held.shape
-    if row >= n_rows or column >= n_columns:
-        expected = f"at most {n_rows - 1},{n_columns - 1}"
-        raise FlashladderError(f"bad --at for {chosen.name}", expected=expected, found=f"{row},{column}")
 
 
 def _chosen(found: Trace, options: Options) -> Comparison:
@@ -320,18 +313,6 @@ def _chosen(found: Trace, options: Options) -> Comparison:
     raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
 
 
-def _sanitize(options: Options) -> None:
-    """compute-sanitizer's four tools over the iteration, on this GPU.
-
-    Raises:
-        CheckFailed: a tool found something.
-        FlashladderError: no GPU, no compute-sanitizer, or nothing installed to run.
-    """
-    from flashladder.gpu import sanitize
-
-    sanitize.main([options.iteration, *(["--configs", options.config] if options.config else [])])
-
-
 def _require_gpu(options: Options) -> None:
     """Refuses ``--sanitize`` where it cannot run, before anything slow."""
     from flashladder.gpu.doctor import require_gpu
@@ -351,16 +332,11 @@ def run(options: Options) -> int:
     """
     if options.sanitize:
         _require_gpu(options)
-    try:
-        with told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
-            text, passed = traced(options)
-    except ptxemu.EmulationError as error:
-        if error.kind in OUR_FAULT:
-            raise
-        raise CheckFailed(f"iteration {options.iteration} may not do this: {error}") from error
-    except MemoryError as error:
-        raise FlashladderError("not enough memory", hint="a smaller shape") from error
+    with judged(options.iteration), told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
+        text, passed = traced(options)
     print(text)
     if options.sanitize:
-        _sanitize(options)
+        from flashladder.gpu import sanitize
+
+        sanitize.main([options.iteration, *(["--configs", options.config] if options.config else [])])
     return 0 if passed else 1
