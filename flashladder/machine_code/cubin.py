@@ -295,17 +295,12 @@ def text_sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class PtxLines:
-    """The PTX lines of one kernel's machine code.
+    """The PTX lines of one kernel's machine code."""
 
-    Attributes:
-        starts: (address, line): from this address to the next one code comes from this line, counted from 1.
-        end: the address behind the last instruction.
-        text: the PTX as the cubin keeps it; ``text[0]`` is line 1. Comments and ``.loc`` are blank lines.
-    """
-
+    # (address, line): from this address to the next one code comes from this line, counted from 1
     starts: tuple[tuple[int, int], ...]
-    end: int
-    text: tuple[str, ...]
+    end: int  # the address behind the last instruction
+    text: tuple[str, ...]  # the PTX as the cubin keeps it; ``text[0]`` is line 1. Comments and ``.loc`` are blank lines
 
     def at(self, address: int) -> int | None:
         """The line that the instruction at `address` was made from; None outside of the code or where none is."""
