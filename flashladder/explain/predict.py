@@ -21,8 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from flashladder.build.compile import cubin_for
-from flashladder.emulate.kernel import constants_of, forward, launch_of, make_tensors, require_length
+from flashladder.emulate.kernel import forward, machine_code, make_tensors, require_length
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.explain.simulate import PIPES, SCHEDULERS, Chip, Step, chain, chip_of, simulate, steps_of
@@ -32,11 +31,11 @@ from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.located import first_problem
 from flashladder.machine_code import executions
-from flashladder.machine_code.cubin import Cubin, read_cubin
+from flashladder.machine_code.cubin import Cubin
 from flashladder.machine_code.executions import is_vote, operands
 from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.ptxas import WARP, Occupancy
-from flashladder.machine_code.sass import Instruction, disassemble
+from flashladder.machine_code.sass import Instruction
 from flashladder.names import WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
@@ -228,19 +227,16 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
     Raises:
         FlashladderError: it does not compile, loops over nothing, or its branches depend on more than the launch.
     """
-    compiled = cubin_for(iteration, config, arch).cubin
-    cubin = read_cubin(compiled)
-    if cubin.parameters_at is None:
-        raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(compiled))
     length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # of the short CTA: whole blocks of query rows
-    launch = launch_of(iteration, config, Shape(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD))
-    flow = regions_of(disassemble(compiled, lines=False)).flow
-    order = list(executions.path(flow, constants_of(iteration, config, launch, cubin.parameters_at)))
+    shape = Shape(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
+    cubin, sass, _, constants = machine_code(iteration, config, arch, shape)
+    flow = regions_of(sass).flow
+    order = list(executions.path(flow, constants))
     starts = [place for place, block in enumerate(order) if flow.main_loop and block == flow.main_loop.header]
     if len(starts) < 2:
         raise FlashladderError(
-            "the kernel has no loop over KV blocks", where=relative(compiled), expected="rounds of a main loop",
-            found=f"{len(starts)} with {length} keys",
+            "the kernel has no loop over KV blocks", where=f"iteration {iteration.description}",
+            expected="rounds of a main loop", found=f"{len(starts)} with {length} keys",
         )  # fmt: skip
     block = tuple(one for index in order[starts[0] : starts[1]] for one in flow.code(index))
     return Kernel(
