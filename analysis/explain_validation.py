@@ -12,9 +12,11 @@ committed predictions; ``--check`` compares that rendering, exit code 1 when sta
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 import random
+import statistics
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,27 +24,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from flashladder import parallel
 from flashladder.columns import markdown
-from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.explain.command import explain
-from flashladder.explain.predict import percentages
-from flashladder.explain.validation import (
-    NAME,
-    TUNING,
-    Compared,
-    Predicted,
-    Predictions,
-    as_data,
-    compare,
-    compare_tuned,
-    known,
-    load_predictions,
-    worth,
-)
+from flashladder.explain.predict import NAME, Predicted, Predictions, known, load_predictions, percentages, worth
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import RESULTS
 from flashladder.report.plot import FAINT, INK, MEASURED_COLORS, saved
+from flashladder.results.schema import kernel_key
+from flashladder.results.statistics import spearman
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +45,7 @@ TUNED = ("h200",)
 GPUS = ("h200", "h100", "a100", "rtx3090", "rtx4090")
 REPORT = RESULTS / "report"
 UNTIMED = ("a100", "rtx3090", "rtx4090")
+TUNING = "tune.json.gz"  # under a machine's folder
 PUBLISHED = 16  # iterations; the others were never timed on these
 HEAD = f"""\
 # The model of `invoke explain` against what was measured
@@ -78,7 +70,7 @@ On an H200 and an H100 they are measured, below. A rescaling that no row asks fo
 def predicted(job: Job) -> Predicted:
     """What the model says of one iteration on one GPU, in the GPU's configuration or in another."""
     gpu, number, config = job
-    return as_data(explain(str(number), gpu, config, SEQ_LEN))
+    return explain(str(number), gpu, config, SEQ_LEN).data
 
 
 def drawn_kernels(gpu: str) -> list[tuple[int, str]]:
@@ -103,6 +95,60 @@ def predictions() -> Predictions:
     )
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Predicted against measured or published percentages of FA2 on one GPU."""
+
+    gpu: str  # its key
+    what: str  # ``measured`` or ``published``
+    pairs: Mapping[int | str, tuple[float, float]]  # iteration, or a kernel's key, to (predicted, measured)
+    spearman: float  # rank correlation over the iterations
+    median_error: float  # of the absolute differences, in percentage points
+    largest: tuple[int | str, float]  # the same, and the difference (predicted less measured) of the largest one
+
+
+def compare(predictions: Predictions, gpu: str) -> Compared | None:
+    """Predicted against measured, else published, on one GPU; None where there is nothing to compare with."""
+    kernels = predictions.gpus[gpu]
+    what, actual = known(load_gpus()[gpu], kernels, predictions.seq_len)
+    pairs: dict[int | str, tuple[float, float]] = {
+        one.iteration: (one.percent_of_fa2, actual[one.iteration])
+        for one in kernels
+        if one.iteration in actual and one.percent_of_fa2 is not None
+    }
+    return compared(gpu, what, pairs) if len(pairs) > 1 else None
+
+
+def compare_tuned(predictions: Predictions, gpu: str) -> Compared:
+    """Predicted against measured on kernels of a GPU's tuning run.
+
+    Raises:
+        FlashladderError: the run is missing, malformed, or lacks one of the kernels.
+    """
+    path = RESULTS / gpu / TUNING
+    actual = percentages(path, predictions.seq_len)
+    pairs: dict[int | str, tuple[float, float]] = {}
+    for one in predictions.tuned[gpu]:
+        key = kernel_key(one.iteration, one.config)
+        if key not in actual or one.percent_of_fa2 is None:
+            raise FlashladderError("a predicted kernel was not timed", where=relative(path), expected=key)
+        pairs[key] = one.percent_of_fa2, actual[key]
+    return compared(gpu, "measured, tuning run", pairs)
+
+
+def compared(gpu: str, what: str, pairs: Mapping[int | str, tuple[float, float]]) -> Compared:
+    """How far predicted figures are from the others."""
+    off = {key: mine - theirs for key, (mine, theirs) in pairs.items()}
+    return Compared(
+        gpu=gpu,
+        what=what,
+        pairs=pairs,
+        spearman=spearman([mine for mine, _ in pairs.values()], [theirs for _, theirs in pairs.values()]),
+        median_error=statistics.median(map(abs, off.values())),
+        largest=max(off.items(), key=lambda item: abs(item[1])),
+    )
+
+
 def summary(compared: list[Compared]) -> str:
     """One row for each GPU that there is something to compare with."""
     rows = []
@@ -121,7 +167,7 @@ def summary(compared: list[Compared]) -> str:
 def details(data: Predictions, gpu: str) -> str:
     """Every iteration on one GPU."""
     kernels = data.gpus[gpu]
-    what, actual = known(gpu, kernels, data.seq_len)
+    what, actual = known(load_gpus()[gpu], kernels, data.seq_len)
     header = ["#", "binding", "clocks of a KV block", "alone", "% of peak", "% of FA2", what or "measured", "off"]
     rows = []
     for one in kernels:

@@ -14,8 +14,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from flashladder.emulate import agreement
-from flashladder.emulate.reading import load_reading
+from flashladder.emulate import reading as emulated
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES
@@ -44,8 +43,8 @@ WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "e
 
 def every_verdict() -> list[Verdict]:
     """All verdicts that committed files give: machine code, PTX, GPUs' counters, the emulator's."""
-    measured = [one for path in agreement.counter_files() for one in agreement.hardware_claims(path)]
-    return [*verify(counts=read_counts()), *measured, *agreement.claims(load_reading())]
+    measured = [one for path in emulated.counter_files() for one in emulated.hardware_claims(path)]
+    return [*verify(counts=read_counts()), *measured, *emulated.claims(emulated.load_reading())]
 
 
 def predictions(iteration: Iteration, verdicts: Sequence[Verdict]) -> Iterator[str]:

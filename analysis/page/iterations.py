@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 import re
 
-from flashladder.emulate import agreement
+from flashladder.emulate import reading as emulated
 from flashladder.errors import FlashladderError
 from flashladder.files import read_text
 from flashladder.ladder.iteration import Iteration
@@ -34,11 +34,11 @@ def claims(book: Book) -> str:
     """How many claims hold, and each one that does not."""
     looks = [partial(of_code, book)]
     looks += [
-        partial(agreement.hardware_claims, path, book.results / LOCKS.name)
-        for path in agreement.counter_files(book.results)
+        partial(emulated.hardware_claims, path, book.results / LOCKS.name)
+        for path in emulated.counter_files(book.results)
     ]
     if book.ladder.emulated is not None:
-        looks.append(partial(agreement.claims, book.ladder.emulated))
+        looks.append(partial(emulated.claims, book.ladder.emulated))
     made, wrong = list[Verdict](), list[str]()
     for look in looks:
         try:

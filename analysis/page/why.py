@@ -155,7 +155,7 @@ def emulated(book: Book) -> Iterator[Table]:
         if kernel := reading.find(step.number):
             facts = {
                 "configuration": kernel.config, "normalised PTX": f"SHA-256 {kernel.ptx_sha256['fp16']}",
-                "made again by": "python -m flashladder.emulate.take_reading",
+                "made again by": "python -m flashladder.emulate.reading",
             }  # fmt: skip
             record = book.records.fact(book.results / NAME, f"Iteration {step.number}, emulated", facts)
             races, counts = sum(kernel.races.values()), [kernel.counters[name] for name in COUNTED.values()]

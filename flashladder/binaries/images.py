@@ -2,7 +2,7 @@
 
 A fatbin is a header of 16 bytes and entries, each with a header of its own; the format has no public description, what
 is read here is what fatbinary 12 and 13 write and cuobjdump reads. An entry is unpacked on demand, as far as it is
-asked for, by the system's zstd and LZ4, or by cuobjdump where they are missing. Members of a wheel are inflated into
+asked for, by the system's zstd and LZ4. Members of a wheel are inflated into
 files without a name: no name in the archive is ever a path here. Sizes are bounded before anything is read.
 
 ``invoke sass FILE`` and ``invoke ptx FILE`` use it (`flashladder.view.binary`).
@@ -21,7 +21,6 @@ from pathlib import Path, PurePosixPath
 import re
 import shutil
 import struct
-import subprocess
 import tempfile
 from typing import IO, Literal
 import zipfile
@@ -298,7 +297,7 @@ def unpacked(data: Data, entry: Entry, most: int | None = None) -> bytes:
     """The entry's bytes, or the first `most` of them.
 
     Raises:
-        FlashladderError: they are damaged.
+        FlashladderError: they are damaged, or the system has no library that unpacks them.
     """
     if entry.form == "damaged":
         raise _damaged(entry, "a size that can be true", entry.size)
@@ -308,7 +307,10 @@ def unpacked(data: Data, entry: Entry, most: int | None = None) -> bytes:
         return stored[:wanted]
     own = library(entry.form)
     if own is None:
-        return by_cuobjdump(data, entry)[:wanted]
+        raise FlashladderError(
+            f"the kernels are packed with {entry.form}", expected=LIBRARIES[entry.form], found="no such library here",
+            hint="install it, or unpack the kernels: cuobjdump -xelf all FILE",
+        )  # fmt: skip
     found = (_zstd if entry.form == "zstd" else _lz4)(own, stored, wanted)
     if len(found) != wanted:
         raise _damaged(entry, f"{wanted} bytes of {entry.form}", len(found))
@@ -343,26 +345,3 @@ def _lz4(own: ctypes.CDLL, stored: bytes, wanted: int) -> bytes:
     out = (ctypes.c_char * wanted)()
     done = own.LZ4_decompress_safe_partial(ctypes.c_char_p(stored), out, len(stored), wanted, wanted)
     return out.raw[:done] if done > 0 else b""
-
-
-def by_cuobjdump(data: Data, entry: Entry) -> bytes:
-    """The entry's bytes as cuobjdump extracts them from a fatbin of this one entry.
-
-    Raises:
-        FlashladderError: cuobjdump is not here, or cannot read the entry.
-    """
-    from flashladder.toolchain.wheels import find_toolchain
-
-    whole = data[entry.header : entry.begin + entry.stored]
-    padded = whole + b"\0" * (-len(whole) % 8)
-    payload = len(padded) - (entry.begin - entry.header)
-    padded = padded[:8] + payload.to_bytes(8, "little") + padded[16:]
-    with tempfile.TemporaryDirectory(prefix="flashladder-") as folder:
-        path = Path(folder, "one.fatbin")
-        path.write_bytes(CONTAINER.pack(int.from_bytes(MAGIC, "little"), 1, CONTAINER.size, len(padded)) + padded)
-        command = [find_toolchain().cuobjdump, "-xelf" if entry.kind == "cubin" else "-xptx", "all", path.name]
-        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-        made = [found for found in Path(folder).iterdir() if found != path]
-        if done.returncode or len(made) != 1:
-            raise _damaged(entry, "what cuobjdump reads", done.stderr.decode(errors="replace").strip() or "nothing")
-        return made[0].read_bytes()

@@ -25,7 +25,7 @@ import shutil
 import subprocess
 from typing import Literal
 
-from flashladder.binaries.images import Image, library
+from flashladder.binaries.images import Image
 from flashladder.errors import FlashladderError, printable
 from flashladder.machine_code import cubin
 from flashladder.names import KERNEL
@@ -216,12 +216,8 @@ def kernels_of(images: Sequence[Image], kind: Kind, arch: str = "") -> list[Kern
     wanted = "cubin" if kind == "SASS" else "ptx"
     number = _number(arch)
     chosen = [one for one in images if one.kind == wanted and (not arch or _number(one.arch) == number)]
-    if len(chosen) < 64 or library("zstd") is None:
-        listed = list(map(_symbols, chosen))
-    else:
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # threads, as unpacking holds no lock
-            listed = list(pool.map(_symbols, chosen))
-    found = list(zip(chosen, listed, strict=True))
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # threads, as unpacking holds no lock
+        found = list(zip(chosen, pool.map(_symbols, chosen), strict=True))
     names = demangled({symbol for _, symbols in found for symbol in symbols})
     return [
         Kernel(symbol, names[symbol], image.config or _config(names[symbol]), image.arch, kind, image)

@@ -336,6 +336,19 @@ def ticking(what: str, unit: str, total: Callable[[], int], *, shown: bool) -> I
         yield tick
 
 
+@contextmanager
+def judged(description: str, hint: str = "a smaller shape") -> Iterator[None]:
+    """Tells what a kernel may not do as a failed check, and too little memory in one line."""
+    try:
+        yield
+    except ptxemu.EmulationError as error:
+        if error.kind in OUR_FAULT:
+            raise
+        raise CheckFailed(f"iteration {description} may not do this: {error}") from error
+    except MemoryError as error:
+        raise FlashladderError("not enough memory", hint=hint) from error
+
+
 def run(options: Options) -> int:
     """Runs and prints; exit code 1 when the numbers are wrong or a hazard was found.
 
@@ -347,7 +360,7 @@ def run(options: Options) -> int:
         raise other
     iteration = load_description(options.iteration)
     shape = options.shape
-    try:
+    with judged(options.iteration, "a smaller shape, or a smaller --memory-budget"):
         found = emulate(
             iteration,
             one_config(iteration, options.config, options.dtype or ""),
@@ -358,11 +371,5 @@ def run(options: Options) -> int:
             multiprocessors=within("multiprocessors", options.multiprocessors) if options.multiprocessors else None,
             progress=True,
         )
-    except ptxemu.EmulationError as error:
-        if error.kind in OUR_FAULT:
-            raise
-        raise CheckFailed(f"iteration {options.iteration} may not do this: {error}") from error
-    except MemoryError as error:
-        raise FlashladderError("not enough memory", hint="a smaller shape, or a smaller --memory-budget") from error
     print((as_json if options.json else render)(found, counters=options.counters))
     return 0 if found.passed else 1

@@ -26,7 +26,7 @@ from flashladder.files import files_in, relative, sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Launch, TensorBox
 from flashladder.ladder.iteration import Iteration
-from flashladder.machine_code.cubin import read_cubin
+from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.executions import Constants, Executions, run
 from flashladder.machine_code.flow import Regions, regions_of
 from flashladder.machine_code.sass import Sass, disassemble
@@ -205,12 +205,25 @@ def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape
         FlashladderError: the shape does not fit the configuration, the kernel does not compile, or its branches depend
             on more than the launch.
     """
+    _, sass, launch, constants = machine_code(iteration, config, arch, shape)
+    return walked(sass, launch, constants)
+
+
+def machine_code(
+    iteration: Iteration, config: KernelConfig, arch: str, shape: Shape
+) -> tuple[Cubin, Sass, Launch, Constants]:
+    """A kernel's cubin and instructions, and the launch on tensors of `shape` with what is known of its parameters.
+
+    Raises:
+        FlashladderError: the shape does not fit the configuration, or the kernel does not compile.
+    """
     launch = launch_of(iteration, config, shape)
-    cubin = cubin_for(iteration, config, arch).cubin
-    place = read_cubin(cubin).parameters_at
-    if place is None:
-        raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(cubin))
-    return walked(disassemble(cubin, lines=False), launch, constants_of(iteration, config, launch, place))
+    path = cubin_for(iteration, config, arch).cubin
+    cubin = read_cubin(path)
+    if cubin.parameters_at is None:
+        raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(path))
+    constants = constants_of(iteration, config, launch, cubin.parameters_at)
+    return cubin, disassemble(path, lines=False), launch, constants
 
 
 def walked(sass: Sass, launch: Launch, constants: Constants, *, asked: bool = False) -> Executed:

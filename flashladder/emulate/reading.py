@@ -1,29 +1,56 @@
-"""The committed reading of the emulator: counters and races of every iteration in its published A100 configuration.
+"""The emulator's committed reading: counters and races of every iteration, held to GPUs' counters and to claims.
 
-Why apart from `flashladder.emulate.take_reading`, which makes it: reports and checks read it without emulating
-anything. It follows from the PTX alone, and so carries the PTX's digests instead of a seal. Nothing to run here.
+Why: sectors, wavefronts, ldmatrix and tensor instructions follow from the program and its addresses. Where the emulator
+agrees with Nsight Compute, a machine without a GPU can hold an iteration to its claims. The reading (results/emulator/)
+follows from the PTX alone, and carries its digests. `problems` compares it with readings of the published kernels and
+of our own (``results/<machine>/counters.json.gz``, of locked machine code alone); `claims` judges iterations/*.yaml.
+
+Run:
+    python -m flashladder.emulate.reading            # compares the committed reading with the PTX, prints the table
+    python -m flashladder.emulate.reading --write    # writes results/emulator/counters.json and counters.csv
+Exit code: 0 current, 1 stale or a race, 2 it could not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from pydantic import ValidationError
+
+from flashladder import parallel
+from flashladder.arguments import Parser
+from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.columns import csv_text
 from flashladder.columns import table as aligned
-from flashladder.errors import FlashladderError
-from flashladder.files import checked_json, dump_json, relative
-from flashladder.ladder.config import DTYPES
+from flashladder.emulate.kernel import CopyOrder, forward, make_tensors, version
+from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
+from flashladder.files import checked_json, dump_json, files_in, relative, sha256, write_atomic
+from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
+from flashladder.ladder.claim import COUNTERS, EMULATED
+from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.iteration import Claim, Iteration, begun, claim_configs, load_all, load_iteration, load_runnable
 from flashladder.located import first_problem
-from flashladder.paths import RESULTS
+from flashladder.lock.code_claims import Sides, Verdict, checked, judge, next_step
+from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, find_locked, read_lock, refusal
+from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.names import CONFLICTS, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, WAVEFRONTS
+from flashladder.paths import BUILD, RESULTS
 from flashladder.problem import Shape
-from flashladder.results.schema import Strict
+from flashladder.results.files import load_as
+from flashladder.results.published import N_ITERATIONS
+from flashladder.results.schema import CounterResult, Strict, kernel_key
+import ptxemu
 
 NAME = "emulator/counters.json"  # under a results folder
 READING = RESULTS / NAME
+CACHE = BUILD / "emulator"
 SHARED = ("ld", "st")
-HOW_TO_WRITE = "run: python -m flashladder.emulate.take_reading --write"
+HOW_TO_WRITE = "run: python -m flashladder.emulate.reading --write"
+RACE_SHAPE = Shape(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs, and rounds of the main loop, in each
+OF_SASS = (REGISTERS, COUNTERS["instructions"])  # properties of machine code, which the emulator does not run
 
 
 class EmulatedKernel(Strict):
@@ -72,24 +99,23 @@ def load_reading(path: Path = READING) -> EmulatedCounters:
     """
     try:
         return EmulatedCounters.model_validate_json(checked_json(path.read_bytes()))
-    except FileNotFoundError as error:
-        raise FlashladderError("no emulated counters", where=relative(path), hint=HOW_TO_WRITE) from error
     except (OSError, ValueError) as error:
-        raise FlashladderError(first_problem(error), where=relative(path), hint=HOW_TO_WRITE) from error
+        what = "no emulated counters" if isinstance(error, FileNotFoundError) else first_problem(error)
+        raise FlashladderError(what, where=relative(path), hint=HOW_TO_WRITE) from error
 
 
 def to_csv(reading: EmulatedCounters) -> str:
     """The counters as a table: iteration, configuration, races, then one column per counter."""
-    metrics = sorted(next(iter(reading.kernels.values())).counters)
-    header = ["iteration", "config", *metrics, *(f"ideal_wavefronts_{one}" for one in SHARED), "copied_bytes",
-              "warp_instructions", "lane_instructions", *(f"races_{dtype}" for dtype in DTYPES)]  # fmt: skip
     rows = [
-        [kernel.iteration, kernel.config, *(kernel.counters[metric] for metric in metrics),
-         *(kernel.ideal_wavefronts[one] for one in SHARED), kernel.copied_bytes, kernel.warp_instructions,
-         kernel.lane_instructions, *(kernel.races[dtype] for dtype in DTYPES)]
-        for kernel in reading.kernels.values()
+        {
+            "iteration": one.iteration, "config": one.config, **dict(sorted(one.counters.items())),
+            **{f"ideal_wavefronts_{kind}": one.ideal_wavefronts[kind] for kind in SHARED},
+            "copied_bytes": one.copied_bytes, "warp_instructions": one.warp_instructions,
+            "lane_instructions": one.lane_instructions, **{f"races_{dtype}": one.races[dtype] for dtype in DTYPES},
+        }
+        for one in reading.kernels.values()
     ]  # fmt: skip
-    return csv_text(header, rows)
+    return csv_text(list(rows[0]), (list(row.values()) for row in rows))
 
 
 def files_of(reading: EmulatedCounters, path: Path = READING) -> Mapping[Path, str]:
@@ -108,8 +134,6 @@ def stale(reading: EmulatedCounters, path: Path = READING) -> list[str]:
 
 def table(reading: EmulatedCounters) -> str:
     """The reading for people."""
-    from flashladder.names import CONFLICTS, LDSM, SECTORS, WAVEFRONTS
-
     shown = {"ld wavefr.": WAVEFRONTS.format("ld"), "conflicts": CONFLICTS.format("ld"),
              "st wavefr.": WAVEFRONTS.format("st"), "ld sectors": SECTORS[0], "ldsm": LDSM}  # fmt: skip
     rows = [[*shown, "races", "kernel"]]
@@ -117,3 +141,214 @@ def table(reading: EmulatedCounters) -> str:
         counts = [*(one.counters[metric] for metric in shown.values()), sum(one.races.values())]
         rows.append([*map(str, counts), key])
     return "\n".join(aligned(rows, None, right=range(len(shown) + 1)))
+
+
+def read_kernel(number: int) -> EmulatedKernel:
+    """Counters and races of an iteration; kept under build/ for as long as neither PTX nor emulator changes."""
+    iteration = load_iteration(number)
+    configs = {dtype: iteration.configs[PUBLISHED_GPU].with_dtype(dtype) for dtype in DTYPES}
+    digests: dict[str, str] = {
+        dtype: ptx_sha256(read_ptx(ptx_for(iteration, config).ptx)) for dtype, config in configs.items()
+    }
+    cached = CACHE / f"{sha256(version(Path(__file__)) + repr((number, digests, SHAPE, RACE_SHAPE)))}.json"
+    with suppress(FileNotFoundError, ValidationError):
+        return EmulatedKernel.model_validate_json(cached.read_bytes())
+
+    def launch(config: KernelConfig, shape: Shape, *observers: ptxemu.Observer) -> None:
+        forward(iteration, config, make_tensors(iteration, config, shape), observers=observers)
+
+    counters, order = ptxemu.Counters(), CopyOrder()
+    launch(configs["fp16"], SHAPE, counters, order)
+    hazards = {dtype: ptxemu.Hazards() for dtype in DTYPES}
+    for dtype, observer in hazards.items():
+        launch(configs[dtype], RACE_SHAPE, observer)
+    found = EmulatedKernel(
+        iteration=number,
+        config=configs["fp16"].short_form(),
+        ptx_sha256=digests,
+        counters={n: value for n, value in counters.as_dict().items() if "_op_atom" not in n} | order.as_dict(),
+        ideal_wavefronts={operation: counters.traffic("shared", operation).phases for operation in SHARED},
+        copied_bytes=counters.copied_bytes,
+        warp_instructions=counters.warp_instructions,
+        lane_instructions=counters.lane_instructions,
+        races={dtype: len(observer.reports) for dtype, observer in hazards.items()},
+    )
+    with suppress(FlashladderError):  # a folder that cannot be written costs time, not the reading
+        write_atomic(cached, dump_json(found.model_dump(mode="json")))
+    return found
+
+
+def read_all() -> EmulatedCounters:
+    """The reading of all iterations, a process per CPU.
+
+    Raises:
+        FlashladderError: nothing here can compile them.
+    """
+    ladder = load_all()
+    ptx_many([(one, one.configs[PUBLISHED_GPU].with_dtype(dtype)) for one in ladder for dtype in DTYPES])
+    kernels = parallel.over(read_kernel, [iteration.number for iteration in ladder[::-1]], "counters")  # longest first
+    named = {kernel_key(kernel.iteration, kernel.config): kernel for kernel in kernels[::-1]}
+    return EmulatedCounters(shape=SHAPE, race_shape=RACE_SHAPE, kernels=named)
+
+
+def check() -> Checked:
+    """Makes the reading anew and compares: whether it is free of races and the committed one.
+
+    Raises:
+        FlashladderError: as `read_all`.
+    """
+    return _judged(read_all())
+
+
+def _judged(reading: EmulatedCounters) -> Checked:
+    failure = None
+    if numbers := sorted({one.iteration for one in reading.kernels.values() if any(one.races.values())}):
+        where = ", ".join(f"iteration {number}" for number in numbers)
+        hint = f"invoke emulate {numbers[0]} --hazards tells where"
+        failure = CheckFailed("races were found", where=where, hint=hint)
+    elif found := stale(reading):
+        failure = CheckFailed("; ".join(found))
+    return Checked(f"{len(reading.kernels)} kernels", failure=failure)
+
+
+def problems(path: Path, reading: EmulatedCounters) -> list[str]:
+    """What differs from the hardware counters in one file: the published CSV, or one of our results.
+
+    Raises:
+        FlashladderError: a file is missing or malformed, or lacks an iteration.
+    """
+    published = path.suffix == ".csv"
+    hardware = read_peer(path) if published else _own(path)
+    found = []
+    for iteration in load_all()[:N_ITERATIONS] if published else begun(load_all(), hardware):
+        number = iteration.number
+        if number not in hardware:
+            raise FlashladderError(f"no counters of iteration {number}", where=relative(path))
+        lines = traffic_differences(number, reading.of(number).counters, hardware[number], "hardware")
+        found += [f"iteration {number}: {line}, in {relative(path)}" for line in lines]
+    return found
+
+
+def _own(path: Path) -> dict[int, dict[str, int]]:
+    """Counters by iteration of a result file, in the A100's configurations."""
+    result = load_as(path, CounterResult)
+    keys = {one.number: kernel_key(one.number, one.configs[PUBLISHED_GPU].short_form()) for one in load_all()}
+    return {number: result.counters[key] for number, key in keys.items() if key in result.counters}
+
+
+def counter_files(folder: Path = RESULTS) -> list[Path]:
+    """Committed readings of GPUs, ``<machine>/counters.json.gz``, in order."""
+    return files_in(folder, "*/counters.json.gz")
+
+
+def hardware_files(folder: Path = RESULTS) -> list[Path]:
+    """Hardware counters that are committed: the published kernels' and our own."""
+    return [folder / "published" / PEER.name, *counter_files(folder)]
+
+
+def countable(claim: Claim) -> bool:
+    """Whether a claim is about what the emulator counts: PTX has no registers and no SASS instructions."""
+    return not any(name in claim.metric for name in OF_SASS)
+
+
+def on_hardware(claim: Claim) -> bool:
+    """Whether a claim is about what a GPU counts: the order of addresses is seen by the emulator only."""
+    return not any(name in EMULATED for name in claim.names)
+
+
+def claims(reading: EmulatedCounters) -> list[Verdict]:
+    """Every claim about counters that can be judged without machine code; what GPUs judge as well is only confirmed."""
+    ladder = load_all()
+    counts = {iteration.number: reading.of(iteration.number).counters for iteration in ladder}
+    return [
+        verdict
+        for step in ladder
+        for claim in filter(countable, step.expect.counters)
+        for verdict in judge(step.number, claim, {"emulator": _sides(step, counts)}, confirms=on_hardware(claim))
+    ]
+
+
+def hardware_claims(path: Path, locks: Path = LOCKS) -> list[Verdict]:
+    """Every counter claim of every iteration of the families that a file of a GPU's readings is about.
+
+    Raises:
+        FlashladderError: the file holds something else, lacks an iteration, or was read from other machine code.
+    """
+    result = load_as(path, CounterResult)
+    counts: dict[int, dict[str, int]] = {}
+    ladder = begun(load_runnable(result.gpu.arch), (kernel.iteration for kernel in result.kernels.values()))
+    for iteration in ladder:
+        short_form = iteration.configs[PUBLISHED_GPU].short_form()
+        key = kernel_key(iteration.number, short_form)
+        if key not in result.kernels:
+            what = f"no reading of iteration {iteration.number}"
+            raise FlashladderError(what, where=relative(path), expected=short_form)
+        kernel = result.kernels[key]
+        if reason := refusal(kernel, read_lock(kernel.arch, locks)):
+            what = f"the reading of {key} is of machine code that no lock holds"
+            hint = "read the counters again: python -m flashladder.gpu.ncu --all"
+            raise FlashladderError(what, where=relative(path), found=reason, hint=hint)
+        counts[iteration.number] = result.counters[key]
+    return [
+        verdict
+        for iteration in ladder
+        for claim in filter(on_hardware, iteration.expect.counters)
+        for verdict in judge(iteration.number, claim, {path.parent.name: _sides(iteration, counts)})
+    ]
+
+
+def _sides(iteration: Iteration, counts: Mapping[int, Mapping[str, float]]) -> Sides:
+    """The counts that an iteration's claims are judged on, of those of all iterations by number."""
+    own = counts[iteration.number]
+    if iteration.parent is None or claim_configs(iteration)[1] is None:  # nothing of its family came before
+        return Sides(own, None, counts[next_step(iteration).number])
+    return Sides(own, counts[iteration.parent], counts[iteration.parent])
+
+
+def check_hardware_claims(folder: Path = RESULTS, locks: Path = LOCKS) -> Checked:
+    """Whether the claims hold in every committed file of readings; errors as of `hardware_claims`."""
+    return checked("counters", [verdict for path in counter_files(folder) for verdict in hardware_claims(path, locks)])
+
+
+def check_claims() -> Checked:
+    """Whether the claims hold in the emulator's counters; errors as of `load_reading`."""
+    return checked("counters in the emulator", claims(load_reading()))
+
+
+def reading_problems(path: Path) -> list[str]:
+    """Races that the reading found, and kernels whose PTX is not the locked one."""
+    arches = {one.number: one.shown_arch for one in load_all()}
+    locks = {arch: read_lock(arch, path.parent.parent / "locks") for arch in {PUBLISHED_ARCH, *arches.values()}}
+    found = []
+    for key, kernel in load_reading(path).kernels.items():
+        found += [f"{key}: {count} races in {dtype}" for dtype, count in kernel.races.items() if count]
+        for dtype, digest in kernel.ptx_sha256.items():
+            config = KernelConfig.parse(kernel.config).with_dtype(dtype).short_form()
+            locked = find_locked(locks[arches.get(kernel.iteration, PUBLISHED_ARCH)], kernel.iteration, config)
+            if locked is None or locked.ptx_sha256 != digest:
+                found.append(f"{key}: its PTX ({dtype}) is not the locked one")
+    return [f"{relative(path)}: {line}" for line in found]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Makes the reading, writes or compares it, prints it; exit code 1 when it is stale or a race was found."""
+    parser = Parser(
+        prog="python -m flashladder.emulate.reading",
+        description="Counters and races of every iteration, from the PTX that ships.",
+        epilog="example: python -m flashladder.emulate.reading --write",
+    )
+    parser.add_argument("--write", action="store_true", help="write the committed files")
+    wants_write = parser.parse_args(argv).write
+    reading = read_all()
+    if wants_write:
+        for path, text in files_of(reading).items():
+            write_atomic(path, text)
+    print(table(reading))
+    if failure := _judged(reading).failure:
+        raise failure
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        raise SystemExit(main())

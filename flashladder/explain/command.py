@@ -13,9 +13,18 @@ import textwrap
 from flashladder.arguments import within
 from flashladder.columns import table, terminal_width
 from flashladder.errors import FlashladderError
-from flashladder.explain.predict import BATCH, HEADS, Prediction, kernel_of, predict
+from flashladder.explain.predict import (
+    BATCH,
+    HEADS,
+    NAME,
+    Prediction,
+    kernel_of,
+    known,
+    load_predictions,
+    predict,
+    worth,
+)
 from flashladder.explain.simulate import SCHEDULERS
-from flashladder.explain.validation import NAME, as_data, known, load_predictions, worth
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.ladder.iteration import Iteration
@@ -73,7 +82,7 @@ def document(prediction: Prediction) -> dict[str, object]:
     return {
         "gpu": prediction.gpu.gpu,
         "seq_len": prediction.seq_len,
-        **as_data(prediction).model_dump(),
+        **prediction.data.model_dump(),
         "limited_by": list(prediction.occupancy.limited_by),
         "warps": prediction.occupancy.warps,
         "warps_to_hide": round(prediction.warps_to_hide, 3),
@@ -98,15 +107,15 @@ def worth_of(prediction: Prediction) -> tuple[int, float] | None:
         return None
     committed = load_predictions()
     same = prediction.seq_len == committed.seq_len
-    return worth(committed, prediction.gpu.gpu, as_data(prediction)) if same else None
+    return worth(committed, prediction.gpu.gpu, prediction.data) if same else None
 
 
 def actual(prediction: Prediction) -> tuple[str, float] | None:
     """``measured`` or ``published``, and that percentage of FA2; None where there is neither."""
     if prediction.kernel.iteration.is_ablation:
         return None
-    data = as_data(prediction)
-    what, found = known(prediction.gpu.gpu, (data,), prediction.seq_len)
+    data = prediction.data
+    what, found = known(prediction.gpu, (data,), prediction.seq_len)
     same = what == "measured" or prediction.gpu.configs_of == prediction.gpu.gpu
     own = prediction.kernel.iteration.configs.get(prediction.gpu.gpu)
     if what == "published" and own is not None and own.short_form() != data.config:
@@ -130,24 +139,24 @@ def _filled(line: str, width: int) -> list[str]:
 def _bounds(prediction: Prediction) -> list[str]:
     rows = [("one KV block of one CTA", "asks for", "clocks", "share")]
     for one in sorted(prediction.resources, key=lambda one: -one.clocks):
-        share = f"{100 * one.clocks / prediction.clocks:.0f} %"
+        share = f"{100 * one.clocks / prediction.data.clocks:.0f} %"
         rows.append((one.name, f"{one.count:,.0f} {one.unit}", f"{one.clocks:,.0f}", share))
-    rows.append(("predicted", "", f"{prediction.clocks:,.0f}", "100 %"))
+    rows.append(("predicted", "", f"{prediction.data.clocks:,.0f}", "100 %"))
     return table(rows, None, right={2, 3})
 
 
 def _story(prediction: Prediction) -> list[str]:
-    occupancy = prediction.occupancy
-    waits = [f"{why} {100 * share:.0f} %" for why, share in prediction.idle.items() if share >= SHOWN_FROM]
+    data, occupancy = prediction.data, prediction.occupancy
+    waits = [f"{why} {100 * share:.0f} %" for why, share in data.idle.items() if share >= SHOWN_FROM]
     told = {
-        "binding": prediction.binding,
+        "binding": data.binding,
         "occupancy": f"{occupancy.ctas} CTA{'s' * (occupancy.ctas != 1)}, {occupancy.warps} warps on an SM; limited by "
         + ", ".join(occupancy.limited_by),
-        "chain": f"{prediction.chain:,.0f} clocks of dependences in a KV block; a warp alone on its scheduler "
-        f"takes {prediction.alone:,.0f}: {prediction.warps_to_hide:.1f} on each would hide that, there are "
+        "chain": f"{data.chain:,.0f} clocks of dependences in a KV block; a warp alone on its scheduler "
+        f"takes {data.alone:,.0f}: {prediction.warps_to_hide:.1f} on each would hide that, there are "
         f"{occupancy.warps / SCHEDULERS:g}",
         "waits": f"schedulers issue nothing: {', '.join(waits) or 'never'}",
-        "overhead": f"{prediction.overhead:,.0f} clocks of a CTA beside its KV blocks; waves {prediction.waves:.3f}",
+        "overhead": f"{data.overhead:,.0f} clocks of a CTA beside its KV blocks; waves {data.waves:.3f}",
     }
     if prediction.kernel.conflicts > 1:
         told["conflicts"] = (
@@ -160,8 +169,9 @@ def _story(prediction: Prediction) -> list[str]:
 
 
 def _verdict(prediction: Prediction) -> list[str]:
-    fa2, told = prediction.percent_of_fa2, actual(prediction)
-    speed = f"predicted   {prediction.tflops:.0f} TFLOP/s, {prediction.percent_of_peak:.0f} % of the peak"
+    data = prediction.data
+    fa2, told = data.percent_of_fa2, actual(prediction)
+    speed = f"predicted   {data.tflops:.0f} TFLOP/s, {data.percent_of_peak:.0f} % of the peak"
     if fa2 is None or prediction.anchor is None:
         lines = [f"{speed} at the boost clock; FA2 was neither measured nor published there"]
     else:

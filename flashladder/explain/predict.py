@@ -4,47 +4,111 @@ A kernel is the machine instructions of one KV block and of a short CTA, in the 
 way branches go follows from the launch's parameters. Votes on data take the common path, on which no lane asks
 (docs/explain.md). An SM makes rounds of the loop, each CTA has a begin and an end (`overhead`), and the last wave of
 CTAs does not fill all SMs (`waves`). Each is simulated; nothing is fitted to a kernel's measured speed. FA2's own FLOP
-per clock (`Anchor`) turns clocks into percent of FA2.
+per clock (`Anchor`) turns clocks into percent of FA2. ``results/explain/`` holds what the model said,
+with digests of the machine code; ``analysis/explain_validation.py`` makes it and compares it with timings.
 
 Try ``predict(kernel_of(load_iteration(16), config, "sm_80"), load_gpus()["a100"], 4096)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 import statistics
-from types import MappingProxyType
+from typing import Annotated, Literal
 
-from flashladder.build.compile import cubin_for
-from flashladder.emulate.kernel import constants_of, forward, launch_of, make_tensors, require_length
+from pydantic import AfterValidator
+
+from flashladder.emulate.kernel import forward, machine_code, make_tensors, require_length
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.explain.simulate import PIPES, SCHEDULERS, Chip, Step, chain, chip_of, simulate, steps_of
-from flashladder.files import files_in, relative
+from flashladder.files import checked_json, files_in, relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu
-from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.iteration import Iteration, load_iteration
+from flashladder.located import first_problem
 from flashladder.machine_code import executions
-from flashladder.machine_code.cubin import Cubin, read_cubin
+from flashladder.machine_code.cubin import Cubin
 from flashladder.machine_code.executions import is_vote, operands
 from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.ptxas import WARP, Occupancy
-from flashladder.machine_code.sass import Instruction, disassemble
+from flashladder.machine_code.sass import Instruction
 from flashladder.names import WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results import published
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult
+from flashladder.results.schema import BenchResult, Strict, kernel_key
 from ptxemu import Counters
 
 DTYPE = "fp16"
 PUBLISHED_LENGTH = 4096
 BEYOND = "beyond.json.gz"  # of a machine's folder: the sweep of the steps that were published nowhere
 TERA, MEGA = 1e12, 1e6
+NAME = "explain/predictions.json"  # under a results folder
+HOW_TO_WRITE = "run: python analysis/explain_validation.py"
+Rounded = Annotated[float, AfterValidator(lambda number: round(number, 3))]
+Share = Annotated[float, AfterValidator(lambda number: round(number, 6))]
+
+
+class Predicted(Strict):
+    """What the model says of one kernel on one GPU, as it is kept."""
+
+    iteration: int
+    config: str  # short form
+    text_sha256: str  # of the machine code
+    ctas: int  # resident on an SM
+    clocks: Rounded  # of one SM for one KV block of one CTA, in the steady loop
+    alone: Rounded  # clocks of a KV block in one CTA that has the SM to itself
+    chain: Rounded  # of dependences through a KV block
+    overhead: Rounded  # clocks that a CTA takes beside its KV blocks, while others run
+    waves: Share  # rounds of CTAs that an SM makes over those that the launch is worth
+    resources: dict[str, Rounded]  # clocks of a KV block, by name
+    idle: dict[str, Share]  # why schedulers issue nothing, as shares of their clocks, the largest first
+    binding: str  # what binds
+    flop_per_clock: Rounded  # of one SM over the whole launch
+    tflops: Rounded  # at the clock at which FA2 reached its own; where that is not known at the boost clock
+    percent_of_fa2: Rounded | None  # None where FA2's speed is not known
+    percent_of_peak: Rounded  # of what the tensor cores can do
+
+
+class Predictions(Strict):
+    """What the model says of the ladder: kernels by GPU, at one length.
+
+    `tuned` are kernels of other tiles and loads, drawn from a GPU's tuning run: nobody looked at them before.
+    """
+
+    schema_version: Literal[1] = 1
+    kind: Literal["predictions"] = "predictions"
+    seq_len: int
+    gpus: dict[str, tuple[Predicted, ...]]
+    tuned: dict[str, tuple[Predicted, ...]]
+
+
+def load_predictions(path: Path = RESULTS / NAME) -> Predictions:
+    """The committed predictions.
+
+    Raises:
+        FlashladderError: they are missing or malformed.
+    """
+    try:
+        return Predictions.model_validate_json(checked_json(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        what = "no predictions" if isinstance(error, FileNotFoundError) else first_problem(error)
+        raise FlashladderError(what, where=relative(path), hint=HOW_TO_WRITE) from error
+
+
+def worth(predictions: Predictions, gpu: str, one: Predicted) -> tuple[int, float] | None:
+    """The step before a kernel's, and by how many percent the kernel is faster than that one, both as predicted.
+
+    Each step has the configuration that the GPU gives it. None for the first, and on a GPU without predictions.
+    """
+    parent = load_iteration(one.iteration).parent
+    before = next((other for other in predictions.gpus.get(gpu, ()) if other.iteration == parent), None)
+    return None if before is None else (before.iteration, 100 * (one.flop_per_clock / before.flop_per_clock - 1))
 
 
 @dataclass(frozen=True)
@@ -74,38 +138,37 @@ def anchor_of(gpu: Gpu, seq_len: int) -> Anchor | None:
     return Anchor(tflops * TERA / (clock * MEGA * gpu.whole("sms")), tflops, source)
 
 
-def measured_percentages(
-    gpu: Gpu, seq_len: int, folder: Path = RESULTS, code: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, float]:
-    """Percent of FA2 by kernel (``16 (FP16, ...)``), as measured on a GPU; empty where it was not.
+def known(gpu: Gpu, kernels: Sequence[Predicted], seq_len: int, folder: Path = RESULTS) -> tuple[str, dict[int, float]]:
+    """``measured`` or ``published``, and percent of FA2 by iteration; nothing where nobody has it.
 
-    The sweep of the ladder counts first, then that of the steps beyond it, then single benchmarks; a file that does not
-    exist holds nothing. `code`: as of `percentages`.
+    The sweep of the ladder counts first, then that of the steps beyond it, then single benchmarks; timings of other
+    machine code do not count.
     """
-    own = folder / gpu.gpu
-    found: dict[str, float] = {}
+    own, measured = folder / gpu.gpu, dict[int, float]()
     for path in (own / f"{gpu.gpu}.json.gz", own / BEYOND, *files_in(own, "bench*.json.gz")):
         if path.is_file():
-            found = percentages(path, seq_len, code) | found
-    return found
+            timed, found = _read(path).kernels, percentages(path, seq_len)
+            for one in kernels:
+                key = kernel_key(one.iteration, one.config)
+                if key in found and (key not in timed or timed[key].text_sha256 in (None, one.text_sha256)):
+                    measured.setdefault(one.iteration, found[key])
+    if measured:
+        return "measured", measured
+    if seq_len != PUBLISHED_LENGTH:
+        return "", {}
+    theirs = published.load(folder / "published")
+    cells = {one.iteration: theirs.find(one.iteration, gpu.gpu, "seq4096") for one in kernels}
+    return "published", {number: cell.value for number, cell in cells.items() if cell}
 
 
-def percentages(path: Path, seq_len: int, code: Mapping[str, str] = MappingProxyType({})) -> dict[str, float]:
-    """Percent of FA2 by kernel, of a file of timings.
-
-    Args:
-        path: the file.
-        seq_len: of the cells.
-        code: the digest of a kernel's machine code: timings of other code with that name are left out.
+def percentages(path: Path, seq_len: int) -> dict[str, float]:
+    """Percent of FA2 by kernel (``16 (FP16, ...)``), of a file of timings.
 
     Raises:
         FlashladderError: it is missing or malformed.
     """
-    result = _read(path)
-    cells = [one for one in result.summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
-    timed = {key: kernel.text_sha256 for key, kernel in result.kernels.items() if kernel.text_sha256 is not None}
-    other = {key for key, digest in timed.items() if key in code and code[key] != digest}
-    return {one.kernel: one.pct for one in cells if one.kernel not in other}
+    cells = (one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len))
+    return {one.kernel: one.pct for one in cells}
 
 
 @cache
@@ -164,19 +227,16 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
     Raises:
         FlashladderError: it does not compile, loops over nothing, or its branches depend on more than the launch.
     """
-    compiled = cubin_for(iteration, config, arch).cubin
-    cubin = read_cubin(compiled)
-    if cubin.parameters_at is None:
-        raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(compiled))
-    length = short_length(config)
-    launch = launch_of(iteration, config, Shape(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD))
-    flow = regions_of(disassemble(compiled, lines=False)).flow
-    order = list(executions.path(flow, constants_of(iteration, config, launch, cubin.parameters_at)))
+    length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # of the short CTA: whole blocks of query rows
+    shape = Shape(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
+    cubin, sass, _, constants = machine_code(iteration, config, arch, shape)
+    flow = regions_of(sass).flow
+    order = list(executions.path(flow, constants))
     starts = [place for place, block in enumerate(order) if flow.main_loop and block == flow.main_loop.header]
     if len(starts) < 2:
         raise FlashladderError(
-            "the kernel has no loop over KV blocks", where=relative(compiled), expected="rounds of a main loop",
-            found=f"{len(starts)} with {length} keys",
+            "the kernel has no loop over KV blocks", where=f"iteration {iteration.description}",
+            expected="rounds of a main loop", found=f"{len(starts)} with {length} keys",
         )  # fmt: skip
     block = tuple(one for index in order[starts[0] : starts[1]] for one in flow.code(index))
     return Kernel(
@@ -189,12 +249,6 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
         conflicts=conflicts_of(iteration, config),
         votes=sum(is_vote(one, operands(one)) for one in block),
     )
-
-
-def short_length(config: KernelConfig) -> int:
-    """The sequence length of the short CTA: `KV_BLOCKS` KV blocks, and whole blocks of query rows."""
-    least = KV_BLOCKS * config.B_c
-    return -(-least // config.B_r) * config.B_r
 
 
 def conflicts_of(iteration: Iteration, config: KernelConfig) -> float:
@@ -285,44 +339,20 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Prediction:
-    """The model's answer."""
+    """The model's answer, with what it was made of."""
 
+    data: Predicted  # the answer
     kernel: Kernel  # what runs
     gpu: Gpu  # where
     seq_len: int  # of the launch, with 16 heads and a batch of 16
     occupancy: Occupancy  # of an SM
-    clocks: float  # of one SM for one KV block of one CTA, in the steady loop
-    alone: float  # clocks of a KV block in one CTA that has the SM to itself
-    chain: float  # of dependences through a KV block
-    overhead: float  # clocks that a CTA takes beside its KV blocks, while others run
-    waves: float  # rounds of CTAs that an SM makes over those that the launch is worth
     resources: tuple[Resource, ...]  # what a KV block asks each for
-    idle: dict[str, float]  # why schedulers issue nothing, as shares of their clocks, the largest first
-    binding: str  # what binds
-    flop_per_clock: float  # of one SM over the whole launch
     anchor: Anchor | None  # FA2 on that GPU; None where it is not known
-
-    @property
-    def percent_of_fa2(self) -> float | None:
-        """Of FA2's speed on that GPU; None where that is not known."""
-        return 100 * self.flop_per_clock / self.anchor.flop_per_clock if self.anchor else None
-
-    @property
-    def percent_of_peak(self) -> float:
-        """Of what the tensor cores can do."""
-        return 100 * self.flop_per_clock / self.gpu.peaks["fp16_tensor_rate"].value
-
-    @property
-    def tflops(self) -> float:
-        """At the clock at which FA2 reached its own; where that is not known at the boost clock."""
-        if self.anchor:
-            return self.anchor.tflops * self.flop_per_clock / self.anchor.flop_per_clock
-        return self.flop_per_clock * self.gpu.whole("sms") * self.gpu.peaks["boost_clock"].value * MEGA / TERA
 
     @property
     def warps_to_hide(self) -> float:
         """Warps on a scheduler that would keep the most wanted resource busy, each as slow as it is alone."""
-        return self.alone / max(one.clocks for one in self.resources)
+        return self.data.alone / max(one.clocks for one in self.resources)
 
 
 def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
@@ -350,22 +380,27 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     waves = _waves(launched / (ctas * chip.sms), alone.clocks / clocks, ctas)
     flop = 4 * config.B_r * config.B_c * D_HEAD * ctas * blocks / ((blocks * clocks + overhead) * waves)
     found = resources(block, chip, kernel, seq_len)
-    return Prediction(
-        kernel=kernel,
-        gpu=gpu,
-        seq_len=seq_len,
-        occupancy=occupancy,
+    anchor = anchor_of(gpu, seq_len)
+    tflops = flop * gpu.whole("sms") * gpu.peaks["boost_clock"].value * MEGA / TERA
+    data = Predicted(
+        iteration=kernel.iteration.number,
+        config=config.short_form(),
+        text_sha256=kernel.cubin.text_sha256,
+        ctas=ctas,
         clocks=clocks / ctas,
         alone=alone.clocks,
         chain=chain(kernel.block, block),
         overhead=overhead,
         waves=waves,
-        resources=found,
+        resources={one.name: one.clocks for one in found},
         idle=runs[0].idle,
         binding=binding(found, clocks / ctas, runs[0].idle),
         flop_per_clock=flop,
-        anchor=anchor_of(gpu, seq_len),
+        tflops=anchor.tflops * flop / anchor.flop_per_clock if anchor else tflops,
+        percent_of_fa2=100 * flop / anchor.flop_per_clock if anchor else None,
+        percent_of_peak=100 * flop / gpu.peaks["fp16_tensor_rate"].value,
     )
+    return Prediction(data, kernel, gpu, seq_len, occupancy, found, anchor)
 
 
 def _whole(steps: tuple[Step, ...], chip: Chip, ctas: int, warps: int, span: float) -> float:

@@ -144,11 +144,6 @@ class Step:
     after: tuple[int, ...] = ()  # registers that it reads, as far as an mma may still be writing them
     makes: tuple[int, ...] = ()  # registers that an mma writes
 
-    @property
-    def opcode_class(self) -> str:
-        """The opcode up to its first dot."""
-        return self.text.partition(" ")[0].partition(".")[0]
-
 
 def steps_of(instructions: Iterable[Instruction], text: bytes, chip: Chip, conflicts: float = 1.0) -> tuple[Step, ...]:
     """Instructions, in the order in which a warp runs them, as steps.
@@ -321,7 +316,6 @@ class _Warp:
     scheduler: int
     ready: float
     at: int = 0
-    rounds: int = 0
     held: bool = False
     boards: list[float] = field(default_factory=lambda: [0.0] * N_BARRIERS)
     made: list[float] = field(default_factory=lambda: [0.0] * REGISTERS)

@@ -22,8 +22,7 @@ import threading
 from tqdm import tqdm
 
 from flashladder import parallel
-from flashladder.emulate import agreement
-from flashladder.emulate.reading import READING, load_reading, stale
+from flashladder.emulate import reading as emulated
 from flashladder.errors import Checked, failures, require_checkout
 from flashladder.files import dump_json, files_in
 from flashladder.gate import published as against
@@ -141,8 +140,8 @@ class Gate:
         return [
             Check("published figures are as taken over", published_intact, "files"),
             Check("claims about machine code and PTX", code_claims.check),
-            Check("claims about counters, measured", agreement.check_hardware_claims),
-            Check("claims about counters, emulated", agreement.check_claims),
+            Check("claims about counters, measured", emulated.check_hardware_claims),
+            Check("claims about counters, emulated", emulated.check_claims),
             Check("the emulator counts what GPUs count, and finds no race", emulator_agrees),
             Check("every kernel is locked, within the published registers and spills", locks),
             Check("results belong to locked machine code", self.results_locked),
@@ -212,9 +211,9 @@ def published_intact() -> Found:
 
 def emulator_agrees() -> Found:
     """The emulator's committed counters are a GPU's, of locked PTX without races; the table beside them fits."""
-    reading = load_reading()
-    found = [line for file in agreement.hardware_files() for line in agreement.problems(file, reading)]
-    return Found([*found, *agreement.reading_problems(READING), *stale(reading, READING)], len(reading.kernels))
+    reading = emulated.load_reading()
+    found = [line for file in emulated.hardware_files() for line in emulated.problems(file, reading)]
+    return Found([*found, *emulated.reading_problems(emulated.READING), *emulated.stale(reading)], len(reading.kernels))
 
 
 def locks() -> Found:

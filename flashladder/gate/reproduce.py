@@ -127,14 +127,14 @@ def emulate() -> Measured:
 
 def compiled() -> list[Check]:
     """What only a compiler can tell of this checkout."""
-    from flashladder.emulate import take_reading
+    from flashladder.emulate import reading
     from flashladder.lock import command as lock
     from flashladder.lock import step_counts
 
     return [
         Check("machine code is the locked one", lock.check),
         Check("counts of the steps are up to date", step_counts.check),
-        Check("emulated counters are up to date", take_reading.check),
+        Check("emulated counters are up to date", reading.check),
     ]
 
 

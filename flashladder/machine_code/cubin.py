@@ -11,13 +11,13 @@ With ``-lineinfo`` ptxas writes two line tables. ``.debug_line`` holds the CUDA 
 stands in ``.nv_debug_ptx_txt``. An instruction has one line: of several PTX instructions that became one, ptxas names
 one.
 
-Run: ``python -m flashladder.machine_code.cubin kernel.cubin ...`` prints architecture, registers, frame and digest.
+Run: ``invoke sass kernel.cubin``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 import io
@@ -26,8 +26,7 @@ from pathlib import Path
 import struct
 from typing import NamedTuple
 
-from flashladder.arguments import Parser
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.files import relative, sha256
 from flashladder.names import KERNEL
 
@@ -296,17 +295,12 @@ def text_sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class PtxLines:
-    """The PTX lines of one kernel's machine code.
+    """The PTX lines of one kernel's machine code."""
 
-    Attributes:
-        starts: (address, line): from this address to the next one code comes from this line, counted from 1.
-        end: the address behind the last instruction.
-        text: the PTX as the cubin keeps it; ``text[0]`` is line 1. Comments and ``.loc`` are blank lines.
-    """
-
+    # (address, line): from this address to the next one code comes from this line, counted from 1
     starts: tuple[tuple[int, int], ...]
-    end: int
-    text: tuple[str, ...]
+    end: int  # the address behind the last instruction
+    text: tuple[str, ...]  # the PTX as the cubin keeps it; ``text[0]`` is line 1. Comments and ``.loc`` are blank lines
 
     def at(self, address: int) -> int | None:
         """The line that the instruction at `address` was made from; None outside of the code or where none is."""
@@ -373,25 +367,3 @@ def _rows(table: bytes, symbol: int) -> tuple[tuple[tuple[int, int], ...], int]:
                 found[address] = state.line
         at = behind
     return tuple(sorted(found.items())), end
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints one line per cubin."""
-    parser = Parser(
-        prog="python -m flashladder.machine_code.cubin",
-        description="Architecture, registers, frame and machine-code digest of cubins.",
-        epilog="example: python -m flashladder.machine_code.cubin build/store/*/kernel.cubin",
-    )
-    parser.add_argument("cubins", nargs="+", type=Path)
-    parser.add_argument("--kernel", default=KERNEL, help=f"the kernel's symbol (default: {KERNEL})")
-    args = parser.parse_args(argv)
-    with one_line_errors():
-        for path in args.cubins:
-            cubin = read_cubin(path, args.kernel)
-            facts = f"{cubin.arch}  {cubin.registers} registers  {cubin.frame_bytes} B frame  {len(cubin.text)} B code"
-            print(f"{cubin.text_sha256}  {facts}  {relative(path)}")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -257,23 +257,15 @@ LIMIT = 1_000_000  # blocks; a kernel of the ladder runs a few hundred
 
 @dataclass(frozen=True)
 class Executions:
-    """What one warp of a kernel runs.
+    """What one warp of a kernel runs."""
 
-    Attributes:
-        flow: the kernel.
-        blocks: how often each block runs.
-        edges: how often control goes from one block to another.
-        off: how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`.
-        unknown: places of instructions whose predicate is not known; they are taken to run.
-        votes: places of votes that were passed: what they say was taken for granted.
-    """
-
-    flow: Flow
-    blocks: tuple[int, ...]
-    edges: Mapping[tuple[int, int], int]
+    flow: Flow  # the kernel
+    blocks: tuple[int, ...]  # how often each block runs
+    edges: Mapping[tuple[int, int], int]  # how often control goes from one block to another
+    # how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`
     off: Mapping[int, int]
-    unknown: frozenset[int]
-    votes: frozenset[int] = frozenset()
+    unknown: frozenset[int]  # places of instructions whose predicate is not known; they are taken to run
+    votes: frozenset[int] = frozenset()  # places of votes that were passed: what they say was taken for granted
 
     def of(self, block: int) -> Iterator[tuple[Instruction, int]]:
         """Each instruction of a block with how often it takes effect."""

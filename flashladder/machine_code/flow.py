@@ -32,21 +32,13 @@ Neighbours = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Loop:
-    """A natural loop: the nodes that reach one of its back edges without leaving through its header.
+    """A natural loop: the nodes that reach one of its back edges without leaving through its header."""
 
-    Attributes:
-        header: the only node through which it is entered.
-        nodes: all of it, header included.
-        latches: nodes whose edge back to the header closes it.
-        parent: header of the next larger loop around it; None for an outermost one.
-        depth: 1 for an outermost one.
-    """
-
-    header: int
-    nodes: frozenset[int]
-    latches: tuple[int, ...]
-    parent: int | None = None
-    depth: int = 1
+    header: int  # the only node through which it is entered
+    nodes: frozenset[int]  # all of it, header included
+    latches: tuple[int, ...]  # nodes whose edge back to the header closes it
+    parent: int | None = None  # header of the next larger loop around it; None for an outermost one
+    depth: int = 1  # 1 for an outermost one
 
 
 def backward(successors: Neighbours) -> tuple[tuple[int, ...], ...]:
@@ -130,18 +122,12 @@ _MUST_LEAD = INDIRECT | {"BRA", "JMP"}  # to instructions of this kernel
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions that run one after the other.
+    """Instructions that run one after the other."""
 
-    Attributes:
-        index: of the block, in order of address.
-        begin: of its instructions in `Sass.instructions`; `end` is behind its last one.
-        label: where branches to it go; empty where there are none.
-    """
-
-    index: int
-    begin: int
+    index: int  # of the block, in order of address
+    begin: int  # of its instructions in `Sass.instructions`; `end` is behind its last one
     end: int
-    label: str = ""
+    label: str = ""  # where branches to it go; empty where there are none
 
     @property
     def size(self) -> int:

@@ -85,19 +85,12 @@ _EVENTS = (
 
 @dataclass(frozen=True)
 class Stretch:
-    """The instructions from one event to the next.
+    """The instructions from one event to the next."""
 
-    Attributes:
-        address: of the event; that of the first instruction where the code begins with none.
-        event: what it is, in words; empty where the code begins with none.
-        pending: groups of products that may be under way behind it.
-        counts: instructions of `WORK` up to the next event, by class.
-    """
-
-    address: int
-    event: str
-    pending: int
-    counts: Mapping[str, int]
+    address: int  # of the event; that of the first instruction where the code begins with none
+    event: str  # what it is, in words; empty where the code begins with none
+    pending: int  # groups of products that may be under way behind it
+    counts: Mapping[str, int]  # instructions of `WORK` up to the next event, by class
 
 
 def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:

@@ -3,20 +3,17 @@
 Why: the PTX that ships carries comments, line tables and names made from a file's path; none of them is the program.
 Without them, two texts are equal exactly when the assembler is given the same instructions.
 
-Run: ``python -m flashladder.machine_code.ptx kernel.ptx`` prints the digest and the opcode table, ``--normalised`` the
-text.
+Run: ``invoke ptx kernel.ptx --counts``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 import itertools
 from pathlib import Path
 import re
 
-from flashladder.arguments import Parser
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative, sha256
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -103,29 +100,3 @@ def read_ptx(path: Path) -> str:
     if not is_ptx(text):
         raise FlashladderError("not PTX", where=relative(path), expected=".version as the first directive")
     return text
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints digest and opcode table, or the normalised text."""
-    parser = Parser(
-        prog="python -m flashladder.machine_code.ptx",
-        description="Digest and opcode counts of a PTX file.",
-        epilog="example: python -m flashladder.machine_code.ptx build/store/*/kernel.ptx",
-    )
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--normalised", action="store_true", help="print the normalised text instead")
-    args = parser.parse_args(argv)
-    with one_line_errors():
-        for path in args.files:
-            text = read_ptx(path)
-            if args.normalised:
-                print(normalise(text), end="")
-                continue
-            print(f"{ptx_sha256(text)}  {relative(path)}")
-            for opcode, n in sorted(opcode_counts(text).items(), key=lambda item: (-item[1], item[0])):
-                print(f"{n:6d}  {opcode}")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -51,30 +51,19 @@ _SEVERAL = ("cmem", "textures")
 
 @dataclass(frozen=True)
 class PtxasUsage:
-    """What one kernel uses on one architecture.
+    """What one kernel uses on one architecture."""
 
-    Attributes:
-        arch: for example ``sm_80``.
-        registers: 32-bit registers per thread.
-        stack: bytes of stack frame per thread.
-        spill_stores: bytes stored per thread when registers are spilled; `spill_loads` the bytes loaded back.
-        barriers: named barriers of a CTA.
-        smem_static: bytes of static shared memory per CTA.
-        cmem: bytes of constant memory, all banks (kernel parameters included); None where ptxas does not say (sm_90).
-        compile_ms: ptxas' own time for the kernel in milliseconds.
-        warnings: every warning of the log, as ptxas wrote it.
-    """
-
-    arch: str
-    registers: int
-    stack: int
-    spill_stores: int
+    arch: str  # for example ``sm_80``
+    registers: int  # 32-bit registers per thread
+    stack: int  # bytes of stack frame per thread
+    spill_stores: int  # bytes stored per thread when registers are spilled; `spill_loads` the bytes loaded back
     spill_loads: int
-    barriers: int
-    smem_static: int
+    barriers: int  # named barriers of a CTA
+    smem_static: int  # bytes of static shared memory per CTA
+    # bytes of constant memory, all banks (kernel parameters included); None where ptxas does not say (sm_90)
     cmem: int | None
-    compile_ms: float
-    warnings: tuple[str, ...] = ()
+    compile_ms: float  # ptxas' own time for the kernel in milliseconds
+    warnings: tuple[str, ...] = ()  # every warning of the log, as ptxas wrote it
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> PtxasUsage:
@@ -94,16 +83,10 @@ class PtxasUsage:
 
 @dataclass(frozen=True)
 class PtxasRow:
-    """One line of the table; the columns of the CSV, in order.
+    """One line of the table; the columns of the CSV, in order."""
 
-    Attributes:
-        kernel: which kernel, for people: for example ``07``.
-        config: the configuration's short form.
-        smem_dynamic: bytes of dynamic shared memory per CTA, which only the launch knows.
-    """
-
-    kernel: str
-    config: str
+    kernel: str  # which kernel, for people: for example ``07``
+    config: str  # the configuration's short form
     arch: str
     registers: int
     stack: int
@@ -111,7 +94,7 @@ class PtxasRow:
     spill_loads: int
     barriers: int
     smem_static: int
-    smem_dynamic: int
+    smem_dynamic: int  # bytes of dynamic shared memory per CTA, which only the launch knows
     cmem: int | None
     compile_ms: float
 
@@ -230,51 +213,31 @@ WARP = 32  # threads
 
 @dataclass(frozen=True)
 class Sm:
-    """What one streaming multiprocessor has, and in which pieces it gives it away.
+    """What one streaming multiprocessor has, and in which pieces it gives it away."""
 
-    Attributes:
-        warps: resident at once.
-        ctas: resident at once.
-        registers: of 32 bits.
-        partitions: of the SM; each has its share of the registers, and a warp lives in one of them.
-        register_unit: registers, in multiples of which a warp gets its own.
-        registers_per_cta: the most that one CTA may have.
-        registers_per_thread: the most that one thread may have.
-        threads_per_cta: the most that one CTA may have.
-        shared_bytes: shared memory, at its largest share of the L1.
-        shared_unit: bytes, in multiples of which a CTA gets shared memory.
-        shared_reserved: bytes that every CTA takes for the system.
-        barriers: named barriers; None where they are no limit (before compute capability 9.0).
-    """
-
-    warps: int
-    ctas: int
-    registers: int
-    partitions: int
-    register_unit: int
-    registers_per_cta: int
-    registers_per_thread: int
-    threads_per_cta: int
-    shared_bytes: int
-    shared_unit: int
-    shared_reserved: int
-    barriers: int | None = None
+    warps: int  # resident at once
+    ctas: int  # resident at once
+    registers: int  # of 32 bits
+    partitions: int  # of the SM; each has its share of the registers, and a warp lives in one of them
+    register_unit: int  # registers, in multiples of which a warp gets its own
+    registers_per_cta: int  # the most that one CTA may have
+    registers_per_thread: int  # the most that one thread may have
+    threads_per_cta: int  # the most that one CTA may have
+    shared_bytes: int  # shared memory, at its largest share of the L1
+    shared_unit: int  # bytes, in multiples of which a CTA gets shared memory
+    shared_reserved: int  # bytes that every CTA takes for the system
+    barriers: int | None = None  # named barriers; None where they are no limit (before compute capability 9.0)
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What one SM holds of a kernel.
+    """What one SM holds of a kernel."""
 
-    Attributes:
-        limits: CTAs that each resource alone would allow, by its name: ``warps``, ``CTAs``, ``registers``, ``shared
-            memory``, ``barriers``; a resource that the kernel does not use is not listed.
-        warps_per_cta: warps of one CTA.
-        most_warps: warps that the SM can hold.
-    """
-
+    # CTAs that each resource alone would allow, by its name: ``warps``, ``CTAs``, ``registers``, ``shared memory``,
+    # ``barriers``; a resource that the kernel does not use is not listed
     limits: Mapping[str, int]
-    warps_per_cta: int
-    most_warps: int
+    warps_per_cta: int  # warps of one CTA
+    most_warps: int  # warps that the SM can hold
 
     @cached_property
     def ctas(self) -> int:

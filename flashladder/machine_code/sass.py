@@ -263,23 +263,14 @@ LEGEND = "B: barriers waited for; R, W: barrier set when operands are read, resu
 
 @dataclass(frozen=True)
 class Control:
-    """The control code of one instruction.
+    """The control code of one instruction."""
 
-    Attributes:
-        stall: cycles until the next instruction of the warp may issue.
-        yields: whether the scheduler may turn to another warp.
-        write: the barrier that is released when the result is written; None for none.
-        read: the barrier that is released when the operands are read; None for none.
-        waits: the barriers that must be released before it issues.
-        reuse: operand slots whose register is kept for the next instruction.
-    """
-
-    stall: int
-    yields: bool
-    write: int | None
-    read: int | None
-    waits: tuple[int, ...]
-    reuse: tuple[int, ...]
+    stall: int  # cycles until the next instruction of the warp may issue
+    yields: bool  # whether the scheduler may turn to another warp
+    write: int | None  # the barrier that is released when the result is written; None for none
+    read: int | None  # the barrier that is released when the operands are read; None for none
+    waits: tuple[int, ...]  # the barriers that must be released before it issues
+    reuse: tuple[int, ...]  # operand slots whose register is kept for the next instruction
 
     def __str__(self) -> str:
         """Fixed width: ``B0-----:R-:W1:Y:S04``; reuse is in the operands."""

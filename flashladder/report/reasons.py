@@ -22,11 +22,10 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flashladder.columns import csv_records
-from flashladder.emulate.agreement import counter_files
-from flashladder.emulate.reading import EmulatedKernel
+from flashladder.emulate.reading import EmulatedKernel, counter_files
 from flashladder.errors import FlashladderError
-from flashladder.explain.validation import NAME as PREDICTIONS
-from flashladder.explain.validation import load_predictions
+from flashladder.explain.predict import NAME as PREDICTIONS
+from flashladder.explain.predict import load_predictions
 from flashladder.files import read_text, relative
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES, Claim, Scope
 from flashladder.ladder.gpus import load_gpus
@@ -290,7 +289,7 @@ class Words:
 
     def _emulated(self, of: int) -> EmulatedKernel:
         if self.ladder.emulated is None:
-            raise FlashladderError("no emulated counters", hint="python -m flashladder.emulate.take_reading --write")
+            raise FlashladderError("no emulated counters", hint="python -m flashladder.emulate.reading --write")
         return self.ladder.emulated.of(of)
 
     def count(self, metric: str, where: str, scope: str = "loop", of: int = 0) -> str:

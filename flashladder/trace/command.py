@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING
 from flashladder.arguments import within
 from flashladder.build.compile import ptx_for
 from flashladder.columns import table, terminal_width, told_on_terminal
-from flashladder.emulate.command import OUR_FAULT, LaunchOptions, require_fits
-from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.emulate.command import LaunchOptions, judged, require_fits
+from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, relative
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.names import INTERMEDIATES
-from flashladder.trace.recorder import STATISTICS, keeps_maximum
-import ptxemu
+from flashladder.trace.recorder import STATISTICS
 
 if TYPE_CHECKING:
     from flashladder.trace.compare import Comparison, Trace, Where
@@ -40,46 +38,27 @@ WINDOW = 8  # rows and columns of values that are shown
 HEAD = ("KV block", "", "max error", "RMS error", "of allowed", "from fp64", "beyond", "warp", "row", "column")
 
 
-MEANING = {
-    "S": "Q K^T, the accumulators after the last k-tile",
-    "S_scaled": "S scale, where the kernel multiplies before it takes the maximum",
-    "m": "running maximum of the row",
-    "P": "exp((S - m) scale) in fp32",
-    "P16": "P as the tensor cores multiply it",
-    "l": "running sum of P, each lane's columns",
-    "O_rescaled": "O brought to the new maximum, before P V is added",
-    "O": "O after P V, not yet divided by l",
-    "out": "O / l in 16 bits, as it is stored",
-}
-STALE_MEANING = {
-    "m": "what the row uses, in powers of two: kept until a score is 4 times above, then its maximum, 2 less if heavy",
-    "P": "2^(S c - m) in fp32, up to 4",
-    "O_rescaled": "O brought to the maximum in use, before P V is added",
-}
-STALE_SUSPECTS = {
-    "m": "S and the m before are right there: look at the vote, what it compares, who follows, and who is heavy",
-    "l": "P, m and the l before are right there: look at the sum over the row, and its correction where m is a new one",
-    "O_rescaled": "m and the O before are right there: look at O's correction where m is a new one, or how O begins",
-}
-"""The same of these kernels, where they differ."""
-SUSPECTS = {
-    "S": "Q K^T is wrong: look at which rows and columns of Q and K reach the tensor cores",
-    "S_scaled": "S is right there: look at the scale",
-    "m": "S and the m before are right there: look at the maximum over the row and its exchange within the quad",
-    "P": "S and m are right there: look at the scale, the subtraction and the exponential",
-    "P16": "P is right there: look at its conversion to 16 bits",
-    "l": "P, m and the l before are right there: look at the sum over the row and its correction to the new maximum",
-    "O_rescaled": "m and the O before are right there: look at O's correction to the new maximum, or how O begins",
-    "O": "P and the rescaled O are right there: look at which rows and columns of V reach the tensor cores",
-    "out": "O and l are right there: look at l's sum over the quad, the division, the rounding and where O is written",
-}
-"""Where to look when this one is the first that differs: what it was made of is right."""
-
-
-def meaning(iteration: Iteration, name: str) -> tuple[str, str]:
-    """What an intermediate is, and where to look when it is the first that differs."""
-    own = (STALE_MEANING, STALE_SUSPECTS) if keeps_maximum(iteration) else ({}, {})
-    return own[0].get(name, MEANING[name]), own[1].get(name, SUSPECTS[name])
+TOLD = {
+    "S": ("Q K^T, the accumulators after the last k-tile",
+          "Q K^T is wrong: look at which rows and columns of Q and K reach the tensor cores"),
+    "S_scaled": ("S scale, where the kernel multiplies before it takes the maximum",
+                 "S is right there: look at the scale"),
+    "m": ("running maximum of the row; from iteration 17 on the one in use, in powers of two",
+          "S and the m before are right there: look at the maximum over the row, its exchange, or the vote"),
+    "P": ("exp((S - m) scale) in fp32",
+          "S and m are right there: look at the scale, the subtraction and the exponential"),
+    "P16": ("P as the tensor cores multiply it",
+            "P is right there: look at its conversion to 16 bits"),
+    "l": ("running sum of P, each lane's columns",
+          "P, m and the l before are right there: look at the sum over the row and its correction to the new maximum"),
+    "O_rescaled": ("O brought to the new maximum, before P V is added",
+                   "m and the O before are right there: look at O's correction to the new maximum, or how O begins"),
+    "O": ("O after P V, not yet divided by l",
+          "P and the rescaled O are right there: look at which rows and columns of V reach the tensor cores"),
+    "out": ("O / l in 16 bits, as it is stored",
+            "O and l are right there: look at l's sum over the quad, the division, the rounding, the store"),
+}  # fmt: skip
+"""What an intermediate is, and where to look when it is the first that differs: what it was made of is right."""
 
 
 def render(found: Trace) -> str:
@@ -144,11 +123,17 @@ def _told(found: Trace, wrong: Comparison) -> list[str]:
 
     first = wrong.first
     assert first is not None
-    what, suspects = meaning(found.iteration, wrong.name)
+    what, suspects = TOLD[wrong.name]
     off = abs(first.found - first.expected)
+    keys, begin, (x, y, z) = found.config.B_c, (wrong.block or 0) * found.config.B_c, first.cta
+    when = f"in KV block {wrong.block} (keys {begin} to {begin + keys - 1}, visit {wrong.step + 1})"
+    when = "after the last KV block" if wrong.block is None else when
+    lane = "" if first.lane is None else f" lane {first.lane}"
+    column = "" if first.column is None else f", column {first.column}"
+    holder = f"CTA ({x}, {y}, {z}) warp {first.warp}{lane}, row {first.row}{column}"
     numbers = f"found {first.found:.7g}, expected {first.expected:.7g}, off by {off:.1e}, allowed {first.allowed:.1e}"
     lines = [
-        f"first difference: {wrong.name} {_when(found, wrong)}, {_holder(first)}: {numbers}",
+        f"first difference: {wrong.name} {when}, {holder} (query {first.query}, head {y}, sample {z}): {numbers}",
         f"{wrong.name} is {what}; {_extent(found, wrong)}",
     ]
     if first.maker is not None:
@@ -158,30 +143,10 @@ def _told(found: Trace, wrong: Comparison) -> list[str]:
     return [*lines, suspects]
 
 
-def _when(found: Trace, wrong: Comparison) -> str:
-    if wrong.block is None:
-        return "after the last KV block"
-    keys = found.config.B_c
-    first = wrong.block * keys
-    return f"in KV block {wrong.block} (keys {first} to {first + keys - 1}, visit {wrong.step + 1})"
-
-
-def _holder(where: Where) -> str:
-    x, y, z = where.cta
-    lane = "" if where.lane is None else f" lane {where.lane}"
-    column = "" if where.column is None else f", column {where.column}"
-    meant = f"query {where.query}, head {y}, sample {z}"
-    return f"CTA ({x}, {y}, {z}) warp {where.warp}{lane}, row {where.row}{column} ({meant})"
-
-
 def _extent(found: Trace, wrong: Comparison) -> str:
     """How many elements differ, and in which rows and columns of the tile."""
-    beyond, total = wrong.beyond, wrong.beyond.numel()
-    ctas, rows, columns = (
-        beyond.flatten(1).any(1).nonzero().flatten().tolist(),
-        beyond.any(2).any(0).nonzero().flatten().tolist(),
-        beyond.any(1).any(0).nonzero().flatten().tolist(),
-    )
+    total = wrong.beyond.numel()
+    ctas, rows, columns = (sorted(set(axis.tolist())) for axis in wrong.beyond.nonzero(as_tuple=True))
     where = f"{wrong.n_beyond} of {total} differ, in {len(ctas)} of {len(found.ctas)} CTAs, rows {ranges(rows)}"
     inside = "lanes of the quad" if wrong.name in STATISTICS else "columns"
     return f"{where}, {inside} {ranges(columns)}"
@@ -205,6 +170,9 @@ def values(found: Trace, chosen: Comparison, row: int, column: int) -> str:
     """Some of the kernel's values and what they should be, from (row, column) of the first CTA that differs on."""
     cta = 0 if chosen.first is None else found.ctas.index(chosen.first.cta)
     _, n_rows, n_columns = chosen.held.shape
+    if row >= n_rows or column >= n_columns:
+        expected = f"at most {n_rows - 1},{n_columns - 1}"
+        raise FlashladderError(f"bad --at for {chosen.name}", expected=expected, found=f"{row},{column}")
     rows = range(row, min(row + WINDOW, n_rows))
     columns = range(column, min(column + WINDOW, n_columns))
     across = "lane" if chosen.name in STATISTICS else "column"
@@ -309,7 +277,6 @@ def traced(options: Options) -> tuple[str, bool]:
         chosen = _chosen(found, options)
         if chosen.first is not None and not options.at:
             row, column = (place // WINDOW * WINDOW for place in (chosen.first.row, chosen.first.column or 0))
-        require_within(chosen, row, column)
         text += f"\n\n{values(found, chosen, row, column)}"
     return text, found.passed
 
@@ -325,14 +292,6 @@ def _first_shown(options: Options) -> tuple[int, int]:
     if match is None:
         raise FlashladderError("bad --at", expected="ROW,COLUMN such as 16,8", found=repr(options.at))
     return int(match[1]), int(match[2])
-
-
-def require_within(chosen: Comparison, row: int, column: int) -> None:
-    """Raises `FlashladderError` for a place that the intermediate does not have."""
-    _, n_rows, n_columns = chosen.held.shape
-    if row >= n_rows or column >= n_columns:
-        expected = f"at most {n_rows - 1},{n_columns - 1}"
-        raise FlashladderError(f"bad --at for {chosen.name}", expected=expected, found=f"{row},{column}")
 
 
 def _chosen(found: Trace, options: Options) -> Comparison:
@@ -354,18 +313,6 @@ def _chosen(found: Trace, options: Options) -> Comparison:
     raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
 
 
-def _sanitize(options: Options) -> None:
-    """compute-sanitizer's four tools over the iteration, on this GPU.
-
-    Raises:
-        CheckFailed: a tool found something.
-        FlashladderError: no GPU, no compute-sanitizer, or nothing installed to run.
-    """
-    from flashladder.gpu import sanitize
-
-    sanitize.main([options.iteration, *(["--configs", options.config] if options.config else [])])
-
-
 def _require_gpu(options: Options) -> None:
     """Refuses ``--sanitize`` where it cannot run, before anything slow."""
     from flashladder.gpu.doctor import require_gpu
@@ -385,16 +332,11 @@ def run(options: Options) -> int:
     """
     if options.sanitize:
         _require_gpu(options)
-    try:
-        with told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
-            text, passed = traced(options)
-    except ptxemu.EmulationError as error:
-        if error.kind in OUR_FAULT:
-            raise
-        raise CheckFailed(f"iteration {options.iteration} may not do this: {error}") from error
-    except MemoryError as error:
-        raise FlashladderError("not enough memory", hint="a smaller shape") from error
+    with judged(options.iteration), told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
+        text, passed = traced(options)
     print(text)
     if options.sanitize:
-        _sanitize(options)
+        from flashladder.gpu import sanitize
+
+        sanitize.main([options.iteration, *(["--configs", options.config] if options.config else [])])
     return 0 if passed else 1

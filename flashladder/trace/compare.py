@@ -22,10 +22,10 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.names import INTERMEDIATES
 from flashladder.problem import Shape
 from flashladder.trace import reference as ref
-from flashladder.trace.recorder import STATISTICS, Geometry, Held, KvStep, Recorder, UnknownForm, keeps_maximum
+from flashladder.trace.recorder import STATISTICS, Geometry, Held, KvStep, Recorder, keeps_maximum
 from flashladder.trace.reference import fill
 import ptxemu
-from ptxemu import MEMORY_BUDGET, Array, Instruction
+from ptxemu import Array, Instruction
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,6 @@ class Trace:
         return self.first is None and len(self.steps) == self.n_expected
 
 
-def visited(found: Trace) -> list[int]:
-    """The KV blocks that the steps should be, in order; steps beyond the last repeat it."""
-    last = found.n_expected - 1
-    order = [min(step, last) for step in range(len(found.steps))]
-    return [last - step for step in order] if found.backward else order
-
-
 def of_ctas(found: Trace, tensor: Array, *, rows: bool = False) -> torch.Tensor:
     """Each CTA's head of a tensor in fp64, (CTAs, seq_len, d_head); with `rows` its own B_r rows of it."""
     size = found.config.B_r
@@ -114,6 +107,7 @@ def exact(array: Array) -> torch.Tensor:
 
 
 S, SCALED, M, P, P16, L, RESCALED, OUTPUT, STORED = INTERMEDIATES
+ALL_AT_ONCE = 1 << 62  # bytes: the grid is one slice, of which all KV blocks are kept anyway
 LARGEST = 1 << 22  # scores of all heads together: the trace keeps S and P, and what they should be in fp64
 
 
@@ -125,7 +119,6 @@ def trace(
     contents: str = "normal",
     seed: int = 0,
     kernel: ptxemu.Kernel | None = None,
-    memory_budget: int = MEMORY_BUDGET,
 ) -> Trace:
     """Runs a kernel and compares all its intermediates.
 
@@ -133,10 +126,9 @@ def trace(
         iteration: whose kernel.
         config: its configuration, which decides the dtype.
         shape: of Q, K, V and O.
-        contents: a name of `inputs.INPUTS`.
+        contents: a name of `reference.INPUTS`.
         seed: of what is drawn.
         kernel: another kernel with the same parameters, instead of the iteration's own.
-        memory_budget: bytes of a slice of the grid, see `emulator.Kernel.launch`.
 
     Raises:
         FlashladderError: a shape that the kernel cannot take, or a form of kernel that cannot be read.
@@ -150,25 +142,11 @@ def trace(
     dtype = "f16" if config.dtype == "fp16" else "bf16"
     recorder = Recorder(geometry=Geometry.of(config), dtype=dtype, stale=keeps_maximum(iteration))
     launched = kernel or kernel_of(iteration, config)
-    forward(iteration, config, tensors, kernel=launched, observers=(recorder,), memory_budget=memory_budget)
-    counts = {len(steps) for steps in recorder.steps}
-    if len(counts) != 1:
-        raise UnknownForm("CTAs that visit different numbers of KV blocks", found=sorted(counts))
-    steps = tuple(_joined(parts) for parts in zip(*recorder.steps, strict=True))
+    forward(iteration, config, tensors, kernel=launched, observers=(recorder,), memory_budget=ALL_AT_ONCE)
+    steps = tuple(recorder.steps)
     n_expected, ctas = shape.seq_len // config.B_c, tuple(recorder.ctas)
     subject = Trace(iteration, config, shape, tensors, ctas, steps, n_expected, recorder.backward, ())
     return replace(subject, comparisons=tuple(_compared(subject)))
-
-
-def _joined(parts: tuple[KvStep, ...]) -> KvStep:
-    """A step of all slices of the grid, one behind the other."""
-    if len(parts) == 1:
-        return parts[0]
-    fields = {}
-    for name in vars(parts[0]):
-        held = [getattr(part, name) for part in parts]
-        fields[name] = held[0] and Held(np.concatenate([one.array for one in held]), held[0].makers)
-    return KvStep(**fields)
 
 
 @dataclass(frozen=True)
@@ -184,7 +162,9 @@ class _Pair:
 def _compared(found: Trace) -> Iterator[Comparison]:
     config, scale = found.config, 1 / math.sqrt(found.config.d_head)
     q, k, v = (of_ctas(found, tensor, rows=tensor is found.tensors[0]) for tensor in found.tensors[:3])
-    blocks = visited(found)
+    last = found.n_expected - 1
+    order = [min(step, last) for step in range(len(found.steps))]  # steps beyond the last repeat it
+    blocks = [last - step for step in order] if found.backward else order
     before = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
     stale = keeps_maximum(found.iteration)
     truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale, stale=stale)

@@ -19,7 +19,7 @@ A form that these rules do not fit is an error (`UnknownForm`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,7 +45,7 @@ WARP = 32  # lanes
 class Geometry:
     """How a CTA's tile is shared out."""
 
-    ctas: int  # of the slice
+    ctas: int  # of the launch
     warps: int  # of a CTA
     rows: int  # of Q and O in a CTA, B_r
     keys: int  # rows of K and V in a block, B_c
@@ -105,12 +105,6 @@ def statistics(registers: Sequence[Sequence[Array]], geometry: Geometry) -> Arra
     return split.transpose(2, 3, 0, 1, 4, 5).reshape(geometry.ctas, geometry.rows, QUAD)
 
 
-def lane_of_column(columns: int) -> Array:
-    """Which lane of the quad holds each column of an accumulator, (columns,)."""
-    lanes: Array = np.arange(columns) % TILE_N // 2
-    return lanes
-
-
 PRODUCT = "mma.sync.aligned.m16n8k16.row.col.f32."
 A, B, C = slice(0, 4), slice(4, 6), slice(6, 10)  # of the registers that it reads
 ADDS = ("add", "fma", "sub")
@@ -119,6 +113,7 @@ MADE_ANEW = ("mma", "ldmatrix", "ld", "cp")  # what they give is not made of wha
 
 Chain = tuple[Event, ...]
 Grid = Sequence[Sequence[Chain]]  # [m-tile][n-tile]
+Registers = Sequence[Sequence[Sequence[Value]]]  # [m-tile][n-tile][element]
 
 
 class UnknownForm(FlashladderError):
@@ -289,16 +284,16 @@ class Window:
                 return total
             total = more[0].results[0]
 
-    def scaled(self, scores: Sequence[Value]) -> list[Value] | None:
+    def scaled(self, scores: Registers) -> Registers | None:
         """S times the scale, where the kernel multiplies before it takes the maximum; None where it does not.
 
         Raises:
             UnknownForm: it multiplies some elements only.
         """
-        factors = [self._users(value) for value in scores]
+        factors = [self._users(value) for row in scores for four in row for value in four]
         if sum([one.word for one in users] == ["mul"] for users in factors) * 2 <= len(factors):
             return None
-        return [self._multiplied(value) for value in scores]
+        return [[[self._multiplied(value) for value in four] for four in row] for row in scores]
 
     def _users(self, value: Value) -> list[Event]:
         return self.consumers.get(id(value), [])
@@ -414,17 +409,15 @@ class KvStep:
 
 @dataclass
 class Recorder(Dataflow):
-    """Listens to a launch; read `steps`, `ctas` and `backward` after it."""
+    """Listens to a launch in one slice; read `steps`, `ctas` and `backward` after it."""
 
-    geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))  # of one CTA
+    geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))  # of one CTA, then of the launch
     dtype: str = "f16"  # of P as an operand, ``f16`` or ``bf16``
     stale: bool = False  # whether a row may keep its maximum from one KV block to the next
-    # for each slice of the grid the KV blocks in the order in which they ran
-    steps: list[list[KvStep]] = field(default_factory=list)
+    steps: list[KvStep] = field(default_factory=list)  # the KV blocks in the order in which they ran
     # ``%ctaid`` (x, y, z) of each CTA, in the order of the arrays
     ctas: list[tuple[int, int, int]] = field(default_factory=list)
     k_addresses: list[int] = field(default_factory=list)  # what the first thread copied of K, in order
-    _slice: Geometry | None = None
     _after_output: bool = False
 
     @property
@@ -433,22 +426,18 @@ class Recorder(Dataflow):
         return bool(self.k_addresses) and self.k_addresses[0] > self.k_addresses[-1]
 
     def start(self, machine: Machine) -> None:
-        """A slice of the grid begins."""
+        """The grid begins."""
         super().start(machine)
-        g = self.geometry
-        self._slice = Geometry(machine.shape[0], g.warps, g.rows, g.keys, g.d_head)
-        self._after_output = False
-        self.steps.append([])
+        self.geometry = replace(self.geometry, ctas=machine.shape[0])
         self.ctas += [(int(x), int(y), int(z)) for x, y, z in machine.blocks]
 
     def finish(self, machine: Machine) -> None:  # noqa: ARG002 - the observer's signature
-        """The last block of the slice is complete."""
+        """The last block is complete."""
         self._close(self.events)
 
     def access(self, step: Step, access: Access) -> None:  # noqa: ARG002 - the observer's signature
         """Notes where K is read."""
-        of_first_slice = (access.space, access.kind) == ("global", "cp.async") and len(self.steps) == 1
-        if of_first_slice and access.buffer == K_BUFFER:
+        if (access.space, access.kind, access.buffer) == ("global", "cp.async", K_BUFFER):
             self.k_addresses.append(int(access.address.flat[0]))
 
     def happened(self, event: Event) -> None:
@@ -462,8 +451,7 @@ class Recorder(Dataflow):
         self._after_output = not scores
 
     def _close(self, events: Sequence[Event]) -> None:
-        assert self._slice is not None
-        self.steps[-1].append(read_step(Window(events, self._slice), self.dtype, stale=self.stale))
+        self.steps.append(read_step(Window(events, self.geometry), self.dtype, stale=self.stale))
 
 
 def read_step(window: Window, dtype: str, *, stale: bool = False) -> KvStep:
@@ -474,7 +462,7 @@ def read_step(window: Window, dtype: str, *, stale: bool = False) -> KvStep:
     """
     (of_scores, of_output), geometry = window.products(), window.geometry
     scores = [[chain[-1].results for chain in row] for row in of_scores]
-    scaled = window.scaled([value for row in scores for four in row for value in four])
+    scaled = window.scaled(scores)
     packed = _packed(of_output)
     p = [[_opened(window, four) for four in row] for row in packed]
     rows = [[four[2 * half + odd] for four in row for odd in (0, 1)] for row in p for half in (0, 1)]
@@ -483,7 +471,7 @@ def read_step(window: Window, dtype: str, *, stale: bool = False) -> KvStep:
     p16_makers = [[[value for value in both for _ in (0, 1)] for both in row] for row in packed]  # two share a register
     return KvStep(
         scores=_matrix(scores, geometry),
-        scaled=None if scaled is None else _matrix(_like(scores, scaled), geometry),
+        scaled=None if scaled is None else _matrix(scaled, geometry),
         m=_rows(m, geometry),
         p=_matrix(p, geometry),
         p16=Held(matrix(p16, geometry), _makers(p16_makers)),
@@ -532,12 +520,7 @@ def _halves(registers: Sequence[Value], dtype: str) -> list[Array]:
     return [pair[..., odd] for pair in opened for odd in (0, 1)]
 
 
-def _like(shape: Sequence[Sequence[Sequence[Value]]], values: Sequence[Value]) -> list[list[list[Value]]]:
-    rest = iter(values)
-    return [[[next(rest) for _ in four] for four in row] for row in shape]
-
-
-def _matrix(values: Sequence[Sequence[Sequence[Value]]], geometry: Geometry) -> Held:
+def _matrix(values: Registers, geometry: Geometry) -> Held:
     registers = [[[one.as_type("f32") for one in four] for four in row] for row in values]
     return Held(matrix(registers, geometry), _makers(values))
 
@@ -549,7 +532,7 @@ def _rows(values: Sequence[Value], geometry: Geometry) -> Held:
     return Held(statistics([[one.as_type("f32") for one in both] for both in halves], geometry), makers)
 
 
-def _makers(values: Sequence[Sequence[Sequence[Value]]]) -> Mapping[tuple[int, int, int], Instruction]:
+def _makers(values: Registers) -> Mapping[tuple[int, int, int], Instruction]:
     """The instruction behind each element of each accumulator."""
     return {
         (m, n, element): one.event.instruction

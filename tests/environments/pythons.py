@@ -41,8 +41,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("-m", "flashladder", "list"),
     ("-m", "flashladder", "show", "8"),
     ("-m", "flashladder", "verify", "results/h100"),
-    ("-m", "flashladder.machine_code.ptx", str(DATA / "tiny.ptx")),
-    ("-m", "flashladder.machine_code.cubin", str(DATA / "tiny.sm_80.cubin")),
+    ("-m", "flashladder", "ptx", str(DATA / "tiny.ptx"), "--counts"),
+    ("-m", "flashladder", "sass", str(DATA / "tiny.sm_80.cubin"), "--list"),
     ("-m", "flashladder", "emulate", str(HOME / "own.ptx"), "--block", "32", "--arg", "out=int32:32:zeros"),
 )
 

@@ -15,7 +15,7 @@ from analysis.gate_action import Inputs, checks
 from flashladder.check import command as check
 from flashladder.check import on_emulator as check_emulator
 from flashladder.emulate import command as emulate
-from flashladder.emulate import take_reading as emulator_counters
+from flashladder.emulate import reading as emulator_counters
 from flashladder.emulate.mutation import mutants_of
 from flashladder.emulate.reading import load_reading
 from flashladder.errors import CheckFailed, FlashladderError
@@ -219,7 +219,7 @@ def test_a_reading_is_kept_and_a_damaged_one_made_anew(monkeypatch: pytest.Monke
     (kept,) = tmp_path.glob("*.json")
     kept.write_text("{", encoding="utf-8")
     assert emulator_counters.read_kernel(16) == first
-    monkeypatch.setattr(emulator_counters, "launch", lambda *_: pytest.fail("it was kept"))
+    monkeypatch.setattr(emulator_counters, "forward", lambda *_, **__: pytest.fail("it was kept"))
     assert emulator_counters.read_kernel(16) == first
 
 

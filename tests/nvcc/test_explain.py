@@ -19,8 +19,8 @@ import pytest
 
 from analysis.pipe_rates import named
 from flashladder.explain.command import explain
+from flashladder.explain.predict import load_predictions
 from flashladder.explain.simulate import SCHEDULERS, chip_of, simulate, steps_of
-from flashladder.explain.validation import as_data, load_predictions
 from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.executions import path
@@ -65,7 +65,7 @@ OFF = 0.13  # of a measured rate
 def test_the_committed_predictions_are_the_models(gpu: str, number: int) -> None:
     data = load_predictions()
     committed = next(one for one in data.gpus[gpu] if one.iteration == number)
-    made = as_data(explain(str(number), gpu, None, data.seq_len))
+    made = explain(str(number), gpu, None, data.seq_len).data
     assert made == committed
 
 
@@ -73,8 +73,8 @@ def test_a_change_taken_back_is_predicted_too() -> None:
     without, with_it = explain("16 - swizzle", "a100", None, 4096), explain("16", "a100", None, 4096)
     assert without.kernel.conflicts > 7
     assert with_it.kernel.conflicts == 1
-    assert without.binding == "shared memory"
-    assert without.tflops < with_it.tflops / 3
+    assert without.data.binding == "shared memory"
+    assert without.data.tflops < with_it.data.tflops / 3
 
 
 def test_the_screen_says_what_binds_and_marks_a_prediction(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_where_every_row_is_brought_to_its_maximum_a_kv_block_takes_longer(monke
     monkeypatch.setattr("flashladder.machine_code.executions.path", partial(path, asked=True))
     asked = explain("17", "a100", None, 4096)
     assert (left_out.kernel.votes, asked.kernel.votes) == (1, 5)
-    assert asked.clocks / left_out.clocks == pytest.approx(1.43, abs=0.03)  # docs/explain.md
+    assert asked.data.clocks / left_out.data.clocks == pytest.approx(1.43, abs=0.03)  # docs/explain.md
 
 
 @pytest.mark.parametrize("name", ROUNDS)

@@ -75,18 +75,6 @@ def test_rows_start_as_their_length_says(number: int, gpu: str, seq_len: int) ->
     assert (marked == heavy[..., None]).all()
 
 
-def test_a_grid_in_several_slices_is_compared_as_in_one() -> None:
-    step = load_iteration(9)
-    shape = Shape(batch=1, seq_len=256, n_heads=1, d_head=128)
-    whole = trace(step, step.configs[PUBLISHED_GPU], shape)
-    parts = trace(step, step.configs[PUBLISHED_GPU], shape, memory_budget=1 << 20)
-    assert len(parts.steps) == len(whole.steps) == 4
-    assert parts.ctas == whole.ctas
-    for one, other in zip(whole.comparisons, parts.comparisons, strict=True):
-        assert np.array_equal(one.held, other.held)
-        assert (one.name, one.block, one.rms, one.drift) == (other.name, other.block, other.rms, other.drift)
-
-
 def test_the_screen_and_the_values_at_a_place(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("trace", "13", "--input", "range", "--show", "S", "--block", "2", "--at", "16,8") == 0
     page = capsys.readouterr().out

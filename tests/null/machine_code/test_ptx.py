@@ -142,6 +142,8 @@ def test_a_log_that_lacks_a_line_is_an_error(lost: str) -> None:
     log = "".join(line for line in LOG_SM_80.splitlines(keepends=True) if lost not in line)
     with pytest.raises(FlashladderError, match=r"b/ptxas\.log: the ptxas log does not describe the kernel"):
         parse_log(log, where="b/ptxas.log")
+    with pytest.raises(FlashladderError, match="an empty log"):
+        parse_log("")
 
 
 @pytest.mark.parametrize(
@@ -163,13 +165,6 @@ def test_a_line_that_is_not_known_is_an_error(old: str, new: str, found: str) ->
     with pytest.raises(FlashladderError) as caught:
         parse_log(LOG_SM_80.replace(old, new, 1), where="b/ptxas.log")
     assert str(caught.value).startswith(f"b/ptxas.log: unknown line of ptxas: found {found}")
-
-
-def test_another_kernel_is_an_error() -> None:
-    with pytest.raises(FlashladderError, match="does not describe the kernel other"):
-        parse_log(LOG_SM_80, kernel="other")
-    with pytest.raises(FlashladderError, match="an empty log"):
-        parse_log("")
 
 
 def _rows() -> list[PtxasRow]:
@@ -195,13 +190,10 @@ SM = load_gpus()["a100"].sm
     [
         ("a100", 255, 128, 64 * 1024, 2, 8, ("registers", "shared memory")),
         ("a100", 168, 128, 32 * 1024, 3, 12, ("registers",)),
-        ("a100", 128, 128, 48 * 1024, 3, 12, ("shared memory",)),
         ("rtx3090", 255, 128, 64 * 1024, 1, 4, ("shared memory",)),
         ("h200", 255, 128, 64 * 1024, 2, 8, ("registers",)),
         ("rtx3090", 16, 1024, 0, 1, 32, ("warps",)),
         ("rtx3090", 16, 32, 0, 16, 16, ("CTAs",)),
-        ("rtx4090", 16, 32, 0, 24, 24, ("CTAs",)),
-        ("a100", 16, 32, 0, 32, 32, ("CTAs",)),
         ("a100", 16, 64, 0, 32, 64, ("warps", "CTAs")),
         ("a100", 0, 64, 0, 32, 64, ("warps", "CTAs")),
         ("a100", 200, 160, 0, 1, 5, ("registers",)),  # two warps of each partition, though the SM has room for ten

@@ -9,8 +9,8 @@ import pytest
 
 from analysis import render_notes
 from flashladder.errors import FlashladderError
-from flashladder.explain.validation import NAME as PREDICTIONS
-from flashladder.explain.validation import load_predictions
+from flashladder.explain.predict import NAME as PREDICTIONS
+from flashladder.explain.predict import load_predictions
 from flashladder.files import write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
