@@ -52,6 +52,9 @@ THREADS = np.arange(64)
          "st.global.u32 [%rd0], %r1;"), 64, 4, np.arange(1, 5)[:, None]),
         # the arrival count grows by the warp size (PTX ISA 9.0, 9.7.13.1); an H200 passes this barrier too
         ("bar.sync 1, 64; st.global.u32 [%rd0], %r0;", 40, 2, np.arange(40)),
+        # a barrier that has been complete takes another count
+        (f"bar.sync 1, 64; {LEAVE.format(32)} bar.sync 1, 32; st.global.u32 [%rd0], 7;", 64, 1,
+         np.where(THREADS < 32, 7, 0xDEAD)),
         # barriers that warps and blocks name by a register
         ("shr.u32 %r5, %r0, 5; add.u32 %r5, %r5, 1; bar.sync %r5, 32; st.global.u32 [%rd0], %r5;", 96, 1,
          np.arange(96) // 32 + 1),

@@ -198,6 +198,14 @@ def test_reports_name_the_blocks() -> None:
     assert "of block" in hazards.render()
 
 
+def test_asynchronous_sums_of_many_threads_in_one_word() -> None:
+    body = f"""{INIT}{PEER}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 256;
+@%first st.shared.u32 [%bar+16], %r5;
+{MEET}red.async.relaxed.cluster.shared::cluster.{TX}.add.u32 [%r4+16], %t, [%r4];
+{wait()}ld.shared.u32 %word, [%bar+16];\n{store("%word")}"""
+    assert (launch(kernel(body), 64, 2, cluster=2)[0] == [[2016], [2017]]).all()
+
+
 @pytest.mark.parametrize("waits", [True, False], ids=["waits", "exits"])
 def test_an_asynchronous_store_into_a_block(waits: bool) -> None:  # that may have exited
     body = f"""{INIT}{PEER}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 4;

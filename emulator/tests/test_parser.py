@@ -237,7 +237,8 @@ def test_source_lines_and_chains_of_inlined_calls() -> None:
     assert found == [None, line, line, SourceLine("part.cuh", 7), None]
     inlined = ".loc 2 7 9, function_name $L__info_string0, inlined_at 1 {} 3\n"
     deeper = ".loc 2 30 1, function_name $L__info_string1+4, inlined_at 2 7 9\nret;\n"
-    found = sources(f".loc 1 5 3\n{inlined.format(5)}{deeper}{inlined.format(6)}ret;")
+    beside = inlined.format(6).replace("7 9", "7 8")  # another column, another call
+    found = sources(f".loc 1 5 3\n{inlined.format(5)}{beside}{deeper}{inlined.format(6)}ret;")
     assert found == [
         SourceLine("part.cuh", 30, SourceLine("part.cuh", 7, line)),
         SourceLine("part.cuh", 7, SourceLine("k.cu", 6)),

@@ -91,7 +91,8 @@ WAIT_1 = "wgmma.wait_group.sync.aligned 1;"
         ((FENCE, SS, SS, RS, COMMIT, WAIT, STORE), 2 * AB + ONES_B),  # a chain needs one fence and adds in order
         ((NEVER, FENCE, SS, RS.replace("%p0", "%p4"), SS, COMMIT, WAIT, STORE), ONES_B + AB),  # and may begin anew
         ((FENCE, SS, COMMIT, OTHER, COMMIT, WAIT_1, STORE, WAIT), AB),  # the newest group is left in flight
-        # A in registers may be read while it is multiplied
+        # A in registers may be read after the fence, and while it is multiplied
+        ((FENCE, "add.u32 %r20, %r10, %r11;", RS, COMMIT, WAIT, STORE), ONES_B),
         ((FENCE, RS, COMMIT, "add.u32 %r20, %r10, %r11;", WAIT, STORE), ONES_B),
         # shared memory is read as late as the wait: an operand that is overwritten before is wrong numbers on every run
         ((FENCE, SS, COMMIT, ZERO, OVER_B, WAIT, STORE), 0 * AB),
