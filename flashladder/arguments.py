@@ -16,8 +16,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flashladder import paths
-from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.files import files_in, last_iteration, relative, write_atomic
+from flashladder.errors import FlashladderError
+from flashladder.files import files_in, last_iteration
 from flashladder.names import DEFAULT_ARCH, GPUS
 
 if TYPE_CHECKING:
@@ -189,21 +189,6 @@ def program_of(task: str) -> str:
     """How a command that has a parser of its own was called: ``invoke sweep``, or ``python -m flashladder.sweep``."""
     called = Path(sys.argv[0]).stem
     return f"{called} {task}" if called in ("invoke", "inv", "flashladder") else f"python -m flashladder.{task}"
-
-
-def write_or_compare(argv: Sequence[str] | None, program: str, what: str, path: Path, text: str) -> int:
-    """The command of a page that is made from data: writes `text` to `path`, or with ``--check`` compares it; 0.
-
-    Raises:
-        CheckFailed: the page is not this text; `program` makes it.
-    """
-    parser = Parser(prog=program, description=f"Write the {what}.")
-    parser.add_argument("--check", action="store_true", help="compare with the committed page, write nothing")
-    if not parser.parse_args(argv).check:
-        print(relative(write_atomic(path, text)))
-    elif not path.is_file() or path.read_bytes() != text.encode():
-        raise CheckFailed(f"stale {what}", where=relative(path), hint=f"run: {program}")
-    return 0
 
 
 def add_numbers(parser: argparse.ArgumentParser) -> None:

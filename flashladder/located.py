@@ -201,6 +201,7 @@ def _misread(node: yaml.ScalarNode) -> str | None:
 
 
 Model = TypeVar("Model", bound=BaseModel)
+Answer = TypeVar("Answer")
 ALIKE = 3 / 4  # of letters: a word of four with one other letter, or with two swapped
 
 _TYPES = {
@@ -317,6 +318,25 @@ def first_problem(error: Exception) -> str:
         return str(error)
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
+
+
+def read_committed(path: Path, read: Callable[[bytes], Answer], absent: str, hint: str) -> Answer:
+    """`read(bytes)` of a committed document that a program of ours wrote.
+
+    Args:
+        path: the document.
+        read: makes a model of its bytes; `ValueError` where they are none.
+        absent: what is wrong where there is no such file.
+        hint: how the document is made.
+
+    Raises:
+        FlashladderError: it is missing or malformed.
+    """
+    try:
+        return read(path.read_bytes())
+    except (OSError, ValueError) as error:
+        what = absent if isinstance(error, FileNotFoundError) else first_problem(error)
+        raise FlashladderError(what, where=relative(path), hint=hint) from error
 
 
 def _line(located: Located, problem: ErrorDetails) -> int:

@@ -32,7 +32,7 @@ from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS, EMULATED
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.ladder.iteration import Claim, Iteration, begun, claim_configs, load_all, load_iteration, load_runnable
-from flashladder.located import first_problem
+from flashladder.located import read_committed
 from flashladder.lock.code_claims import Sides, Verdict, checked, judge, next_step
 from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, find_locked, read_lock, refusal
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
@@ -97,11 +97,9 @@ def load_reading(path: Path = READING) -> EmulatedCounters:
     Raises:
         FlashladderError: it is missing or malformed.
     """
-    try:
-        return EmulatedCounters.model_validate_json(checked_json(path.read_bytes()))
-    except (OSError, ValueError) as error:
-        what = "no emulated counters" if isinstance(error, FileNotFoundError) else first_problem(error)
-        raise FlashladderError(what, where=relative(path), hint=HOW_TO_WRITE) from error
+    return read_committed(
+        path, lambda raw: EmulatedCounters.model_validate_json(checked_json(raw)), "no emulated counters", HOW_TO_WRITE
+    )
 
 
 def to_csv(reading: EmulatedCounters) -> str:

@@ -29,7 +29,7 @@ from flashladder.files import checked_json, files_in, relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu
 from flashladder.ladder.iteration import Iteration, load_iteration
-from flashladder.located import first_problem
+from flashladder.located import read_committed
 from flashladder.machine_code import executions
 from flashladder.machine_code.cubin import Cubin
 from flashladder.machine_code.executions import is_vote, operands
@@ -94,11 +94,9 @@ def load_predictions(path: Path = RESULTS / NAME) -> Predictions:
     Raises:
         FlashladderError: they are missing or malformed.
     """
-    try:
-        return Predictions.model_validate_json(checked_json(path.read_bytes()))
-    except (OSError, ValueError) as error:
-        what = "no predictions" if isinstance(error, FileNotFoundError) else first_problem(error)
-        raise FlashladderError(what, where=relative(path), hint=HOW_TO_WRITE) from error
+    return read_committed(
+        path, lambda raw: Predictions.model_validate_json(checked_json(raw)), "no predictions", HOW_TO_WRITE
+    )
 
 
 def worth(predictions: Predictions, gpu: str, one: Predicted) -> tuple[int, float] | None:

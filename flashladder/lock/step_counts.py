@@ -32,7 +32,7 @@ from flashladder.files import checked_json, dump_json, relative, sha256, write_a
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
-from flashladder.located import first_problem
+from flashladder.located import read_committed
 from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, read_lock
 from flashladder.machine_code import flow, order, sass
 from flashladder.machine_code.cubin import Cubin, read_cubin
@@ -183,12 +183,7 @@ def read_counts(path: Path = COUNTS) -> StepCounts:
     Raises:
         FlashladderError: they are missing or malformed.
     """
-    try:
-        return _read(path.read_bytes())
-    except FileNotFoundError as error:
-        raise FlashladderError("no counts of the steps", where=relative(path), hint=HOW_TO_WRITE) from error
-    except (OSError, ValueError) as error:
-        raise FlashladderError(first_problem(error), where=relative(path), hint=HOW_TO_WRITE) from error
+    return read_committed(path, _read, "no counts of the steps", HOW_TO_WRITE)
 
 
 def step_kernels(ladder: Iterable[Iteration] | None = None) -> list[tuple[Iteration, KernelConfig]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import sys
 
-from flashladder.arguments import write_or_compare
-from flashladder.errors import one_line_errors
-from flashladder.files import relative
+from flashladder.arguments import Parser
+from flashladder.errors import CheckFailed, one_line_errors
+from flashladder.files import relative, write_atomic
 from flashladder.paths import ROOT
 from tests.broken.wrong_kernels import TABLE, WrongKernel, read_all, read_table
 
@@ -75,7 +75,14 @@ def page() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Writes the page, or compares it."""
     with one_line_errors():
-        return write_or_compare(argv, COMMAND, "list of wrong kernels", PAGE, page())
+        parser = Parser(prog=COMMAND, description="Write the list of wrong kernels.")
+        parser.add_argument("--check", action="store_true", help="compare with the committed page, write nothing")
+        text = page()
+        if not parser.parse_args(argv).check:
+            print(relative(write_atomic(PAGE, text)))
+        elif not PAGE.is_file() or PAGE.read_bytes() != text.encode():
+            raise CheckFailed("stale list of wrong kernels", where=relative(PAGE), hint=f"run: {COMMAND}")
+        return 0
 
 
 if __name__ == "__main__":

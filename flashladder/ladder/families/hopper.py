@@ -38,7 +38,6 @@ STATS = 8  # bytes of a row's maximum and sum
 
 PARTS = "hopper"  # the folder of the bodies and parts below kernels/
 WGMMA_ROWS = 64  # query rows of one wgmma
-MMA_ROWS = 16  # of one mma.sync, hence at least as many per warp
 K_STEP = 16  # rows of V that one step of P V takes
 BOX_ROWS = 256  # the most rows that one copy of a tensor map brings
 MOST_CONSUMERS, MOST_STAGES = 3, 4
