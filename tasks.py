@@ -326,7 +326,7 @@ def bench(
         "out": "folder of the records (default: build/sweep/MACHINE/GRID)",
         "gpus": "all (default), indices or UUIDs separated by commas",
         "shard": "I/N: only the I-th of N parts of the cells, from 0",
-        "no-build": "build nothing: what is not built is a failure",
+        "no-build": "build nothing: does not start if a kernel is missing",
         "retry": "measure again what failed",
         "anyway": "on another GPU than the grid was made for",
         "timeout": "of one cell, in seconds (default: by its size)",

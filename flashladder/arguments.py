@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from flashladder import paths
 from flashladder.errors import FlashladderError
-from flashladder.files import files_in, last_iteration
+from flashladder.files import files_in, last_iteration, path_of
 from flashladder.names import DEFAULT_ARCH, GPUS
 
 if TYPE_CHECKING:
@@ -161,14 +161,14 @@ def result_file(text: str) -> Path:
     """`text` as the path of a result file, ``.json`` or ``.json.gz``, for argparse's ``type``."""
     if not text.endswith((".json", ".json.gz")):
         raise argparse.ArgumentTypeError(f"expected a name that ends in .json or .json.gz, found {text!r}")
-    return Path(text)
+    return path_of(text)
 
 
 def named(text: str) -> Path:
     """`text` as a path that has a name, for argparse's ``type``."""
     if not text.strip():
         raise argparse.ArgumentTypeError("expected a path, found nothing")
-    return Path(text)
+    return path_of(text)
 
 
 def seconds(text: str) -> float:

@@ -183,13 +183,18 @@ def sha256(data: bytes | str) -> str:
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
+def path_of(text: str) -> Path:
+    """`text` as a path; ``~/`` is the home folder, as a shell leaves it in ``--out=~/x``."""
+    return Path.home() / text[2:] if text.startswith("~/") else Path(text)
+
+
 def output_file(name: str, ending: str, option: str = "--out") -> Path:
     """`name` as the path of a file that a command will write; asked for before it works.
 
     Raises:
         FlashladderError: it has another ending, so that it may be a file of another kind, or it cannot be a file.
     """
-    path = Path(name)
+    path = path_of(name)
     if not path.name.endswith(ending) or path.name == ending:
         raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=repr(name))
     if path.exists() and not path.is_file():

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import torch
+from torch.autograd import forward_ad
 
 from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
@@ -100,6 +101,8 @@ def _check_tensors(**tensors: torch.Tensor | None) -> None:
                 "requires_grad=True",
                 "call it under torch.no_grad() or pass .detach()",
             )
+        elif forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+            _refuse(name, "a tensor without a tangent (there is no forward-mode derivative)", "a dual tensor")
 
 
 def _refuse(argument: str, expected: str, found: str, hint: str | None = None) -> NoReturn:

@@ -23,6 +23,7 @@ import ptxemu
 from ptxemu import command, nvcc
 from ptxemu.__main__ import main
 from ptxemu.command import DTYPES, FILLS, Progress, parse_all, parser, save
+from ptxemu.text import output_file
 
 ADD = text_of("add.ptx")
 ARG = ["--block", "32", "--arg"]
@@ -394,7 +395,7 @@ def test_a_cuda_file_runs_and_a_race_names_its_line(capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert (np.load("o.npy") == np.arange(64)[::-1]).all()
     assert out.startswith("reversed(")
-    assert "of k.ptx, sm_80\n" in out
+    assert "of <PTX of k.cu>, sm_80\n" in out
     assert err == ""
     Path("k.cu").write_text(CUDA.replace("BARRIER", ""))
     assert main(["k.cu", *CUDA_WORDS, "--hazards", "--arch", "sm_90", "--ptx", "kept.ptx"]) == 1
@@ -435,9 +436,10 @@ def test_a_warning_is_shown_and_options_come_from_nvccs_variable(
 ) -> None:
     Path("k.cu").write_text('extern "C" __global__ void k() { int unused = SIZE; }\n')
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-DSIZE=5")
+    monkeypatch.setenv("TMPDIR", "/no/such/folder")  # nvcc alone would fail
     assert main(["k.cu", "--block", "32"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("k() of k.ptx")
+    assert out.startswith("k() of <PTX of k.cu>")
     assert "unused" in err
 
 
@@ -450,6 +452,7 @@ def test_bad_options_of_a_cuda_file(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert main(["k.cu", *CUDA_WORDS, *words]) == 2
         assert says in one_line(capsys)
+    assert output_file("~/k.ptx", ".ptx", "--ptx") == Path.home() / "k.ptx"
 
 
 def stand_in(path: Path, text: str) -> Path:
@@ -479,17 +482,13 @@ def test_without_wheels_nvcc_of_path_compiles(
     with monkeypatch.context() as patched:
         patched.setenv("CXX", "no/g++")
         assert main(["k.cu", *CUDA_WORDS]) == 2
-        assert "bad $CXX: expected the name or path of a C++ compiler, without options, found 'no/g++'" in one_line(
-            capsys
-        )
+        assert "bad $CXX: expected the name or path of a C++ compiler, without options" in one_line(capsys)
         patched.setenv("CXX", "clang++")
         patched.setattr(sys, "stderr", terminal := Terminal())
         nvcc.compile_file(Path("k.cu"), "sm_90")
         assert re.match(r"compiling k.cu with nvcc\r\x1b\[K-ccbin .*/clang\+\+ ", terminal.getvalue())
     assert main(["k.cu", *CUDA_WORDS, "--arch", "sm_90a"]) == 2
-    assert (
-        "k.cu: no __global__ function was compiled; define one, or instantiate its template" in capsys.readouterr().err
-    )
+    assert "k.cu: no __global__ function was compiled; define one, or instantiate" in capsys.readouterr().err
     for name in ("a$(b).cu", "`b`.cu", 'a"b".cu'):
         Path(name).write_text("")
         assert main([name, *CUDA_WORDS]) == 2

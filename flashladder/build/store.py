@@ -243,7 +243,8 @@ def _include_digest(path: Path, include_dir: Path) -> tuple[str, str]:
         return path.resolve().relative_to(include_dir).as_posix(), sha256(path.read_bytes())
     except ValueError as error:
         what = "a kernel includes a file from outside the include folder"
-        raise FlashladderError(what, where=relative(path), expected=relative(include_dir)) from error
+        inside = f"a file of {relative(include_dir)}, and no link out of it"
+        raise FlashladderError(what, where=relative(path), expected=inside, found=str(path.resolve())) from error
     except OSError as error:
         raise FlashladderError(f"could not read an included file ({error.strerror})", where=relative(path)) from error
 

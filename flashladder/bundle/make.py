@@ -44,6 +44,7 @@ from flashladder.files import (
     dump_json,
     files_in,
     make_folder,
+    path_of,
     read_text,
     relative,
     require_folder_or_nothing,
@@ -129,7 +130,7 @@ def bundle(
     numbers, pythons = numbers_of(iterations), pythons_of(python)
     arches = [require_arch(word) for word in words(arch)] or list(load_pins().arches)
     tags = platforms(words(platform))
-    folder = Path(out) if out else BUILD / "bundle"
+    folder = path_of(out) if out else BUILD / "bundle"
     require_folder_or_nothing(folder)
     kernels = collect(numbers, [load_grid(word) for word in words(grid)], arches)
     with tempfile.TemporaryDirectory() as scratch:

@@ -104,7 +104,7 @@ def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> l
         return found
     if not path.is_dir():
         raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
-    folders = machine_folders(path.parent, path.name) or machine_folders(path)
+    folders = [path] if any(files_in(path, "*.json.gz")) else machine_folders(path)
     if not folders:
         raise FlashladderError(
             "nothing to verify", where=relative(path), expected="result files in it, or in a folder of it", found="none"
@@ -117,9 +117,9 @@ def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> l
     return found
 
 
-def machine_folders(results: Path = RESULTS, name: str = "*") -> list[Path]:
+def machine_folders(results: Path = RESULTS) -> list[Path]:
     """Folders of `results` that hold measurements of a machine."""
-    return [one for one in files_in(results, name) if one.is_dir() and any(files_in(one, "*.json.gz"))]
+    return [one for one in files_in(results, "*") if one.is_dir() and any(files_in(one, "*.json.gz"))]
 
 
 def documents(folder: Path) -> list[Path]:

@@ -33,7 +33,7 @@ from flashladder.sweep.workers import Device, Task, run
 MOST_SHARDS = 10_000
 FLAGS = {
     "dry-run": "print the plan: cells, builds, time; measure nothing",
-    "no-build": "build nothing: what is not built is a failure",
+    "no-build": "build nothing: does not start if a kernel is missing",
     "retry": "measure again what failed",
     "anyway": "on another GPU than the grid was made for",
     "json": "print events as JSON, a line each",

@@ -292,7 +292,7 @@ def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> p
     if not build or not made.unbuilt:
         return made
     if not quiet:
-        print(to_build(made, made.cells), flush=True)
+        print(to_build(made), flush=True)
     build_all(plan.kernels_of(made.unbuilt), place)
     wheel_of.cache_clear()
     return plan.make(grid, place.machine, digests_here)

@@ -22,6 +22,7 @@ from flashladder.errors import FlashladderError, failures
 from flashladder.files import (
     checked_json,
     dump_json,
+    path_of,
     relative,
     require_file_or_nothing,
     require_folder_or_nothing,
@@ -180,7 +181,7 @@ def packed(document: object) -> bytes:
 
 def out_folder(text: str) -> Path:
     """`text` as the path of a folder that is there or can be made, for argparse's ``type``."""
-    path = Path(text).absolute()
+    path = path_of(text).absolute()
     if not text.strip() or not path.resolve().name:
         raise argparse.ArgumentTypeError(f"expected a folder, found {text!r}")
     try:

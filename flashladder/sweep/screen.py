@@ -124,15 +124,19 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def to_build(made: Plan, cells: Sequence[PlannedCell], *, build: bool = True) -> str:
-    """How many kernels of `cells` are to be built and about how long that takes; without `build` what follows."""
-    kernels = len(plan.kernels_of([cell for cell in cells if not cell.code]))
+def to_build(made: Plan, *, build: bool = True) -> str:
+    """How many kernels are to be built and about how long that takes; without `build` what follows.
+
+    These are the whole grid's, of which a shard builds all as well: it cuts a plan whose code is known.
+    """
+    kernels = len(plan.kernels_of(made.unbuilt))
     if not kernels:
         return "nothing to build"
     if not build:
         are = "is" if kernels == 1 else "are"
-        return f"{count(kernels, 'kernel')} {are} not built: their cells fail with --no-build"
-    return f"{count(kernels, 'kernel')} to build: about {duration(plan.build_s(cells, made.settings, default_jobs()))}"
+        return f"{count(kernels, 'kernel')} {are} not built: with --no-build the sweep does not start"
+    seconds = plan.build_s(made.cells, made.settings, default_jobs())
+    return f"{count(kernels, 'kernel')} to build: about {duration(seconds)}"
 
 
 def dry_run(
@@ -161,10 +165,10 @@ def dry_run(
     for left_out, why in made.grid.excluded:
         lines += textwrap.wrap(f"left out: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
     measured = f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}"
-    lines += ["", measured, to_build(made, cells, build=build)]
-    counts = {"cells": len(cells), "missing": missing, "to_build": len(plan.kernels_of(without))}
+    lines += ["", measured, to_build(made, build=build)]
+    counts = {"cells": len(cells), "missing": missing, "to_build": len(plan.kernels_of(made.unbuilt))}
     measuring = made.estimate_s([*without, *timed] if build else timed)
-    building = plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
+    building = plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
     told = lines, counts, measuring / max(1, devices) + building
     return render_dry_run(made, records, devices, notes, told, as_json=as_json)
 

@@ -447,7 +447,7 @@ def dry_run(
         f"{done} ladders are climbed, in {relative(records.folder)}",
         f"{rungs} pairs per rung: {usual} if half go on, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
-        to_build(made, made.cells, build=build),
+        to_build(made, build=build),
     ]
     lines = ["\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines]
     counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}

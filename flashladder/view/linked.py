@@ -253,7 +253,7 @@ def of_line(kernel: Linked, text: str) -> Selection:
     match = LINE.fullmatch(text.strip())
     if match is None:
         raise FlashladderError("not a line of source", expected=FORM, found=repr(text))
-    name = match["file"].strip()
+    name = _as_named(match["file"].strip())
     folder = f"/{name.strip('/')}/"
     inside = {row for place, rows in kernel.at.items() if folder in f"/{place.file}" for row in rows}
     if match["first"] is None and inside:
@@ -274,6 +274,11 @@ def of_line(kernel: Linked, text: str) -> Selection:
         expected=f"a line with code, such as {', '.join(map(str, near))}",
         found="none in the range" if match["last"] else repr(text) if text else "no text",
     )  # fmt: skip
+
+
+def _as_named(name: str) -> str:
+    """A path as the kernel's files are named: an absolute one, such as an editor copies, from the checkout on."""
+    return relative(Path(name)) if Path(name).is_absolute() and Path(name).exists() else name
 
 
 def _file(kernel: Linked, name: str) -> str:

@@ -162,6 +162,7 @@ def test_what_is_in_the_way_of_a_folder_is_named(tmp_path: Path, make: Callable[
 
 def test_an_output_has_the_ending_of_its_kind(tmp_path: Path) -> None:
     assert output_file(str(tmp_path / "new" / "k.cubin"), ".cubin") == tmp_path / "new" / "k.cubin"
+    assert output_file("~/k.cubin", ".cubin") == Path.home() / "k.cubin"
     (tmp_path / "k.cubin").mkdir()
     for name in ("own.cu", ".cubin", "", "k.cubin.cu", str(tmp_path / "k.cubin")):
         with pytest.raises(FlashladderError, match=r"bad --out: expected a file that ends in \.cubin"):

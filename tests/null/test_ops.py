@@ -160,6 +160,12 @@ def test_a_gradient_is_refused_and_no_grad_is_not(calls: list[str]) -> None:
         assert forward(config=BUILT[0], q=q).shape == q.shape
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_tangent_is_refused(calls: list[str]) -> None:
+    with pytest.raises(FlashladderError, match=r"bad argument q: .*no forward-mode derivative"):
+        torch.func.jvp(lambda q: forward(config=BUILT[0], q=q), (tensor(),), (tensor(),))
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_compiled_code_refuses_arguments_in_the_same_words(calls: list[str], fullgraph: bool) -> None:

@@ -285,6 +285,9 @@ def test_a_newer_target_and_the_file_beside_the_source(tmp_path: Path, capsys: p
     made = tmp_path / "k.ptx"
     assert ".target sm_90" in made.read_text()
     assert f"ptxemu {made}" in capsys.readouterr().out
+    (tmp_path / "t.cu").write_text("template <class T> __global__ void k(T *p) { *p = 1; }")
+    own_cuda.compile_and_tell(str(tmp_path / "t.cu"), "sm_90")
+    assert "instantiate its template" in capsys.readouterr().out
     with pytest.raises(FlashladderError, match="no such file"):
         own_cuda.compile_file(tmp_path / "none.cu")
 

@@ -40,7 +40,10 @@ def compile_file(source: Path, arch: str) -> str:
         if waiting:
             print(f"compiling {printable(source.name)} with nvcc", end="", file=sys.stderr, flush=True)
         try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            environment = os.environ | {"TMPDIR": folder}  # the user's may be none: nvcc would fail, Python goes on
+            done = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+            )
         finally:
             if waiting:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -49,7 +49,7 @@ def output_file(name: str, ending: str, option: str) -> Path:
     Raises:
         PtxemuError: another ending, something else than a file, or a folder that does not exist or cannot be written.
     """
-    path = Path(name)
+    path = Path.home() / name[2:] if name.startswith("~/") else Path(name)  # a shell leaves ~ in --ptx=~/x
     if not path.name.endswith(ending) or path.name == ending or path.is_dir():
         raise PtxemuError(f"bad {option}", expected=f"a {ending} file", found=repr(name))
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):

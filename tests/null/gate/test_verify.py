@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import gzip
 import json
 from pathlib import Path
 import shutil
@@ -254,6 +255,15 @@ def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.Cap
     assert command("verify", str(lone), "--json") == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert (one["status"], one["summary"], one["details"]) == ("ok", "bench, 47 cells, schema 2", [])
+
+
+@pytest.mark.parametrize("name", [".", "[a]"])
+def test_a_folder_is_verified_by_whatever_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir(exist_ok=True)
+    (folder / "x.json.gz").write_bytes(gzip.compress(b"{}"))
+    monkeypatch.chdir(tmp_path)
+    assert [Path(one.path).name for one in verify.verify(Path(name))][:1] == ["x.json.gz"]
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     text = dry_run(partly, partly.cells, records, 2)
     assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
     unbuilt = dry_run(partly, partly.cells, records, 2, build=False)
-    assert "their cells fail with --no-build" in unbuilt
+    assert "with --no-build the sweep does not start" in unbuilt
     assert "to build" not in unbuilt
     assert unbuilt.splitlines()[-1].startswith("about 0 s")  # nothing is built, nothing is left to measure
     told = json.loads(dry_run(partly, partly.cells, records, 2, as_json=True))
@@ -114,6 +114,9 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
         "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),
         "missing": len(made.cells) - 1, "to_build": len(plan.kernels_of(partly.cells[1:])), "notes": [],
     }  # fmt: skip
+    part = json.loads(dry_run(partly, partly.cells[:1], records, 2, as_json=True))
+    assert part["to_build"] == told["to_build"]  # a shard builds the whole grid
+    assert part["seconds"] > 0
     building = plan.build_s(partly.cells, made.settings, default_jobs())
     assert told["seconds"] == made.estimate_s(partly.cells[1:]) / 2 + building
     assert f"about {duration(told['seconds'])} on 2 CPUs" in text

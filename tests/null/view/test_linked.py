@@ -16,6 +16,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import PtxLines
 from flashladder.machine_code.sass import BYTES, parse
+from flashladder.paths import ROOT
 from flashladder.view.binary import Wanted
 from flashladder.view.code import show_linked
 from flashladder.view.linked import (
@@ -186,6 +187,12 @@ def test_what_names_nothing_is_one_line(line: str | None, opcode: str | None, me
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
+
+
+def test_an_absolute_path_of_the_checkout_is_the_kernels_file() -> None:
+    kernel = replace(KERNEL, sources={**KERNEL.sources, "kernels/ptx/ldmatrix.cuh": ()})
+    with pytest.raises(FlashladderError, match=r"^kernels/ptx/ldmatrix.cuh:1: no code was made"):
+        select(kernel, f"{ROOT}/kernels/ptx/ldmatrix.cuh:1", None)
 
 
 def test_a_name_that_two_files_end_in_is_refused() -> None:
