@@ -1,4 +1,4 @@
-"""Tables, plots and figures of the documents that are rendered from committed results.
+"""Tables, plots and the numbers in documents, all rendered from committed results.
 
 ``invoke report`` is `command`; with ``--check`` it compares and writes nothing.
 """

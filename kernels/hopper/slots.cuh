@@ -1,7 +1,7 @@
-// A consumer warpgroup that goes through the blocks of all its tiles without a stop: what it holds from slot to slot.
+// What a consumer warpgroup keeps from slot to slot while it works through the blocks of all its tiles without a break.
 //
-// A slot is what is done for one block; the main loop `flattened` says in which order. Here are the first block of all,
-// which no P V goes before, the last P V, which no S comes after, and the steps between.
+// A slot is the work for one block; the main loop `flattened` gives its order. Here are the very first block (before
+// any P V), the last P V (after the last S), and the steps of a slot.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ struct Slots {
     using G = typename Cta::G;
     using Softmax = typename Cta::Softmax;
     using Weights = std::uint32_t[G::B_c / 16][4];  // P of a block
-    using Sums = float[2][2];                       // of a lane's weights: of a row, of half of the block's keys
+    using Sums = float[2][2];                       // of a lane's weights: [row][half of the block's keys]
 
     const Cta &cta;
     Consumer &me;
-    Warpgroup<Cta, Consumer> group;            // whose P is one buffer of weights
-    Weights other;                             // the other one
+    Warpgroup<Cta, Consumer> group;            // its p is the first buffer of P
+    Weights other;                             // the second buffer of P
     typename Cta::Scheduler work;              // the tile that O belongs to
-    typename Cta::VRing::Place v_before = {};  // of the product before the last one
-    int block = 0;                             // of the tile's that this CTA visits, in the order of visits
-    int done = 0;                              // slots; numbers, as flags take 35 instructions more (decision 027)
-    float limit[2];                            // of the weights of each row under the maximum in use
-    int late = 0;                              // 1: O of this warp is still under the maximum before the one in use
-    float factor[2];                           // of each row, which brings it to the one in use
-    int all;                                   // slots that there are: of one tile where CTAs share tiles
-    int unsure;  // blocks behind the first that follow: a few keys, or a few blocks, tell too little of a row
+    typename Cta::VRing::Place v_before = {};  // V's stage of the P V that was issued one slot earlier
+    int block = 0;                             // number of the block within this CTA's part of the tile, as visited
+    int done = 0;                              // slots; counters, as flags take 35 instructions more (decision 027)
+    float limit[2];                            // largest allowed weight of each row under the current maximum
+    int late = 0;                              // 1: O of this warp has not been rescaled to the current maximum yet
+    float factor[2];                           // per row: rescales O to the current maximum
+    int all;                                   // slots in total; if CTAs share tiles, of one tile
+    int unsure;  // blocks after a tile's first that always update the maximum: with few keys or blocks limits mislead
 
     __device__ __forceinline__ Slots(const Cta &cta_, Consumer &me_)
         : cta(cta_), me(me_), group(cta_, me_), work(cta_.args) {
@@ -43,7 +43,7 @@ struct Slots {
     // Blocks of a tile that this CTA visits.
     __device__ __forceinline__ int blocks() const { return cta.visits().end() - cta.visits().first(); }
 
-    // Keys of the blocks visited so far, of the tile; at most so many where the first of them may be another CTA's.
+    // Keys of the tile visited so far; with shared tiles an upper bound, as only one CTA has the ragged block.
     __device__ __forceinline__ int seen() const {
         if constexpr (Cta::splits) {
             return (block + 1) * G::B_c;
@@ -62,7 +62,7 @@ struct Slots {
         me.pass_turn();
         ptx::wgmma_wait<0>();
         group.take_s();
-        float grown[2];  // of an m that had no value yet: nobody asks
+        float grown[2];  // unused on the first block
         follow<true>(true, grown);
         begin_tile();
         Sums sums;
@@ -91,7 +91,7 @@ struct Slots {
         ptx::wgmma_commit();
     }
 
-    // P V of the block before the last is done: its stage is the producer's, `weights`, which it read, the threads'.
+    // P V of two blocks before is done: its V stage goes back to the producer; `weights`, its operand, may be reused.
     __device__ __forceinline__ void take_weights(Weights &weights) {
         ptx::pin(weights);
         if (done > 0) {
@@ -101,8 +101,8 @@ struct Slots {
         group.v.next();
     }
 
-    // After a slot that followed whatever there was: how much scores may grow from here on. After one that opened a
-    // tile the place through which the tile before it left can be given back, too.
+    // After a block that always updates its maximum: sets the limits of its rows. If that block opened a tile: gives
+    // back the stage of Q through which O of the tile before was stored.
     __device__ __forceinline__ void settle() {
         if (must_follow()) {
             Softmax::decide(limit, group.stats, seen(), cta.args.seq_len);
@@ -112,11 +112,11 @@ struct Slots {
         }
     }
 
-    // Whether rows agree on their maximum whatever it is.
+    // Whether this block updates the row maxima unconditionally.
     __device__ __forceinline__ bool must_follow() const { return block <= unsure; }
 
-    // Rows of a block that opens a tile. The CTA's first may be any block of one that others share; a later one is the
-    // last of a tile of its own.
+    // Valid keys of the block that opens a tile. For a CTA's first tile that is any block if CTAs share the tile; for a
+    // later tile it is the tile's last block.
     template <bool first>
     __device__ __forceinline__ int opening_rows() const {
         return first ? cta.ragged_rows() : cta.last_rows();
@@ -130,15 +130,15 @@ struct Slots {
         Softmax::follow(group.s, group.stats, cta.args.scale_log2, opens, grown);
     }
 
-    // The warp's maximum has grown while P V is under way: l is brought to it now, O in the next slot.
+    // The maximum of a row grew while P V is in flight: rescales l now, and leaves O to the next slot.
     __device__ __forceinline__ void fall_behind(const float (&grown)[2]) {
         Softmax::rescale(group.stats, grown, limit, factor);
         late = 1;
     }
 
-    // Where one of the four warps has an O under an older maximum, all wait for their products, and that O is brought
-    // to the one in use: wgmma.wait_group is .aligned over the warpgroup, so that no warp may wait alone. It waits for
-    // S, too: where O is touched while S is under way, ptxas puts a wait behind every product (C7514, nvcc 13.0.88).
+    // If one of the four warps has an O under an older maximum, all four wait for products, and that warp rescales its
+    // O: wgmma.wait_group is .aligned over the warpgroup, so that no warp may wait alone. The wait includes S: if O
+    // is touched while S is in flight, ptxas puts a wait after every product (C7514, nvcc 13.0.88).
     __device__ __forceinline__ void catch_up() {
         if (ptx::barrier_any(me.own_barrier(), kWarpgroup, late)) {
             ptx::wgmma_wait<0>();
@@ -156,14 +156,14 @@ struct Slots {
         group.stats.l[0][0] = group.stats.l[0][1] = 0.0f;
     }
 
-    // Whether a weight is above its row's limit, as far as the sums of a lane's tell, and then by the weights
-    // themselves.
+    // Whether a weight of the warp is above its row's limit. Sums rule most blocks out; only if one is above the limit
+    // are the weights themselves compared.
     __device__ __forceinline__ bool outgrown(const Sums &sums) const {
         return Softmax::suspicious(sums, limit) && !must_follow() &&
                Softmax::outgrown(group.s, group.stats, cta.args.scale_log2, limit);
     }
 
-    // P of the block under the maximum in use, and the sums of a lane's rows; S stays as it is.
+    // Computes P under the current maximum and the sums of this lane's rows; S is not changed.
     __device__ __forceinline__ void weigh(Weights &weights, Sums &sums) {
         float p[1][G::B_c / 8][4];
         Softmax::weigh(p, sums, group.s, group.stats, cta.args.scale_log2);

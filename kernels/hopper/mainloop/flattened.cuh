@@ -1,18 +1,18 @@
-// Main loop `flattened` (iteration 26): one loop over all blocks of all tiles of a CTA, in which nothing waits for P V.
+// Main loop `flattened` (iteration 26): one loop over all blocks of all tiles of a CTA; P V may run into the next slot.
 //
-// A slot issues S = Q K^T of a block and P V of the block before, and waits for that S and for the P V of two blocks
-// before: groups end in order. With two buffers of P that is all it needs. While no weight has outgrown its limit, O is
-// not touched, whoever adds to it. A block that opens the next tile is a slot like any other whose maximum is always
-// followed; there O is waited for. The tile before ends with that wait, and its O leaves while products of the other
-// warpgroup are under way.
+// A slot issues S = Q K^T of one block and P V of the block before it. It then waits for that S and, as wgmma groups
+// complete in order, for P V of two blocks before. P has two buffers, so it needs no other wait. While no weight is
+// above its limit, the threads do not touch O. The block that opens the next tile is a slot, too, but it always updates
+// the maximum, and it waits for O. The tile before ends with that wait; its O is stored while products of the other
+// warpgroup run.
 //
-// Which rows have to follow their maximum differs from warp to warp, and a wait for products is the whole warpgroup's
-// or nobody's. So a warp that follows weighs the block, a second time where it had not known before, and goes on at
-// once, and its O is brought to the new maximum in the next slot, between the two products: there the four warps tell
-// each other, under the S just issued, whether one of them has to wait.
+// Each warp decides whether its rows update their maximum, but all four warps of a warpgroup wait for products as one.
+// So a warp that updates computes P with the new maximum (again, if it was computed already) and goes on at once. Its
+// O is rescaled in the next slot, between the two products: there, while the S just issued runs, the four warps vote
+// whether any of them needs that wait.
 //
-// The loop has two slots, for the two directions of the buffers; a tile may begin in either. On the path that most
-// rounds take all exponentials, sums and conversions stand under products (`invoke sass 26 --order`).
+// The loop body has two slots, because the two buffers of P swap roles; a tile may begin in either. On the common path
+// all exponentials, sums and conversions are issued while a product runs (`invoke sass 26 --order`).
 #pragma once
 
 #include "hopper/slots.cuh"
@@ -26,9 +26,9 @@ struct Flattened {
                                                 typename Slots::Weights &now) {
         auto &group = slots.group;
         slots.settle();
-        // A CTA that has a part of a tile's blocks has one tile, and so fewer blocks than opens another one.
+        // If CTAs share tiles, each has a part of one tile, so that `block` never reaches n_kv_blocks.
         const bool opens = ++slots.block == slots.cta.args.n_kv_blocks;
-        auto q = group.q;  // O of the tile before leaves through its own
+        auto q = group.q;  // group.q keeps the old tile's stage: its O is stored through it
         if (opens) {
             slots.block = 0;
             q.next();
@@ -78,7 +78,7 @@ struct Flattened {
 #pragma unroll 1
         while (slots.done < slots.all) {
             slot(slots, slots.group.p, slots.other);
-            if (slots.done == slots.all) {  // an even number of blocks: the last weights, which no product reads yet
+            if (slots.done == slots.all) {  // an even number of blocks: the last P is in `other`, last() reads group.p
                 ptx::wgmma_wait<0>();
 #pragma unroll
                 for (int i = 0; i < Cta::G::B_c / 4; ++i) {

@@ -1,18 +1,18 @@
 // Softmax `stale` (iteration 26): a row keeps its maximum until a weight outgrows its limit.
 //
-// As iteration 17, but the other way round: weights 2^(c S - m) are taken under the m in use at once, and nobody looks
-// for a maximum. Their sums, which l needs anyway, tell enough: no weight is above the sum that it is part of. A lane
-// sums each of its two rows in two parts, half of the block's keys each: one sum of all keys is above the limit in
-// every other block of rows of 512 keys, though hardly a weight is. Where a sum of any lane is above its row's limit,
-// all 32 look for their largest scores; where a weight of any is above the limit, too, the rows agree on their true
-// maximum, and the block is weighed again; l is brought to it, O when no product adds to it any more. S stays as the
-// product left it until the next one.
+// Like iteration 17 in another order: weights 2^(c S - m) are computed with the m in use, before any maximum is found.
+// Their sums, which l needs anyway, are the test: no weight is above a sum that includes it. A lane sums each of its
+// two rows in two parts, half of the block's keys each: with rows of 512 keys one sum of all keys is above the limit in
+// every other block, though hardly any weight is. If a sum of any lane is above its row's limit, all 32 lanes find
+// their largest scores. If a weight is above its limit, too, the rows take their true maximum, and P is computed again;
+// l is rescaled at once, O when no product adds to it any more. S stays in its registers until the next product
+// overwrites it.
 //
-// How large a weight may grow is decided from a tile's first blocks, which follow their maximum anyway (Slots). The
-// largest weight of a row is exactly 1 under its true maximum and rounded to 16 bits under a stale one, which shows
-// where it is a good part of the row's sum. So a weight that would be more than 2.5 / sqrt(seq_len) of what the sum
-// will be is followed (l of the blocks so far says how much that is), and none grows beyond 256, far below the 65504
-// that fp16 holds.
+// A tile's first blocks always update their maximum; they give the limits (Slots). Under the true maximum a row's
+// largest weight is exactly 1; under a stale one it is rounded to 16 bits, and that error shows if it is a large
+// part of the row's sum. So the limit is 2.5 / sqrt(seq_len) of the expected final sum, which is extrapolated from l so
+// far, but at least 1 and at most 256, far below the 65504 that fp16 holds. A weight above its limit makes the row
+// update its maximum.
 #pragma once
 
 #include "ampere/softmax/rows.cuh"
@@ -23,7 +23,7 @@ struct Stale {
     static constexpr float most = 256.0f;
     static constexpr float share = 2.5f;
 
-    // What a weight of either row may be, after `seen` keys of `seq_len`.
+    // The largest allowed weight of each of the lane's two rows, after `seen` of `seq_len` keys.
     static __device__ __forceinline__ void decide(float (&limit)[2], const RowStats<1> &stats, int seen, int seq_len) {
         RowStats<1> whole = stats;
         whole.reduce_l();
@@ -50,7 +50,7 @@ struct Stale {
         }
     }
 
-    // Whether a sum of the warp's lanes is above its row's limit, or no number; the same in all lanes.
+    // Whether a sum of any lane of the warp is above its row's limit or NaN; the same in all lanes.
     static __device__ __forceinline__ bool suspicious(const float (&sums)[2][2], const float (&limit)[2]) {
         bool above = false;
 #pragma unroll
@@ -73,7 +73,7 @@ struct Stale {
         return __any_sync(0xffffffffu, above);
     }
 
-    // Rows agree on their maximum: m grows by `grown`; of a tile that opens it is whatever the block's is.
+    // Updates m of each row; `grown` is the increase. If the block opens a tile, m is the maximum of this block alone.
     template <int n_tiles>
     static __device__ __forceinline__ void follow(const float (&s)[1][n_tiles][4], RowStats<1> &stats, float scale,
                                                   bool opens, float (&grown)[2]) {
@@ -87,8 +87,8 @@ struct Stale {
         }
     }
 
-    // l, which was summed under the m before, and what O, which may be in use, is to be multiplied by; the limit falls
-    // by what m grew.
+    // Rescales l to the new m, and lowers the limit (to 1 at least). `factor` is for O, to which a product may still be
+    // adding: O is multiplied by it later.
     static __device__ __forceinline__ void rescale(RowStats<1> &stats, const float (&grown)[2], float (&limit)[2],
                                                    float (&factor)[2]) {
 #pragma unroll
