@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from flashladder.build.compile import tools_of
 from flashladder.build.store import STORE, PtxEntry, fill_all, ptx_entry
-from flashladder.check import on_emulator as check_emulator
+from flashladder.check import command as check
 from flashladder.ladder.iteration import load_iteration, translation_unit
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS, ROOT
@@ -38,7 +38,7 @@ def compiled(wrong: WrongKernel) -> Iterator[None]:
         stack.enter_context(launched(wrong))
         if not set(wrong.sources()) <= set(LAUNCH):
             kernel = ptxemu.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
-            stack.enter_context(patch.object(check_emulator, "kernel_of", lambda *_: kernel))
+            stack.enter_context(patch.object(check, "kernel_of", lambda *_: kernel))
         yield
 
 

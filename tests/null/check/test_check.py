@@ -23,14 +23,14 @@ from flashladder.cases.inputs import (
     Case,
     View,
     cases_for,
+    emulator_cases,
     far_stride,
     layouts,
     make_tensors,
 )
 from flashladder.cases.reference import References, Run, Subject, check_case
-from flashladder.check import on_emulator as check_emulator
-from flashladder.check.on_emulator import as_array, emulated_run
-from flashladder.check.on_emulator import cases_for as emulator_cases
+from flashladder.check import command as check
+from flashladder.check.command import as_array, emulated_run
 from flashladder.ladder.families.ampere import AmpereConfig
 from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.ladder.iteration import included_files, load_iteration, translation_unit
@@ -336,8 +336,8 @@ def test_the_emulator_sees_torchs_own_memory(case: Case, dtype: str) -> None:
 
 
 def run_of_one(monkeypatch: pytest.MonkeyPatch, forward: object, number: int) -> Run:
-    monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: None)
-    monkeypatch.setattr(check_emulator, "forward", forward)
+    monkeypatch.setattr(check, "kernel_of", lambda *_: None)
+    monkeypatch.setattr(check, "forward", forward)
     return emulated_run(load_iteration(number))
 
 
@@ -368,8 +368,8 @@ def launched(monkeypatch: pytest.MonkeyPatch, made: Launches, **given: Any) -> C
         asked.append(wanted)
         return "the kernel"
 
-    monkeypatch.setattr(check_emulator, "kernel_of", kernel_of)
-    monkeypatch.setattr(check_emulator, "forward", made.forward)
+    monkeypatch.setattr(check, "kernel_of", kernel_of)
+    monkeypatch.setattr(check, "forward", made.forward)
     monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=[], dropped=0))
     iteration = load_iteration(1)
     config = iteration.configs["a100"]

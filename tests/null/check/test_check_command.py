@@ -14,10 +14,9 @@ import torch
 
 from flashladder import parallel
 from flashladder.build.installed import chosen_configs
-from flashladder.cases.inputs import Case
+from flashladder.cases.inputs import Case, emulator_cases
 from flashladder.cases.reference import References
 from flashladder.check import command as check
-from flashladder.check import on_emulator
 from flashladder.check.command import CheckReport, Emulated, check_iteration, emulated_identity, rule
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import DTYPES
@@ -320,7 +319,7 @@ def test_the_emulators_check_takes_the_same_path(monkeypatch: pytest.MonkeyPatch
         return [function(item) for item in items]
 
     monkeypatch.setattr(check, "check_iteration", planted_check)
-    monkeypatch.setattr(on_emulator, "emulated_run", lambda iteration: ("run", iteration.number))
+    monkeypatch.setattr(check, "emulated_run", lambda iteration: ("run", iteration.number))
     monkeypatch.setattr(check, "ptx_many", lambda pairs: compiled.extend(iteration.number for iteration, _ in pairs))
     monkeypatch.setattr(parallel, "over", over)
     threads: list[int] = []
@@ -333,7 +332,7 @@ def test_the_emulators_check_takes_the_same_path(monkeypatch: pytest.MonkeyPatch
     config = load_iteration(16).configs["a100"]
     for number, stride in ((7, 0), (16, 2048)):
         given = asked[number]
-        assert given["cases"](config) == on_emulator.cases_for(config, stride, quick=True)
+        assert given["cases"](config) == emulator_cases(config, stride, quick=True)
         assert (given["run"], given["device"], given["repeats"], given["done"]) == (("run", number), "cpu", 2, done)
     Emulated().check_many([8])
     assert (asked[8]["configs"], asked[8]["dtypes"], asked[8]["bar"]) == (("a100",), DTYPES, True)
@@ -346,13 +345,13 @@ def test_an_emulated_kernel_is_known_by_ptx_emulator_and_rule(monkeypatch: pytes
     config = iteration.configs["a100"]
     monkeypatch.setattr(check, "ptx_for", lambda *_: SimpleNamespace(ptx=ptx))
     monkeypatch.setattr(check, "tools_of", lambda: SimpleNamespace(ptx_versions={"nvcc": "13.0"}))
-    monkeypatch.setattr("flashladder.emulate.kernel.version", lambda: "emulator 1 ")
+    monkeypatch.setattr("flashladder.check.command.version", lambda: "emulator 1 ")
     found = [emulated_identity(iteration, config)]
     ptx.write_text(".version 8.0\n\texit;\n", encoding="utf-8")
     found.append(emulated_identity(iteration, config))
     monkeypatch.setattr(check, "rule", lambda: "another")
     found.append(emulated_identity(iteration, config))
-    monkeypatch.setattr("flashladder.emulate.kernel.version", lambda: "emulator 2 ")
+    monkeypatch.setattr("flashladder.check.command.version", lambda: "emulator 2 ")
     found.append(emulated_identity(iteration, config))
     assert len({one.build for one in found}) == 4
     assert (found[0].key, found[0].arch, found[0].toolchain) == (
