@@ -214,9 +214,7 @@ def test_flattened_starts_with_the_composition_and_holds_every_included_file_onc
 
 def test_a_missing_include_names_the_file_that_asks_for_it(tmp_path: Path) -> None:
     (tmp_path / "a.cuh").write_text('#include "b.cuh"\n', encoding="utf-8")
-    with pytest.raises(
-        FlashladderError, match=r"a\.cuh: an included file is missing: expected .*b\.cuh, found no"
-    ):
+    with pytest.raises(FlashladderError, match=r"a\.cuh: an included file is missing: expected .*b\.cuh, found no"):
         included_files('#include "a.cuh"\n', tmp_path)
 
 
