@@ -140,12 +140,6 @@ def own_configs(file: IterationFile) -> dict[str, dict[str, object]]:
     return own
 
 
-def first_to_run(family: Family) -> list[str]:
-    """The GPUs of configurations, those that run a family's kernels before the others."""
-    gpus = load_gpus()
-    return sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch))
-
-
 def resolve_config(
     located: Located, gpu: str, composed: tuple[Family, Any], knobs: Mapping[str, object], parent: Any
 ) -> Any:
@@ -358,11 +352,12 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
         raise located.error(
             (), "the iteration differs in nothing from its parent", "a 'change' or 'configs'", "neither"
         )
+    gpus = load_gpus()  # those that run the family first: a mistake is told of one of them
     configs = {
         gpu: resolve_config(
             located, gpu, (family, parts), own.get(gpu, {}), None if base is None else base.configs[gpu]
         )
-        for gpu in first_to_run(family)  # the one that a mistake is told of
+        for gpu in sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch))
     }
     return Iteration(
         number=number,

@@ -216,9 +216,9 @@ def test_tensors_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -
         long_rows(right)
 
 
-def identity() -> Kernel:
+def identity(text_sha256: str | None = "ab" * 32) -> Kernel:
     return Kernel(
-        iteration=27, config=CONFIG.short_form(), dtype="fp16", arch="sm_90a", text_sha256="ab" * 32, toolchain={}
+        iteration=27, config=CONFIG.short_form(), dtype="fp16", arch="sm_90a", text_sha256=text_sha256, toolchain={}
     )
 
 
@@ -329,14 +329,8 @@ def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
     ("told", "update"),
     [
         (f"GPU: expected GPU-1, found {GPU.uuid}", {"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}),
-        (
-            "machine code of .*: expected cdcd",
-            {"kernels": {KEY: identity().model_copy(update={"text_sha256": "cd" * 32})}},
-        ),
-        (
-            "machine code of .*: expected unknown",
-            {"kernels": {KEY: identity().model_copy(update={"text_sha256": None})}},
-        ),
+        ("machine code of .*: expected cdcd", {"kernels": {KEY: identity("cd" * 32)}}),
+        ("machine code of .*: expected unknown", {"kernels": {KEY: identity(None)}}),
         ("FA2, torch: expected 9.9", {"reference": made().reference.model_copy(update={"torch": "9.9"})}),
         ("rule of correctness: expected abab", {"rule": "ab" * 32}),
     ],
