@@ -32,8 +32,7 @@ from flashladder.build.compile import ptx_for, ptx_planned, tools_of
 from flashladder.build.installed import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
-from flashladder.check.command import rule
-from flashladder.check.on_emulator import as_array
+from flashladder.check.command import as_array, rule
 from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
