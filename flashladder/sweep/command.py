@@ -18,7 +18,6 @@ import sys
 
 from flashladder.arguments import Parser, program_of, some_seconds
 from flashladder.errors import FlashladderError, drop_stdout
-from flashladder.files import relative
 from flashladder.gpu.doctor import n_gpus
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
@@ -131,15 +130,9 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
         mine = plan.shard(mine, options.shard, made.settings)
     missing = records.missing(mine, retry=options.retry)
     screen = Screen(made, mine, missing, place.devices, as_json=options.json)
-    screen.begin(lines, records.folder)
-    tasks = tasks_of(made, missing, place.arch, options.timeout)
-    try:
-        with screen.bars():
-            outcome = run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=screen.tell)
-    except KeyboardInterrupt:
-        kept, where = len(mine) - len(records.missing(mine)), relative(records.folder)
-        print(f"{kept} of {len(mine)} cells are kept in {where}; the same command goes on", file=sys.stderr)
-        raise
+    with screen.measuring(lines, records.folder):
+        tasks = tasks_of(made, missing, place.arch, options.timeout)
+        outcome = run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=screen.tell)
     if outcome.left:
         raise pack.unfinished(outcome, f"{outcome.left} of {len(mine)} cells are not measured", records.folder)
     if options.shard:
@@ -149,18 +142,13 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
 
 def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: float | None) -> list[Task]:
     """Each cell with its interpreter, its time and the request to its worker."""
-    common = {
-        "grid": made.grid.name,
-        "grid_sha256": made.grid.sha256,
-        "mode": made.settings.mode,
-        "pairs": made.settings.pairs,
-    }
+    pairs = plan.pairs_of(made.settings.pairs)
     return [
         Task(
             cell,
             sys.executable if made.settings.machine == CPU else python_of(cell, arch),
             timeout or plan.timeout_s(cell, made.settings),
-            {**common, "cell": cell.model_dump(mode="json")},
+            plan.request_of(made, cell, made.settings, pairs),
         )
         for cell in cells
     ]

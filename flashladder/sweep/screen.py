@@ -70,11 +70,16 @@ class Screen:
             print("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; {about}"]))
 
     @contextmanager
-    def bars(self) -> Iterator[None]:
-        """Shows a bar of all cells on a terminal while this lasts."""
+    def measuring(self, lines: Sequence[str], folder: Path) -> Iterator[None]:
+        """Says what will be measured, and shows a bar of all cells on a terminal while this lasts."""
+        self.begin(lines, folder)
         off = True if self.as_json or not self._n_missing else None
-        with tqdm(total=self._n_missing, desc="sweep", unit="cell", disable=off, leave=False) as self._bar:
-            yield
+        try:
+            with tqdm(total=self._n_missing, desc="sweep", unit="cell", disable=off, leave=False) as self._bar:
+                yield
+        except KeyboardInterrupt:
+            print(f"what was measured is kept in {relative(folder)}; the same command goes on", file=sys.stderr)
+            raise
 
     def tell(self, event: Event) -> None:
         """Shows one event of `flashladder.sweep.workers.run`."""

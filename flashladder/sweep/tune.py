@@ -296,7 +296,6 @@ def climb(
     left = [ladder for ladder in ladders if not ladder.done]
     slots = [ladder.cell(ladder.parts[0]) for ladder in left for _ in ladder.plans[ladder.rung :]]
     screen = Screen(made, slots, slots, place.devices, as_json=options.json, left_s=estimate_s(made, left))
-    screen.begin(lines, records.folder)
     owners: dict[str, Ladder] = {}
 
     def tasks(ladder: Ladder) -> list[Task]:
@@ -312,12 +311,8 @@ def climb(
         return tasks(ladder)
 
     first = list(chain.from_iterable(map(tasks, left)))
-    try:
-        with screen.bars():
-            outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
-    except KeyboardInterrupt:
-        print(f"rungs are kept in {relative(records.folder)}; the same command goes on", file=sys.stderr)
-        raise
+    with screen.measuring(lines, records.folder):
+        outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
     if left := [ladder for ladder in ladders if not ladder.done]:
         told = f"{len(left)} of {len(ladders)} ladders are not at their end"
         held = next((ladder.held for ladder in left if ladder.held), "")
@@ -327,17 +322,12 @@ def climb(
 def task_of(made: plan.Plan, ladder: Ladder, part: Part, arch: str, timeout: float | None) -> Task:
     """A part of a ladder's rung as a task."""
     how, cell = ladder.plans[ladder.rung], ladder.cell(part)
-    request = {
-        "grid": made.grid.name,
-        "grid_sha256": made.grid.sha256,
-        "mode": made.settings.mode,
-        "cell": cell.model_dump(mode="json"),
-        "candidates": [one.model_dump(mode="json") for one in part],
-        "plan": asdict(how),
-        "settings": {name: getattr(ladder.settings, name) for name in ("pairs", "blocks", "min_pairs")},
-        "first_seed": ladder.first_seed,
-        "profile": ladder.plans is not PLANS,
-    }
+    request = plan.request_of(
+        made, cell, ladder.settings, how,
+        candidates=[one.model_dump(mode="json") for one in part],
+        first_seed=ladder.first_seed,
+        profile=ladder.plans is not PLANS,
+    )  # fmt: skip
     seconds = len(part) * (CHECKED_S + how.pairs * plan.pair_s(cell.shape, made.settings.machine))
     return Task(cell, python_of(part[0], arch), timeout or 60.0 + PATIENCE * seconds, request)
 
