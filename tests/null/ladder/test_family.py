@@ -24,7 +24,7 @@ from flashladder.ladder.families.hopper import (
     at_launch,
     parts_of,
 )
-from flashladder.ladder.family import Launch, families, family_named, part_names
+from flashladder.ladder.family import families, family_named, part_names
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import load_grid, runnable
 from flashladder.ladder.iteration import (
@@ -48,14 +48,6 @@ class Newer(Ampere):
 
     name = "newer"
     least_capability = (10, 3)
-
-
-def test_the_ladder_is_of_the_default_family_and_goes_on_in_another() -> None:
-    assert families() == (FAMILY, HOPPER)
-    assert [step.family for step in load_all()] == [FAMILY] * 19 + [HOPPER] * (len(load_all()) - 19)
-    assert family_named("ampere") is FAMILY
-    assert FAMILY.concerns[0] == "layout"
-    assert FAMILY.targets.ptx == "compute_80"
 
 
 @pytest.mark.parametrize(
@@ -129,16 +121,6 @@ def test_what_a_gpu_cannot_run_is_neither_timed_nor_checked_nor_swept(
     place: Any = SimpleNamespace(arch="sm_90", machine="h200")
     with pytest.raises(FlashladderError, match="no cell of the grid runs here"):
         sweep.measure(load_grid("smoke"), place, options)
-
-
-def test_every_part_file_is_used_by_some_iteration() -> None:
-    used = {
-        path
-        for iteration in load_all()
-        for config in select_configs(iteration, "prog")
-        for path in included_files(translation_unit(iteration, config))
-    }
-    assert used == set(KERNELS.rglob("*.cuh"))
 
 
 def test_a_byte_that_is_not_utf_8_is_told_with_file_and_offset(tmp_path: Path) -> None:
@@ -219,21 +201,11 @@ def test_a_missing_include_names_the_file_that_asks_for_it(tmp_path: Path) -> No
 
 
 LADDER = [step for step in load_all() if step.family is HOPPER]
-SPACE = {c.with_dtype(d) for step in LADDER for c in HOPPER.legal_configs(step.parts) for d in ("fp16", "bf16")}
 LAST = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240, overlap=True)
 FIRST = HopperConfig("bf16", 128, 128, 64, 1, 2, 2)
 EIGHTS = "a producer and its consumers have a multiple of 8 each, from 24 to 240"
 LAZY = replace(LAST, v_stages=3, persistent=True, flattened=True)
 SPLIT = replace(LAZY, split=True)
-
-
-def test_round_trip_and_names_are_unique_over_the_whole_space() -> None:
-    assert len(SPACE) > 400
-    for config in SPACE:
-        assert KernelConfig.parse(config.short_form()) == config
-    slugs = {config.slug() for config in SPACE}
-    assert len(slugs) == len(SPACE)
-    assert all(re.fullmatch(r"[a-z0-9_]{1,120}", slug) for slug in slugs)
 
 
 def test_what_a_cta_takes() -> None:
@@ -340,15 +312,6 @@ def test_its_code_runs_on_one_architecture() -> None:
     assert ampere.runs_on("sm_100")
     assert load_gpus()["h200"].runs("sm_90a")
     assert not load_gpus()["a100"].runs("sm_90a")
-
-
-def test_a_persistent_kernel_has_as_many_ctas_as_multiprocessors_or_tiles() -> None:
-    once = Launch((5, 3, 2), (384,), (), 0)
-    goes_on = replace(once, grid=(30, 1, 1), resident=True)
-    assert [once.ctas(many) for many in (1, 132)] == [(5, 3, 2)] * 2
-    assert [goes_on.ctas(many) for many in (1, 29, 30, 132)] == [(1, 1, 1), (29, 1, 1), (30, 1, 1), (30, 1, 1)]
-    assert HOPPER.grid(LAZY, (2, 640, 3, 128)) == (5 * 3 * 2, 1, 1)
-    assert HOPPER.grid(LAST, (2, 640, 3, 128)) == (5, 3, 2)
 
 
 def test_shapes_of_few_tiles_are_those_that_an_h200_splits() -> None:

@@ -36,7 +36,7 @@ from flashladder.sweep.tune import (
     pairs_for,
 )
 from flashladder.sweep.winner import BOTH, judged
-from flashladder.sweep.workers import Device, Outcome, Task, Worker, run
+from flashladder.sweep.workers import Device, Worker, run
 from tests.null.sweep_fixture import grid
 from tests.null.tune_worker import BEST, InProcess, speed
 
@@ -171,19 +171,6 @@ def test_the_whole_space_gives_the_winner_within_its_budget(tuned: Path, capsys:
     seeds = [{seed for group in one.groups for seed in group.input_seeds} for one in (rungs, finals)]
     assert seeds[0].isdisjoint(seeds[1])
     assert "finals: percent of FA2" in capsys.readouterr().out
-
-
-def test_a_finished_run_measures_nothing_again(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert measure(tuned, TILE) == 0
-    before = [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))]
-
-    def none(tasks: Sequence[Task], *_: object, **__: object) -> Outcome:
-        assert not tasks
-        return Outcome()
-
-    monkeypatch.setattr(tune, "run", none)
-    assert measure(tuned, TILE) == 0
-    assert [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))] == before
 
 
 def test_a_run_that_was_cut_goes_on_with_the_rung_that_is_missing(tuned: Path) -> None:
