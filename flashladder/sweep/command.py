@@ -26,7 +26,7 @@ from flashladder.sweep import pack, plan
 from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_of, python_of, require_built
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, held, out_folder
-from flashladder.sweep.screen import Screen, dry_run
+from flashladder.sweep.screen import Screen, dry_run, planned
 from flashladder.sweep.workers import Device, Task, run
 
 MOST_SHARDS = 10_000
@@ -161,13 +161,16 @@ def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> s
         grid = runnable(grid, place.arch)
     made = make_plan(grid, place, build=False)
     records = Records(options.out or FOLDER / place.machine / grid.name)
-    notes = [*lines, *([note] if note else [])]
+    build, cells = not options.no_build, list(made.cells)
     if grid.mode == "tune":
         from flashladder.sweep import tune
 
-        return tune.dry_run(made, records, len(place.devices), notes, as_json=options.json, build=not options.no_build)
-    cells = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
-    return dry_run(made, cells, records, len(place.devices), notes, as_json=options.json, build=not options.no_build)
+        said = tune.planned(made, records)
+    else:
+        cells = plan.shard(cells, options.shard, made.settings) if options.shard else cells
+        said = planned(made, cells, records, build=build)
+    notes, devices = [*lines, *filter(None, [note])], len(place.devices)
+    return dry_run(made, cells, said, records.folder, devices, notes, as_json=options.json, build=build)
 
 
 def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:

@@ -5,7 +5,7 @@ The sweep itself prints nothing, so that its events can as well be JSON, a line 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 import json
 from pathlib import Path
@@ -140,17 +140,12 @@ def to_build(made: Plan, cells: Sequence[PlannedCell], *, build: bool = True) ->
     return f"{count(kernels, 'kernel')} to build: about {duration(plan.build_s(cells, made.settings, default_jobs()))}"
 
 
-def dry_run(
-    made: Plan,
-    cells: Sequence[PlannedCell],
-    records: Records,
-    devices: int,
-    notes: Sequence[str] = (),
-    *,
-    as_json: bool = False,
-    build: bool = True,
-) -> str:
-    """The plan of a grid as text, or as JSON: cells by subject, what is left out and why, builds, time."""
+Planned = tuple[list[str], dict[str, int], float]
+"""What a plan says: lines for people, counts for JSON, and the seconds for which one device measures."""
+
+
+def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build: bool) -> Planned:
+    """The plan of a grid: cells by subject, and what is left out and why."""
     without = [cell for cell in cells if not cell.code]
     timed = records.missing([cell for cell in cells if cell.code])
     missing = len(without) + len(timed)
@@ -166,36 +161,37 @@ def dry_run(
     for left_out, why in made.grid.excluded:
         lines += textwrap.wrap(f"left out: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
     measured = f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}"
-    lines += ["", measured, to_build(made, cells, build=build)]
-    counts = {"cells": len(cells), "missing": missing, "to_build": len(plan.kernels_of(without))}
-    measuring = made.estimate_s([*without, *timed] if build else timed)
-    building = plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
-    told = lines, counts, measuring / max(1, devices) + building
-    return render_dry_run(made, records, devices, notes, told, as_json=as_json)
+    counts = {"cells": len(cells), "missing": missing}
+    return [*lines, "", measured], counts, made.estimate_s([*without, *timed] if build else timed)
 
 
-def render_dry_run(
+def dry_run(
     made: Plan,
-    records: Records,
+    cells: Sequence[PlannedCell],
+    said: Planned,
+    folder: Path,
     devices: int,
-    notes: Sequence[str],
-    told: tuple[Sequence[str], Mapping[str, int], float],
+    notes: Sequence[str] = (),
     *,
-    as_json: bool,
+    as_json: bool = False,
+    build: bool = True,
 ) -> str:
-    """A dry run as text, or as a line of JSON; what is `told` are the text's lines, JSON's counts, and seconds."""
-    lines, counts, seconds = told
+    """A plan as text, or as a line of JSON: what it `said`, the builds for `cells`, and the time on so many devices."""
+    lines, counts, seconds = said
+    seconds /= max(1, devices)
+    seconds += plan.build_s(cells, made.settings, default_jobs()) if build else 0.0
+    to_make = len(plan.kernels_of([cell for cell in cells if not cell.code]))
     grid, unit = made.grid, "CPU" if made.settings.machine == CPU else "GPU"
     if as_json:
         event = {
-            "event": "dry-run", "grid": grid.name, "machine": made.settings.machine, "folder": str(records.folder),
+            "event": "dry-run", "grid": grid.name, "machine": made.settings.machine, "folder": str(folder),
             "budget_s": grid.budget_s, "left_out": [{"cells": n, "why": why} for n, why in grid.excluded],
-            "notes": notes, "seconds": seconds, **counts,
+            "notes": notes, "seconds": seconds, "to_build": to_make, **counts,
         }  # fmt: skip
         return json.dumps(event, sort_keys=True)
     budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
-    about = f"about {duration(seconds)} on {count(devices, unit)}{budget}"
-    return "\n".join([*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), "", *lines, about])
+    ends = [to_build(made, cells, build=build), f"about {duration(seconds)} on {count(devices, unit)}{budget}"]
+    return "\n".join([*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), "", *lines, *ends])
 
 
 def emulated_table(document: EmulatedSweepResult) -> str:

@@ -27,7 +27,6 @@ import textwrap
 from flashladder.bench.command import ranking as ranking_table
 from flashladder.bench.references import FA2
 from flashladder.bench.timing import FIRST_SEED
-from flashladder.build.store import default_jobs
 from flashladder.columns import table
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, sha256
@@ -43,7 +42,7 @@ from flashladder.sweep.pack import exit_code, out_of, sweep_of, timed, unfinishe
 from flashladder.sweep.place import Place, python_of
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Screen, render_dry_run, to_build
+from flashladder.sweep.screen import WIDTH, Planned, Screen
 from flashladder.sweep.winner import FINALS, finalists, judged, render
 from flashladder.sweep.workers import Task, run
 
@@ -410,19 +409,10 @@ def explained(iterations: Sequence[Iteration]) -> list[str]:
     return lines
 
 
-def dry_run(
-    made: plan.Plan,
-    records: Records,
-    devices: int,
-    notes: Sequence[str] = (),
-    *,
-    as_json: bool = False,
-    build: bool = True,
-) -> str:
-    """The plan of a tuning run as text, or as JSON: spaces, what was left out of them and why, builds, time."""
+def planned(made: plan.Plan, records: Records) -> Planned:
+    """The plan of a tuning run: spaces, what was left out of them and why, rungs."""
     ladders = ladders_of(made)
-    unbuilt = plan.kernels_of(made.unbuilt)
-    if not unbuilt:
+    if not plan.kernels_of(made.unbuilt):
         for ladder in ladders:
             ladder.replay(records)
     left = [ladder for ladder in ladders if not ladder.done]
@@ -437,10 +427,6 @@ def dry_run(
         f"{done} ladders are climbed, in {relative(records.folder)}",
         f"{rungs} pairs per rung: {usual} if half go on, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
-        to_build(made, made.cells, build=build),
     ]
     lines = ["\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines]
-    counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}
-    building = plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
-    told = lines, counts, estimate_s(made, left) / max(1, devices) + building
-    return render_dry_run(made, records, devices, notes, told, as_json=as_json)
+    return lines, {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done}, estimate_s(made, left)

@@ -16,7 +16,7 @@ from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.plan import Settings, address_of, cell_of, title, with_code
 from flashladder.sweep.records import Records
-from flashladder.sweep.screen import dry_run, duration
+from flashladder.sweep.screen import dry_run, duration, planned
 from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_grid, grid
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
@@ -102,13 +102,18 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     records = Records(tmp_path / "records")
     records.write(emulated(first, made))
     partly = replace(made, cells=(first, *(one.model_copy(update={"code": ""}) for one in others)))
-    text = dry_run(partly, partly.cells, records, 2)
+
+    def shown(*, build: bool = True, as_json: bool = False) -> str:
+        said = planned(partly, partly.cells, records, build=build)
+        return dry_run(partly, partly.cells, said, records.folder, 2, build=build, as_json=as_json)
+
+    text = shown()
     assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
-    unbuilt = dry_run(partly, partly.cells, records, 2, build=False)
+    unbuilt = shown(build=False)
     assert "their cells fail with --no-build" in unbuilt
     assert "to build" not in unbuilt
     assert unbuilt.splitlines()[-1].startswith("about 0 s")  # nothing is built, nothing is left to measure
-    told = json.loads(dry_run(partly, partly.cells, records, 2, as_json=True))
+    told = json.loads(shown(as_json=True))
     found = {name: told[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
     assert found == {
         "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),

@@ -28,6 +28,7 @@ from flashladder.sweep.measure import MARK
 from flashladder.sweep.place import Place
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
+from flashladder.sweep.screen import dry_run
 from flashladder.sweep.tune import (
     PLANS,
     Ladder,
@@ -242,7 +243,11 @@ def test_shards_climb_their_ladders_and_a_call_without_packs(tuned: Path) -> Non
 
 def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     made = plan.make(grid(tuned.parent, GRID, "tune"), "h200", digests)
-    text = tune.dry_run(made, Records(tuned), 1)
+
+    def shown(of: plan.Plan, *notes: str, as_json: bool = False) -> str:
+        return dry_run(of, of.cells, tune.planned(of, Records(tuned)), tuned, 1, notes, as_json=as_json)
+
+    text = shown(made)
     counts = left_out(load_iteration(7))
     assert (sum(counts.values()), counts[""]) == (99, 47)
     row = next(line for line in text.splitlines() if line.split()[:1] == ["7"])
@@ -250,9 +255,9 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     assert all(rule.why in " ".join(text.split()) for rule in EXCLUSIONS)
     assert max(map(len, text.replace(str(tuned), "").splitlines())) <= 80
     assert f"at most {2 * pairs_for(47)}" in text
-    whole = tune.dry_run(plan.make(load_grid("tune"), "h200", digests), Records(tuned), 1)
+    whole = shown(plan.make(load_grid("tune"), "h200", digests))
     assert len(whole.partition("\n\n")[0].splitlines()) > 1
     assert max(map(len, whole.replace(str(tuned), "").splitlines())) <= 80
-    told = json.loads(tune.dry_run(made, Records(tuned), 1, ["a note"], as_json=True))
+    told = json.loads(shown(made, "a note", as_json=True))
     assert (told["candidates"], told["ladders"], told["climbed"], told["to_build"]) == (2 * 47, 2, 0, 0)
     assert (told["event"], told["notes"]) == ("dry-run", ["a note"])
