@@ -214,8 +214,8 @@ def _tuned(iteration: int, dtype: str, gpu: str, arch: str) -> str:
 
 @cache
 def _installed_choices(gpu: str | None, arch: str | None) -> tuple[tuple[int, int], ...]:
-    """Of `flashladder.fastest.choices` of a GPU the first that is installed; where none is, the first."""
-    from flashladder.fastest import choices
+    """Of `flashladder.ladder.selection.choices` of a GPU the first that is installed; where none is, the first."""
+    from flashladder.ladder.selection import choices
 
     installed = _installed()
     return tuple(

@@ -1,4 +1,4 @@
-"""The inputs of a case: where Q, K, V and O lie in memory, and what Q, K and V hold; the list of a GPU's cases.
+"""The inputs of a case: where Q, K, V and O lie, and what Q, K and V hold; the cases of GPU and emulator.
 
 A kernel that confuses two tensors' strides, or multiplies them in 32 bits, is right if all four tensors lie alike in a
 small buffer. Views therefore differ per tensor and reach past 2^32 bytes. `CONTENTS` puts the logits where an online
@@ -42,6 +42,9 @@ BATCH = {8192: 8, 16384: 4}  # 16 up to length 4096
 N_HEADS = 16
 FAR_BYTES = 9 << 29  # 4.5 GiB: no 32-bit number of bytes, signed or not, reaches the end of a far view
 LARGE_LOGITS = 30.0  # factor on Q: scores of about +-120, so that softmax is nearly one-hot and exp must not overflow
+FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
+EMULATED_RAGGED = ((1, 201, 2), (2, 384, 1), (1, 1, 2), (2, 17, 1), (1, 129, 3), (1, 1000, 1))  # batch, length, heads
+EMULATED_REPEATS = 2  # of the first case, which must agree bit for bit; the second proves that no state is left over
 BLOCK = 64  # keys that most kernels take at a time, or a multiple of what they take
 
 
@@ -515,14 +518,20 @@ def on_grid(shape: Shape) -> bool:
     return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
 
 
+def _case(name: str, shape: tuple[int, int, int], view: View = "contiguous", repeats: int = 0, **other: Any) -> Case:
+    """A case of a shape (batch, seq_len, n_heads), which its name ends in."""
+    batch, length, heads = shape
+    size = Shape(batch=batch, seq_len=length, n_heads=heads, d_head=D_HEAD)
+    return Case(f"{name} {batch}x{length}x{heads}", size, view, seed=length + heads, repeats=repeats, **other)
+
+
 def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
     """Every case of a configuration; with `quick` lengths up to 1024 at batch 2 instead of the whole grid."""
 
     def case(
         name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View = "contiguous", **other: Any
     ) -> Case:
-        shape = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD)
-        return Case(f"{name} {batch}x{seq_len}x{heads}", shape, view, seed=seq_len + heads, **other)
+        return _case(name, (batch, seq_len, heads), view, **other)
 
     tile = max(config.B_r, config.B_c)
     halves = (LOGITS[:6], LOGITS[6:]) if config.few_tiles else ()
@@ -556,6 +565,71 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
             case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, 6, contents=half)
             for turn, half in enumerate(halves)
         ),
+    )
+
+
+def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = False) -> tuple[Case, ...]:
+    """The emulator's cases of a configuration: small shapes, odd counts, views of all kinds, logits of all kinds.
+
+    Args:
+        config: whose tiles the lengths are multiples of.
+        row_stride: the only one that the kernel takes, in elements (0: any). Such a kernel gets its heads as slices of
+            tensors with that row stride, and the other layouts to refuse.
+        quick: one length and one refusal; of a kernel that takes any length, one that no block divides and one that
+            only some do.
+    """
+    tile = max(config.B_r, config.B_c)
+    fixed = row_stride == FULL_HEADS * D_HEAD
+    own: View = "head_slice" if fixed else "contiguous"
+
+    def case(name: str, shape: tuple[int, int, int], view: View = own, repeats: int = 1, **other: Any) -> Case:
+        return _case(name, shape, view, repeats, **other)
+
+    main = case("small", (2, 256, 2), repeats=EMULATED_REPEATS)
+    ragged = [] if config.multiples else [case("ragged", shape) for shape in EMULATED_RAGGED]
+    slices = -(-len(LOGITS) // 2)
+    few = [case("few tiles", shape) for shape in config.few_tiles]
+    halves = (LOGITS[:slices], LOGITS[slices:]) if few else ()
+    spread = [
+        case(f"few tiles of extreme logits {turn}", (1, tile * 8 - 1, slices), contents=half)
+        for turn, half in enumerate(halves)
+    ]
+    apart = [case("ragged extreme logits", (2, tile * 2 - 1, slices), contents=LOGITS)] if ragged else []
+    ending = [case("heavy last key", (1, tile * 5 + 1, len(ENDING)), contents=ENDING)] if ragged else []
+    if quick:
+        return (main, case("transposed", (1, tile, 2), "transposed"), *few[:1], *ragged[:2])
+    return (
+        main,
+        *few,
+        *ragged,
+        case("long", (1, 1024, 1)),
+        case("one block", (1, tile, 1)),
+        case("odd", (3, tile * 3, 1)),
+        case("odd", (1, tile * 2, 3)),
+        case("many heads", (1, tile, 9)),
+        case("many samples", (9, tile, 1)),
+        case("samples of heads", (3, tile, 3)),
+        case("expanded", (3, tile, 2), expanded=True),
+        case("head slice", (2, tile, 3), "head_slice"),
+        case("qkv packed", (2, tile * 2, 2), "packed"),
+        case("transposed", (2, tile * 2, 2), "transposed"),
+        case("sliced", (2, tile * 2, 2), "sliced"),
+        *(case(f"mixed {turn}", (2, tile * 2, 2), "mixed", turn=turn) for turn in (0, 2)),
+        *(case(f"mixed rows of 2048 {turn}", (2, tile * 2, 2), "mixed_slots", turn=turn) for turn in (0, 2) if fixed),
+        *(case(f"other row stride {turn}", (1, tile, 2), "one_off", turn=turn) for turn in range(4) if fixed),
+        case("far rows", (1, tile * 2, 1), "far_rows", far_bytes=FAR_ROW),
+        case("far heads", (1, tile, 2), "far_heads", far_bytes=far_stride(2)),
+        case("far samples", (2, tile, 1), "far_samples", far_bytes=far_stride(2)),
+        case("large logits", (1, tile * 2, 1), scale=LARGE_LOGITS),
+        case("extreme logits", (2, max(192, tile * 2), slices), contents=LOGITS),
+        *spread,
+        *apart,  # one row short of a block, which counts neither as a key nor in the maximum
+        case("edge logits", (1, max(192, tile * 2), len(EDGES)), contents=EDGES),
+        case("constant V", (1, tile * 2, 2), contents=CONSTANT),
+        *(case("heavy rows", (1, length, len(HEAVY)), contents=HEAVY) for length in (max(256, tile * 2), 512)),
+        case("lone weights", (1, tile * 5, len(LONE)), contents=LONE),
+        case("heavy rows beside flat ones", (1, 512, len(BESIDE)), contents=BESIDE),
+        *ending,
     )
 
 

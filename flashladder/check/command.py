@@ -1,6 +1,9 @@
 """Is a kernel correct? Every configuration on a list of shapes, layouts and logits, against an fp64 reference.
 
-`flashladder.cases.reference` holds the rule; `flashladder.check.on_emulator` runs the PTX that ships on this CPU.
+`flashladder.cases.reference` holds the rule, the same on both backends. The emulator gets NumPy views of torch's CPU
+tensors with their real strides, so that views, the NaN around O and the refusals are tested as on a GPU. A kernel
+without a barrier may give right numbers in the emulator's order of threads: each kernel's first launch is watched for
+races and missing waits, and one that is found fails the case.
 
 Run on a machine with a GPU:
     python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
@@ -13,11 +16,15 @@ Exit code: 0 all correct, 1 a check failed, 2 it could not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
+import sys
 import time
+from typing import TYPE_CHECKING
 
+import numpy as np
 from tqdm import tqdm
 
 from flashladder import parallel
@@ -38,18 +45,29 @@ from flashladder.bench.references import reference_identity
 from flashladder.build.compile import ptx_for, ptx_many, tools_of
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases import inputs, reference
-from flashladder.cases.inputs import Case, cases_for
+from flashladder.cases.inputs import EMULATED_REPEATS, Case, cases_for, emulator_cases
 from flashladder.cases.reference import REPEATS, References, Run, Subject, check_case
-from flashladder.check import on_emulator
-from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.emulate.kernel import FEW, MULTIPROCESSORS, forward, kernel_of, require, version
+from flashladder.errors import CheckFailed, FlashladderError, failures
 from flashladder.files import sha256
 from flashladder.gpu.device import Device, open_device
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.config import DTYPES, KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration, runnable
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
+from flashladder.names import PUBLISHED_GPU
+from flashladder.paths import KERNELS
 from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
+import ptxemu
+from ptxemu import MEMORY_BUDGET, Array
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_TILES = 3  # of a CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
+EMULATED_CONFIGS = (PUBLISHED_GPU,)  # whose configurations the emulator checks unless others are asked for
+ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
 
 _REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
 
@@ -164,11 +182,85 @@ def _outcomes(
         yield outcome
 
 
+def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
+    """A view of a CPU tensor of 16-bit elements as their bits, with its shape, strides and the memory around it.
+
+    Args:
+        tensor: any strided view.
+        storages: the whole of each storage by its address; filled here, so that views of one storage share it.
+    """
+    import torch
+
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in storages:
+        flat = torch.empty(0, dtype=torch.int16).set_(storage)
+        storages[storage.data_ptr()] = flat.numpy().view(ELEMENT)
+    base = storages[storage.data_ptr()]
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    size = ELEMENT.itemsize
+    strides = tuple(stride * size for stride in tensor.stride())
+    return np.ndarray(tuple(tensor.shape), ELEMENT, base, tensor.storage_offset() * size, strides)
+
+
+def emulated_run(
+    iteration: Iteration,
+    *,
+    memory_budget: int = MEMORY_BUDGET,
+    kernels: Path = KERNELS,
+    watched: Collection[str] = (),
+) -> Run:
+    """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
+
+    The first launch of each configuration is watched for races, and any of more blocks of keys after it, those whose
+    tiles an H200 splits for themselves, but of those in `watched` (short forms). `kernels` is the folder of the CUDA
+    sources, so that a changed copy of it meets the same check.
+
+    The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
+    races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
+    """
+    longest = dict[tuple[str, int], int]()  # watched, in blocks of keys, for each number of CTAs that share a tile
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
+        config = KernelConfig.parse(short_form)
+        kernel = kernel_of(iteration, config, kernels)
+        storages: dict[int, Array] = {}
+        arrays = tuple(as_array(tensor, storages) for tensor in (q, k, v, out))
+        tensors = (arrays[0], arrays[1], arrays[2], arrays[3])
+        try:
+            require(iteration, config, tensors)
+        except FlashladderError as error:
+            raise ValueError(str(error)) from error
+        hazards = ptxemu.Hazards()
+        parts = prod(iteration.family.launch(config, tensors, MULTIPROCESSORS).cluster)
+        blocks, tiles = -(-q.shape[1] // config.B_c), q.shape[0] * q.shape[2] * -(-q.shape[1] // config.B_r)
+        known = sys.maxsize if short_form in watched else longest.get((short_form, parts), 0)
+        observers = (hazards,) if blocks > known else ()
+        longest[short_form, parts] = max(blocks, known)
+        try:
+            forward(
+                iteration,
+                config,
+                tensors,
+                kernel=kernel,
+                observers=observers,
+                memory_budget=memory_budget,
+                multiprocessors=max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS,
+            )
+        except failures() as error:
+            raise RuntimeError(str(error)) from error
+        if hazards.reports:
+            more = f" ({len(hazards.reports) - 1 + hazards.dropped} more)" if len(hazards.reports) > 1 else ""
+            raise RuntimeError(f"{hazards.reports[0].render()}{more}")
+
+    return run
+
+
 @dataclass(frozen=True)
 class Emulated:
     """How the emulator checks an iteration's PTX: configurations, dtypes, short lengths only, cases to skip."""
 
-    configs: tuple[str, ...] = on_emulator.CONFIGS
+    configs: tuple[str, ...] = EMULATED_CONFIGS
     dtypes: tuple[str, ...] = DTYPES
     quick: bool = False
     done: Done = frozenset()
@@ -186,9 +278,9 @@ class Emulated:
             dtypes=self.dtypes,
             references=_REFERENCES,
             device="cpu",
-            run=on_emulator.emulated_run(iteration),
-            cases=lambda config: on_emulator.cases_for(config, iteration.row_stride, quick=self.quick),
-            repeats=on_emulator.REPEATS,
+            run=emulated_run(iteration),
+            cases=lambda config: emulator_cases(config, iteration.row_stride, quick=self.quick),
+            repeats=EMULATED_REPEATS,
             done=self.done,
             bar=bar,
         )
@@ -219,7 +311,7 @@ class Emulated:
 
 def rule() -> str:
     """A digest of what decides a verdict beside the kernel: cases, inputs and bounds."""
-    files = [Path(str(one.__file__)) for one in (reference, inputs, on_emulator)]
+    files = [Path(str(one.__file__)) for one in (reference, inputs)]
     return sha256("".join(sha256(path.read_bytes()) for path in files))
 
 
@@ -229,8 +321,6 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
     Raises:
         FlashladderError: nothing here can compile it.
     """
-    from flashladder.emulate.kernel import version
-
     return Kernel(
         iteration=iteration.number,
         config=config.short_form(),
@@ -328,7 +418,7 @@ def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckRe
     """
     if options.budget:
         raise FlashladderError("--budget needs a GPU", hint="leave it out, or use --backend gpu")
-    asked = Emulated(tuple(options.configs or on_emulator.CONFIGS), tuple(options.dtypes), options.quick)
+    asked = Emulated(tuple(options.configs or EMULATED_CONFIGS), tuple(options.dtypes), options.quick)
     if not options.out:
         return asked.check_many(numbers)
     identities = [emulated_identity(*pair) for pair in asked.kernels(numbers)]

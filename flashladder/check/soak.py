@@ -24,40 +24,43 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 import hashlib
+import math
 import os
 from pathlib import Path
 from statistics import median
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from flashladder.arguments import Parser, whole
 from flashladder.bench.command import add_kernels, add_result, on_this_gpu, require_same, require_same_code
 from flashladder.bench.references import reference_identity
-from flashladder.build.installed import Installed, chosen_configs, load_installed
+from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, Tensors, cases_for, make_tensors
 from flashladder.cases.reference import (
     BIAS_PER_KEY,
     UNIT_ROUNDOFF,
     References,
     Run,
+    Subject,
     attention_fp64,
     attention_torch16,
+    check_case,
     gather,
     same_bits,
 )
-from flashladder.check.command import check_iteration, rule
+from flashladder.check.command import rule
 from flashladder.columns import after, table
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.device import Device
-from flashladder.ladder.config import D_HEAD, DTYPES, Dtype, KernelConfig
-from flashladder.ladder.iteration import runnable
+from flashladder.ladder.config import D_HEAD, Dtype, KernelConfig
+from flashladder.ladder.iteration import load_iteration, runnable
 from flashladder.problem import Shape
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import Beside, FarRows, Hammered, SoakResult
+from flashladder.results.schema import Beside, FarRows, Hammered, Kernel, SoakResult
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +69,6 @@ PARTS = ("load", "launches", "far")
 REPEATS = 50
 MILLION = 1_000_000
 CASE_S = 120.0  # of one case with all its repeats, at most
-RIGHT = {2, 3, 4, 5, 6}  # columns of numbers
 HUNG = 1  # exit code: a kernel is wrong
 LEAST = 6  # products queued on each side of a launch
 LEAD = 1.5  # times a launch's own time, that the products before it and behind it take together, each
@@ -100,220 +102,175 @@ def described(shape: Shape) -> str:
     return f"B={shape.batch}, S={shape.seq_len}, H={shape.n_heads}"
 
 
-def leave(line: str) -> None:
-    """Prints a line and ends the process at once."""
-    print(f"error: {line}", file=sys.stderr, flush=True)
-    os._exit(HUNG)
-
-
-@dataclass(frozen=True)
-class Watchdog:
-    """Ends a process whose GPU does not answer: a kernel that hangs holds every call that waits for it.
-
-    A process that ends in the usual way waits for the GPU once more, so that another thread has to end it.
+class Gpu:
+    """This process's GPU, and a second stream on it that multiplies matrices in fp16.
 
     Attributes:
-        tell: writes down what hung; called with one line at the deadline.
-        end: ends the process; called with the same line.
+        device: torch's, of the tensors.
+        tell: writes down what hung, as one line; called before the process ends.
     """
 
-    tell: Callable[[str], object] = lambda _: None
-    end: Callable[[str], object] = leave
+    device = "cuda"
+
+    def __init__(self) -> None:
+        self.tell: Callable[[str], object] = lambda _: None
+
+    @cached_property
+    def _second(self) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
+        """The second stream, and the factors and the result of each product."""
+        import torch
+
+        def draw(rows: int, columns: int) -> torch.Tensor:
+            return torch.randn(rows, columns, dtype=torch.float16, device="cuda")
+
+        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch does not annotate it
+        products = [(draw(m, k), draw(k, n), draw(m, n)) for m, n, k in SIZES]
+        torch.cuda.synchronize()
+        return stream, products
+
+    def wait(self) -> None:
+        """Until all that is queued is done."""
+        import torch
+
+        torch.cuda.synchronize()
+
+    def graph(self, calls: Callable[[], object]) -> Callable[[], object]:
+        """Records what is called once; returns what queues it all."""
+        import torch
+
+        made = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(made):
+            calls()
+        replay: Callable[[], object] = made.replay
+        return replay
+
+    def product(self, turn: int) -> None:
+        """Queues one of `SIZES` on the second stream."""
+        import torch
+
+        stream, products = self._second
+        one, other, out = products[turn % len(products)]
+        with torch.cuda.stream(stream):
+            torch.mm(one, other, out=out)
+
+    def mark(self, *, second: bool = False) -> Any:
+        """An event with timing, recorded on the launches' stream or on the second one."""
+        import torch
+
+        made: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
+        made.record(self._second[0] if second else torch.cuda.current_stream())
+        return made
+
+    def leave(self, line: str) -> None:
+        """Prints a line and ends the process at once: one that ends in the usual way waits for the GPU once more."""
+        print(f"error: {line}", file=sys.stderr, flush=True)
+        os._exit(HUNG)
 
     @contextmanager
     def within(self, seconds: float, what: str) -> Iterator[None]:
-        """The body must end within so many seconds."""
+        """The body must end within so many seconds; else another thread ends the process, which the GPU holds."""
 
         def hung() -> None:
             line = f"{what}: no end within {seconds:g} s"
             try:
                 self.tell(line)
             finally:
-                self.end(line)
+                self.leave(line)
 
         with after(seconds, hung):
             yield
 
 
-class Work(Protocol):
-    """What a second stream is kept busy with."""
-
-    def product(self, turn: int) -> object:
-        """Queues a product; `turn` chooses which."""
-
-    def mark(self) -> Any:
-        """An event there."""
-
-
 @dataclass
 class Load:
-    """Wraps launches in products, and sums up how long they ran beside each other.
+    """Wraps launches in products, and sums up how long they ran beside each other."""
 
-    Attributes:
-        work: the second stream.
-        mark: an event, with timing, recorded on the launch's own stream.
-        wait: until all streams are done.
-    """
-
-    work: Work
-    mark: Callable[[], Any]
-    wait: Callable[[], object]
+    gpu: Gpu
     products: int = 0
     launches: int = 0
     seconds: float = 0.0
     beside_s: float = 0.0
     _each: int = LEAST
     _last: list[Any] = field(default_factory=list)
-    _of: int = 0
 
     def around(self, run: Run) -> Run:
         """The same operator, with products on the second stream before and behind each launch."""
 
         def loaded(*arguments: object) -> object:
-            self.drain()
-            begin = self.work.mark()
+            self._drain()
+            begin = self.gpu.mark(second=True)
             self._queue()
-            start = self.mark()
+            start = self.gpu.mark()
             found = run(*arguments)
-            end = self.mark()
+            end = self.gpu.mark()
             self._queue()
-            self._last = [begin, start, end, self.work.mark()]
-            self._of = 2 * self._each
+            self._last = [begin, start, end, self.gpu.mark(second=True)]
             return found
 
         return loaded
 
-    def drain(self) -> None:
+    def _queue(self) -> None:
+        for turn in range(self._each):
+            self.gpu.product(turn)
+
+    def _drain(self) -> None:
         """Adds the previous launch to the sums, and chooses how many products go around the next one."""
         if not self._last:
             return
-        self.wait()
+        self.gpu.wait()
         begin, start, end, done = self._last
         self._last = []
-        took, beside = start.elapsed_time(end), begin.elapsed_time(done)
+        took, beside, queued = start.elapsed_time(end), begin.elapsed_time(done), 2 * self._each
         overlap = max(0.0, min(begin.elapsed_time(end), beside) - max(0.0, begin.elapsed_time(start)))
         self.launches += 1
-        self.products += self._of
+        self.products += queued
         self.seconds += took / 1e3
         self.beside_s += overlap / 1e3
-        self._each = max(LEAST, round(LEAD * took / max(beside / self._of, 1e-3)))
+        self._each = max(LEAST, round(LEAD * took / max(beside / queued, 1e-3)))
 
     def taken(self, kernel: str, case: str) -> Beside | None:
-        """The sums of the launches since the last call, which start anew; None if there was no launch."""
-        self.drain()
-        found = None
-        if self.launches and self.seconds > 0:
-            found = Beside(
-                kernel=kernel, case=case, launches=self.launches, products=self.products,
-                seconds=round(self.seconds, 6), beside_s=round(self.beside_s, 6),
-            )  # fmt: skip
-        self.products = self.launches = 0
-        self.seconds = self.beside_s = 0.0
-        self._each = LEAST
-        return found
-
-    def _queue(self) -> None:
-        for turn in range(self._each):
-            self.work.product(turn)
+        """The sums of all launches; None if there was no launch."""
+        self._drain()
+        if not self.launches or self.seconds <= 0:
+            return None
+        return Beside(
+            kernel=kernel, case=case, launches=self.launches, products=self.products,
+            seconds=round(self.seconds, 6), beside_s=round(self.beside_s, 6),
+        )  # fmt: skip
 
 
-class Products:
-    """Matrix products in fp16 on a stream of their own."""
-
-    def __init__(self) -> None:
-        import torch
-
-        def draw(rows: int, columns: int) -> torch.Tensor:
-            return torch.randn(rows, columns, dtype=torch.float16, device="cuda")
-
-        self.stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch does not annotate it
-        self.factors = [(draw(m, k), draw(k, n)) for m, n, k in SIZES]
-        self.out = [draw(m, n) for m, n, _ in SIZES]
-        torch.cuda.synchronize()
-
-    def product(self, turn: int) -> object:
-        """Queues one of `SIZES`."""
-        import torch
-
-        one = turn % len(SIZES)
-        with torch.cuda.stream(self.stream):
-            return torch.mm(*self.factors[one], out=self.out[one])
-
-    def mark(self) -> Any:
-        """An event on the second stream."""
-        return timed_event(self.stream)
-
-
-def timed_event(stream: Any = None) -> Any:
-    """An event with timing, recorded on a stream; None: the current one."""
-    import torch
-
-    made: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
-    made.record(stream or torch.cuda.current_stream())
-    return made
-
-
-def on_gpu() -> Load:
-    """The load of this process's GPU."""
-    import torch
-
-    return Load(Products(), timed_event, torch.cuda.synchronize)
-
-
-@dataclass(frozen=True)
-class Queue:
-    """How launches come to the GPU.
-
-    Attributes:
-        wait: until all that is queued is done.
-        graph: records what is called once, and returns what queues it all.
-        clock: seconds that only grow.
-    """
-
-    wait: Callable[[], object]
-    graph: Callable[[Callable[[], object]], Callable[[], object]]
-    clock: Callable[[], float] = time.monotonic
-
-
-def hammer(
-    key: str, config: KernelConfig, run: Run, shape: Shape, launches: int, queue: Queue, dog: Watchdog, device: str
-) -> Hammered:
+def hammer(subject: Subject, shape: Shape, launches: int, gpu: Gpu) -> Hammered:
     """`launches` launches of one kernel at one shape."""
-    tensors = make_tensors(Case(f"soak {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, device)
-    form = config.short_form()
+    config, form = subject.config, subject.config.short_form()
+    tensors = make_tensors(Case(f"soak {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, gpu.device)
 
-    def launch() -> None:
-        run(tensors.q, tensors.k, tensors.v, tensors.out, form)
+    def launch(times: int = 1) -> None:
+        for _ in range(times):
+            subject.run(tensors.q, tensors.k, tensors.v, tensors.out, form)
 
-    def several() -> None:
-        for _ in range(GRAPH):
-            launch()
-
-    what = f"{key} at {described(shape)}"
-    start = queue.clock()
-    with dog.within(CHUNK_S, f"{what}, first launch"):
+    what, start = f"{subject.key} at {described(shape)}", time.monotonic()
+    with gpu.within(CHUNK_S, f"{what}, first launch"):
         tensors.poison()
         launch()
-        queue.wait()
+        gpu.wait()
         first = tensors.out.clone()
-        again = queue.graph(several) if launches > PLAIN else launch
-        queue.wait()
+        again = gpu.graph(lambda: launch(GRAPH)) if launches > PLAIN else launch
+        gpu.wait()
     plain = replayed = looks = differing = 0
     while plain + replayed < launches:
         more = min(CHUNK, launches - plain) if plain < min(PLAIN, launches) else 0
-        with dog.within(CHUNK_S, f"{what}, launch {plain + replayed + 1:,} and those behind it"):
+        with gpu.within(CHUNK_S, f"{what}, launch {plain + replayed + 1:,} and those behind it"):
             tensors.poison()
-            for _ in range(more):
-                launch()
+            launch(more)
             if not more:
                 again()
-            queue.wait()
+            gpu.wait()
             differing += not same_bits(tensors.out, first)
         plain, replayed, looks = plain + more, replayed + (0 if more else GRAPH), looks + 1
     return Hammered(
-        kernel=key, dtype=_dtype(config), shape=shape, plain=plain, replayed=replayed, looks=looks,
+        kernel=subject.key, dtype=_dtype(config), shape=shape, plain=plain, replayed=replayed, looks=looks,
         differing=differing, finite=bool(first.isfinite().all()),
-        seconds=round(max(queue.clock() - start, 1e-6), 3), digest=bits_digest(first),
+        seconds=round(max(time.monotonic() - start, 1e-6), 3), digest=bits_digest(first),
     )  # fmt: skip
 
 
@@ -328,25 +285,6 @@ def bits_digest(tensor: torch.Tensor, *more: int) -> str:
     found = hashlib.sha256(tensor.contiguous().view(torch.int16).cpu().numpy().tobytes())
     found.update(repr(more).encode())
     return found.hexdigest()
-
-
-def cuda_queue() -> Queue:
-    """This process's GPU."""
-    import torch
-
-    def graph(calls: Callable[[], object]) -> Callable[[], object]:
-        made = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(made):
-            calls()
-        replay: Callable[[], object] = made.replay
-        return replay
-
-    return Queue(torch.cuda.synchronize, graph)
-
-
-def split(launches: int, shapes: Sequence[Shape] = SMALL_SHAPES) -> list[tuple[Shape, int]]:
-    """So many launches, as equally many of each shape."""
-    return [(shape, -(-launches // len(shapes))) for shape in shapes]
 
 
 def chosen_rows(seq_len: int) -> tuple[int, ...]:
@@ -366,60 +304,51 @@ def chosen_slices(shape: Shape) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(list(dict.fromkeys(beyond))[:MOST_SLICES]))
 
 
-def far(
-    key: str,
-    config: KernelConfig,
-    run: Run,
-    shape: Shape,
-    wait: Callable[[], object],
-    dog: Watchdog,
-    device: str,
-    clock: Callable[[], float] = time.monotonic,
-) -> FarRows:
-    """One kernel at one shape.
+def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
+    """One kernel at one long or large shape.
 
     Raises:
         FlashladderError: the tensors do not fit this GPU.
     """
+    config = subject.config
     try:
-        tensors = make_tensors(Case(f"far {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, device)
+        tensors = make_tensors(Case(f"far {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, gpu.device)
     except RuntimeError as error:  # out of memory
         raise FlashladderError(
             f"cannot make tensors of {described(shape)}", found=str(error).splitlines()[0]
         ) from error
     slices, rows = chosen_slices(shape), chosen_rows(shape.seq_len)
-    what = f"{key} at {described(shape)}"
-    took, seen = [], list[tuple[int, str]]()
-    finite = True
+    took, seen, finite = list[float](), list[tuple[int, str]](), True
     for number in range(FAR_LAUNCHES):
-        with dog.within(FAR_S, f"{what}, launch {number + 1}"):
+        with gpu.within(FAR_S, f"{subject.key} at {described(shape)}, launch {number + 1}"):
             tensors.poison()
-            wait()
-            start = clock()
-            run(tensors.q, tensors.k, tensors.v, tensors.out, config.short_form())
-            wait()
-            took.append(max(clock() - start, 1e-9))
-            finite = finite and _finite(tensors.out)
+            gpu.wait()
+            start = time.monotonic()
+            subject.run(tensors.q, tensors.k, tensors.v, tensors.out, config.short_form())
+            gpu.wait()
+            took.append(max(time.monotonic() - start, 1e-9))
+            # a sample at a time: a mask of all of O may not fit
+            finite = finite and all(bool(sample.isfinite().all()) for sample in tensors.out)
             total = _total(tensors.out)
             seen.append((total, bits_digest(_rows(tensors.out, slices, rows), total)))
     dtype = _dtype(config)
-    found = _errors(tensors, dtype, slices, rows)
+    (largest, allowed), (rms, rms_allowed) = _errors(tensors, dtype, slices, rows)
     return FarRows(
-        kernel=key, dtype=dtype, shape=shape, slices=slices, rows=rows, launches=FAR_LAUNCHES,
+        kernel=subject.key, dtype=dtype, shape=shape, slices=slices, rows=rows, launches=FAR_LAUNCHES,
         differing=sum(one != seen[0] for one in seen), seconds=round(median(took), 9), finite=finite,
-        max_error=found[0], max_allowed=found[1], rms_error=found[2], rms_allowed=found[3], digest=seen[0][1],
+        max_error=largest, max_allowed=allowed, rms_error=rms, rms_allowed=rms_allowed, digest=seen[0][1],
     )  # fmt: skip
 
 
 def _errors(
     tensors: Tensors, dtype: Dtype, slices: Sequence[tuple[int, int]], rows: Sequence[int]
-) -> tuple[float | None, float, float | None, float]:
+) -> list[tuple[float | None, float]]:
     """Largest and relative RMS error of the rows of the worst slice, each with what is allowed.
 
     Beside what the rule of the check allows, of the RMS as of the maximum, both may have what tensor cores cut off.
     """
-    cut = BIAS_PER_KEY * tensors.k.shape[1]
-    roundoff, worst = UNIT_ROUNDOFF[dtype], list[tuple[float, float, float, float]]()
+    cut, roundoff = BIAS_PER_KEY * tensors.k.shape[1], UNIT_ROUNDOFF[dtype]
+    largest_errors, rms_errors = list[tuple[float, float]](), list[tuple[float, float]]()
     for one in slices:
         q, k, v = _rows(tensors.q, [one], rows), gather(tensors.k, [one]), gather(tensors.v, [one])
         exact = attention_fp64(q, k, v)
@@ -427,26 +356,18 @@ def _errors(
             (found.double() - exact) for found in (_rows(tensors.out, [one], rows), attention_torch16(q, k, v))
         )
         size, largest = float(exact.square().mean().sqrt()), float(exact.abs().max())
-        worst.append(
-            (
-                float(mine.abs().max()),
-                max(2 * float(theirs.abs().max()), roundoff * largest) + cut * largest,
-                float(mine.square().mean().sqrt()) / size,
-                max(roundoff, 2 * float(theirs.square().mean().sqrt()) / size) + cut,
-            )
-        )
-    most = max(worst, key=lambda one: _share(one[0], one[1]))
-    rms = max(worst, key=lambda one: _share(one[2], one[3]))
-    return _number(most[0]), most[1], _number(rms[2]), rms[3]
+        allowed = max(2 * float(theirs.abs().max()), roundoff * largest) + cut * largest
+        rms_allowed = max(roundoff, 2 * float(theirs.square().mean().sqrt()) / size) + cut
+        largest_errors.append((float(mine.abs().max()), allowed))
+        rms_errors.append((float(mine.square().mean().sqrt()) / size, rms_allowed))
+    worst = (max(errors, key=_share) for errors in (largest_errors, rms_errors))
+    return [(found if math.isfinite(found) else None, allowed) for found, allowed in worst]
 
 
-def _share(found: float, allowed: float) -> float:
+def _share(error: tuple[float, float]) -> float:
     """How much of what is allowed; what is not a number is beyond all."""
-    return found / allowed if found == found else float("inf")  # noqa: PLR0124 - NaN alone is not itself
-
-
-def _number(found: float) -> float | None:
-    return found if abs(found) < float("inf") else None
+    found, allowed = error
+    return math.inf if math.isnan(found) else found / allowed
 
 
 def _rows(tensor: torch.Tensor, slices: Sequence[tuple[int, int]], rows: Sequence[int]) -> torch.Tensor:
@@ -456,11 +377,6 @@ def _rows(tensor: torch.Tensor, slices: Sequence[tuple[int, int]], rows: Sequenc
     return torch.stack([tensor[b, list(rows), h] for b, h in slices])
 
 
-def _finite(out: torch.Tensor) -> bool:
-    """Whether all of O is finite, a sample at a time: a mask of all of it may not fit."""
-    return all(bool(sample.isfinite().all()) for sample in out)
-
-
 def _total(out: torch.Tensor) -> int:
     """The sum of all bits as 32-bit integers."""
     import torch
@@ -468,35 +384,18 @@ def _total(out: torch.Tensor) -> int:
     return int(out.view(torch.int32).sum(dtype=torch.int64))
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """One configuration of an installed iteration."""
-
-    installed: Installed
-    config: KernelConfig
-    key: str
-
-
 @dataclass
 class Soak:
-    """A run of this command: `result` is written to `out` after each entry; what it holds is not run again.
-
-    Attributes:
-        load: the second stream, made where it is first needed.
-        queue: how launches are queued and waited for.
-        device: torch's, of the tensors.
-    """
+    """A run of this command: `result` is written to `out` after each entry; what it holds is not run again."""
 
     result: SoakResult
     out: Path | None
-    load: Callable[[], Load]
-    queue: Queue
-    device: str = "cuda"
-    dog: Watchdog = field(default_factory=Watchdog)
+    gpu: Gpu
+    references: References = field(default_factory=References)
 
     def __post_init__(self) -> None:
         """A hang is written into the file before the process ends."""
-        self.dog = Watchdog(lambda line: self.keep(hung=line), self.dog.end)
+        self.gpu.tell = lambda line: self.keep(hung=line)
 
     def keep(self, **added: object) -> None:
         """Adds an entry to a list of the result, or says what hung; writes the file."""
@@ -505,81 +404,57 @@ class Soak:
         if self.out:
             write_result(self.out, self.result)
 
-    def require_enough(self, kernel: Kernel, what: str, found: int, asked: int) -> None:
+    def require_enough(self, subject: Subject, what: str, found: int, asked: int) -> None:
         """Refuses a file that holds fewer than are asked for: it would not be run again."""
         if found < asked:
             raise FlashladderError(
-                f"{kernel.key}: the file holds fewer {what} than are asked for",
+                f"{subject.key}: the file holds fewer {what} than are asked for",
                 where=self.out,
                 expected=f"at least {asked:,}",
                 found=f"{found:,}",
                 hint=OTHER_FILE,
             )
 
-    def beside_load(self, kernel: Kernel, options: argparse.Namespace, references: References) -> None:
+    def run(self, part: str, subject: Subject, options: argparse.Namespace) -> None:
+        """One part of one kernel."""
+        if part == "load":
+            self.beside_load(subject, options)
+        elif part == "launches":
+            self.many_launches(subject, options.launches)
+        else:
+            self.long_rows(subject)
+
+    def beside_load(self, subject: Subject, options: argparse.Namespace) -> None:
         """Every case of a kernel beside products."""
-        load = self.load()
-        done = {case.case: case for case in self.result.cases if case.kernel == kernel.key}
-        for case in cases_for(kernel.config, quick=options.quick):
+        done = {case.case: case for case in self.result.cases if case.kernel == subject.key}
+        for case in cases_for(subject.config, quick=options.quick):
             if case.name in done:
                 if done[case.name].status == "pass":
-                    self.require_enough(kernel, "repeats", done[case.name].repeats, options.repeats)
+                    self.require_enough(subject, "repeats", done[case.name].repeats, options.repeats)
                 continue
-            with self.dog.within(CASE_S, f"{kernel.key}, case {case.name}"):
-                report = check_iteration(
-                    kernel.installed.number,
-                    configs=[kernel.config.short_form()],
-                    dtypes=DTYPES,
-                    references=references,
-                    device=self.device,
-                    run=load.around(kernel.installed.run),
-                    cases=partial(_only, case),
-                    repeats=options.repeats,
-                    bar=False,
-                )
-                found = load.taken(kernel.key, case.name)
-            self.keep(cases=report.cases[0], **({"beside": found} if found else {}))
+            load = Load(self.gpu)
+            loaded = replace(subject, run=load.around(subject.run))
+            with self.gpu.within(CASE_S, f"{subject.key}, case {case.name}"):
+                checked = check_case(loaded, case, self.references, self.gpu.device, options.repeats)
+                found = load.taken(subject.key, case.name)
+            self.keep(cases=checked, **({"beside": found} if found else {}))
 
-    def many_launches(self, kernel: Kernel, launches: int) -> None:
+    def many_launches(self, subject: Subject, launches: int) -> None:
         """All small shapes of a kernel, with so many launches in all."""
-        done = {one.shape: one.launches for one in self.result.hammered if one.kernel == kernel.key}
-        for shape, count in split(launches):
+        done = {one.shape: one.launches for one in self.result.hammered if one.kernel == subject.key}
+        each = -(-launches // len(SMALL_SHAPES))
+        for shape in SMALL_SHAPES:
             if shape in done:
-                self.require_enough(kernel, "launches of a shape", done[shape], count)
+                self.require_enough(subject, "launches of a shape", done[shape], each)
             else:
-                run = kernel.installed.run
-                found = hammer(kernel.key, kernel.config, run, shape, count, self.queue, self.dog, self.device)
-                self.keep(hammered=found)
+                self.keep(hammered=hammer(subject, shape, each, self.gpu))
 
-    def long_rows(self, kernel: Kernel) -> None:
+    def long_rows(self, subject: Subject) -> None:
         """All long and large shapes that a kernel takes."""
-        done = {one.shape for one in self.result.far if one.kernel == kernel.key}
+        done = {one.shape for one in self.result.far if one.kernel == subject.key}
         for shape in LONG_SHAPES:
-            taken = not kernel.config.multiples or shape.seq_len % max(kernel.config.B_r, kernel.config.B_c) == 0
-            if shape not in done and taken:
-                run, wait = kernel.installed.run, self.queue.wait
-                found = far(kernel.key, kernel.config, run, shape, wait, self.dog, self.device)
-                self.keep(far=found)
-
-    def all_parts(self, kernels: Sequence[Kernel], options: argparse.Namespace) -> bool:
-        """All parts of all kernels; whether the budget sufficed."""
-        start, references = time.monotonic(), References()
-        for part in options.parts:
-            for kernel in kernels:
-                if options.budget and time.monotonic() - start > options.budget:
-                    return False
-                print(f"{part}: {kernel.key}", flush=True)
-                if part == "load":
-                    self.beside_load(kernel, options, references)
-                elif part == "launches":
-                    self.many_launches(kernel, options.launches)
-                else:
-                    self.long_rows(kernel)
-        return True
-
-
-def _only(case: Case, _: KernelConfig) -> tuple[Case, ...]:
-    return (case,)
+            if shape not in done and not any(shape.seq_len % size for size in subject.config.multiples.values()):
+                self.keep(far=far(subject, shape, self.gpu))
 
 
 def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
@@ -598,12 +473,13 @@ def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None})
 
 
-def _kernels(options: argparse.Namespace, arch: str) -> Iterator[Kernel]:
+def _kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[Subject, Kernel]]:
+    """The kernels that are asked for, each with its identity."""
     for number in runnable(options.numbers, arch):
-        installed = load_installed(number)
+        installed, row_stride = load_installed(number), load_iteration(number).row_stride
         for config in chosen_configs(number, options.configs, options.dtypes):
             installed.require(config)
-            yield Kernel(installed, config, installed.identity(config, arch).key)
+            yield Subject(number, config, installed.run, row_stride), installed.identity(config, arch)
 
 
 def problems(result: SoakResult) -> list[str]:
@@ -629,28 +505,27 @@ def problems(result: SoakResult) -> list[str]:
 
 def render(result: SoakResult) -> str:
     """A table of each part that was run."""
-    lines = [f"{result.gpu.name}, torch {result.reference.torch}"]
-    if result.cases:
-        head = ("kernel", "cases", "passed", "refused", "runs of a case", "launches beside load", "of their time")
-        rows = [head, *(_beside(result, key) for key in dict.fromkeys(one.kernel for one in result.cases))]
-        lines += ["", "beside matrix products, bit for bit", *table(rows, None, right={1, 2, 3, 4, 5, 6})]
-    if result.hammered:
-        rows = [("kernel", "shape", "by the host", "by graphs", "us each", "looks", "other bits")]
-        rows += [
-            (_short(one.kernel), described(one.shape), f"{one.plain:,}", f"{one.replayed:,}",
-             f"{one.seconds / one.launches * 1e6:.1f}", str(one.looks), str(one.differing))
-            for one in result.hammered
-        ]  # fmt: skip
-        lines += ["", "launched again and again", *table(rows, None, right=RIGHT)]
-    if result.far:
-        rows = [("kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed")]
-        rows += [
-            (_short(one.kernel), described(one.shape), str(one.launches), f"{one.seconds:.3f}", str(one.differing),
-             _percent(one.max_error, one.max_allowed), _percent(one.rms_error, one.rms_allowed))
-            for one in result.far
-        ]  # fmt: skip
-        lines += ["", "long rows", *table(rows, None, right=RIGHT)]
-    wrong = problems(result)
+    lines, wrong = [f"{result.gpu.name}, torch {result.reference.torch}"], problems(result)
+    head = ("kernel", "cases", "passed", "refused", "runs of a case", "launches beside load", "of their time")
+    beside = [head, *(_beside(result, key) for key in dict.fromkeys(one.kernel for one in result.cases))]
+    hammered = [("kernel", "shape", "by the host", "by graphs", "us each", "looks", "other bits")]
+    hammered += [
+        (_short(one.kernel), described(one.shape), f"{one.plain:,}", f"{one.replayed:,}",
+         f"{one.seconds / one.launches * 1e6:.1f}", str(one.looks), str(one.differing))
+        for one in result.hammered
+    ]  # fmt: skip
+    long = [("kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed")]
+    long += [
+        (_short(one.kernel), described(one.shape), str(one.launches), f"{one.seconds:.3f}", str(one.differing),
+         _percent(one.max_error, one.max_allowed), _percent(one.rms_error, one.rms_allowed))
+        for one in result.far
+    ]  # fmt: skip
+    for title, rows, first in (
+        ("beside matrix products, bit for bit", beside, 1), ("launched again and again", hammered, 2),
+        ("long rows", long, 2),
+    ):  # fmt: skip
+        if rows[1:]:
+            lines += ["", title, *table(rows, None, right=range(first, 7))]
     return "\n".join([*lines, "", *(f"FAILED {line}" for line in wrong), f"{len(wrong)} problems"])
 
 
@@ -678,20 +553,25 @@ def _short(key: str) -> str:
 
 def measure(options: argparse.Namespace, device: Device) -> bool:
     """Soaks on this GPU, prints what came of it; whether the budget sufficed."""
+    start = time.monotonic()
     kernels = tuple(_kernels(options, device.gpu.arch))
     if not kernels:
         raise FlashladderError(
             "no kernel to soak on this GPU", expected="iterations that run here", found=list(options.numbers)
         )
-    identities = {one.key: one.installed.identity(one.config, device.gpu.arch) for one in kernels}
     fresh = SoakResult(
-        rung=device.rung, gpu=device.gpu, host=device.host, kernels=identities, reference=reference_identity({}),
-        rule=rule(),
+        rung=device.rung, gpu=device.gpu, host=device.host, kernels={one.key: one for _, one in kernels},
+        reference=reference_identity({}), rule=rule(),
     )  # fmt: skip
-    run = Soak(earlier(options.out, fresh), options.out, cache(on_gpu), cuda_queue())
-    complete = run.all_parts(kernels, options)
-    print(render(run.result))
-    if found := problems(run.result):
+    soak, complete = Soak(earlier(options.out, fresh), options.out, Gpu()), True
+    for part, subject in ((part, subject) for part in options.parts for subject, _ in kernels):
+        if options.budget and time.monotonic() - start > options.budget:
+            complete = False
+            break
+        print(f"{part}: {subject.key}", flush=True)
+        soak.run(part, subject, options)
+    print(render(soak.result))
+    if found := problems(soak.result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=options.out)
     return complete
 

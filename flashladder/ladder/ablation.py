@@ -155,12 +155,6 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder, frozenset(concerns))
 
 
-def nameable(number: int, folder: Path = ITERATIONS) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What can be taken back from an iteration, and what can be added to it, by name."""
-    lineage = _lineage(load_iteration(number, folder), folder)
-    return tuple(_names(lineage[1:])), tuple(_names(_others(lineage, folder)))
-
-
 def _lineage(iteration: Iteration, folder: Path) -> list[Iteration]:
     """The iteration with all its ancestors of its family, first ancestor first."""
     lineage = [iteration]

@@ -13,7 +13,7 @@ import re
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from flashladder import names
@@ -185,6 +185,12 @@ class _Amount(BaseModel):
         return Claim("", "kernel", "rises" if self.falls is None else "falls", at_least=amount)
 
 
+class _AmountOn(_Amount):
+    """A claim with an amount about machine code, which may say for which architectures."""
+
+    on: list[str] = Field(default=[], json_schema_extra={"items": {"enum": list(SEVERAL)}})
+
+
 _WORDS: Mapping[str, Claim] = {
     "falls": Claim("", "kernel", "falls"),
     "rises": Claim("", "kernel", "rises"),
@@ -258,26 +264,14 @@ def _counters(name: str) -> str:
     return re.sub(r"\w+", lambda match: COUNTERS.get(match[0], match[0]), name)
 
 
-def _claim_schema(*, with_arches: bool) -> dict[str, object]:
-    """The JSON Schema of a claim."""
-    number: dict[str, object] = {"type": "number", "minimum": 0}
-    on: dict[str, object] = {"on": {"type": "array", "items": {"enum": list(SEVERAL)}}} if with_arches else {}
-    amounts = ({"falls": number}, {"rises": number}, {"equals": {"type": "number"}, "within": {"type": "number"}})
-    objects = [
-        {"type": "object", "properties": {**amount, **on}, "required": [next(iter(amount))]} for amount in amounts
-    ]
-    return {
-        "description": WITH_ARCHES if with_arches else CLAIM_FORMS,
-        "anyOf": [
-            {"enum": ["falls", "rises", "unchanged"]},
-            number,
-            *({**one, "additionalProperties": False} for one in objects),
-        ],
-    }
-
-
-ClaimValue = Annotated[Claim, BeforeValidator(_claim), WithJsonSchema(_claim_schema(with_arches=False))]
-CodeClaimValue = Annotated[Claim, BeforeValidator(_code_claim), WithJsonSchema(_claim_schema(with_arches=True))]
+_Stated = Annotated[
+    Literal["falls", "rises", "unchanged"] | Annotated[float, Field(ge=0)] | _Amount, Field(description=CLAIM_FORMS)
+]
+_StatedOn = Annotated[
+    Literal["falls", "rises", "unchanged"] | Annotated[float, Field(ge=0)] | _AmountOn, Field(description=WITH_ARCHES)
+]
+ClaimValue = Annotated[Claim, BeforeValidator(_claim, json_schema_input_type=_Stated)]
+CodeClaimValue = Annotated[Claim, BeforeValidator(_code_claim, json_schema_input_type=_StatedOn)]
 SassName = Annotated[str, AfterValidator(_sass)]
 PtxName = Annotated[str, AfterValidator(_ptx)]
 CounterName = Annotated[str, AfterValidator(_counters)]

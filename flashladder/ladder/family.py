@@ -433,51 +433,36 @@ class Iteration:
         return self.description != str(self.number)
 
 
-_FAMILIES: dict[str, Family] = {}
-_BROKEN: dict[str, BaseException] = {}
+_LOADED: dict[str, object] = {}
 
 
-def register(family: Family) -> Family:
-    """Makes `family` known under its name.
-
-    Raises:
-        FlashladderError: another one has this name.
-    """
-    if not isinstance(family, Family):
-        raise FlashladderError("not a family of kernels", expected="FAMILY = an instance of Family", found=repr(family))
-    other = _FAMILIES.setdefault(family.name, family)
-    if type(other) is not type(family):
-        raise FlashladderError(
-            "two families of one name",
-            where=type(family).__module__,
-            expected=f"another name than that of {type(other).__module__}",
-            found=family.name,
-        )
-    return other
-
-
-def report_broken(where: str, error: BaseException) -> None:
-    """Keeps why a module of `flashladder.ladder.families` could not be loaded, until somebody asks for families."""
-    _BROKEN[where] = error
+def register(where: str, found: object) -> None:
+    """Keeps the `FAMILY` of a module of `flashladder.ladder.families`, or the error that it could not be loaded for."""
+    _LOADED[where] = found
 
 
 def families() -> tuple[Family, ...]:
     """Every family, by name.
 
     Raises:
-        FlashladderError: a module that should hold one could not be loaded.
+        FlashladderError: a module that should hold one could not be loaded, or two have one name.
     """
-    for where, error in _BROKEN.items():
-        if isinstance(error, FlashladderError):
-            error.where = error.where or where
-            raise error
-        raise FlashladderError(
-            "the family cannot be loaded",
-            where=where,
-            expected="a module with FAMILY, an instance of flashladder.ladder.family.Family",
-            found=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
-        ) from error
-    return tuple(_FAMILIES[name] for name in sorted(_FAMILIES))
+    known: dict[str, Family] = {}
+    for where, found in _LOADED.items():
+        if isinstance(found, FlashladderError):
+            found.where = found.where or where
+            raise found
+        if not isinstance(found, Family):
+            raise FlashladderError(
+                "the family cannot be loaded",
+                where=where,
+                expected="a module with FAMILY, an instance of flashladder.ladder.family.Family",
+                found=" ".join(repr(found).split())[:200],
+            )
+        if found.name in known:
+            raise FlashladderError("two families of one name", where=where, found=found.name)
+        known[found.name] = found
+    return tuple(known[name] for name in sorted(known))
 
 
 def family_named(name: object) -> Family:
@@ -486,10 +471,10 @@ def family_named(name: object) -> Family:
     Raises:
         FlashladderError: there is no such family.
     """
-    known = [family.name for family in families()]
+    known = {family.name: family for family in families()}
     if not isinstance(name, str) or name not in known:
         found = "nothing" if name is None else repr(name)
         raise FlashladderError(
             "no such family of kernels", expected=" or ".join(known), found=found, hint=closest(name, known)
         )
-    return _FAMILIES[name]
+    return known[name]

@@ -167,10 +167,6 @@ class Gpu(BaseModel):
         """The GPU whose configurations it runs."""
         return configs_for(self.gpu, self.arch)
 
-    def matches(self, name: str) -> bool:
-        """Whether `name`, as the driver reports it, is this model; case does not matter."""
-        return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in self.names)
-
     @field_validator("peaks", "rates", mode="after")
     @classmethod
     def _units_are_those_of_the_formulas(
@@ -233,7 +229,10 @@ def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
 
 def gpu_key(name: str, folder: Path = GPUS) -> str | None:
     """The key of the GPU that the driver calls `name`, such as ``"a100"``; None for one without a file."""
-    return next((key for key, gpu in load_gpus(folder).items() if gpu.matches(name)), None)
+    for key, gpu in load_gpus(folder).items():
+        if any(fnmatchcase(name.lower(), pattern.lower()) for pattern in gpu.names):
+            return key
+    return None
 
 
 def configs_for(gpu: str | None, arch: str) -> str:

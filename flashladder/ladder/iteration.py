@@ -9,8 +9,7 @@ Run: ``invoke show 7`` prints `sources` as a page, with ``--all`` `flattened`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -101,28 +100,6 @@ def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
     return MappingProxyType(dict(mapping))
 
 
-@contextmanager
-def family_forgotten(located: Located, before: int, family_of: Callable[[int], Family]) -> Iterator[None]:
-    """Adds to an error of a file, iteration `before`, without a ``family``, that its parent is not of the default one.
-
-    Why: to such a file every key of the parent's family is unknown, which is not what is wrong with it.
-    """
-    try:
-        yield
-    except FlashladderError as error:
-        data = located.data if isinstance(located.data, Mapping) else {}
-        number, own = data.get("parent"), (error.where or "").rpartition(":")[0] == located.where(()).rpartition(":")[0]
-        if own and "family" not in data and isinstance(number, int) and number < before:
-            try:
-                family = family_of(number).name
-            except FlashladderError:  # the parent has a mistake of its own
-                family = DEFAULT
-            if family != DEFAULT:
-                said = f"iteration {number}, its parent, is of the family {family}: 'family: {family}' is missing"
-                error.hint = f"{error.hint}; {said}" if error.hint else said
-        raise
-
-
 def resolve_parts(located: Located, family: Family, change: Mapping[str, object], parent: Any) -> Any:
     """The parent's parts with the change applied; `parent` is None for the first iteration of its family.
 
@@ -161,12 +138,6 @@ def own_configs(file: IterationFile) -> dict[str, dict[str, object]]:
         if knobs:
             own[gpu] = knobs
     return own
-
-
-def first_to_run(family: Family) -> list[str]:
-    """The GPUs of configurations, those that run a family's kernels before the others."""
-    gpus = load_gpus()
-    return sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch))
 
 
 def resolve_config(
@@ -365,12 +336,7 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
     """One file, resolved; `stamp` (mtime and size) makes an edited file a new one."""
     del stamp
     located = read_located(path)
-    with family_forgotten(located, int(path.name[:2]), lambda number: load_iteration(number, folder).family):
-        return _resolved(located, path, folder)
-
-
-def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
-    family = _family(located)
+    family = _family(located, int(path.name[:2]), folder)
     file = validate(file_model(family), located)
     number, slug = int(path.name[:2]), path.stem[3:]
     if file.iteration != number:
@@ -386,11 +352,12 @@ def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
         raise located.error(
             (), "the iteration differs in nothing from its parent", "a 'change' or 'configs'", "neither"
         )
+    gpus = load_gpus()  # those that run the family first: a mistake is told of one of them
     configs = {
         gpu: resolve_config(
             located, gpu, (family, parts), own.get(gpu, {}), None if base is None else base.configs[gpu]
         )
-        for gpu in first_to_run(family)  # the one that a mistake is told of
+        for gpu in sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch))
     }
     return Iteration(
         number=number,
@@ -410,12 +377,21 @@ def _resolved(located: Located, path: Path, folder: Path) -> Iteration:
     )
 
 
-def _family(located: Located) -> Family:
-    """The family that the file names, which decides what else it may hold."""
-    data = located.data if isinstance(located.data, Mapping) else {}
+def _family(located: Located, number: int, folder: Path) -> Family:
+    """The family that the file names, which decides what else it may hold.
+
+    Raises:
+        FlashladderError: there is no such family, or the parent's is another one than the default and it names none.
+    """
     families()  # one that cannot be loaded is no mistake of this file
+    parent = located.data.get("parent")
+    if "family" not in located.data and isinstance(parent, int) and parent in _files(folder) and parent < number:
+        name = load_iteration(parent, folder).family.name
+        if name != DEFAULT:
+            found = f"none, and iteration {parent}, its parent, is of the family {name}"
+            raise located.error((), "missing key 'family'", f"'family: {name}'", found)
     try:
-        return family_named(data.get("family", DEFAULT))
+        return family_named(located.data.get("family", DEFAULT))
     except FlashladderError as error:
         error.where = located.where(("family",))
         raise

@@ -3,21 +3,31 @@
 Why: ``a100``, ``prog``, ``prog-all``, ``all``, ``tune``, ``128,64``, what ``invoke list`` prints and a short form are
 what people and grids write instead of lists, in every command alike. What is legal, and what of it is worth timing, is
 the family's to say (`flashladder.ladder.family`).
+
+`choices` says which step `flashladder.forward` takes when nobody names one: the last is not the fastest everywhere.
+``configs/fastest.json`` is written by ``invoke report`` from the sweep that goes farthest up the ladder on each GPU
+(`flashladder.report.data.fastest_of`) and from the ladder's own table (`flashladder.report.data.Ladder.ranking`), and
+the gate compares; nobody edits it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from flashladder.errors import FlashladderError
+from flashladder.files import load_json, relative
 from flashladder.ladder.config import DTYPES, KernelConfig
-from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import Iteration, load_all
-from flashladder.located import closest
+from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
+from flashladder.ladder.iteration import Iteration, load_all, load_runnable
+from flashladder.located import closest, first_problem
 from flashladder.names import PUBLISHED_GPU
-from flashladder.paths import ITERATIONS
+from flashladder.paths import CONFIGS, ITERATIONS
 
 WORDS = ("prog", "prog-all", "all", "tune")
 _TILE = re.compile(r"(\d{1,9}), ?(\d{1,9})", re.ASCII)
@@ -131,3 +141,66 @@ def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> Kerne
             found=found if text.startswith("(") else family.in_brief(found),
         )
     return config
+
+
+FASTEST = CONFIGS / "fastest.json"
+Positive = Annotated[int, Field(ge=1)]
+# A sequence length, and the steps from there on, the fastest first; lengths ascend, the first is 1.
+Choices = tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def _from_one(steps: dict[int, int]) -> dict[int, int]:
+    """Every length has a step."""
+    if 1 not in steps:
+        raise ValueError(f"expected a step from length 1 on, found lengths {sorted(steps)}")
+    return steps
+
+
+class Fastest(BaseModel):
+    """The steps of one GPU."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    from_seq_len: Annotated[dict[Positive, Positive], AfterValidator(_from_one)] = Field(
+        description="sequence length: step from there up to the next one"
+    )
+    ranking: tuple[Positive, ...] = Field(default=(), description="steps, the fastest first, over all lengths")
+
+
+@cache
+def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
+    """Steps by GPU key, as they are written.
+
+    Raises:
+        FlashladderError: the file is missing or malformed.
+    """
+    try:
+        return TypeAdapter(dict[str, Fastest]).validate_python(load_json(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        what = first_problem(error) if isinstance(error, ValidationError) else getattr(error, "strerror", None) or error
+        raise FlashladderError(
+            "cannot read the fastest steps", where=relative(path), found=what, hint="invoke report writes it"
+        ) from error
+
+
+@cache
+def choices(gpu: str | None, arch: str | None) -> Choices:
+    """From which sequence length on which steps are preferred on a GPU, by its name and architecture; None: on any.
+
+    All measured steps that run there, each once: the fastest of these lengths, then the others by their rank over all
+    lengths. A GPU that nobody measured has the table of the one whose configurations it runs (`configs_for`); where
+    that was not measured either, later steps come first.
+
+    Raises:
+        FlashladderError: no step runs there.
+    """
+    steps = load_all() if arch is None else load_runnable(arch)
+    measured = [step.number for step in steps if not step.unmeasured]
+    if not measured:
+        raise FlashladderError("no step runs on this GPU", expected=load_all()[0].family.needs, found=arch)
+    key = gpu_key(gpu) if gpu else None
+    tables = [load_fastest().get(known or "") for known in (key, arch and configs_for(key, arch))]
+    known = [table for table in tables if table and set(table.from_seq_len.values()) <= set(measured)]
+    starts = known[0].from_seq_len if known else {1: measured[-1]}
+    ranking = next((table.ranking for table in known if table.ranking), ())
+    rest = [step for step in (*ranking, *reversed(measured)) if step in measured]
+    return tuple((start, tuple(dict.fromkeys((step, *rest)))) for start, step in sorted(starts.items()))

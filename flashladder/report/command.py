@@ -22,8 +22,8 @@ import webbrowser
 
 from flashladder.columns import csv_text, told_on_terminal
 from flashladder.errors import FlashladderError, require_checkout
-from flashladder.fastest import FASTEST
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
+from flashladder.ladder.selection import FASTEST
 from flashladder.parallel import start_worker, tune_gc
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import accuracy, counters, plot, speed_page, sweeps, tables

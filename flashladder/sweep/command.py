@@ -18,7 +18,6 @@ import sys
 
 from flashladder.arguments import Parser, program_of, some_seconds
 from flashladder.errors import FlashladderError, drop_stdout
-from flashladder.files import relative
 from flashladder.gpu.doctor import n_gpus
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
@@ -27,7 +26,7 @@ from flashladder.sweep import pack, plan
 from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_of, python_of, require_built
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, held, out_folder
-from flashladder.sweep.screen import Screen, dry_run
+from flashladder.sweep.screen import Screen, dry_run, planned
 from flashladder.sweep.workers import Device, Task, run
 
 MOST_SHARDS = 10_000
@@ -131,15 +130,9 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
         mine = plan.shard(mine, options.shard, made.settings)
     missing = records.missing(mine, retry=options.retry)
     screen = Screen(made, mine, missing, place.devices, as_json=options.json)
-    screen.begin(lines, records.folder)
-    tasks = tasks_of(made, missing, place.arch, options.timeout)
-    try:
-        with screen.bars():
-            outcome = run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=screen.tell)
-    except KeyboardInterrupt:
-        kept, where = len(mine) - len(records.missing(mine)), relative(records.folder)
-        print(f"{kept} of {len(mine)} cells are kept in {where}; the same command goes on", file=sys.stderr)
-        raise
+    with screen.measuring(lines, records.folder):
+        tasks = tasks_of(made, missing, place.arch, options.timeout)
+        outcome = run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=screen.tell)
     if outcome.left:
         raise pack.unfinished(outcome, f"{outcome.left} of {len(mine)} cells are not measured", records.folder)
     if options.shard:
@@ -149,18 +142,13 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
 
 def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: float | None) -> list[Task]:
     """Each cell with its interpreter, its time and the request to its worker."""
-    common = {
-        "grid": made.grid.name,
-        "grid_sha256": made.grid.sha256,
-        "mode": made.settings.mode,
-        "pairs": made.settings.pairs,
-    }
+    pairs = plan.pairs_of(made.settings.pairs)
     return [
         Task(
             cell,
             sys.executable if made.settings.machine == CPU else python_of(cell, arch),
             timeout or plan.timeout_s(cell, made.settings),
-            {**common, "cell": cell.model_dump(mode="json")},
+            plan.request_of(made, cell, made.settings, pairs),
         )
         for cell in cells
     ]
@@ -173,13 +161,16 @@ def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> s
         grid = runnable(grid, place.arch)
     made = make_plan(grid, place, build=False)
     records = Records(options.out or FOLDER / place.machine / grid.name)
-    notes = [*lines, *([note] if note else [])]
+    build, cells = not options.no_build, list(made.cells)
     if grid.mode == "tune":
         from flashladder.sweep import tune
 
-        return tune.dry_run(made, records, len(place.devices), notes, as_json=options.json, build=not options.no_build)
-    cells = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
-    return dry_run(made, cells, records, len(place.devices), notes, as_json=options.json, build=not options.no_build)
+        said = tune.planned(made, records, retry=options.retry)
+    else:
+        cells = plan.shard(cells, options.shard, made.settings) if options.shard else cells
+        said = planned(made, cells, records, build=build, retry=options.retry)
+    notes, devices = [*lines, *filter(None, [note])], len(place.devices)
+    return dry_run(made, said, records.folder, devices, notes, as_json=options.json, build=build)
 
 
 def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:

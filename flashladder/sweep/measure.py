@@ -32,8 +32,7 @@ from flashladder.build.compile import ptx_for, ptx_planned, tools_of
 from flashladder.build.installed import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
-from flashladder.check.command import rule
-from flashladder.check.on_emulator import as_array
+from flashladder.check.command import as_array, rule
 from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
@@ -49,7 +48,6 @@ from flashladder.results.schema import (
     BenchResult,
     EmulatedCell,
     EmulatedSweepResult,
-    Group,
     Kernel,
     PlannedCell,
     Process,
@@ -57,7 +55,6 @@ from flashladder.results.schema import (
     Settings,
     Sweep,
 )
-from flashladder.sweep.plan import pairs_of
 from flashladder.sweep.records import CellFailed, first_line, kind_of
 import ptxemu
 from ptxemu import Array, EmulationError
@@ -174,74 +171,59 @@ class Session:
         return {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}
 
     def measure(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
-        """The document of a cell, and the seconds that the GPU worked for it; of a rung if it names candidates.
+        """The document of a cell, and the seconds that the GPU worked for it.
+
+        A request with candidates is a rung of a tuning run: they are timed in one group. A wrong one shows in its
+        series; one that raises or kills the process is named before.
 
         Raises:
-            CellFailed: wrong numbers, an impossible time, or a busy GPU; of a rung the message begins with the
-                candidate that is the cause, where that is known.
-            FlashladderError: the kernel is not installed here, is not the planned one, or varied from run to run.
+            CellFailed: wrong numbers, an impossible time, a busy GPU, another kernel than was planned, or whatever CUDA
+                raised; of a rung the message begins with the candidate that is the cause, where that is known.
         """
-        if "candidates" in request:
-            return self._rung(cell, request)
-        pairs = pairs_of(int(request["pairs"]))
-        subject, kernel = self._subject(cell)
-        group, foreign = self._timed(cell, [subject] if subject else [], pairs, request, a_a=subject is None)
-        for series in group.series:
-            if told := series.wrong:
-                raise CellFailed("wrong", told)
-        document = derive(self._document(cell, request, pairs, kernel, group, foreign))
-        if found := problems(document):
-            raise CellFailed("wrong", found[0])
-        return document, gpu_seconds(group)
-
-    def _rung(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
-        """Times candidates in one group. A wrong one shows in its series; one that raises or kills is named before."""
-        current = ""
+        is_rung = "candidates" in request
+        plan, current = Plan(**request["plan"]), ""
 
         def about(key: str) -> None:
             nonlocal current
             current = key
             print(f"{MARK}{key}", file=sys.stderr, flush=True)  # outlives the process
 
-        plan = Plan(**request["plan"])
         try:
             about("")
-            found = [self._subject(PlannedCell.model_validate(one)) for one in request["candidates"]]
-            group, foreign = self._timed(cell, [one for one, _ in found if one], plan, request, a_a=True, about=about)
-            document = self._document(cell, request, plan, None, group, foreign)
-            update: dict[str, object] = {
-                "kernels": {kernel.key: kernel for _, kernel in found if kernel},
-                "settings": Settings(**request["settings"], flush_bytes=self._flush_bytes),
-            }
-            if request["profile"]:
-                update["reference"] = self._identity(FA2, cell.dtype)
+            found = [self._subject(PlannedCell.model_validate(one)) for one in request.get("candidates", [cell])]
+            subjects = [subject for subject, _ in found if subject]
+            before = self._wait_until_alone(request["tell"])
+            inputs = self._drawn(cell, plan, request.get("first_seed"))
+            warm_up_s = FIRST_WARM_UP_S if time.monotonic() - self._last > COLD_AFTER_S else WARM_UP_S
+            a_a = is_rung or not subjects
+            group = bench_group(
+                self._hardware, subjects, inputs, plan, process=0, warm_up_s=warm_up_s, a_a=a_a, about=about
+            )
+            self._last = time.monotonic()
+            after = self._device.telemetry.foreign_processes(own_context=True)
         except Exception as error:
-            raise CellFailed(kind_of(error), blamed(current, error)) from error
-        return document.model_copy(update=update), gpu_seconds(group)
-
-    def _timed(
-        self,
-        cell: PlannedCell,
-        subjects: Sequence[Subject],
-        plan: Plan,
-        request: Mapping[str, Any],
-        *,
-        a_a: bool,
-        about: Callable[[str], None] = lambda _: None,
-    ) -> tuple[Group, tuple[int | None, int | None]]:
-        """The group of some subjects (with FA2 beside itself if `a_a`); how many others used the GPU before and after.
-
-        Raises:
-            CellFailed: the GPU did not become free.
-        """
-        before = self._wait_until_alone(request["tell"])
-        inputs = self._drawn(cell, plan, request.get("first_seed"))
-        warm_up_s = FIRST_WARM_UP_S if time.monotonic() - self._last > COLD_AFTER_S else WARM_UP_S
-        group = bench_group(
-            self._hardware, subjects, inputs, plan, process=0, warm_up_s=warm_up_s, a_a=a_a, about=about
+            raise CellFailed(kind_of(error), blamed(current if is_rung else "", error)) from error
+        beside = {} if cell.config or not subjects else {cell.subject: self._identity(cell.subject, cell.dtype)}
+        is_floor = cell.subject == FA2 or request.get("profile")
+        document = BenchResult(
+            purpose="tune" if request["mode"] == "tune" else "report",
+            rung=self._device.rung,
+            gpu=self._device.gpu,
+            host=self._device.host,
+            kernels={kernel.key: kernel for _, kernel in found if kernel},
+            reference=self._identity(FA2, cell.dtype) if is_floor else reference_identity({}),
+            references=beside,
+            sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
+            settings=Settings(**request["settings"], flush_bytes=self._flush_bytes),
+            processes=(Process(index=0, started_utc=self._started, foreign_before=before, foreign_after=after),),
+            groups=(group,),
         )
-        self._last = time.monotonic()
-        return group, (before, self._device.telemetry.foreign_processes(own_context=True))
+        if not is_rung:
+            wrong = [series.wrong for series in group.series if series.wrong]
+            if wrong := wrong or problems(document := derive(document)):
+                raise CellFailed("wrong", wrong[0])
+        launches = sum(pair.reference_us + pair.kernel_us for series in group.series for pair in series.pairs)
+        return document, group.warm_up_s + launches / 1e6
 
     def _subject(self, cell: PlannedCell) -> tuple[Subject | None, Kernel | None]:
         """What is timed and, of a kernel, which code that is; None for FA2, which is timed beside itself."""
@@ -291,41 +273,6 @@ class Session:
         if (name, dtype) not in self._identities:
             self._identities[name, dtype] = profiled(reference_identity({}, name), name, (dtype,))
         return self._identities[name, dtype]
-
-    def _document(
-        self,
-        cell: PlannedCell,
-        request: Mapping[str, Any],
-        pairs: Plan,
-        kernel: Kernel | None,
-        group: Group,
-        foreign: tuple[int | None, int | None],
-    ) -> BenchResult:
-        """The document of this cell alone, before anything is derived."""
-        is_floor = cell.subject == FA2
-        beside = {} if cell.config or is_floor else {cell.subject: self._identity(cell.subject, cell.dtype)}
-        process = Process(index=0, started_utc=self._started, foreign_before=foreign[0], foreign_after=foreign[1])
-        return BenchResult(
-            purpose="tune" if request["mode"] == "tune" else "report",
-            rung=self._device.rung,
-            gpu=self._device.gpu,
-            host=self._device.host,
-            kernels={kernel.key: kernel} if kernel else {},
-            reference=self._identity(FA2, cell.dtype) if is_floor else reference_identity({}),
-            references=beside,
-            sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
-            settings=Settings(
-                pairs=pairs.pairs, blocks=pairs.blocks, min_pairs=pairs.min_pairs, flush_bytes=self._flush_bytes
-            ),
-            processes=(process,),
-            groups=(group,),
-        )
-
-
-def gpu_seconds(group: Group) -> float:
-    """Seconds that the GPU worked for a group: its launches and the warm-up before them."""
-    launches = sum(pair.reference_us + pair.kernel_us for series in group.series for pair in series.pairs)
-    return group.warm_up_s + launches / 1e6
 
 
 def blamed(key: str, error: BaseException) -> str:

@@ -148,6 +148,19 @@ def make(grid: Grid, machine: str, digests: Digests) -> Plan:
     return Plan(grid, settings, tuple(planned))
 
 
+def request_of(made: Plan, cell: PlannedCell, settings: Settings, pairs: Pairs, **more: object) -> dict[str, object]:
+    """What a worker is asked for a cell, as JSON; a rung of a tuning run has `more`."""
+    return {
+        "grid": made.grid.name,
+        "grid_sha256": made.grid.sha256,
+        "mode": settings.mode,
+        "cell": cell.model_dump(mode="json"),
+        "plan": asdict(pairs),
+        "settings": {name: getattr(settings, name) for name in ("pairs", "blocks", "min_pairs")},
+        **more,
+    }
+
+
 def kernels_of(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
     """One cell per kernel to build: subject, configuration and toolchain each once, no reference."""
     return list({(cell.subject, cell.config, cell.toolchain): cell for cell in cells if cell.config}.values())

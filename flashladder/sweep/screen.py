@@ -5,7 +5,7 @@ The sweep itself prints nothing, so that its events can as well be JSON, a line 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 import json
 from pathlib import Path
@@ -70,11 +70,16 @@ class Screen:
             print("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; {about}"]))
 
     @contextmanager
-    def bars(self) -> Iterator[None]:
-        """Shows a bar of all cells on a terminal while this lasts."""
+    def measuring(self, lines: Sequence[str], folder: Path) -> Iterator[None]:
+        """Says what will be measured, and shows a bar of all cells on a terminal while this lasts."""
+        self.begin(lines, folder)
         off = True if self.as_json or not self._n_missing else None
-        with tqdm(total=self._n_missing, desc="sweep", unit="cell", disable=off, leave=False) as self._bar:
-            yield
+        try:
+            with tqdm(total=self._n_missing, desc="sweep", unit="cell", disable=off, leave=False) as self._bar:
+                yield
+        except KeyboardInterrupt:
+            print(f"what was measured is kept in {relative(folder)}; the same command goes on", file=sys.stderr)
+            raise
 
     def tell(self, event: Event) -> None:
         """Shows one event of `flashladder.sweep.workers.run`."""
@@ -139,19 +144,14 @@ def to_build(made: Plan, *, build: bool = True) -> str:
     return f"{count(kernels, 'kernel')} to build: about {duration(seconds)}"
 
 
-def dry_run(
-    made: Plan,
-    cells: Sequence[PlannedCell],
-    records: Records,
-    devices: int,
-    notes: Sequence[str] = (),
-    *,
-    as_json: bool = False,
-    build: bool = True,
-) -> str:
-    """The plan of a grid as text, or as JSON: cells by subject, what is left out and why, builds, time."""
+Planned = tuple[list[str], dict[str, int], float]
+"""What a plan says: lines for people, counts for JSON, and the seconds for which one device measures."""
+
+
+def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build: bool, retry: bool = False) -> Planned:
+    """The plan of a grid: cells by subject, and what is left out and why."""
     without = [cell for cell in cells if not cell.code]
-    timed = records.missing([cell for cell in cells if cell.code])
+    timed = records.missing([cell for cell in cells if cell.code], retry=retry)
     missing = len(without) + len(timed)
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
@@ -165,36 +165,36 @@ def dry_run(
     for left_out, why in made.grid.excluded:
         lines += textwrap.wrap(f"left out: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
     measured = f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}"
-    lines += ["", measured, to_build(made, build=build)]
-    counts = {"cells": len(cells), "missing": missing, "to_build": len(plan.kernels_of(made.unbuilt))}
-    measuring = made.estimate_s([*without, *timed] if build else timed)
-    building = plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
-    told = lines, counts, measuring / max(1, devices) + building
-    return render_dry_run(made, records, devices, notes, told, as_json=as_json)
+    counts = {"cells": len(cells), "missing": missing}
+    return [*lines, "", measured], counts, made.estimate_s([*without, *timed] if build else timed)
 
 
-def render_dry_run(
+def dry_run(
     made: Plan,
-    records: Records,
+    said: Planned,
+    folder: Path,
     devices: int,
-    notes: Sequence[str],
-    told: tuple[Sequence[str], Mapping[str, int], float],
+    notes: Sequence[str] = (),
     *,
-    as_json: bool,
+    as_json: bool = False,
+    build: bool = True,
 ) -> str:
-    """A dry run as text, or as a line of JSON; what is `told` are the text's lines, JSON's counts, and seconds."""
-    lines, counts, seconds = told
+    """A plan as text, or as a line of JSON: what it `said`, the builds, and the time on so many devices."""
+    lines, counts, seconds = said
+    seconds /= max(1, devices)
+    seconds += plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
+    to_make = len(plan.kernels_of(made.unbuilt))
     grid, unit = made.grid, "CPU" if made.settings.machine == CPU else "GPU"
     if as_json:
         event = {
-            "event": "dry-run", "grid": grid.name, "machine": made.settings.machine, "folder": str(records.folder),
+            "event": "dry-run", "grid": grid.name, "machine": made.settings.machine, "folder": str(folder),
             "budget_s": grid.budget_s, "left_out": [{"cells": n, "why": why} for n, why in grid.excluded],
-            "notes": notes, "seconds": seconds, **counts,
+            "notes": notes, "seconds": seconds, "to_build": to_make, **counts,
         }  # fmt: skip
         return json.dumps(event, sort_keys=True)
     budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
-    about = f"about {duration(seconds)} on {count(devices, unit)}{budget}"
-    return "\n".join([*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), "", *lines, about])
+    ends = [to_build(made, build=build), f"about {duration(seconds)} on {count(devices, unit)}{budget}"]
+    return "\n".join([*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), "", *lines, *ends])
 
 
 def emulated_table(document: EmulatedSweepResult) -> str:

@@ -27,7 +27,6 @@ import textwrap
 from flashladder.bench.command import ranking as ranking_table
 from flashladder.bench.references import FA2
 from flashladder.bench.timing import FIRST_SEED
-from flashladder.build.store import default_jobs
 from flashladder.columns import table
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, sha256
@@ -43,7 +42,7 @@ from flashladder.sweep.pack import exit_code, out_of, sweep_of, timed, unfinishe
 from flashladder.sweep.place import Place, python_of
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Screen, render_dry_run, to_build
+from flashladder.sweep.screen import WIDTH, Planned, Screen
 from flashladder.sweep.winner import FINALS, finalists, judged, render
 from flashladder.sweep.workers import Task, run
 
@@ -296,7 +295,6 @@ def climb(
     left = [ladder for ladder in ladders if not ladder.done]
     slots = [ladder.cell(ladder.parts[0]) for ladder in left for _ in ladder.plans[ladder.rung :]]
     screen = Screen(made, slots, slots, place.devices, as_json=options.json, left_s=estimate_s(made, left))
-    screen.begin(lines, records.folder)
     owners: dict[str, Ladder] = {}
 
     def tasks(ladder: Ladder) -> list[Task]:
@@ -312,12 +310,8 @@ def climb(
         return tasks(ladder)
 
     first = list(chain.from_iterable(map(tasks, left)))
-    try:
-        with screen.bars():
-            outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
-    except KeyboardInterrupt:
-        print(f"rungs are kept in {relative(records.folder)}; the same command goes on", file=sys.stderr)
-        raise
+    with screen.measuring(lines, records.folder):
+        outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
     if left := [ladder for ladder in ladders if not ladder.done]:
         told = f"{len(left)} of {len(ladders)} ladders are not at their end"
         held = next((ladder.held for ladder in left if ladder.held), "")
@@ -327,17 +321,12 @@ def climb(
 def task_of(made: plan.Plan, ladder: Ladder, part: Part, arch: str, timeout: float | None) -> Task:
     """A part of a ladder's rung as a task."""
     how, cell = ladder.plans[ladder.rung], ladder.cell(part)
-    request = {
-        "grid": made.grid.name,
-        "grid_sha256": made.grid.sha256,
-        "mode": made.settings.mode,
-        "cell": cell.model_dump(mode="json"),
-        "candidates": [one.model_dump(mode="json") for one in part],
-        "plan": asdict(how),
-        "settings": {name: getattr(ladder.settings, name) for name in ("pairs", "blocks", "min_pairs")},
-        "first_seed": ladder.first_seed,
-        "profile": ladder.plans is not PLANS,
-    }
+    request = plan.request_of(
+        made, cell, ladder.settings, how,
+        candidates=[one.model_dump(mode="json") for one in part],
+        first_seed=ladder.first_seed,
+        profile=ladder.plans is not PLANS,
+    )  # fmt: skip
     seconds = len(part) * (CHECKED_S + how.pairs * plan.pair_s(cell.shape, made.settings.machine))
     return Task(cell, python_of(part[0], arch), timeout or 60.0 + PATIENCE * seconds, request)
 
@@ -420,21 +409,12 @@ def explained(iterations: Sequence[Iteration]) -> list[str]:
     return lines
 
 
-def dry_run(
-    made: plan.Plan,
-    records: Records,
-    devices: int,
-    notes: Sequence[str] = (),
-    *,
-    as_json: bool = False,
-    build: bool = True,
-) -> str:
-    """The plan of a tuning run as text, or as JSON: spaces, what was left out of them and why, builds, time."""
+def planned(made: plan.Plan, records: Records, *, retry: bool = False) -> Planned:
+    """The plan of a tuning run: spaces, what was left out of them and why, rungs."""
     ladders = ladders_of(made)
-    unbuilt = plan.kernels_of(made.unbuilt)
-    if not unbuilt:
+    if not plan.kernels_of(made.unbuilt):
         for ladder in ladders:
-            ladder.replay(records)
+            ladder.replay(records, retry=retry)
     left = [ladder for ladder in ladders if not ladder.done]
     done, sizes = len(ladders) - len(left), [len(ladder.entered) for ladder in ladders]
     usual, most = (sum(pairs_for(n, share) for n in sizes) for share in (HALF, MOST))
@@ -447,10 +427,6 @@ def dry_run(
         f"{done} ladders are climbed, in {relative(records.folder)}",
         f"{rungs} pairs per rung: {usual} if half go on, at most {most}, not {every}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
-        to_build(made, build=build),
     ]
     lines = ["\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines]
-    counts = {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done, "to_build": len(unbuilt)}
-    building = plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
-    told = lines, counts, estimate_s(made, left) / max(1, devices) + building
-    return render_dry_run(made, records, devices, notes, told, as_json=as_json)
+    return lines, {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done}, estimate_s(made, left)

@@ -2,7 +2,7 @@
 
 A worker that dies, hangs, answers nonsense or breaks its CUDA context is replaced, and its cell becomes a failure: of
 that cell alone. A worker that was killed from outside (out of memory, an operator) says nothing about its cell, which
-is tried again. One thread watches all workers and writes the records.
+is tried again. A thread leads each worker; the sweep's own thread hands out cells and writes the records.
 
 A worker runs this module. A kernel that faults takes its CUDA context along, one that hangs can only be ended from
 outside, and each iteration lives in an environment of its own: so cells run in processes. A worker speaks JSON, a
@@ -15,18 +15,20 @@ or the sweep's process dies. To see what it says:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 import ctypes
 from dataclasses import dataclass, field
 import fcntl
 import json
 import os
+from queue import SimpleQueue
 import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import IO, Any, TextIO
 
@@ -47,7 +49,6 @@ TAIL = 2000  # bytes of a dead worker's stderr that its record keeps
 PIPE_BYTES = 1 << 20  # a request fits into its pipe, so that writing it never waits for the worker
 
 Event = Mapping[str, Any]
-Tell = Callable[[Event], object]
 PR_SET_PDEATHSIG = 1  # prctl(2)
 POISONS_CONTEXT: frozenset[FailureKind] = frozenset({"illegal-address", "crash", "gpu-lost"})  # nothing works after it
 Answer = Mapping[str, Any]
@@ -87,91 +88,124 @@ def answer_of(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
 
 
-def exit_text(code: int | None) -> str:
-    """How a process ended: ``signal SIGSEGV`` or ``exit code 3``; None: it outlives SIGKILL."""
-    if code is None:
-        return "nothing, not even SIGKILL"
-    names = {one.value: one.name for one in signal.Signals}
-    return f"exit code {code}" if code >= 0 else f"signal {names.get(-code, -code)}"
+Said = Event | CellRecord | Exception
+"""What a worker says: an event, at last the record of its task or why there is none (`DeviceLost`: about no cell)."""
 
 
 class Worker:
-    """Measures on one device, in a process of its own group that stays warm between tasks.
+    """Measures on one device, by a thread that leads a process of its own group, which stays warm between tasks.
 
-    Its working folder is that of this package, so that a checkout in the caller's is not taken for it.
+    The process's working folder is that of this package, so that a checkout in the caller's is not taken for it. It
+    dies with the thread that started it, so one thread starts them all.
 
     Attributes:
         task: what it measures; None while it is idle.
         python: the interpreter of its process; None without a process.
-        deadline: until when it may be silent, by `time.monotonic`.
         broken: interpreters whose process does not come up.
         is_sound: whether its last process came up.
         is_lost: whether it gets no more tasks.
     """
 
-    def __init__(self, device: Device, tell: Tell = lambda _: None, module: str = MODULE) -> None:
+    def __init__(self, device: Device, say: Callable[[tuple[Worker, Said]], object], module: str = MODULE) -> None:
         self.device = device
         self.task: Task | None = None
         self.python: str | None = None
-        self.deadline = 0.0
         self.broken: list[str] = []
         self.is_sound, self.is_lost = True, False
-        self._tell = tell
+        self._say = say
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
         self._asked_at = 0  # size of its stderr
-        self._unfinished = b""  # beginning of a line
-        self._steps: Generator[float, bytes | None, CellRecord] | None = None
-
-    def fileno(self) -> int:
-        """The end of the pipe on which it answers."""
-        assert self._process
-        assert self._process.stdout
-        return self._process.stdout.fileno()
-
-    def lines(self) -> Iterator[bytes]:
-        """What it has said: whole lines, and where it closed its stdout what is left of one."""
-        new = os.read(self.fileno(), PIPE_BYTES)
-        *whole, self._unfinished = (self._unfinished + new).split(b"\n")
-        yield from (line + b"\n" for line in whole)
-        if not new:
-            yield self._unfinished
+        self._heard = b""  # and not yet taken as a line
+        self._lock = threading.Lock()  # around starting a process and closing
+        self._is_closed = False
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
 
     def begin(self, task: Task) -> None:
-        """Takes a task.
+        """Takes a task, about which it says events and at last the record, or why there is none."""
+        self.task = task
+        self._tasks.put(task)
 
-        Raises:
-            DeviceLost: its interpreter does not start.
-        """
-        self.task, self._steps = task, self._measure(task)
-        self.deadline = next(self._steps)
+    def close(self) -> None:
+        """Ends its thread, its process and all that this started."""
+        with self._lock:
+            self._is_closed = True
+            if self._process:
+                _kill(self._process)
+        self._tasks.put(None)
+        self._thread.join(2 * UNKILLABLE_S)
 
-    def go_on(self, line: bytes | None) -> CellRecord | None:
-        """Goes on after a line, or (None) because it is late; the task's record when that is done.
+    def _work(self) -> None:
+        while task := self._tasks.get():
+            try:
+                self._say((self, self._measure(task)))
+            except Exception as error:  # noqa: BLE001 - raised again where the sweep is led
+                self._say((self, error))
+        self._end()
+
+    def _measure(self, task: Task) -> CellRecord:
+        """The record of a task.
 
         Raises:
             DeviceLost: no process comes up.
         """
-        assert self._steps
-        try:
-            self.deadline = self._steps.send(line)
-        except StopIteration as done:
-            self.task = None
-            record: CellRecord = done.value
-            return record
-        return None
+        begin, attempt = time.monotonic(), 0
+        while True:
+            attempt += 1
+            again = attempt < ATTEMPTS
+            if self.python != task.python:
+                self._start(task.python)
+                found = self._ask(task, b"", READY_S)
+                if isinstance(found, Failure) and _killed(found) and again:
+                    continue
+                if isinstance(found, Failure) or found["event"] != "ready":
+                    self._end()
+                    raise DeviceLost(_why_lost(found))
+                self._say((self, {**found, "event": "worker"}))
+            found = self._ask(task, json.dumps(task.request).encode() + b"\n", task.timeout_s)
+            if not (isinstance(found, Failure) and _killed(found)):
+                break
+            if not again:
+                told = f"{found.message} {attempt} times, as when memory runs out"
+                found = found.model_copy(update={"kind": "out-of-memory", "message": told})
+                break
+            self._say((self, {"event": "worker-killed", "address": task.cell.address}))
+        return self._record(task, found, attempt, time.monotonic() - begin)
 
-    def close(self) -> tuple[int | None, str]:
+    def _start(self, python: str) -> None:
+        self._end()
+        path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+        command = [python, "-m", self._module, self.device.backend, str(os.getpid())]
+        with self._lock:
+            if self._is_closed:
+                raise DeviceLost("the sweep ends")
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, start_new_session=True,
+                    env={**os.environ, **self.device.environment, "PYTHONPATH": path}, cwd=PACKAGE.parent,
+                )  # fmt: skip
+            except OSError as error:
+                self._stderr.close()
+                raise DeviceLost(f"{error.filename or python}: {error.strerror or error}") from error
+        assert self._process.stdin
+        with suppress(OSError):  # a user who has many pipes keeps short ones
+            fcntl.fcntl(self._process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self.python, self._heard = python, b""
+
+    def _end(self) -> tuple[int | None, str]:
         """Ends its process and all that this started; its exit code, and the end of its stderr since it was asked."""
-        process, self._process, self.python = self._process, None, None
+        with self._lock:
+            process, self._process, self.python = self._process, None, None
         if process is None or self._stderr is None:
             return None, ""
         for stream in filter(None, (process.stdin, process.stdout)):
             with suppress(OSError):  # what was still to be written to one that died
                 stream.close()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # its group keeps its number until it is waited for
+        _kill(process)
         code: int | None = None
         with suppress(subprocess.TimeoutExpired):
             code = process.wait(timeout=UNKILLABLE_S)
@@ -180,53 +214,22 @@ class Worker:
             start = max(self._asked_at, size - TAIL)
             return code, os.pread(stderr.fileno(), size - start, start).decode(errors="replace")
 
-    def _measure(self, task: Task) -> Generator[float, bytes | None, CellRecord]:
-        """The record of a task; yields how long it waits for a line, and is sent that line, None when time is over."""
-        begin, attempt = time.monotonic(), 0
-        while True:
-            attempt += 1
-            again = attempt < ATTEMPTS
-            if self.python != task.python:
-                self._start(task.python)
-                found = yield from self._ask(task, b"", READY_S)
-                if isinstance(found, Failure) and _killed(found) and again:
-                    continue
-                if isinstance(found, Failure) or found["event"] != "ready":
-                    self.close()
-                    raise DeviceLost(_why_lost(found))
-                self.is_sound = True
-                self._event({**found, "event": "worker"})
-            found = yield from self._ask(task, json.dumps(task.request).encode() + b"\n", task.timeout_s)
-            if not (isinstance(found, Failure) and _killed(found)):
+    def _line(self, timeout_s: float) -> bytes | None:
+        """What it says next: a line, or what is left of one where it closed its stdout; None: nothing in time."""
+        assert self._process
+        assert self._process.stdout
+        end = time.monotonic() + timeout_s
+        while b"\n" not in self._heard:
+            if not select.select([self._process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
+                return None
+            new = os.read(self._process.stdout.fileno(), PIPE_BYTES)
+            self._heard += new
+            if not new:
                 break
-            if not again:
-                told = f"{found.message} {attempt} times, as when memory runs out"
-                found = found.model_copy(update={"kind": "out-of-memory", "message": told})
-                break
-            self._event({"event": "worker-killed", "address": task.cell.address})
-        return self._record(task, found, attempt, time.monotonic() - begin)
+        line, mark, self._heard = self._heard.partition(b"\n")
+        return line + mark
 
-    def _start(self, python: str) -> None:
-        self.close()
-        path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
-        command = [python, "-m", self._module, self.device.backend, str(os.getpid())]
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, start_new_session=True,
-                env={**os.environ, **self.device.environment, "PYTHONPATH": path}, cwd=PACKAGE.parent,
-            )  # fmt: skip
-        except OSError as error:
-            self._stderr.close()
-            raise DeviceLost(f"{error.filename or python}: {error.strerror or error}") from error
-        assert self._process.stdin
-        with suppress(OSError):  # a user who has many pipes keeps short ones
-            fcntl.fcntl(self._process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self.python, self._unfinished = python, b""
-
-    def _ask(
-        self, task: Task, request: bytes, timeout_s: float
-    ) -> Generator[float, bytes | None, dict[str, Any] | Failure]:
+    def _ask(self, task: Task, request: bytes, timeout_s: float) -> dict[str, Any] | Failure:
         """The answer to a request (empty: the first word of a new process); a process without an answer is ended.
 
         While others use the GPU a worker says so repeatedly, and its time starts anew.
@@ -240,7 +243,7 @@ class Worker:
             self._process.stdin.flush()
         told = set[int]()
         while True:
-            line = yield time.monotonic() + timeout_s
+            line = self._line(timeout_s)
             found = answer_of(line or b"")
             if found is None:
                 return self._ended(task, line, timeout_s)
@@ -248,18 +251,20 @@ class Worker:
                 return found
             if (others := int(found.get("others", 0))) not in told:
                 told.add(others)
-                self._event({"event": "held-back", "address": task.cell.address, "others": others})
+                self._say((self, {"event": "held-back", "address": task.cell.address, "others": others}))
 
     def _ended(self, task: Task, line: bytes | None, timeout_s: float) -> Failure:
         """Ends a process that gave no answer but `line`, or None in time."""
         is_gone = line is not None and not line.endswith(b"\n") and self._has_ended()
-        code, tail = self.close()
+        code, tail = self._end()
         about: dict[str, Any] = {"address": task.cell.address, "tail": tail}
         if line is None:
             told = f"no answer within {round(timeout_s, 1):g} s: its worker was ended"
             return Failure(**about, kind="timeout", message=told, exit_code=code)
         if is_gone:
-            return Failure(**about, kind="crash", message=f"its worker ended with {exit_text(code)}", exit_code=code)
+            names = {-one.value: f"signal {one.name}" for one in signal.Signals}
+            told = f"its worker ended with {names.get(code or 0, f'exit code {code}')}"
+            return Failure(**about, kind="crash", message=told, exit_code=code)
         said = line[:80].decode(errors="replace").strip()
         return Failure(**about, kind="crash", message=f"its worker answered {said!r}, which is no answer")
 
@@ -279,21 +284,24 @@ class Worker:
         if isinstance(found, Failure):
             return CellRecord.model_validate({**about, "failure": found})
         if found.get("last"):
-            self.close()
+            self._end()
         try:
             if found["event"] == "measured":
                 overhead_s = round(found["overhead_s"], 3)
                 return CellRecord.model_validate({**about, "document": found["document"], "overhead_s": overhead_s})
             failure = Failure(address=task.cell.address, kind=found["kind"], message=found["message"])
         except (ValidationError, KeyError, TypeError) as error:
-            self.close()
+            self._end()
             told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
             message = f"its worker's answer is not that of a cell: {told}"
             failure = Failure(address=task.cell.address, kind="crash", message=message)
         return CellRecord.model_validate({**about, "failure": failure})
 
-    def _event(self, event: Event) -> None:
-        self._tell({**event, "lane": self.device.name})
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and all that it started; its group keeps its number until it is waited for."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _killed(failure: Failure) -> bool:
@@ -327,7 +335,7 @@ def run(
     *,
     budget_s: float | None = None,
     follow: Callable[[CellRecord], Iterable[Task]] = lambda _: (),
-    tell: Tell = lambda _: None,
+    tell: Callable[[Event], object] = lambda _: None,
     module: str = MODULE,
 ) -> Outcome:
     """Measures all tasks on all devices at once; each record is on disk before its cell is told as done.
@@ -347,44 +355,42 @@ def run(
         KeyboardInterrupt: the workers are ended, what was written stays.
     """
     end = None if budget_s is None else time.monotonic() + budget_s
-    workers, ready, outcome = [Worker(device, tell, module) for device in devices], list(tasks), Outcome()
+    ready, outcome, inbox = list(tasks), Outcome(), SimpleQueue[tuple[Worker, Said]]()
+    workers = [Worker(device, inbox.put, module) for device in devices]
 
-    def hand_out() -> list[Worker]:
-        """Gives idle workers their next task; the workers that have one."""
+    def is_any_busy() -> bool:
+        """Gives idle workers their next task."""
         for worker in workers:
             outcome.out_of_time = bool(ready) and end is not None and time.monotonic() > end
-            while not (worker.task or worker.is_lost or outcome.out_of_time):
-                task = next_task(ready, worker.python, worker.broken)
-                if task is None:
-                    break
+            if worker.task or worker.is_lost or outcome.out_of_time:
+                continue
+            if task := next_task(ready, worker.python, worker.broken):
                 ready.remove(task)
                 tell({"event": "started", "lane": worker.device.name, "cell": task.cell})
-                try:
-                    worker.begin(task)
-                except DeviceLost as error:
-                    tell(_given_back(worker, error, ready, outcome))
-        return [worker for worker in workers if worker.task]
-
-    def take(worker: Worker, line: bytes | None) -> None:
-        """Takes in what a worker said, or (None) that it is late."""
-        try:
-            record = worker.go_on(line) if worker.task else None
-        except DeviceLost as error:
-            tell(_given_back(worker, error, ready, outcome))
-            return
-        if record is None:
-            return
-        records.write(record)
-        ready[:0] = follow(record)
-        event = "failed" if record.failure else "measured"
-        outcome.failed += [record] if record.failure else []
-        outcome.measured += not record.failure
-        tell({"event": event, "lane": worker.device.name, "record": record})
+                worker.begin(task)
+        return any(worker.task for worker in workers)
 
     try:
-        while busy := hand_out():
-            for worker, line in _heard(busy):
-                take(worker, line)
+        while is_any_busy():
+            worker, said = inbox.get()
+            name = worker.device.name
+            if isinstance(said, Mapping):
+                worker.is_sound = worker.is_sound or said["event"] == "worker"
+                tell({**said, "lane": name})
+                continue
+            if isinstance(said, DeviceLost):
+                _give_back(worker, ready)
+                outcome.lost[name] = str(said)
+                tell({"event": "lane-lost" if worker.is_lost else "worker-broken", "lane": name, "message": str(said)})
+                continue
+            if isinstance(said, Exception):
+                raise said
+            worker.task = None
+            records.write(said)
+            ready[:0] = follow(said)
+            outcome.failed += [said] if said.failure else []
+            outcome.measured += not said.failure
+            tell({"event": "failed" if said.failure else "measured", "lane": name, "record": said})
     finally:
         for worker in workers:
             worker.close()
@@ -392,7 +398,7 @@ def run(
     return outcome
 
 
-def _given_back(worker: Worker, error: DeviceLost, ready: list[Task], outcome: Outcome) -> Event:
+def _give_back(worker: Worker, ready: list[Task]) -> None:
     """Leaves an interpreter alone whose process does not come up; a second one in a row means a lost device."""
     assert worker.task
     ready.insert(0, worker.task)
@@ -401,9 +407,6 @@ def _given_back(worker: Worker, error: DeviceLost, ready: list[Task], outcome: O
     worker.is_sound = False
     worker.broken.append(worker.task.python)
     worker.task = None
-    name = worker.device.name
-    outcome.lost[name] = str(error)
-    return {"event": "lane-lost" if worker.is_lost else "worker-broken", "lane": name, "message": str(error)}
 
 
 def next_task(ready: Sequence[Task], warm: str | None, broken: Sequence[str]) -> Task | None:
@@ -411,17 +414,6 @@ def next_task(ready: Sequence[Task], warm: str | None, broken: Sequence[str]) ->
     counts = Counter(task.python for task in ready if task.python not in broken)
     python = warm if warm in counts else max(counts, key=counts.__getitem__, default=None)
     return next((task for task in ready if task.python == python), None)
-
-
-def _heard(busy: Sequence[Worker]) -> Iterator[tuple[Worker, bytes | None]]:
-    """Waits for lines; yields each with its worker, and None with one that is late."""
-    wait_s = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
-    speaking, now = select.select(busy, [], [], wait_s)[0], time.monotonic()
-    late = [worker for worker in busy if worker not in speaking and now > worker.deadline]
-    for worker in speaking:
-        for line in worker.lines():
-            yield worker, line
-    yield from ((worker, None) for worker in late)
 
 
 def die_with(parent: int) -> None:

@@ -35,10 +35,10 @@ import yaml
 from flashladder.build.compile import tools_of
 from flashladder.build.installed import chosen_configs
 from flashladder.build.store import STORE, PtxEntry, fill_all, ptx_entry
-from flashladder.cases.inputs import Case
+from flashladder.cases.inputs import EMULATED_REPEATS, Case, emulator_cases
 from flashladder.cases.reference import References, Subject, check_case
-from flashladder.check import on_emulator as check_emulator
-from flashladder.check.on_emulator import CONFIGS, REPEATS, cases_for, emulated_run
+from flashladder.check import command as check
+from flashladder.check.command import EMULATED_CONFIGS, emulated_run
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families import ampere, hopper
 from flashladder.ladder.iteration import load_iteration, translation_unit
@@ -50,7 +50,7 @@ import ptxemu
 TABLE = Path(__file__).parent / "wrong.yaml"
 # The launch side: what the host checks, and what it hands over.
 LAUNCH: Mapping[str, tuple[ModuleType, tuple[str, ...]]] = {
-    "flashladder/emulate/kernel.py": (check_emulator, ("forward", "require")),
+    "flashladder/emulate/kernel.py": (check, ("forward", "require")),
     "flashladder/ladder/families/ampere.py": (ampere, ("grid_of", "launch_of")),
     "flashladder/ladder/families/hopper.py": (hopper, ("grid_of", "launch_of", "map_of")),
 }
@@ -144,7 +144,7 @@ def read_all() -> tuple[WrongKernel, ...]:
 @cache
 def config_of(iteration: int, dtype: str) -> KernelConfig:
     """What ``check N --backend emulator`` checks in this dtype."""
-    (config,) = chosen_configs(iteration, CONFIGS, (dtype,))
+    (config,) = chosen_configs(iteration, EMULATED_CONFIGS, (dtype,))
     return config
 
 
@@ -152,14 +152,14 @@ def config_of(iteration: int, dtype: str) -> KernelConfig:
 def quick_cases(iteration: int, dtype: str) -> frozenset[str]:
     """The names of the cases of ``check N --backend emulator --quick``."""
     stride = load_iteration(iteration).row_stride
-    return frozenset(case.name for case in cases_for(config_of(iteration, dtype), stride, quick=True))
+    return frozenset(case.name for case in emulator_cases(config_of(iteration, dtype), stride, quick=True))
 
 
 @cache
 def standard_cases(iteration: int, dtype: str) -> Mapping[str, Case]:
     """The cases of ``check N --backend emulator``, by name."""
     stride = load_iteration(iteration).row_stride
-    return {case.name: case for case in cases_for(config_of(iteration, dtype), stride)}
+    return {case.name: case for case in emulator_cases(config_of(iteration, dtype), stride)}
 
 
 def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> CaseResult:
@@ -172,7 +172,7 @@ def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> 
     longer = all(case.shape.seq_len > other.shape.seq_len for other in before)
     watched = () if longer else (config.short_form(),)
     run = emulated_run(loaded, kernels=kernels, watched=watched)
-    return check_case(Subject(iteration, config, run, loaded.row_stride), case, REFERENCES, "cpu", REPEATS)
+    return check_case(Subject(iteration, config, run, loaded.row_stride), case, REFERENCES, "cpu", EMULATED_REPEATS)
 
 
 @contextmanager
@@ -241,7 +241,7 @@ def compiled(wrong: WrongKernel) -> Iterator[None]:
         stack.enter_context(launched(wrong))
         if not set(wrong.sources()) <= set(LAUNCH):
             kernel = ptxemu.load(ptx_of(wrong), path=f"{wrong.name}/kernel.ptx").kernel()
-            stack.enter_context(patch.object(check_emulator, "kernel_of", lambda *_: kernel))
+            stack.enter_context(patch.object(check, "kernel_of", lambda *_: kernel))
         yield
 
 

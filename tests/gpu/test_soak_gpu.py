@@ -14,7 +14,7 @@ if not torch.cuda.is_available():
 from flashladder.bench.references import reference_forward
 from flashladder.cases.inputs import cases_for
 from flashladder.cases.reference import References, Subject, check_case
-from flashladder.check.soak import PLAIN, Watchdog, cuda_queue, far, hammer, on_gpu
+from flashladder.check.soak import PLAIN, Gpu, Load, far, hammer
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
 
@@ -24,8 +24,8 @@ SMALL = Shape(batch=1, seq_len=129, n_heads=2, d_head=128)
 LONG = Shape(batch=2, seq_len=4097, n_heads=2, d_head=128)
 HANG = """
 import torch
-from flashladder.check.soak import Watchdog
-with Watchdog().within(0.5, "a long sleep"):
+from flashladder.check.soak import Gpu
+with Gpu().within(0.5, "a long sleep"):
     for _ in range(40):
         torch.cuda._sleep(1_000_000_000)
     torch.cuda.synchronize()
@@ -38,7 +38,7 @@ def fa2(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, co
 
 
 def test_products_run_beside_each_launch() -> None:
-    load = on_gpu()
+    load = Load(Gpu())
     case = next(one for one in cases_for(CONFIG) if one.name.startswith("grid 16x4096"))
     found = check_case(Subject(1, CONFIG, load.around(fa2)), case, References(), repeats=4)
     taken = load.taken("fa2", case.name)
@@ -49,13 +49,13 @@ def test_products_run_beside_each_launch() -> None:
 
 
 def test_graphs_launch_what_the_host_launches() -> None:
-    found = hammer("fa2", CONFIG, fa2, SMALL, PLAIN + 5000, cuda_queue(), Watchdog(), "cuda")
+    found = hammer(Subject(1, CONFIG, fa2), SMALL, PLAIN + 5000, Gpu())
     assert (found.plain, found.replayed, found.differing, found.finite) == (PLAIN, 5000, 0, True)
     assert found.seconds / found.launches < 1e-3
 
 
 def test_long_rows_are_right() -> None:
-    found = far("fa2", CONFIG, fa2, LONG, torch.cuda.synchronize, Watchdog(), "cuda")
+    found = far(Subject(1, CONFIG, fa2), LONG, Gpu())
     assert (found.differing, found.finite) == (0, True)
     assert found.max_error is not None
     assert found.rms_error is not None

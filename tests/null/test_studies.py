@@ -14,12 +14,12 @@ import torch
 
 from analysis import accuracy, stale_maximum
 from analysis.pipe_rates import OPS, PER_SM, TRIPS, Kernel, Run, inputs, named, per_clock, runs
-from flashladder import fastest
 from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
-from flashladder.fastest import Fastest, choices, load_fastest
 from flashladder.gate.verify import verify_file
+from flashladder.ladder import selection
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.selection import Fastest, choices, load_fastest
 from flashladder.lock.schema import read_lock
 from flashladder.paths import RESULTS
 from flashladder.report.accuracy import render
@@ -253,7 +253,7 @@ def fresh() -> Iterator[None]:
 @pytest.mark.usefixtures("fresh")
 def test_steps_that_a_gpu_does_not_run_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of the H200 says nothing to a GPU that only falls back on its configurations."""
-    monkeypatch.setattr(fastest, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 26}, ranking=(26, 7))})
+    monkeypatch.setattr(selection, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 26}, ranking=(26, 7))})
     ((start, steps),) = choices("NVIDIA A100-SXM4-80GB", "sm_80")
     assert start == 1
     assert steps == tuple(sorted(steps, reverse=True)), "later steps first"
@@ -265,7 +265,7 @@ def test_a_gpu_takes_its_own_table_before_that_of_its_configurations(monkeypatch
     """And lengths come in their order, whatever that of the file is."""
     h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
     tables = {"h100": Fastest(from_seq_len={4096: 24, 1: 25, 512: 27}), "h200": h200}
-    monkeypatch.setattr(fastest, "load_fastest", lambda: tables)
+    monkeypatch.setattr(selection, "load_fastest", lambda: tables)
     assert first_of("NVIDIA H100 80GB HBM3", "sm_90") == ((1, 25), (512, 27), (4096, 24))
     assert first_of("NVIDIA GH200 480GB", "sm_90") == ((1, 26),)
 
@@ -275,7 +275,7 @@ def test_behind_the_first_choice_come_the_others_by_rank_and_each_once(monkeypat
     """The rank may be that of the GPU whose configurations it runs; steps without one come last."""
     h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
     tables = {"h100": Fastest(from_seq_len={1: 25}), "h200": h200}
-    monkeypatch.setattr(fastest, "load_fastest", lambda: tables)
+    monkeypatch.setattr(selection, "load_fastest", lambda: tables)
     ((_, steps),) = choices("NVIDIA H100 80GB HBM3", "sm_90")
     assert steps[:6] == (25, 26, 28, 19, 20, 27)
     assert len(set(steps)) == len(steps)

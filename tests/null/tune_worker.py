@@ -6,7 +6,7 @@ names candidates and what they do: ``crash:7 fp16 64,64,4 0_0_2+opt;wrong:...``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import itertools
 import os
 import random
@@ -24,7 +24,7 @@ from flashladder.files import sha256
 from flashladder.gpu.device import Device
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.derive import Plan
-from flashladder.results.schema import Failure, Group, Host, Kernel, PlannedCell, kernel_key
+from flashladder.results.schema import Group, Host, Kernel, PlannedCell, kernel_key
 from flashladder.sweep import measure as measure_gpu
 from flashladder.sweep import workers as worker
 from flashladder.sweep.records import CellRecord
@@ -35,7 +35,6 @@ from tests.null.check.test_check import attention
 
 _NUMBERS = itertools.count(1)  # of the sessions of this process: the seeds of their noise
 _OWN: list[Session] = []  # the last one measures now
-READABLE = os.open(os.devnull, os.O_RDONLY)
 BASE_MS = 20.0
 NOISE = 0.007
 H200 = GPU.model_copy(update={"name": "NVIDIA H200", "l2_bytes": 1000})
@@ -129,30 +128,15 @@ def misbehave(fault: str, tensors: Tensors, launches: int) -> None:
 
 
 class InProcess(Worker):
-    """A worker that is an object of this process: its answer is there at once."""
+    """A worker whose session is in this process, which is there at once."""
 
     _session: Session | None = None
 
-    def fileno(self) -> int:
-        return READABLE
-
-    def begin(self, task: Task) -> None:
-        self.task = task
-
-    def lines(self) -> Iterator[bytes]:
-        yield b""
-
-    def go_on(self, _: bytes | None) -> CellRecord | None:
+    def _measure(self, task: Task) -> CellRecord:
         self._session = self._session or fresh()
         _OWN.append(self._session)
-        task, self.task = self.task, None
-        assert task
         found = worker.answer(self._session.measure, {**task.request, "tell": lambda _: None})
-        about: dict[str, Any] = {"cell": task.cell, "lane": self.device.name, "attempts": 1, "seconds": 1.0}
-        if found["event"] == "measured":
-            return CellRecord.model_validate({**about, "document": found["document"], "overhead_s": 0.1})
-        failure = Failure(address=task.cell.address, kind=found["kind"], message=found["message"])
-        return CellRecord(**about, failure=failure)
+        return self._record(task, found, 1, 1.0)
 
 
 def _timed(*arguments: Any, **named: Any) -> Group:

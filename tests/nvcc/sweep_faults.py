@@ -1,10 +1,9 @@
 """Sweeps and their workers killed with SIGKILL at random moments; what is left, and what a resumed sweep makes of it.
 
 Why: hours of measurement are only safe if a sweep may end at any moment. A campaign kills so many sweeps, then so many
-workers; whenever a folder is complete it is compared with that of an undisturbed sweep, and a new one is begun.
-Sweeps are forked or, with ``--by-command``, started as a user does. Importing torch takes longer than all cells of a
-test's grid, so that a random moment would nearly always fall into an import; a forked sweep is the same program from
-`main` on, its workers are its children in sessions of their own, over pipes, with nothing of it open.
+workers; whenever a folder is complete it is compared with that of an undisturbed sweep, and a new one is begun. Each
+sweep is started as a user does. Importing torch takes longer than all cells of the grid: most kills come after the
+first worker is ready, one in five before.
 
 Run: ``pytest tests/nvcc/test_sweep_faults.py`` does ten of each; the hundreds, with a log for results/sweep/:
     python -m tests.nvcc.sweep_faults --kills 100 --seed 20261122 --log faults.txt
@@ -18,10 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 import gzip
 import importlib.metadata
-import io
 import itertools
 import json
-import multiprocessing
 import os
 from pathlib import Path
 import platform
@@ -31,58 +28,30 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from types import SimpleNamespace
-from typing import IO, Any
 
-from flashladder.errors import one_line_errors
 from flashladder.files import digest_files, sha256
 from flashladder.paths import ROOT
-from flashladder.sweep import command
-from flashladder.sweep import workers as process
 from flashladder.sweep.records import SUFFIX, Records
 from tests.null.sweep_fixture import canonical
 
 WORKER = "flashladder.sweep.workers"
-KEPT: list[object] = []  # files of the sweep in its workers: what is in their buffers is the sweep's to write
-FORK = multiprocessing.get_context("fork")
+EARLY = 0.2  # share of the kills that come before a worker is ready
 
 
 class Sweep:
-    """One that runs: its process, and what it writes to stderr."""
+    """``python -m flashladder.sweep --json`` with these options, what it says, and its workers."""
 
-    pid: int
-
-    def __init__(self) -> None:
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
+    def __init__(self, options: Sequence[str]) -> None:
+        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - live as long as this
+        self.started = time.monotonic()
+        words = [sys.executable, "-m", "flashladder.sweep", *options, "--json"]
+        self._process = subprocess.Popen(words, cwd=ROOT, stdout=self._out, stderr=self._err)
+        self.pid = self._process.pid
 
     def told(self) -> str:
         """What it wrote to stderr."""
-        self._stderr.seek(0)
-        return self._stderr.read().decode()
-
-    def workers(self) -> list[int]:
-        """Its workers that run."""
-        found = []
-        for entry in _processes():
-            with suppress(OSError):
-                if self._is_worker(entry):
-                    found.append(int(entry.name))
-        return found
-
-    def _is_worker(self, entry: Path) -> bool:
-        """Whether a process is one; `entry` is its folder in /proc."""
-        raise NotImplementedError
-
-
-class ByCommand(Sweep):
-    """``python -m flashladder.sweep`` with these options."""
-
-    def __init__(self, options: Sequence[str]) -> None:
-        super().__init__()
-        words = [sys.executable, "-m", "flashladder.sweep", *options]
-        self._process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=self._stderr)
-        self.pid = self._process.pid
+        self._err.seek(0)
+        return self._err.read().decode()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """The exit code; None when it still runs after this time."""
@@ -90,43 +59,28 @@ class ByCommand(Sweep):
             return self._process.wait(timeout_s)
         return None
 
+    def wait_for_a_worker(self) -> None:
+        """Until one is ready, or the sweep has ended."""
+        while self.wait(0.02) is None and b'"event": "worker"' not in os.pread(self._out.fileno(), 1 << 20, 0):
+            assert time.monotonic() - self.started < READY_S, self.told()
+
     def kill(self) -> None:
         """SIGKILL, to the sweep alone."""
         self._process.kill()
         self._process.wait()
 
-    def _is_worker(self, entry: Path) -> bool:
-        words = (entry / "cmdline").read_bytes().split(b"\0")  # empty for one that ended
-        return WORKER.encode() in words and str(self.pid).encode() in words
+    def workers(self) -> list[int]:
+        """Its workers that run."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")  # empty for one that ended
+                if WORKER.encode() in words and str(self.pid).encode() in words:
+                    found.append(int(entry.name))
+        return found
 
 
-class Forked(Sweep):
-    """The same, forked from this process."""
-
-    def __init__(self, options: Sequence[str]) -> None:
-        super().__init__()
-        self._process = FORK.Process(target=_sweep, args=(list(options), self._stderr.fileno()))
-        self._process.start()
-        self.pid = int(self._process.pid or 0)
-
-    def wait(self, timeout_s: float | None = None) -> int | None:
-        """The exit code; None when it still runs after this time."""
-        self._process.join(timeout_s)
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        """SIGKILL, to the sweep alone."""
-        self._process.kill()
-        self._process.join()
-
-    def _is_worker(self, entry: Path) -> bool:
-        """Workers bear the name that the sweep gave itself."""
-        name = (entry / "comm").read_text().strip()
-        state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        return name == _name(self.pid) and entry.name != str(self.pid) and state not in "ZX"
-
-
-def seconds_until_gone(sweep: ByCommand | Forked, at_most_s: float) -> float:
+def seconds_until_gone(sweep: Sweep, at_most_s: float) -> float:
     """How long workers outlived their sweep.
 
     Raises:
@@ -139,73 +93,6 @@ def seconds_until_gone(sweep: ByCommand | Forked, at_most_s: float) -> float:
     return time.monotonic() - begin
 
 
-def _processes() -> list[Path]:
-    return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _name(pid: int) -> str:
-    return f"sweep-{pid}"
-
-
-def _sweep(options: Sequence[str], stderr: int) -> None:
-    """What a forked sweep runs."""
-    Path("/proc/self/comm").write_text(_name(os.getpid()))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(stderr, 2)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
-    process.subprocess = SimpleNamespace(  # type: ignore[assignment,attr-defined]  # all that it takes of the module
-        Popen=ForkedWorker, PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired
-    )
-    with one_line_errors():
-        raise SystemExit(command.main(options))
-
-
-class ForkedWorker:
-    """Takes the place of `subprocess.Popen` for a worker: everything but ``exec``."""
-
-    def __init__(self, words: Sequence[str], *, stderr: IO[bytes], env: Mapping[str, str], **_: Any) -> None:
-        requests, answers = os.pipe(), os.pipe()
-        self.returncode: int | None = None
-        self.pid = os.fork()
-        if not self.pid:
-            _work(words, (requests[0], answers[1], stderr.fileno()), env)
-        os.close(requests[0])
-        os.close(answers[1])
-        self.stdin, self.stdout = io.open(requests[1], "wb"), io.open(answers[0], "rb")  # noqa: SIM115, UP020
-
-    def wait(self, timeout: float) -> int:
-        """The exit code, as of `subprocess.Popen.wait`."""
-        end = time.monotonic() + timeout
-        while self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > end:
-                raise subprocess.TimeoutExpired("worker", timeout)
-            else:
-                time.sleep(0.005)
-        return self.returncode
-
-
-def _work(words: Sequence[str], ends: tuple[int, int, int], env: Mapping[str, str]) -> None:
-    """A forked worker; does not return."""
-    code = 1
-    try:
-        os.setsid()
-        for number, end in enumerate(ends):
-            os.dup2(end, number)
-        os.closerange(3, min(4096, os.sysconf("SC_OPEN_MAX")))
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.environ.update(env)
-        KEPT.append((sys.stdin, sys.stdout, sys.stderr))
-        sys.stdin, sys.stdout, sys.stderr = (open(n, mode) for n, mode in enumerate(("r", "w", "w")))  # noqa: PTH123, SIM115
-        code = process.main(words[3], int(words[4]))
-    except BaseException:  # noqa: BLE001 - as the interpreter does
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
 GRID = """\
 why: A few cells of the emulator that take seconds together, for sweeps that are killed at random moments.
 gpu: any
@@ -216,6 +103,7 @@ dtypes: [fp16]
 seq_lens: [{seq_len: 128, batch: 1}]
 n_heads: 1
 """
+READY_S = 180.0  # a worker imports torch in this time, on a busy machine too
 GONE_S = 30.0  # a worker that was just starting notices within its imports that its sweep is dead
 Say = Callable[[str], object]
 
@@ -246,28 +134,33 @@ class Campaign:
     place: Path
     chance: random.Random
     say: Say
-    make: type[ByCommand | Forked] = Forked
     expected: Mapping[str, str] = field(init=False)
     document: object = field(init=False)
+    start_s: float = field(init=False)
     span_s: float = field(init=False)
     complete: int = 0
 
     def __post_init__(self) -> None:
         folder = self.place / "undisturbed"
-        first = ByCommand(options(folder))
+        first = self.start(folder)
+        first.wait_for_a_worker()
+        self.start_s = time.monotonic() - first.started
         assert first.wait() == 0, first.told()
+        self.span_s = time.monotonic() - first.started - self.start_s
         self.expected, self.document = kept(folder), packed(folder)
         assert len(self.expected) == 5
-        begin = time.monotonic()
-        again = self.start(self.place / "timed")
-        assert again.wait() == 0, again.told()
-        self.span_s = time.monotonic() - begin
-        self.say(f"undisturbed: {len(self.expected)} cells in {self.span_s:.2f} s")
-        self.require_whole(self.place / "timed")
+        self.say(f"undisturbed: {len(self.expected)} cells, ready in {self.start_s:.2f} s, done in {self.span_s:.2f} s")
 
-    def start(self, folder: Path, *more: str) -> ByCommand | Forked:
+    def start(self, folder: Path, *more: str) -> Sweep:
         """A sweep of `GRID` into `folder`."""
-        return self.make(options(folder, *more))
+        return Sweep(options(folder, *more))
+
+    def wait(self, running: Sweep) -> int | None:
+        """Until a random moment of a sweep; its exit code if it ends before."""
+        if self.chance.random() < EARLY:
+            return running.wait(self.chance.uniform(0, self.start_s))
+        running.wait_for_a_worker()
+        return running.wait(self.chance.uniform(0, self.span_s))
 
     def compare(self, folder: Path) -> str:
         """Asserts that what `folder` holds is a part of the undisturbed sweep's; says how much."""
@@ -295,9 +188,9 @@ class Campaign:
         folders = (self.place / f"sweeps-{number}" for number in itertools.count())
         folder, killed = next(folders), 0
         while killed < count:
-            moment = self.chance.uniform(0, self.span_s)
             running = self.start(folder)
-            if (code := running.wait(moment)) is None:
+            if (code := self.wait(running)) is None:
+                moment = time.monotonic() - running.started
                 running.kill()
                 killed += 1
                 gone = seconds_until_gone(running, GONE_S)
@@ -315,13 +208,12 @@ class Campaign:
         folder, killed = next(folders), 0
         while killed < count:
             running = self.start(folder, "--retry")
-            begin = time.monotonic()
-            while (code := running.wait(self.chance.uniform(0, self.span_s / 2))) is None and killed < count:
+            while (code := self.wait(running)) is None and killed < count:
                 if found := sorted(running.workers()):
                     with suppress(ProcessLookupError):
                         os.kill(self.chance.choice(found), signal.SIGKILL)
                         killed += 1
-                        after = time.monotonic() - begin
+                        after = time.monotonic() - running.started
                         told = f"after {after:.3f} s in {folder.name}: {self.compare(folder)}"
                         self.say(f"worker killed {killed:3d}: {told}")
             code = running.wait()
@@ -336,17 +228,6 @@ class Campaign:
             self.finish(folder)
 
 
-def import_everything() -> None:
-    """What a forked sweep and its workers need not import again."""
-    import torch
-
-    from flashladder.sweep import measure as measure_cpu
-    from flashladder.sweep import pack
-
-    assert torch.get_num_threads()
-    assert measure_cpu.__name__ != pack.__name__
-
-
 def versions() -> str:
     """What is tried: a digest of the package's sweep, and torch."""
     code = sha256(json.dumps(digest_files((ROOT / "flashladder" / "sweep").rglob("*.py"))))
@@ -355,12 +236,10 @@ def versions() -> str:
 
 def main() -> None:
     """Runs a campaign, with a log."""
-    import_everything()
     parser = argparse.ArgumentParser(prog="python -m tests.nvcc.sweep_faults")
     parser.add_argument("--kills", type=int, default=100, help="sweeps to kill, and then workers")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--log", type=Path, required=True)
-    parser.add_argument("--by-command", action="store_true", help="start each sweep as a user does")
     given = parser.parse_args()
     with given.log.open("w", encoding="utf-8") as log, tempfile.TemporaryDirectory() as place:
 
@@ -372,8 +251,7 @@ def main() -> None:
         say(f"seed {given.seed}, {given.kills} sweeps and {given.kills} workers killed with SIGKILL")
         say(versions())
         say(f"Python {platform.python_version()}, Linux {platform.release()}, {len(os.sched_getaffinity(0))} CPUs")
-        say("each started by its command" if given.by_command else "each forked from one that has its imports")
-        campaign = Campaign(Path(place), random.Random(given.seed), say, ByCommand if given.by_command else Forked)
+        campaign = Campaign(Path(place), random.Random(given.seed), say)
         campaign.kill_sweeps(given.kills)
         campaign.kill_workers(given.kills)
         say(f"passed: {campaign.complete} sweeps were made whole, each cell once and equal to the undisturbed sweep's")

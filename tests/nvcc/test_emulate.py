@@ -13,7 +13,6 @@ import pytest
 
 from analysis.gate_action import Inputs, checks
 from flashladder.check import command as check
-from flashladder.check import on_emulator as check_emulator
 from flashladder.emulate import command as emulate
 from flashladder.emulate import reading as emulator_counters
 from flashladder.emulate.mutation import mutants_of
@@ -120,7 +119,7 @@ def test_wrong_numbers_fail(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 def test_the_check_refuses_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = broken_kernel(load_iteration(1), "ex2.approx.ftz.f32", "lg2.approx.ftz.f32")
-    monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: wrong)
+    monkeypatch.setattr(check, "kernel_of", lambda *_: wrong)
     with pytest.raises(CheckFailed, match="2 of 2 cases failed"):
         check.main(["1", "--backend", "emulator", "--dtype", "fp16", "--quick"])
 
@@ -132,7 +131,7 @@ def test_the_check_refuses_a_missing_barrier_that_gives_right_numbers(
     mutant = next(one for one in mutants_of(iteration) if one.instruction.opcode == "bar.sync")
     monkeypatch.setattr(emulate, "kernel_of", lambda *_: mutant.kernel)
     assert command("emulate", "1") == 0
-    monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: mutant.kernel)
+    monkeypatch.setattr(check, "kernel_of", lambda *_: mutant.kernel)
     with pytest.raises(CheckFailed, match="1 of 2 cases failed"):
         check.main(["1", "--backend", "emulator", "--dtype", "fp16", "--quick"])
     assert "shared RAW (read after write by another thread)" in capsys.readouterr().out

@@ -6,17 +6,14 @@ Run: pytest tests/nvcc/test_hopper_tiles.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
 
 from flashladder.build.compile import cubin_for
 from flashladder.cases.reference import UNIT_ROUNDOFF
-from flashladder.emulate.kernel import arguments_of, attention_fp64, forward, kernel_of, make_tensors
-from flashladder.ladder.config import DTYPES, KernelConfig
-from flashladder.ladder.families.hopper import LEAST_SAVED, parts_of
+from flashladder.emulate.kernel import attention_fp64, forward, make_tensors
+from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.flow import main_loop
@@ -31,6 +28,10 @@ from ptxemu.values import Array
 pytestmark = pytest.mark.nvcc
 
 STEPS = [step for step in load_all() if step.family.name == "hopper"]
+FROM_25 = [step for step in STEPS if getattr(one_config(step, "h200"), "persistent", False)]
+TILE = 128  # rows of a tile of Q, and of a block of K and V, from 25 on
+ROOT = np.sqrt(128.0)  # what scores are divided by
+H200, LARGER = 132, 144  # multiprocessors; of the second clusters of eight may run at once
 SHAPES = {"three blocks": (1, 384, 2), "ragged": (1, 201, 2), "larger": (2, 650, 3), "one row": (1, 1, 1)}
 ROUNDOFFS = 2  # of O's largest element, that any may be off by: P is rounded, and O
 
@@ -41,46 +42,60 @@ def require_near(out: Array, expected: Array, dtype: str) -> None:
     assert error <= ROUNDOFFS * UNIT_ROUNDOFF[dtype] * np.abs(expected).max()
 
 
-def require_right(
-    step: Iteration, config: KernelConfig, shape: tuple[int, int, int], schedule: str | int, apart: float = 0.0
-) -> None:
-    """One launch, with numbers and hazards; Q and K lie `apart` from 0 on either side."""
+Fill = Callable[[Array, Array], tuple[Array, Array]]  # Q and K of other contents
+Tensors = tuple[Array, Array, Array, Array]
+
+
+def launched(
+    step: Iteration,
+    shape: tuple[int, int, int],
+    multiprocessors: int = H200,
+    *,
+    key: str = "h200",
+    dtype: str = "fp16",
+    schedule: str | int = "together",
+    fill: Fill | None = None,
+    first: int | None = None,
+) -> tuple[ptxemu.Result, Tensors]:
+    """One launch, and its tensors: no hazard, and right numbers of all tiles unless only the `first` are computed."""
+    config = one_config(step, key, "" if key.startswith("(") else dtype)
     batch, seq_len, heads = shape
     size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
-    tensors, hazards = make_tensors(step, config, size, seed=seq_len), ptxemu.Hazards()
-    for tensor, side in zip(tensors[:2], (1, -1), strict=True):
-        tensor[...] += tensor.dtype.type(side * apart)
-    launch = step.family.launch(config, tensors, 132)
-    kernel_of(step, config).launch(
-        launch.grid, launch.block, arguments_of(launch), shared_bytes=launch.shared_bytes, observers=(hazards,),
-        schedule=schedule,
+    q, k, v, out = make_tensors(step, config, size, seed=seq_len + heads)
+    if fill is not None:
+        q[...], k[...] = (made.astype(q.dtype) for made in fill(q.astype(np.float32), k.astype(np.float32)))
+    hazards, tensors = ptxemu.Hazards(), (q, k, v, out)
+    found = forward(
+        step, config, tensors, observers=(hazards,), multiprocessors=multiprocessors, schedule=schedule, first=first
     )  # fmt: skip
-    q, k, v, out = tensors
-    require_near(out, attention_fp64(q, k, v), config.dtype)
     assert hazards.render() == ""
+    if first is None:
+        require_near(out, attention_fp64(q, k, v), config.dtype)
+    return found, tensors
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [*zip(SHAPES.values(), DTYPES * 2, strict=True)], ids=SHAPES.keys())
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
 def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: tuple[int, int, int], dtype: str) -> None:
-    require_right(step, one_config(step, "h200", dtype), shape, "together")
+    launched(step, shape, dtype=dtype)
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
 def test_what_lies_behind_the_last_key_takes_no_weight(step: Iteration) -> None:
     """All scores are about -100, those of rows that the copy engine fills with zeros 0: one that counts is seen."""
-    config = one_config(step, "h200")
-    block: int = config.B_c
-    for rows in (1, 2, 8, 9, block - 8, block - 1, block):
-        require_right(step, config, (1, rows, 1), "together", apart=3.0)
-    for rows in (1, block - 1):
-        require_right(step, config, (1, block + rows, 1), "together", apart=3.0)
+
+    def apart(q: Array, k: Array) -> tuple[Array, Array]:
+        return q + 3, k - 3
+
+    block: int = one_config(step, "h200").B_c
+    for rows in (1, 2, 8, 9, block - 8, block - 1, block, block + 1, 2 * block - 1):
+        launched(step, (1, rows, 1), fill=apart)
 
 
 @pytest.mark.parametrize("number", [23, 24])
 def test_a_turn_is_what_issues_the_products_and_ends_before_they_do(number: int) -> None:
     """What no result depends on: a turn that is passed on too early or too late is as right, and is none."""
-    step = next(one for one in STEPS if one.number == number)
+    step = load_iteration(number)
     cubin = cubin_for(step, one_config(step, "h200"), "sm_90a", find_toolchain()).cubin
     events = [one.event for one in stretches(main_loop(disassemble(cubin, lines=False)))]
     taken, passed = events.index("wait at a barrier"), events.index("arrive at a barrier")
@@ -95,7 +110,7 @@ def test_a_turn_is_what_issues_the_products_and_ends_before_they_do(number: int)
 @pytest.mark.parametrize("schedule", ["reverse", 1])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
 def test_in_another_order_of_warps_too(step: Iteration, schedule: str | int) -> None:
-    require_right(step, one_config(step, "h200"), SHAPES["ragged"], schedule)
+    launched(step, SHAPES["ragged"], schedule=schedule)
 
 
 @pytest.mark.parametrize(
@@ -108,54 +123,21 @@ def test_in_another_order_of_warps_too(step: Iteration, schedule: str | int) -> 
     ],
 )
 def test_other_tiles_rings_and_registers_are_right(number: int, form: str) -> None:
-    step = next(one for one in STEPS if one.number == number)
-    require_right(step, one_config(step, form), (1, 401, 2), "together")
+    launched(load_iteration(number), (1, 401, 2), key=form)
 
 
-def test_rows_behind_the_end_are_neither_read_nor_written() -> None:
-    """Q, K, V and O are the first rows of longer tensors, whose rest is NaN and stays so."""
+@pytest.mark.parametrize("rows", [201, 5 * TILE + 5])
+def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
+    """Q, K, V and O are the first rows of longer tensors, whose rest is NaN and stays so; tiles are split or not."""
     step = STEPS[-1]
     config = one_config(step, "h200")
-    size = Shape(batch=1, seq_len=300, n_heads=2, d_head=config.d_head)
-    whole = make_tensors(step, config, size, seed=1)
+    whole = make_tensors(step, config, Shape(batch=1, seq_len=rows + 100, n_heads=1, d_head=config.d_head), seed=1)
     for tensor in whole:
-        tensor[:, 201:] = np.nan
-    forward(step, config, tuple(tensor[:, :201] for tensor in whole))  # type: ignore[arg-type]  # four of them
-    q, k, v, out = whole
-    assert np.isnan(out[:, 201:].astype(np.float32)).all()
-    require_near(out[:, :201], attention_fp64(q[:, :201], k[:, :201], v[:, :201]), config.dtype)
-
-
-FROM_25 = [step for step in load_all() if getattr(one_config(step, "h200"), "persistent", False)]
-TILE = 128  # rows of a tile of Q, and of a block of K and V
-ROOT = np.sqrt(128.0)  # what scores are divided by
-Fill = Callable[[Array, Array], tuple[Array, Array]]  # Q and K of other contents
-
-
-def require_tiles_right(
-    step: Iteration,
-    shape: tuple[int, int, int],
-    multiprocessors: int,
-    *,
-    dtype: str = "fp16",
-    schedule: str | int = "together",
-    fill: Fill | None = None,
-) -> None:
-    """One launch on a GPU of so many multiprocessors, with numbers and hazards."""
-    config = one_config(step, "h200", dtype)
-    assert (config.B_r, config.B_c) == (TILE, TILE)
-    batch, seq_len, heads = shape
-    size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
-    tensors, hazards = make_tensors(step, config, size, seed=seq_len + heads), ptxemu.Hazards()
-    q, k, v, out = tensors
-    if fill is not None:
-        q[...], k[...] = (made.astype(q.dtype) for made in fill(q.astype(np.float32), k.astype(np.float32)))
-    found = forward(
-        step, config, tensors, observers=(hazards,), multiprocessors=multiprocessors, schedule=schedule
-    )  # fmt: skip
-    assert found.blocks == min(multiprocessors, -(-seq_len // TILE) * heads * batch)
-    assert hazards.render() == ""
-    require_near(out, attention_fp64(q, k, v), dtype)
+        tensor[:, rows:] = np.nan
+    q, k, v, out = (tensor[:, :rows] for tensor in whole)
+    forward(step, config, (q, k, v, out), multiprocessors=H200)
+    assert np.isnan(whole[3][:, rows:].astype(np.float32)).all()
+    require_near(out, attention_fp64(q, k, v), config.dtype)
 
 
 @pytest.mark.parametrize(
@@ -178,15 +160,18 @@ def require_tiles_right(
 )
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
 def test_tile_after_tile(step: Iteration, shape: tuple[int, int, int], multiprocessors: int, dtype: str) -> None:
-    require_tiles_right(step, shape, multiprocessors, dtype=dtype)
+    found, _ = launched(step, shape, multiprocessors, dtype=dtype)
+    assert found.blocks == min(multiprocessors, -(-shape[1] // TILE) * shape[2] * shape[0])
 
 
 @pytest.mark.parametrize(
     ("schedule", "shape"), [("reverse", (1, 257, 1)), ("reverse", (1, 17, 5)), (1, (1, 129, 2)), (2, (1, 17, 5))]
 )
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
-def test_in_another_order_of_warps(step: Iteration, shape: tuple[int, int, int], schedule: str | int) -> None:
-    require_tiles_right(step, shape, 2, schedule=schedule)
+def test_tile_after_tile_in_another_order_of_warps(
+    step: Iteration, shape: tuple[int, int, int], schedule: str | int
+) -> None:
+    launched(step, shape, 2, schedule=schedule)
 
 
 def by_key(scores: Array) -> Fill:
@@ -235,7 +220,7 @@ CONTENTS: dict[str, Fill] = {
     "step", [FROM_25[0], FROM_25[-1]], ids=lambda step: step.slug
 )  # any maximum is followed, or some
 def test_logits_of_all_kinds_in_the_same_tiles(step: Iteration, fill: Fill) -> None:
-    require_tiles_right(step, (1, LENGTH, 1), 2, fill=fill)
+    launched(step, (1, LENGTH, 1), 2, fill=fill)
 
 
 def second_head_far_above_0(q: Array, k: Array) -> tuple[Array, Array]:
@@ -246,7 +231,7 @@ def second_head_far_above_0(q: Array, k: Array) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
 def test_a_tile_begins_without_the_maximum_of_the_one_before(step: Iteration) -> None:
-    require_tiles_right(step, (1, TILE, 3), 1, fill=second_head_far_above_0)
+    launched(step, (1, TILE, 3), 1, fill=second_head_far_above_0)
 
 
 def test_no_score_that_outgrows_its_maximum_is_overlooked() -> None:
@@ -269,7 +254,7 @@ def test_a_maximum_that_rises_in_each_block_of_even_and_odd_numbers(heads: int) 
     """Four blocks a tile, the first of them of a few keys: O is corrected in both slots."""
     length = 3 * TILE + 9
     rising = by_key(np.arange(length)[::-1] / 16 * 10 * ROOT * np.log(2))
-    require_tiles_right(FROM_25[-1], (1, length, heads), 1, fill=rising, dtype="bf16")
+    launched(FROM_25[-1], (1, length, heads), 1, fill=rising, dtype="bf16")
 
 
 def shuffles(blocks: list[Array]) -> int:
@@ -295,54 +280,7 @@ def test_a_maximum_is_followed_where_a_score_is_above_the_room_of_its_row() -> N
     assert once > kept, "a weight above the room is followed"
     assert shuffles([one_key, flat + 1, flat + 0.5, flat + 0.5]) == once, "no room for a row of one weight"
     assert shuffles([flat, flat + 7, flat + 7.5, flat + 6.5]) > once, "what m grew is gone from the room"
-
-
-def test_where_there_are_few_blocks_every_maximum_is_followed() -> None:
-    flat = np.zeros(TILE)
-    assert shuffles([flat, flat, flat]) == shuffles([flat, flat + 9, flat + 18])
-
-
-H200, LARGER = 132, 144  # multiprocessors; of the second clusters of eight may run at once
-
-
-@cache
-def step() -> Iteration:
-    return load_iteration(28)
-
-
-def computed(
-    shape: tuple[int, int, int],
-    multiprocessors: int,
-    *,
-    dtype: str = "fp16",
-    schedule: str | int = "together",
-    fill: Fill | None = None,
-    first: int | None = None,
-) -> tuple[ptxemu.Result, tuple[Array, Array, Array, Array]]:
-    """One launch without a hazard, and its tensors."""
-    batch, seq_len, heads = shape
-    config = one_config(step(), "h200", dtype)
-    size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
-    q, k, v, out = make_tensors(step(), config, size, seed=seq_len + heads)
-    if fill is not None:
-        q[...], k[...] = (made.astype(q.dtype) for made in fill(q.astype(np.float32), k.astype(np.float32)))
-    hazards = ptxemu.Hazards()
-    tensors = (q, k, v, out)
-    found = forward(
-        step(), config, tensors, observers=(hazards,), multiprocessors=multiprocessors, schedule=schedule, first=first
-    )  # fmt: skip
-    assert hazards.render() == ""
-    return found, tensors
-
-
-def require_split_right(
-    shape: tuple[int, int, int], multiprocessors: int, parts: int, *, dtype: str, fill: Fill | None = None
-) -> None:
-    """A launch in which `parts` CTAs share a tile."""
-    found, (q, k, v, out) = computed(shape, multiprocessors, dtype=dtype, fill=fill)
-    batch, seq_len, heads = shape
-    assert found.blocks == parts * -(-seq_len // TILE) * heads * batch
-    require_near(out, attention_fp64(q, k, v), dtype)
+    assert shuffles([flat] * 3) == shuffles([flat, flat + 9, flat + 18]), "of few blocks every one"
 
 
 @pytest.mark.parametrize(
@@ -361,9 +299,11 @@ def require_split_right(
     ],
 )
 def test_clusters_of_every_size(shape: tuple[int, int, int], multiprocessors: int, parts: int, dtype: str) -> None:
-    require_split_right(shape, multiprocessors, parts, dtype=dtype)
+    found, _ = launched(SPLIT, shape, multiprocessors, dtype=dtype)
+    assert found.blocks == parts * -(-shape[1] // TILE) * shape[2] * shape[0]
 
 
+SPLIT = load_iteration(28)
 SPLIT_LENGTH = 6 * TILE  # three parts of two blocks; keys of the last two blocks are those of rank 0
 BLOCK = np.arange(SPLIT_LENGTH) // TILE
 SPLIT_CONTENTS: dict[str, Fill] = {
@@ -380,67 +320,31 @@ SPLIT_CONTENTS: dict[str, Fill] = {
 
 @pytest.mark.parametrize("fill", SPLIT_CONTENTS.values(), ids=SPLIT_CONTENTS.keys())
 def test_whoever_has_the_largest_maximum(fill: Fill) -> None:
-    require_split_right((1, SPLIT_LENGTH, 1), H200, 3, dtype="fp16", fill=fill)
+    found, _ = launched(SPLIT, (1, SPLIT_LENGTH, 1), fill=fill)
+    assert found.blocks == 3 * SPLIT_LENGTH // TILE
 
 
 @pytest.mark.slow
 def test_another_order_of_warps_gives_the_same_bits() -> None:
     """Parts are added in the order of ranks, whoever is ready first; of all clusters but the first nobody is asked."""
-    one = computed((1, 6 * TILE - 7, 1), H200)[1][3].view(np.uint16)
-    found, tensors = computed((1, 6 * TILE - 7, 1), H200, schedule="reverse", first=1)
+    one = launched(SPLIT, (1, 6 * TILE - 7, 1))[1][3].view(np.uint16)
+    found, tensors = launched(SPLIT, (1, 6 * TILE - 7, 1), schedule="reverse", first=1)
     assert found.blocks == 3
     assert np.array_equal(one[:, :TILE], tensors[3].view(np.uint16)[:, :TILE])
     assert np.isnan(tensors[3][:, TILE:]).all()
 
 
 def test_no_bank_conflict_in_what_a_merge_writes_and_reads() -> None:
-    config, counters = one_config(step(), "h200"), ptxemu.Counters()
-    tensors = make_tensors(step(), config, Shape(batch=1, seq_len=6 * TILE, n_heads=1, d_head=config.d_head))
-    forward(step(), config, tensors, observers=(counters,), multiprocessors=H200)
+    config, counters = one_config(SPLIT, "h200"), ptxemu.Counters()
+    tensors = make_tensors(SPLIT, config, Shape(batch=1, seq_len=6 * TILE, n_heads=1, d_head=config.d_head))
+    forward(SPLIT, config, tensors, observers=(counters,), multiprocessors=H200)
     assert counters.opcodes["mapa.shared::cluster.u32"] > 0, "tiles are split"
     found = counters.as_dict()
     assert [found[CONFLICTS.format(kind)] for kind in ("ld", "st")] == [0, 0]
 
 
-def test_rows_beyond_the_end_are_not_written() -> None:
-    """The last tile has five rows of 128, so that most boxes of it lie outside."""
-    rows = 5 * TILE + 5
-    config = one_config(step(), "h200")
-    tensors = make_tensors(step(), config, Shape(batch=1, seq_len=rows + 100, n_heads=1, d_head=config.d_head))
-    q, k, v, out = (one[:, :rows] for one in tensors)
-    forward(step(), config, (q, k, v, out), multiprocessors=H200)
-    assert np.isnan(tensors[3][:, rows:]).all()
-    require_near(out, attention_fp64(q, k, v), "fp16")
-
-
-def test_a_large_grid_is_that_of_the_step_before() -> None:
-    before = load_iteration(27)
-    config = one_config(step(), "h200")
-    tensors = make_tensors(step(), config, Shape(batch=16, seq_len=512, n_heads=16, d_head=config.d_head))
-    ours = step().family.launch(config, tensors, H200)
-    theirs = before.family.launch(one_config(before, "h200"), tensors, H200)
-    assert (ours.resident, ours.cluster) == (True, (1, 1, 1))
-    assert replace(ours, arguments=(), shared_bytes=0) == replace(theirs, arguments=(), shared_bytes=0)
-
-
 @pytest.mark.parametrize("shape", [(2, 300, 3), (1, 512, 2)])
 def test_without_clusters_it_computes_the_bits_of_the_step_before(shape: tuple[int, int, int]) -> None:
     """But for rows of four blocks and more of which one is ragged: there it keeps a maximum for a little shorter."""
-    before = load_iteration(27)
-    batch, seq_len, heads = shape
-    config = one_config(before, "h200")
-    q, k, v, theirs = make_tensors(
-        before, config, Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head), seed=seq_len + heads
-    )
-    forward(before, config, (q, k, v, theirs), multiprocessors=2)
-    _, (*_, ours) = computed(shape, 2)
-    assert np.array_equal(ours.view(np.uint16), theirs.view(np.uint16))
-
-
-def test_more_parts_are_taken_only_where_they_are_shorter_and_save_enough() -> None:
-    for blocks in range(1, 40):
-        parts = parts_of(1, blocks, H200)
-        longest = -(-blocks // parts)
-        assert parts == 1 or blocks - longest >= LEAST_SAVED
-        assert all(-(-blocks // fewer) > longest for fewer in range(1, parts))
-    assert parts_of(67, 64, H200) == 1, "clusters of two would not all run at once"
+    theirs, ours = (launched(step, shape, 2)[1][3].view(np.uint16) for step in (load_iteration(27), SPLIT))
+    assert np.array_equal(ours, theirs)

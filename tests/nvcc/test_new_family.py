@@ -133,7 +133,7 @@ def require_reported(checkout: Path) -> None:
 def test_a_broken_family_is_one_line(checkout: Path) -> None:
     unloadable = "the family cannot be loaded: expected a module with FAMILY"
     for text, expected in (
-        ("FAMILY = 7", "not a family of kernels: expected FAMILY = an instance of Family, found 7"),
+        ("FAMILY = 7", unloadable),
         ("", unloadable),
         ("raise SystemExit(0)", unloadable),
         ("def", unloadable),

@@ -52,15 +52,7 @@ def test_three_planted_iterations_among_twelve(
     monkeypatch.setenv("PLANT_NOTES", str(notes))
     monkeypatch.setattr(command, "run", partial(run, module="tests.nvcc.planted_kernels"))
     (tmp_path / "planted.yaml").write_text(GRID, encoding="utf-8")
-    options = [
-        "--grid",
-        str(tmp_path / "planted.yaml"),
-        "--out",
-        str(tmp_path / "records"),
-        "--timeout",
-        str(TIMEOUT_S),
-    ]
-
+    options = [f"--grid={tmp_path / 'planted.yaml'}", f"--out={tmp_path / 'records'}", f"--timeout={TIMEOUT_S}"]
     with pytest.raises(CheckFailed, match=r"^3 of 12 cells failed, the first: 2 .*--retry measures them again") as told:
         command.main(options)
     assert told.value.exit_code == 1
@@ -95,7 +87,6 @@ KILLS = os.environ.get("FLASHLADDER_FAULTS") or "10"
 
 
 def test_nothing_is_lost_or_doubled_by_kills_at_random_moments(tmp_path: Path) -> None:
-    """In a process of its own, because it forks."""
     try:
         find_toolchain()
     except FlashladderError as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from flashladder.ladder.family import register, report_broken
+from flashladder.ladder.family import register
 
 for _module in iter_modules(__path__):
+    _found: object
     try:
-        register(import_module(f"{__name__}.{_module.name}").FAMILY)
+        _found = import_module(f"{__name__}.{_module.name}").FAMILY
     except (Exception, SystemExit) as _error:  # noqa: BLE001  # whatever a family's own code does: told where one is asked for
-        report_broken(f"flashladder/ladder/families/{_module.name}", _error)
+        _found = _error
+    register(f"flashladder/ladder/families/{_module.name}", _found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -23,14 +22,14 @@ from flashladder.cases.inputs import (
     Case,
     View,
     cases_for,
+    emulator_cases,
     far_stride,
     layouts,
     make_tensors,
 )
 from flashladder.cases.reference import References, Run, Subject, check_case
-from flashladder.check import on_emulator as check_emulator
-from flashladder.check.on_emulator import as_array, emulated_run
-from flashladder.check.on_emulator import cases_for as emulator_cases
+from flashladder.check import command as check
+from flashladder.check.command import as_array, emulated_run
 from flashladder.ladder.families.ampere import AmpereConfig
 from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.ladder.iteration import included_files, load_iteration, translation_unit
@@ -39,16 +38,13 @@ from flashladder.problem import Shape
 from flashladder.results.schema import CaseResult
 import ptxemu
 from ptxemu import EmulationError
-from ptxemu.run.launch import MEMORY_BUDGET
 from ptxemu.values import Array
 from tests.broken import wrong_page
 from tests.broken.wrong_kernels import (
-    EVIDENCE,
     LAUNCH,
     WrongKernel,
     config_of,
     read_all,
-    standard_cases,
 )
 
 CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
@@ -141,17 +137,9 @@ def once() -> Run:
     return run
 
 
-def test_a_second_run_that_writes_nothing_fails() -> None:
-    assert outcome(once()).reason == "run 2 differs from the first bit for bit"
-
-
 def another_nan_beside(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
     right(q, k, v, out, config)
     torch.empty(0, dtype=out.dtype).set_(out.untyped_storage())[0] = math.nan
-
-
-def test_a_nan_over_the_poison_is_a_write() -> None:
-    assert outcome(another_nan_beside, Case("slice", SMALL, "sliced")).reason == "wrote outside O: 1 elements changed"
 
 
 def fails(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
@@ -169,10 +157,13 @@ def fails(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, 
         (zeros, "max error"),
         (sloppy, "max error"),
         (fails, "the launch failed: CUDA error: misaligned address"),
+        (once(), "run 2 differs from the first bit for bit"),
+        (another_nan_beside, "wrote outside O: 1 elements changed"),
+        (altered(write_before), "wrote outside O: 1 elements changed"),
     ],
 )
 def test_a_wrong_operator_fails(run: Run, reason: str) -> None:
-    found = outcome(run)
+    found = outcome(run, Case("slice", SMALL, "sliced"))
     assert found.status == "fail"
     assert found.reason is not None
     assert reason in found.reason
@@ -196,11 +187,6 @@ def scribble(name: str, outside: bool) -> Run:
 def test_writing_to_an_input_or_beside_it_fails(name: str, outside: bool) -> None:
     found = outcome(scribble(name, outside), Case("sliced", SMALL, "sliced"))
     assert (found.status, found.reason) == ("fail", f"wrote to {name}, an input: 1 of its elements changed")
-
-
-def test_writing_outside_the_view_fails() -> None:
-    found = outcome(altered(write_before), Case("slice", SMALL, "sliced"))
-    assert found.reason == "wrote outside O: 1 elements changed"
 
 
 def strict(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
@@ -249,13 +235,9 @@ def test_cases_cover_the_rule() -> None:
         )
         assert max(case.scale for case in cases) == 30.0
         assert len({case.name for case in cases}) == len(cases)
-        kept = [case for case in cases if make_strides(case) == {2048}]
+        kept = [case for case in cases if {layout.seq for layout in layouts(case)} == {2048}]
         assert {"odd head slice", "sliced", "large logits", "grid", "extreme logits", "constant V", "far heads",
                 "far samples", "mixed rows of 2048 3"} <= {case.name.rsplit(" ", 1)[0] for case in kept}  # fmt: skip
-
-
-def make_strides(case: Case) -> set[int]:
-    return {layout.seq for layout in layouts(case)}
 
 
 def test_kernels_that_take_any_length_are_asked_for_ragged_ones_too() -> None:
@@ -299,16 +281,12 @@ def test_the_cases_hold_the_accepted_shapes_and_fit_the_tiles(number: int) -> No
 
 
 def test_a_fixed_row_stride_gets_head_slices_that_it_takes_and_others_to_refuse() -> None:
-    config = load_iteration(16).configs["a100"]
-    for case in emulator_cases(config, 2048):
+    cases = emulator_cases(load_iteration(16).configs["a100"], 2048)
+    for case in cases:
         strides = make_tensors(case, "fp16", "cpu").row_strides
-        takes = case.view in TAKEN
-        assert (strides == {2048}) == takes, case.name
-    alone = [case for case in emulator_cases(config, 2048) if case.view == "one_off"]
-    assert [case.turn for case in alone] == [0, 1, 2, 3]
-    taken = {case.view for case in emulator_cases(config, 2048) if case.view in TAKEN}
-    assert taken == TAKEN
-    assert {case.view for case in emulator_cases(config, 2048)} > TAKEN
+        assert (strides == {2048}) == (case.view in TAKEN), case.name
+    assert [case.turn for case in cases if case.view == "one_off"] == [0, 1, 2, 3]
+    assert {case.view for case in cases} > TAKEN
 
 
 CASES = {case.view: case for case in emulator_cases(load_iteration(1).configs["a100"]) if case.view not in FAR}
@@ -335,87 +313,49 @@ def test_the_emulator_sees_torchs_own_memory(case: Case, dtype: str) -> None:
     assert int(torch.isnan(tensors.out_base).sum()) == around
 
 
-def run_of_one(monkeypatch: pytest.MonkeyPatch, forward: object, number: int) -> Run:
-    monkeypatch.setattr(check_emulator, "kernel_of", lambda *_: None)
-    monkeypatch.setattr(check_emulator, "forward", forward)
-    return emulated_run(load_iteration(number))
+def run_of_one(monkeypatch: pytest.MonkeyPatch, forward: object, number: int, **given: Any) -> Run:
+    monkeypatch.setattr(check, "kernel_of", lambda *_: None)
+    monkeypatch.setattr(check, "forward", forward)
+    return emulated_run(load_iteration(number), **given)
 
 
-class Launches:
-    """What the emulator was asked to run, with races that are planted."""
+def launched(
+    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...], *reports: str, dropped: int = 0, **given: Any
+) -> list[int]:
+    """Whether each launch of these lengths was watched, by an emulator that reports these races where it is."""
+    seen: list[int] = []
 
-    def __init__(self, *reports: str, dropped: int = 0) -> None:
-        self.reports, self.dropped = reports, dropped
-        self.seen: list[tuple[object, ...]] = []
-
-    def forward(self, iteration: Any, config: Any, tensors: Any, **given: Any) -> None:
-        observers = given["observers"]
-        self.seen.append(
-            (iteration.number, config.short_form(), given["kernel"], len(observers), given["memory_budget"])
-        )
-        assert [array.shape for array in tensors] == [(1, tensors[0].shape[1], 2, 128)] * 4
-        assert tensors[3][0, 0, 0, 0] == 7
+    def forward(_: object, config: Any, tensors: Any, *, observers: Any, **__: Any) -> None:
+        seen.append(len(observers))
+        assert (config, tensors[3][0, 0, 0, 0]) == (load_iteration(1).configs["a100"], 7)
         for hazards in observers:
-            hazards.reports.extend(SimpleNamespace(render=lambda text=text: text) for text in self.reports)
-            hazards.dropped += self.dropped
+            hazards.reports.extend(SimpleNamespace(render=lambda text=text: text) for text in reports)
+            hazards.dropped += dropped
 
-
-def launched(monkeypatch: pytest.MonkeyPatch, made: Launches, **given: Any) -> Callable[[int], None]:
-    """Runs a launch of the given length."""
-    asked: list[object] = []
-
-    def kernel_of(*wanted: object) -> str:
-        asked.append(wanted)
-        return "the kernel"
-
-    monkeypatch.setattr(check_emulator, "kernel_of", kernel_of)
-    monkeypatch.setattr(check_emulator, "forward", made.forward)
     monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=[], dropped=0))
-    iteration = load_iteration(1)
-    config = iteration.configs["a100"]
-    run = emulated_run(iteration, **given)
-
-    def launch(length: int) -> None:
+    run = run_of_one(monkeypatch, forward, 1, **given)
+    for length in lengths:
         q, k, v = (torch.zeros(1, length, 2, 128, dtype=torch.float16) for _ in range(3))
-        out = torch.full_like(q, 7).view(torch.int16).fill_(7).view(torch.float16)
-        run(q, k, v, out, config.short_form())
-        assert asked[-1] == (iteration, config, given.get("kernels", KERNELS))
-
-    return launch
+        out = torch.zeros_like(q).view(torch.int16).fill_(7).view(torch.float16)
+        run(q, k, v, out, load_iteration(1).configs["a100"].short_form())
+    return seen
 
 
 def test_the_first_launch_and_every_longer_one_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Launches()
-    launch = launched(monkeypatch, made)
-    for length in (128, 128, 64, 256, 128, 256):
-        launch(length)
-    assert [n for *_, n, _ in made.seen] == [1, 0, 0, 1, 0, 0]
-    short = load_iteration(1).configs["a100"].short_form()
-    assert set(made.seen) == {(1, short, "the kernel", n, MEMORY_BUDGET) for n in (0, 1)}
-
-
-def test_a_configuration_that_was_watched_is_not_watched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = Launches("a race")
-    short = load_iteration(1).configs["a100"].short_form()
-    launch = launched(monkeypatch, made, watched=[short], memory_budget=5, kernels=tmp_path)
-    launch(128)
-    assert made.seen == [(1, short, "the kernel", 0, 5)]
+    assert launched(monkeypatch, (128, 128, 64, 256, 128, 256)) == [1, 0, 0, 1, 0, 0]
+    watched = [load_iteration(1).configs["a100"].short_form()]
+    assert launched(monkeypatch, (128,), "a race", watched=watched) == [0], "it was before"
 
 
 @pytest.mark.parametrize(
     ("reports", "dropped", "message"),
-    [
-        (("a race",), 0, "a race"),
-        (("a race", "another"), 0, "a race (1 more)"),
-        (("a race", "b", "c"), 4, "a race (6 more)"),
-    ],
+    [(("a race",), 0, "a race"), (("a race", "b", "c"), 4, "a race (6 more)")],
 )
 def test_a_race_fails_the_launch(
     monkeypatch: pytest.MonkeyPatch, reports: tuple[str, ...], dropped: int, message: str
 ) -> None:
-    launch = launched(monkeypatch, Launches(*reports, dropped=dropped))
     with pytest.raises(RuntimeError) as caught:
-        launch(128)
+        launched(monkeypatch, (128,), *reports, dropped=dropped)
     assert str(caught.value) == message
 
 
@@ -445,12 +385,6 @@ def test_the_mistake_can_be_made_in_a_file_that_the_iteration_is_composed_of(wro
     for file, text in wrong.sources().items():
         assert file in included | set(LAUNCH)
         assert text != (ROOT / file).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("wrong", read_all(), ids=str)
-def test_the_case_is_one_that_everybody_runs(wrong: WrongKernel) -> None:
-    assert wrong.case in standard_cases(wrong.iteration, wrong.dtype)
-    assert wrong.evidence in EVIDENCE
 
 
 TYPES_ONLY = {  # no instruction comes of them

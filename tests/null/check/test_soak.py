@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +15,9 @@ import torch
 from flashladder.bench.references import REFERENCE_OP
 from flashladder.build.installed import chosen_configs
 from flashladder.cases.inputs import Case
-from flashladder.cases.reference import Run
+from flashladder.cases.reference import Run, Subject
 from flashladder.check import soak
-from flashladder.check.soak import LEAST, Load, Queue, Watchdog, chosen_rows, chosen_slices, hammer
+from flashladder.check.soak import LEAST, Gpu, Load, chosen_rows, chosen_slices, hammer
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.problem import Shape
@@ -33,12 +31,48 @@ KEY = f"27 {CONFIG.short_form()}"
 TINY = Shape(batch=1, seq_len=5, n_heads=2, d_head=128)
 SHORT = Shape(batch=2, seq_len=65, n_heads=1, d_head=128)
 LONG = Shape(batch=2, seq_len=1030, n_heads=3, d_head=128)
-QUEUE = Queue(lambda: None, lambda calls: calls)
-DOG = Watchdog(end=pytest.fail)
+
+
+@dataclass(frozen=True)
+class Mark:
+    at: float
+
+    def elapsed_time(self, other: Mark) -> float:
+        return other.at - self.at
+
+
+class Planted(Gpu):
+    """The CPU with two streams: a product takes a millisecond, a launch `lag` of them."""
+
+    device = "cpu"
+
+    def __init__(self, lag: float = 2.0) -> None:
+        super().__init__()
+        self.lag, self.products, self.first, self.ended = lag, 0, 0.0, list[str]()
+
+    def wait(self) -> None:
+        """Nothing is queued."""
+
+    def graph(self, calls: Callable[[], object]) -> Callable[[], object]:
+        return calls
+
+    def product(self, turn: int) -> None:
+        self.products += 1
+
+    def mark(self, *, second: bool = False) -> Mark:
+        self.first += 0 if second else self.lag / 2
+        return Mark(self.products if second else self.first)
+
+    def leave(self, line: str) -> None:
+        self.ended.append(line)
+
+
+def subject(run: Run) -> Subject:
+    return Subject(27, CONFIG, run)
 
 
 def hammered(run: Run, count: int = 3000) -> Hammered:
-    return hammer(KEY, CONFIG, run, TINY, count, QUEUE, DOG, "cpu")
+    return hammer(subject(run), TINY, count, Planted())
 
 
 @pytest.fixture
@@ -87,82 +121,48 @@ def test_a_launch_that_writes_nothing_is_seen() -> None:
     ]
 
 
-def test_whoever_does_not_end_is_told_and_ended() -> None:
+def test_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
     told: list[str] = []
     ended = threading.Event()
 
-    def end(line: str) -> None:
-        told.append(line)
+    def leave(code: int) -> None:
+        codes.append(code)
         ended.set()
 
-    dog = Watchdog(told.append, end)
-    with dog.within(30.0, "quick"):
+    monkeypatch.setattr("os._exit", leave)
+    gpu = Gpu()
+    gpu.tell = told.append
+    with gpu.within(30.0, "quick"):
         pass
-    with dog.within(0.01, "slow"):
+    with gpu.within(0.01, "27"):
         assert ended.wait(30)
-    assert told == ["slow: no end within 0.01 s"] * 2
-
-
-def test_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    codes: list[int] = []
-    monkeypatch.setattr("os._exit", codes.append)
-    soak.leave("27: no end within 20 s")
-    assert codes == [1]
-    assert capsys.readouterr().err == "error: 27: no end within 20 s\n"
-
-
-@dataclass
-class Clock:
-    """A GPU with two streams, on which each queued thing takes a millisecond; `lag` is when the launch begins."""
-
-    second: float = 0.0
-    first: float = 0.0
-    lag: float = 0.0
-    seen: list[int] = field(default_factory=list)
-
-    def product(self, turn: int) -> None:
-        self.seen.append(turn)
-        self.second += 1.0
-
-    def mark(self) -> Mark:
-        return Mark(self.second)
-
-    def launch_mark(self) -> Mark:
-        return Mark(self.first)
-
-    def launch(self, *_: object) -> None:
-        self.first += self.lag
-
-    def load(self) -> Load:
-        return Load(self, self.launch_mark, lambda: None)
-
-
-@dataclass(frozen=True)
-class Mark:
-    at: float
-
-    def elapsed_time(self, other: Mark) -> float:
-        return other.at - self.at
+    assert (codes, told) == ([1], ["27: no end within 0.01 s"])
+    assert capsys.readouterr().err == "error: 27: no end within 0.01 s\n"
 
 
 def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
-    clock = Clock(lag=40.0)
-    load = clock.load()
-    run = load.around(clock.launch)
+    gpu = Planted()
+    load = Load(gpu)
+
+    def launch() -> None:
+        gpu.first += 40.0 - gpu.lag / 2
+
+    run = load.around(launch)
     run()
-    assert len(clock.seen) == 2 * LEAST
+    assert gpu.products == 2 * LEAST
     run()
-    assert len(clock.seen) == 2 * LEAST + 2 * 60, "1.5 times 40 ms, each side"
+    assert gpu.products == 2 * LEAST + 2 * 60, "1.5 times 40 ms, each side"
     found = load.taken(KEY, "grid")
     assert found is not None
     assert (found.launches, found.products) == (2, 2 * LEAST + 120)
     assert found.seconds == pytest.approx(0.080)
-    assert found.beside_s == pytest.approx(0.012 + 0.040)
-    assert load.taken(KEY, "grid") is None
+    assert found.beside_s == pytest.approx(0.011 + 0.040)
+    assert Load(gpu).taken(KEY, "grid") is None
 
 
 def long_rows(run: Run, shape: Shape = LONG) -> FarRows:
-    return soak.far(KEY, CONFIG, run, shape, lambda: None, DOG, "cpu")
+    return soak.far(subject(run), shape, Planted())
 
 
 def test_rows_around_powers_of_two_are_compared() -> None:
@@ -216,9 +216,9 @@ def test_tensors_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -
         long_rows(right)
 
 
-def identity() -> Kernel:
+def identity(text_sha256: str | None = "ab" * 32) -> Kernel:
     return Kernel(
-        iteration=27, config=CONFIG.short_form(), dtype="fp16", arch="sm_90a", text_sha256="ab" * 32, toolchain={}
+        iteration=27, config=CONFIG.short_form(), dtype="fp16", arch="sm_90a", text_sha256=text_sha256, toolchain={}
     )
 
 
@@ -231,8 +231,6 @@ def made(**parts: Any) -> SoakResult:
 
 class Wheel:
     """An installed iteration whose operator is `run`."""
-
-    number = 27
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -249,34 +247,17 @@ def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[Run], None]
     """The command on a made-up GPU: two small cases, two small shapes, one long one."""
     device = SimpleNamespace(gpu=GPU, host=this_host(), rung="GPU")
     small = [Case(f"small {n}", TINY.model_copy(update={"seq_len": n})) for n in (3, 64)]
-    clock = Clock(lag=2.0)
 
     def plant(run: Run) -> None:
         monkeypatch.setattr("flashladder.bench.command.open_device", lambda: device)
         monkeypatch.setattr(soak, "load_installed", lambda _: Wheel(run))
         monkeypatch.setattr(soak, "cases_for", lambda *_, **__: small)
-        monkeypatch.setattr(soak, "on_gpu", lambda: WithLaunch(clock).load())
-        monkeypatch.setattr(soak, "cuda_queue", lambda: QUEUE)
-        monkeypatch.setattr(soak, "split", partial(soak.split, shapes=(TINY, SHORT)))
+        monkeypatch.setattr(soak, "Gpu", Planted)
+        monkeypatch.setattr(soak, "SMALL_SHAPES", (TINY, SHORT))
         monkeypatch.setattr(soak, "LONG_SHAPES", (LONG,))
-        monkeypatch.setattr(soak, "Soak", partial(soak.Soak, device="cpu"))
         monkeypatch.setattr(soak, "reference_identity", lambda _: made().reference)
 
     return plant
-
-
-@dataclass
-class WithLaunch:
-    """The made-up second stream; a launch's own marks are 2 ms apart."""
-
-    clock: Clock
-
-    def load(self) -> Load:
-        def mark() -> Mark:
-            self.clock.first += 1.0
-            return Mark(self.clock.first)
-
-        return Load(self.clock, mark, lambda: None)
 
 
 LINE = ["27", "--dtype", "fp16", "--launches", "60", "--repeats", "3"]
@@ -332,39 +313,33 @@ def test_a_wrong_kernel_ends_with_1(planted: Callable[[Run], None], tmp_path: Pa
 
 
 def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
-    ended: list[str] = []
-    path = tmp_path / "soak.json.gz"
-    place = soak.Soak(made(), path, Clock().load, QUEUE, "cpu", Watchdog(end=ended.append))
-    with place.dog.within(0.01, "27 at S=129"):
+    gpu, path = Planted(), tmp_path / "soak.json.gz"
+    place = soak.Soak(made(), path, gpu)
+    with place.gpu.within(0.01, "27 at S=129"):
         for _ in range(300):
-            if ended:
+            if gpu.ended:
                 break
             threading.Event().wait(0.1)
-    assert ended == ["27 at S=129: no end within 0.01 s"]
-    assert soak.problems(load_as(path, SoakResult)) == ["hung: 27 at S=129: no end within 0.01 s"]
-    assert "FAILED hung: 27 at S=129" in soak.render(load_as(path, SoakResult))
-    again = soak.earlier(path, made())
-    assert again.hung is None
+    assert gpu.ended == ["27 at S=129: no end within 0.01 s"]
+    assert "FAILED hung: 27 at S=129: no end within 0.01 s" in soak.render(load_as(path, SoakResult))
+    assert soak.earlier(path, made()).hung is None
 
 
-def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("told", "update"),
+    [
+        (f"GPU: expected GPU-1, found {GPU.uuid}", {"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}),
+        ("machine code of .*: expected cdcd", {"kernels": {KEY: identity("cd" * 32)}}),
+        ("machine code of .*: expected unknown", {"kernels": {KEY: identity(None)}}),
+        ("FA2, torch: expected 9.9", {"reference": made().reference.model_copy(update={"torch": "9.9"})}),
+        ("rule of correctness: expected abab", {"rule": "ab" * 32}),
+    ],
+)
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, told: str, update: dict[str, object]) -> None:
     path = write_result(tmp_path / "soak.json.gz", made())
     assert soak.earlier(path, made()) == made()
-    others: dict[str, dict[str, object]] = {
-        f"another GPU: expected GPU-1, found {GPU.uuid}": {"gpu": GPU.model_copy(update={"uuid": "GPU-1"})},
-        f"another machine code of {re.escape(KEY)}: expected {'cd' * 32}, found .*; choose another --out": {
-            "kernels": {KEY: identity().model_copy(update={"text_sha256": "cd" * 32})}
-        },
-        f"another machine code of {re.escape(KEY)}: expected unknown, found .*": {
-            "kernels": {KEY: identity().model_copy(update={"text_sha256": None, "build": None})}
-        },
-        "another FA2, torch: expected 9.9, found": {"reference": made().reference.model_copy(update={"torch": "9.9"})},
-        "another FA2, cuda: expected 9.9, found": {"reference": made().reference.model_copy(update={"cuda": "9.9"})},
-        f"another rule of correctness: expected {'ab' * 32}": {"rule": "ab" * 32},
-    }
-    for told, update in others.items():
-        with pytest.raises(FlashladderError, match=f"the file holds {told}"):
-            soak.earlier(path, made().model_copy(update=update))
+    with pytest.raises(FlashladderError, match=f"the file holds another {told}"):
+        soak.earlier(path, made().model_copy(update=update))
 
 
 def test_the_command_wants_something_to_soak(capsys: pytest.CaptureFixture[str]) -> None:

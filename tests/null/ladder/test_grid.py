@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder import grid as grids
 from flashladder.ladder.config import EXAMPLE, KernelConfig
 from flashladder.ladder.families.ampere import FAMILY, AmpereConfig
-from flashladder.ladder.gpus import GPUS, gpu_key, load_gpus, require_fit
+from flashladder.ladder.gpus import gpu_key, load_gpus, require_fit
 from flashladder.ladder.grid import load_grid, runnable
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
@@ -34,27 +36,12 @@ n_heads: 16
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        (
-            "gpu: any",
-            "gpu: b200",
-            2,
-            ("bad value for 'gpu': expected one of any, a100, h100, h200, rtx3090, rtx4090, found 'b200'"),
-        ),
+        ("gpu: any", "gpu: b200", 2, "bad value for 'gpu': expected one of any, a100, h100, h200, rtx3090, rtx4090,"),
         ("  - 1\n", "  - 29\n", 4, "no such iteration"),
         ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
-        (
-            "  - 1\n",
-            "  - [1]\n",
-            4,
-            ("bad value for 'iterations.0': expected a number or an ablation such as '16 - swizzle', found [1]"),
-        ),
+        ("  - 1\n", "  - [1]\n", 4, "bad value for 'iterations.0': expected a number or an ablation such as"),
         ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
-        (
-            "gpu: any",
-            'toolchains: ["13.1", "9.9"]\ngpu: any',
-            2,
-            "no toolchain of this CUDA version is pinned: expected one of 13.0, 13.1, ",
-        ),
+        ("gpu: any", 'toolchains: ["13.1", "9.9"]\ngpu: any', 2, "no toolchain of this CUDA version is pinned: expec"),
         ("gpu: any", "gpu: any\nbudget_minutes: .inf", 3, "bad value for 'budget_minutes'"),
         (
             "n_heads: 16",
@@ -64,21 +51,8 @@ n_heads: 16
         ),
         ("configs: prog", "configs: porg", 6, "no such configuration"),
         ("[fp16]", "[fp16, fp16]", 7, "duplicate item in 'dtypes': expected each once, found fp16"),
-        (
-            "[fp16]",
-            "[fp32]",
-            7,
-            "bad value for 'dtypes.0': expected one of fp16, bf16, found 'fp32'",
-        ),
-        (
-            "seq_len: 512",
-            "seq_len: 520",
-            9,
-            (
-                "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): "
-                "async+load_0_0_0_tiles: expected a multiple of 64, found 520"
-            ),
-        ),
+        ("[fp16]", "[fp32]", 7, "bad value for 'dtypes.0': expected one of fp16, bf16, found 'fp32'"),
+        ("seq_len: 512", "seq_len: 520", 9, "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): async+load"),
         ("batch: 1", "batch: 0", 9, "bad value for 'seq_lens.0.batch': expected greater than 0, found 0"),
         ("batch: 1", "bacth: 1", 9, "unknown key 'seq_lens.0.bacth': expected one of seq_len, batch, found 'bacth'"),
         ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
@@ -102,12 +76,9 @@ def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
     (tmp_path / "large.yaml").write_text(text.replace("any", "rtx3090"), encoding="utf-8")
     (tmp_path / "fits.yaml").write_text(text.replace("any", "h200"), encoding="utf-8")
     assert len(load_grid("fits", tmp_path).cells) == 1
-    with pytest.raises(FlashladderError) as caught:
+    told = r"large\.yaml:5: the configuration is too large for rtx3090: expected at most 101376 bytes of shared memory"
+    with pytest.raises(FlashladderError, match=told):
         load_grid("large", tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path / 'large.yaml'}:5: the configuration is too large for rtx3090: expected at most 101376 bytes of "
-        "shared memory per CTA, as RTX 3090 has, found 131072"
-    )
 
 
 def test_a_step_that_the_grids_gpu_cannot_run_need_not_fit_it(tmp_path: Path) -> None:
@@ -115,22 +86,12 @@ def test_a_step_that_the_grids_gpu_cannot_run_need_not_fit_it(tmp_path: Path) ->
     text = GRID.replace('  - "16 - swizzle"\n', "  - 28\n").replace("any", "a100").replace("prog", "a100")
     (tmp_path / "both.yaml").write_text(text, encoding="utf-8")
     grid = load_grid("both", tmp_path)
-    assert {cell.iteration.number for cell in grid.cells} >= {28}
-    assert {cell.iteration.number for cell in runnable(grid, "sm_80").cells} == {
-        cell.iteration.number for cell in grid.cells
-    } - {28}
-
-
-def test_a_grid_that_nobody_reads(tmp_path: Path) -> None:
-    (tmp_path / "g.yml").write_text(GRID, encoding="utf-8")
-    with pytest.raises(FlashladderError, match=r"g\.yml: the file is not read; rename it to g\.yaml, or remove it$"):
-        load_grid("g", tmp_path)
+    before, after = ({cell.iteration.number for cell in one.cells} for one in (grid, runnable(grid, "sm_80")))
+    assert before - after == {28}
 
 
 def test_unknown_grid() -> None:
-    with pytest.raises(
-        FlashladderError, match=r"unknown grid: expected one of a100, .*, found 'smok'; did you mean 'smoke'"
-    ):
+    with pytest.raises(FlashladderError, match=r"unknown grid: expected one of a100, .*did you mean 'smoke'"):
         load_grid("smok")
 
 
@@ -158,10 +119,6 @@ peaks:
 LIMIT = "  threads_per_block: {value: 1024, unit: thread/block, source: a guide}\n"
 
 
-def test_every_committed_file_is_valid_and_named_after_its_gpu() -> None:
-    assert {path.stem for path in GPUS.glob("*.yaml")} == set(load_gpus()) >= {"a100", "rtx3090", "h200"}
-
-
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -184,11 +141,7 @@ def test_a_drivers_name_leads_to_a_key(name: str, key: str | None) -> None:
     [
         ("title: Z9", "titel: Z9", "2: unknown key 'titel': expected one of gpu, title, names, arch, peaks"),
         ("title: Z9\n", "", "1: missing key 'title'"),
-        (
-            "value: 10,",
-            "value: 0,",
-            "6: bad value for 'peaks.memory_bandwidth.value': expected greater than 0, found 0",
-        ),
+        ("value: 10,", "value: 0,", "6: bad value for 'peaks.memory_bandwidth.value': expected greater than 0"),
         ("value: 10,", "value: .inf,", "6: bad value for 'peaks.memory_bandwidth.value': expected a finite number"),
         ("unit: GB/s", "unit: TB/s", "5: bad value for 'peaks': expected memory_bandwidth in GB/s, found TB/s"),
         ("value: 255,", "value: 25.5,", "5: bad value for 'peaks': expected registers_per_thread as a whole number"),
@@ -229,13 +182,9 @@ SHORT = "(FP16, 128, {}, {}, {}): async+eager+swizzled+load_2_2_2_tiles"
 )  # fmt: skip
 def test_a_configuration_fits_its_gpu(key: str, tile: tuple[int, int, int], message: str | None) -> None:
     config = KernelConfig.parse(SHORT.format(*tile))
-    if message is None:
+    told = pytest.raises(FlashladderError, match=f"too large for {key}: .*{message}") if message else nullcontext()
+    with told:
         require_fit(key, config)
-        return
-    with pytest.raises(FlashladderError) as caught:
-        require_fit(key, config)
-    assert str(caught.value).startswith(f"the configuration is too large for {key}: expected ")
-    assert message in str(caught.value)
 
 
 def test_the_gpu_of_a_configuration_is_described_and_compiled_for(tmp_path: Path) -> None:
@@ -250,20 +199,7 @@ def test_the_gpu_of_a_configuration_is_described_and_compiled_for(tmp_path: Path
 LADDER = load_all()
 
 
-KEYS = "a100, h100, h200, rtx3090, rtx4090, prog, prog-all, all, tune"
-
-
 tuning_space = FAMILY.tuning_space
-
-
-TALL = "(FP16, 128, 128, 64, 4): async+eager+swizzled+load_{}_tiles"
-
-
-@pytest.mark.parametrize(("gpu", "whose"), [("h100", "h200"), ("rtx4090", "rtx3090")])
-def test_a_gpu_that_is_not_tuned_for_names_the_configurations_that_it_runs(gpu: str, whose: str) -> None:
-    for step in LADDER:
-        assert one_config(step, gpu) == step.configs[whose]
-        assert select_configs(step, f"prog:{gpu}") == select_configs(step, whose)
 
 
 def winners(step: Iteration) -> set[KernelConfig]:
@@ -280,15 +216,6 @@ def test_tune_is_all_minus_the_exclusions_and_holds_the_winners(step: Iteration)
     assert tune < set(legal)
 
 
-@pytest.mark.parametrize("number", [16, 22], ids=["ampere", "hopper"])
-def test_every_rule_excludes_something_that_no_other_one_does(number: int) -> None:
-    step = load_iteration(number)
-    space = step.family.legal_configs(step.parts)
-    for rule in step.family.exclusions:
-        only = [config for config in space if [one.name for one in step.family.excluded_by(config)] == [rule.name]]
-        assert only, f"{rule.name} is implied by the others"
-
-
 def test_a_tile_is_a_slice_of_tune() -> None:
     step = load_iteration(16)
     chosen = select_configs(step, "128,64", ("fp16",))
@@ -299,39 +226,29 @@ def test_a_tile_is_a_slice_of_tune() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "key", "message"),
+    ("number", "key", "told"),
     [
+        (16, "porg", ["no such configuration: expected one of a100, ", "'porg'; did you mean 'prog'?"]),
+        (16, "96,64", ["no configuration with tile 96,64 in the tuning space of iteration 16: expected one of 64,64 "]),
+        (1, SHORT.format(128, 64, 4), ["eager_load_blocks must be False: schedule lazy decides it"]),
+        (4, "64,64,4 2_2_2+opt", ["iteration 4 cannot", "+opt: softmax exp in era runtime_offsets decides it"]),
+        (7, "64,64,4 9_9_9", ["load size 9 of Q: must be "]),  # a size comes before a flag that the parts decide
+        (7, "256,256,4 0_0_0", ["no +opt: softmax exp2_folded in era runtime_offsets decides it"]),
+        (7, "512,256,4 0_0_0", ["262144 bytes of shared memory: "]),
+        (9, SHORT.format(64, 64, 2), ["2 warps copy 4 rows at a time: the static swizzle"]),
+        (15, SHORT.format(256, 32, 16), ["B_r 256 and B_c 32: must be multiples of 64"]),
         (
-            16,
-            "porg",
-            (
-                f"no such configuration: expected one of {KEYS}, a tile such as 128,64, what "
-                "`invoke list` prints, or a short form, found 'porg'; did you mean 'prog'?"
-            ),
+            7,
+            SHORT.format(256, 16, 16).replace("2_2_2_tiles", "0_0_0_tiles+opt_softmax"),
+            ["B_c 16 with 16 warps: each"],
         ),
-        (
-            16,
-            "96,64",
-            (
-                "no configuration with tile 96,64 in the tuning space of iteration 16: expected one of 64,64 64,128 "
-                "128,32 128,64 128,128, found 96,64"
-            ),
-        ),
-        (
-            1,
-            TALL.format("0_0_0"),
-            (
-                f"iteration 1 cannot express {TALL.format('0_0_0')}: expected a legal combination, found "
-                "eager_load_blocks must be False: schedule lazy decides it"
-            ),
-        ),
+        (8, "64,64", ["'64,64' names 11 configurations of iteration 8", "64,64,4 0_0_0; 64,64,4 0_0_2", "and 5 more"]),
     ],
 )
-def test_bad_keys(number: int, key: str, message: str) -> None:
+def test_bad_keys(number: int, key: str, told: list[str]) -> None:
     with pytest.raises(FlashladderError) as caught:
-        select_configs(load_iteration(number), key)
-    assert str(caught.value) == message
-    assert caught.value.exit_code == 2
+        one_config(load_iteration(number), key)
+    assert all(part in str(caught.value) for part in told), caught.value
 
 
 SPELLINGS = {
@@ -340,6 +257,8 @@ SPELLINGS = {
     "64,64,4 0_0_2+opt": "64,64,4 0_0_2+opt",
     "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_0_2_tiles+opt_softmax": "64,64,4 0_0_2+opt",
     "rtx3090": "128,32,4 2_2_2+buffer+opt",
+    "rtx4090": "128,32,4 2_2_2+buffer+opt",  # runs what its neighbour does
+    "prog:h100": "64,64,4 0_0_2+opt",
     "": "64,64,4 0_2_2+opt",
 }
 
@@ -353,97 +272,29 @@ def test_one_spelling_in_every_command(key: str, brief: str) -> None:
         assert select_configs(step, key, ("fp16",)) == (one_config(step, key),)
 
 
-def test_what_the_list_prints_is_a_spelling_of_every_configuration() -> None:
+def test_every_configuration_has_a_name_a_file_name_and_a_spelling_of_its_own() -> None:
+    slugs = dict[str, KernelConfig]()
     for step in LADDER:
         for config in step.family.legal_configs(step.parts):
             assert one_config(step, config.brief()) == config
-
-
-@pytest.mark.parametrize(
-    ("number", "key", "message"),
-    [
-        (
-            8,
-            "64,64",
-            (
-                "'64,64' names 11 configurations of iteration 8, and one is needed: expected a100, rtx3090, h200 or "
-                "one of these, found 64,64,4 0_0_0; 64,64,4 0_0_2; 64,64,4 0_0_2+buffer; 64,64,4 0_2_0; "
-                "64,64,4 0_2_0+buffer; 64,64,4 0_2_2 and 5 more"
-            ),
-        ),
-        (
-            4,
-            "64,64,4 2_2_2+opt",
-            (
-                "iteration 4 cannot express 64,64,4 2_2_2+opt: expected a legal combination, found "
-                "+opt: softmax exp in era runtime_offsets decides it"
-            ),
-        ),
-    ],
-)
-def test_a_command_for_one_configuration_says_when_there_are_several(number: int, key: str, message: str) -> None:
-    with pytest.raises(FlashladderError) as caught:
-        one_config(load_iteration(number), key)
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("64,64,4 9_9_9", "load size 9 of Q: must be "),
-        ("256,256,4 0_0_0", "no +opt: softmax exp2_folded in era runtime_offsets decides it"),
-        ("512,256,4 0_0_0", "262144 bytes of shared memory: "),
-    ],
-)
-def test_a_sizes_mistake_comes_before_a_flag_that_the_parts_decide(text: str, found: str) -> None:
-    with pytest.raises(FlashladderError) as caught:
-        select_configs(load_iteration(7), text)
-    assert f"cannot express {text}: expected a legal combination, found {found}" in str(caught.value)
+            for one in (config, config.with_dtype("bf16")):
+                assert KernelConfig.parse(one.short_form()) == one
+                assert slugs.setdefault(one.slug(), one) == one
+    assert all(re.fullmatch(r"[a-z0-9_]{1,120}", slug) for slug in slugs)
 
 
 FULL = AmpereConfig("fp16", 128, 64, 64, 4, True, True, True, 2, 2, 2, True, True)
 
 
-BARE = AmpereConfig("bf16", 128, 128, 32, 8, True, False, False, 0, 0, 0, False, False)
-
-
-SPACE = {c.with_dtype(d) for step in LADDER[:19] for c in FAMILY.legal_configs(step.parts) for d in ("fp16", "bf16")}
-
-
-def test_short_form() -> None:
-    assert FULL.short_form() == EXAMPLE
-    assert str(FULL) == "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
-    assert BARE.short_form() == "(BF16, 128, 128, 32, 8): async+load_0_0_0_tiles"
-
-
-def test_round_trip_over_the_whole_space() -> None:
-    assert len(SPACE) > 400
-    for config in SPACE:
-        assert AmpereConfig.parse(config.short_form()) == config
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "prog",
-        EXAMPLE + " ",
-        " " + EXAMPLE,
-        EXAMPLE + "\n",
-        EXAMPLE.lower(),
-        EXAMPLE.replace("FP16", "FP32"),
-        EXAMPLE.replace("FP16", "fp16"),
-        EXAMPLE.replace(", 128", ",128"),
-        EXAMPLE.replace("128", "0128"),
-        EXAMPLE.replace("64, 64", "64"),
-        EXAMPLE.replace("64, 64", "0, 64"),
-        EXAMPLE.replace("64, 64", "-64, 64"),
+        *("", "prog", EXAMPLE + " ", " " + EXAMPLE, EXAMPLE + "\n", EXAMPLE.lower()),
+        *(EXAMPLE.replace("FP16", other) for other in ("FP32", "fp16")),
+        *(EXAMPLE.replace("64, 64", other) for other in ("64", "0, 64", "-64, 64", "064, 64", "64,64")),
+        *(EXAMPLE.replace("load_2_2_2_tiles", other) for other in ("load_2_2_tiles", "load_2_2_2", "load_2_02_tiles")),
         EXAMPLE.replace("eager+swizzled", "swizzled+eager"),
-        EXAMPLE.replace("buffer+opt_softmax", "opt_softmax+buffer"),
         EXAMPLE.replace("+buffer", "+buffer+buffer"),
-        EXAMPLE.replace("load_2_2_2_tiles", "load_2_2_tiles"),
-        EXAMPLE.replace("load_2_2_2_tiles", "load_2_2_2"),
-        EXAMPLE.replace("load_2_2_2_tiles", "load_02_2_2_tiles"),
         EXAMPLE.replace("4)", "\N{ARABIC-INDIC DIGIT FOUR})"),
         "(FP16, 128, 128, 128, 2): stages_02_2",
         "(FP16, 128, 128, 128, 2): stages_2_2+registers_0_0",
@@ -460,16 +311,15 @@ def test_anything_else_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("dtype", "fp32", "bad kernel configuration, dtype: expected fp16 or bf16, found 'fp32'"),
-        ("B_r", 0, "bad kernel configuration, B_r: expected 1 or more, found 0"),
-        ("B_c", 64.0, "bad kernel configuration, B_c: expected an integer, found 64.0"),
-        ("n_warps", True, "bad kernel configuration, n_warps: expected an integer, found True"),
-        ("V_mma_load_K_tiles", -2, "bad kernel configuration, V_mma_load_K_tiles: expected 0 or more, found -2"),
-        ("swizzled", 1, "bad kernel configuration, swizzled: expected True or False, found 1"),
+        ("dtype", "fp32", "expected fp16 or bf16, found 'fp32'"),
+        ("B_r", 0, "expected 1 or more, found 0"),
+        ("B_c", 64.0, "expected an integer, found 64.0"),
+        ("n_warps", True, "expected an integer, found True"),
+        ("V_mma_load_K_tiles", -2, "expected 0 or more, found -2"),
+        ("swizzled", 1, "expected True or False, found 1"),
     ],
 )
 def test_impossible_fields(field: str, value: Any, message: str) -> None:
     values: dict[str, Any] = {field: value}
-    with pytest.raises(FlashladderError) as caught:
+    with pytest.raises(FlashladderError, match=f"bad kernel configuration, {field}: {message}"):
         replace(FULL, **values)
-    assert str(caught.value) == message

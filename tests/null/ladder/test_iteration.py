@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 import json
 import math
@@ -16,11 +16,9 @@ import yaml
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder import json_schema as schema
-from flashladder.ladder.ablation import load_description, nameable, parse_subject
-from flashladder.ladder.families.ampere import (
-    AmpereConfig,
-)
-from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all, load_iteration
+from flashladder.ladder.ablation import load_description, parse_subject
+from flashladder.ladder.families.ampere import AmpereConfig
+from flashladder.ladder.iteration import Claim, claim_configs, load_all, load_iteration
 from flashladder.located import read_yaml
 from flashladder.names import GPUS
 from flashladder.paths import CONFIGS, ITERATIONS, RESULTS
@@ -93,7 +91,6 @@ LADDER = load_all()
 PUBLISHED = RESULTS / "published"
 
 
-# Which concern of a kernel each knob of the published configurations belongs to; tiles belong to none.
 def rows(name: str) -> list[dict[str, str]]:
     """The rows of a table of published figures."""
     with (PUBLISHED / name).open(encoding="utf-8", newline="") as stream:
@@ -108,27 +105,11 @@ def as_config(row: dict[str, str]) -> AmpereConfig:
     return AmpereConfig(dtype=row["dtype"], **knobs)
 
 
-@pytest.mark.parametrize("step", LADDER[1:], ids=lambda step: step.slug)
-def test_parts_are_the_parents_plus_the_change(step: Iteration) -> None:
-    parent = load_iteration(step.parent or 0)
-    inherited = asdict(parent.parts) if parent.family is step.family else {}
-    assert asdict(step.parts) == inherited | dict(step.change)
-
-
 @pytest.mark.parametrize("row", rows("published_configs.csv"), ids=lambda row: f"{row['iteration']}-{row['gpu']}")
 def test_configurations_are_the_published_winners(row: dict[str, str]) -> None:
     configs = load_iteration(int(row["iteration"])).configs
     for gpu in ("a100", "rtx3090") if row["gpu"] == "any" else (row["gpu"].lower(),):
         assert configs[gpu] == as_config(row)
-
-
-@pytest.mark.parametrize("step", LADDER, ids=lambda step: step.slug)
-def test_every_gpu_has_a_legal_fp16_configuration(step: Iteration) -> None:
-    assert set(step.configs) == set(GPUS)
-    for config in step.configs.values():
-        assert config.dtype == "fp16"
-        assert step.family.conflicts(step.parts, config) == ()
-        assert step.family.fit(step.parts, config) == config
 
 
 def test_an_absent_configuration_is_inherited(tmp_path: Path) -> None:
@@ -166,13 +147,6 @@ def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
     assert load_iteration(1, tmp_path).title == "Another title"
 
 
-@pytest.mark.parametrize("number", [0, 29, -1])
-def test_unknown_numbers(number: int) -> None:
-    with pytest.raises(FlashladderError) as caught:
-        load_iteration(number)
-    assert str(caught.value) == (f"no such iteration: expected a number from 1 to 28, found {number}")
-
-
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
     for load in (load_all, partial(load_iteration, 1), partial(load_description, "1")):
         with pytest.raises(FlashladderError) as caught:
@@ -183,25 +157,10 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
         load_all(tmp_path / "nowhere")
 
 
-def test_tiles_that_the_threads_cannot_copy() -> None:
-    small = "(FP16, 128, 64, 64, 2): async+eager+swizzled+load_2_2_2_tiles"
-    reasons = load_iteration(1).family.conflicts(load_iteration(9).parts, AmpereConfig.parse(small))
-    assert reasons == ("2 warps copy 4 rows at a time: the static swizzle needs a multiple of 8",)
-    many = "(FP16, 128, 256, 32, 16): async+eager+swizzled+load_2_2_2_tiles"
-    assert load_iteration(1).family.conflicts(load_iteration(15).parts, AmpereConfig.parse(many)) == (
-        "B_r 256 and B_c 32: must be multiples of 64, the rows copied at a time",
-    )
-    odd = "(FP16, 128, 256, 16, 16): async+eager+swizzled+load_0_0_0_tiles+opt_softmax"
-    assert load_iteration(1).family.conflicts(load_iteration(7).parts, AmpereConfig.parse(odd)) == (
-        "B_c 16 with 16 warps: each warp copies four rows at a time",
-    )
-
-
 def test_a_link_that_leads_nowhere_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "01_base.yaml").symlink_to("gone.yaml")
-    with pytest.raises(FlashladderError) as caught:
+    with pytest.raises(FlashladderError, match=r"01_base\.yaml: cannot read the file \(a link to a file that does not"):
         load_iteration(1, tmp_path)
-    assert str(caught.value) == f"{tmp_path}/01_base.yaml: cannot read the file (a link to a file that does not exist)"
 
 
 def test_claims_are_made_at_equal_tiles() -> None:
@@ -313,11 +272,8 @@ def test_what_editors_leave_is_no_iteration(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["17_mine.yml", "17_mine.YAML", "17_mine.Yml"])
 def test_a_file_that_nobody_reads(tmp_path: Path, name: str) -> None:
     fill(tmp_path, {"01_base.yaml": ROOT, name: STEP})
-    with pytest.raises(FlashladderError) as caught:
+    with pytest.raises(FlashladderError, match=r"the file is not read; rename it to 17_mine\.yaml, or remove it"):
         load_all(tmp_path)
-    hint = "rename it to 17_mine.yaml, or remove it"
-    assert str(caught.value) == f"{tmp_path / name}: the file is not read; {hint}"
-    assert caught.value.exit_code == 2
 
 
 def test_a_file_of_thirty_megabytes_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
@@ -362,19 +318,6 @@ def test_the_json_schema_refuses_what_the_models_refuse() -> None:
     for bad in ({"titel": "x"}, {"change": {"layout": "round"}}, {"expect": {"sass": {"LOP3": {"falls": -1}}}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(good | bad, rules)
-
-
-def test_the_schema_command_writes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(schema, "FOLDER", tmp_path)
-    schema.main()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "gpu.json",
-        "grid.json",
-        "iteration.json",
-    ]
-    assert capsys.readouterr().out.count("wrote") == 3
 
 
 @pytest.mark.parametrize(
@@ -428,16 +371,16 @@ def test_configurations_follow_the_parts_of_an_ablation() -> None:
 def test_tuning_can_be_taken_back_and_added() -> None:
     untuned = load_description("9 - tuned")
     assert dict(untuned.change) == {}
-    assert untuned.configs["a100"].short_form() == (
-        "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer"
-    )
+    assert untuned.configs["a100"].short_form().endswith("eager+swizzled+load_2_2_2_tiles+buffer")
     tuned = load_description("6 + tuned")
     assert dict(tuned.configs) == dict(load_iteration(7).configs)
 
 
-@pytest.mark.parametrize("number", range(1, 17))
+@pytest.mark.parametrize("number", range(2, 17))
 def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) -> None:
-    names, _ = nameable(number)
+    with pytest.raises(FlashladderError) as caught:
+        load_description(f"{number} - nothing")
+    names = str(caught.value.expected).removeprefix("one of ").split(", ")
     assert len(names) >= number - 1
     for name in names:
         if (number, name) == (7, "tuned"):
@@ -452,49 +395,20 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "sixteen",
-            (
-                "not a description of an iteration: expected a number, or one change to one, such as '16 - swizzle' "
-                "or '7 + xor_static', found 'sixteen'"
-            ),
-        ),
+        *((text, "not a description of an iteration: expected a number, or one change to one, such as")
+          for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
         ("16 - swizzle - eager", "nothing named 'swizzle_eager' can be taken back from iteration 16"),
         ("16 -", "nothing named '' can be taken back from iteration 16"),
-        ("16 * swizzle", "not a description of an iteration"),
         ("29 - swizzle", "no such iteration: expected a number from 1 to 28, found 29"),
         ("0", "no such iteration: expected a number from 1 to 28, found 0"),
-        (
-            "3 - backward",
-            (
-                "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, eager_loads, "
-                "xor, eager, found '3 - backward'"
-            ),
-        ),
+        ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
         ("1 - swizzle", "iteration 1 has no change to take back: found '1 - swizzle'"),
-        (
-            "28 + swizzle",
-            "iteration 28 has every change of the family hopper: there is none to add: found '28 + swizzle'",
-        ),
-        ("19 + xor", "iteration 19 has every change of the family ampere: there is none to add: found '19 + xor'"),
-        (
-            "15 + eager",
-            (
-                "nothing named 'eager' can be added to iteration 15: expected one of static_gmem_stride, "
-                "stale_maximum, rings, serpentine, static_stride, exp2_stale, "
-                "found '15 + eager'"
-            ),
-        ),
+        ("28 + swizzle", "iteration 28 has every change of the family hopper: there is none to add: found"),
+        ("15 + eager", "can be added to iteration 15: expected one of static_gmem_stride, stale_maximum, rings, "),
         ("16 - swizle", "did you mean 'swizzle'?"),
-        (
-            "7 + backward",
-            (
-                "'7 + backward' is not a possible iteration: expected parts that go together, found schedule "
-                "backward with gmem advance (an advancing pointer only walks forwards)"
-            ),
-        ),
+        ("7 + backward", "found schedule backward with gmem advance (an advancing pointer only walks forwards)"),
     ],
-)
+)  # fmt: skip
 def test_bad_descriptions(text: str, message: str) -> None:
     with pytest.raises(FlashladderError) as caught:
         load_description(text)
@@ -511,52 +425,25 @@ def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("subject", "cuda", "text", "variant", "package", "options"),
+    ("subject", "cuda", "text", "variant", "package", "options", "session"),
     [
-        (7, "", "7", "", "flashladder_07", "7"),
-        ("16", "13.0", "16", "", "flashladder_16", "16"),
-        ("16 - swizzle", "", "16 - swizzle", " - swizzle", "flashladder_16_minus_swizzle", '"16 - swizzle"'),
-        (
-            "1+Eager loads",
-            "",
-            "1 + eager_loads",
-            " + eager_loads",
-            "flashladder_01_plus_eager_loads",
-            '"1 + eager_loads"',
-        ),
-        (1, "13.1", "1", " cuda 13.1", "flashladder_01_cuda_13_1", "1 --toolchain 13.1"),
-        (
-            "16 - swizzle",
-            "13.2",
-            "16 - swizzle",
-            " - swizzle cuda 13.2",
-            "flashladder_16_minus_swizzle_cuda_13_2",
-            '"16 - swizzle" --toolchain 13.2',
-        ),
+        (7, "", "7", "", "07", "7", ""),
+        ("16", "13.0", "16", "", "16", "16", ""),
+        ("1+Eager loads", "", "1 + eager_loads", " + eager_loads", "01_plus_eager_loads", '"1 + eager_loads"',
+         " -- + eager_loads"),
+        (1, "13.1", "1", " cuda 13.1", "01_cuda_13_1", "1 --toolchain 13.1", " -- --toolchain 13.1"),
+        ("16 - swizzle", "13.2", "16 - swizzle", " - swizzle cuda 13.2", "16_minus_swizzle_cuda_13_2",
+         '"16 - swizzle" --toolchain 13.2', " -- - swizzle --toolchain 13.2"),
     ],
-)
-def test_every_name_follows(subject: int | str, cuda: str, text: str, variant: str, package: str, options: str) -> None:
+)  # fmt: skip
+def test_every_name_follows(
+    subject: int | str, cuda: str, text: str, variant: str, package: str, options: str, session: str
+) -> None:
     found = parse_subject(subject, cuda)
-    assert (found.text, found.variant, found.package, found.options) == (text, variant, package, options)
+    assert (found.text, found.variant, found.options) == (text, variant, options)
+    assert found.session == f"nox -s build-iteration-{found.number}{session}"
     assert load_description(found.text).description == text
-    assert found.package == f"flashladder_{found.tag}"
-    assert found.package.isidentifier()
-
-
-def test_the_session_builds_in_the_iterations_own_environment() -> None:
-    assert parse_subject("7").session == "nox -s build-iteration-7"
-    assert parse_subject("16 - swizzle", "13.1").session == "nox -s build-iteration-16 -- - swizzle --toolchain 13.1"
-    assert parse_subject("16", "13.1").session == "nox -s build-iteration-16 -- --toolchain 13.1"
-
-
-@pytest.mark.parametrize("text", ["", "swizzle", "16 - ", "16 * swizzle", "16 - a - b!", "cudnn", "1" * 10])
-def test_what_is_no_name(text: str) -> None:
-    if text == "16 - ":  # a form without a name: the ladder says what can be taken back
-        with pytest.raises(FlashladderError, match="nothing named ''"):
-            load_description(text)
-        return
-    with pytest.raises(FlashladderError, match="not a description of an iteration: expected a number, or one change"):
-        parse_subject(text)
+    assert found.package == f"flashladder_{found.tag}" == f"flashladder_{package}"
 
 
 def test_a_toolchain_that_is_not_pinned() -> None:

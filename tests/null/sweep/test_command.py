@@ -76,6 +76,10 @@ def test_three_planted_failures_among_eighteen_are_three_lines_and_exit_code_1(
     with pytest.raises(CheckFailed, match=r"^3 of 18 cells failed"):
         command.main(list(words))  # resumes: nothing is left
     assert asked(tmp_path) == []
+    for retry, missing in (([], 0), (["--retry"], 3)):
+        capsys.readouterr()
+        command.main([*words, *retry, "--dry-run", "--json"])
+        assert json.loads(capsys.readouterr().out)["missing"] == missing
     monkeypatch.setenv("PLANTS", "{}")
     assert command.main([*words, "--retry"]) == 0
     assert sorted(asked(tmp_path)) == sorted(bad)
@@ -154,7 +158,7 @@ def test_an_interrupted_sweep_says_how_to_go_on_and_leaves_whole_records(
     records = Records(tmp_path / "records")
     kept = len(records.addresses())
     assert running.returncode == 130
-    assert told == (f"{kept} of 18 cells are kept in {records.folder}; the same command goes on\ninterrupted\n")
+    assert told == f"what was measured is kept in {records.folder}; the same command goes on\ninterrupted\n"
     assert 3 <= kept < 18
     assert all(records.read(address).document for address in records.addresses())
     assert not any(alive(event["pid"]) for event in events if "pid" in event)
@@ -245,7 +249,7 @@ def test_a_sweep_gives_the_lanes_its_cells_and_packs_what_they_leave(
         plan.timeout_s(cell, host.made.settings) for cell in host.made.cells
     }
     assert [task.request["cell"]["address"] for task in host.tasks] == [cell.address for cell in host.made.cells]
-    asked = {(task.request["grid"], task.request["mode"], task.request["pairs"]) for task in host.tasks}
+    asked = {(task.request["grid"], task.request["mode"], task.request["plan"]["pairs"]) for task in host.tasks}
     assert asked == {("small", "event-free", host.made.settings.pairs)}
     assert [(device.name, device.environment["CUDA_VISIBLE_DEVICES"]) for device in host.devices] == [("gpu0", UUID)]
     packed = load_as(host.folder / "out.json.gz", BenchResult)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,6 @@ from flashladder.bench.references import Subject
 from flashladder.bench.timing import bench_group, prepare
 from flashladder.build.installed import Installed
 from flashladder.cases.inputs import Tensors, make_tensors
-from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.derive import problems
 from flashladder.results.schema import A_A, BenchResult, PlannedCell, Reference
@@ -167,11 +166,11 @@ class Machine:
         return next(one for one in cells if one.shape.seq_len == seq_len)
 
     def request(self, cell: PlannedCell, mode: str = "event-free") -> dict[str, Any]:
-        settings, of = self.made.settings, self.made.grid
+        settings = replace(self.made.settings, mode=mode)
         return {
-            "cell": cell.model_dump(mode="json"), "grid": of.name, "grid_sha256": of.sha256,
-            "mode": mode, "pairs": settings.pairs, "tell": self.told.append,
-        }  # fmt: skip
+            **plan.request_of(self.made, cell, settings, plan.pairs_of(settings.pairs)),
+            "tell": self.told.append,
+        }
 
 
 @dataclass(frozen=True)
@@ -276,7 +275,7 @@ def test_a_gpu_that_does_not_become_free_is_a_refusal(machine: Machine, monkeypa
 
 def test_other_machine_code_than_was_planned_is_not_timed(machine: Machine) -> None:
     cell = machine.cell("7").model_copy(update={"code": "cd" * 32})
-    with pytest.raises(FlashladderError, match="another machine code is installed than was planned: expected cdcdcd"):
+    with pytest.raises(CellFailed, match="another machine code is installed than was planned: expected cdcdcd"):
         measured(machine, cell)
     assert machine.gpu.log == []
 

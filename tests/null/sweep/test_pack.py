@@ -17,7 +17,7 @@ from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import Screen, emulated_table
 from tests.null.bench_fixture import GPU
-from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_grid, failed, grid, timed
+from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed, grid, timed
 
 TORCH = Reference(op="fa2", torch="2.12", cuda="13.0", kernels={})
 
@@ -115,16 +115,8 @@ def test_emulated_cells_become_one_document_with_a_line_each(tmp_path: Path) -> 
     assert all(line.split()[3:7] == ["1", "1", "33", "%"] for line in lines[1:-1])
 
 
-def complete(tmp_path: Path, text: str = SMALL) -> tuple[plan.Plan, Records, Screen]:
-    made = plan.make(grid(tmp_path, text), "h200", digests)
-    records = Records(tmp_path / "out")
-    for number, cell in enumerate(made.cells):
-        records.write(timed(cell, made, seed=number))
-    return made, records, Screen(made, made.cells, (), (), as_json=True)
-
-
-def test_failures_are_told_by_the_whole_and_by_a_part(tmp_path: Path) -> None:
-    made, records, screen = complete(tmp_path)
+def test_failures_are_told_by_the_whole_and_by_a_part(tmp_path: Path, made: plan.Plan) -> None:
+    records, screen = filled(tmp_path, made), Screen(made, made.cells, (), (), as_json=True)
     records.write(failed(made.cells[1]))
     with pytest.raises(CheckFailed, match=r"1 of 6 cells failed, the first: 1 .* S=1024 .*: crash: its worker ended"):
         packing.finish(made, records, screen)
@@ -142,8 +134,8 @@ def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan
     assert caught.value.exit_code == 1
 
 
-def test_another_grids_document_is_not_replaced(tmp_path: Path) -> None:
-    made, records, screen = complete(tmp_path)
+def test_another_grids_document_is_not_replaced(tmp_path: Path, made: plan.Plan) -> None:
+    records, screen = filled(tmp_path, made), Screen(made, made.cells, (), (), as_json=True)
     packing.require_own_name(made.grid, records.folder)  # nothing is there yet
     packing.finish(made, records, screen)
     packing.require_own_name(made.grid, records.folder)

@@ -46,14 +46,6 @@ def test_other_words_are_one_line(text: str, told: str) -> None:
     assert told in str(caught.value)
 
 
-def test_a_grid_for_another_gpu_is_refused_and_says_how_to_override() -> None:
-    with pytest.raises(FlashladderError) as caught:
-        fitting(H200, "a100", anyway=False)
-    assert "made for another GPU" in str(caught.value)
-    assert "found NVIDIA H200; --anyway measures it all the same" in str(caught.value)
-    assert fitting(H200, "a100", anyway=True) == (H200, "a100")
-
-
 def test_a_grid_takes_the_gpus_of_its_model() -> None:
     assert fitting([*H200, A100], "a100", anyway=False) == ([A100], None)
     assert fitting([*H200, A100], "h200", anyway=True) == (H200, None)

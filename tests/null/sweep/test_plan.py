@@ -16,7 +16,7 @@ from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan
 from flashladder.sweep.plan import Settings, address_of, cell_of, title, with_code
 from flashladder.sweep.records import Records
-from flashladder.sweep.screen import dry_run, duration
+from flashladder.sweep.screen import dry_run, duration, planned
 from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_grid, grid
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
@@ -102,19 +102,24 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     records = Records(tmp_path / "records")
     records.write(emulated(first, made))
     partly = replace(made, cells=(first, *(one.model_copy(update={"code": ""}) for one in others)))
-    text = dry_run(partly, partly.cells, records, 2)
+
+    def shown(cells: tuple[PlannedCell, ...] = partly.cells, *, build: bool = True, as_json: bool = False) -> str:
+        said = planned(partly, cells, records, build=build)
+        return dry_run(partly, said, records.folder, 2, build=build, as_json=as_json)
+
+    text = shown()
     assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
-    unbuilt = dry_run(partly, partly.cells, records, 2, build=False)
+    unbuilt = shown(build=False)
     assert "with --no-build the sweep does not start" in unbuilt
     assert "to build" not in unbuilt
     assert unbuilt.splitlines()[-1].startswith("about 0 s")  # nothing is built, nothing is left to measure
-    told = json.loads(dry_run(partly, partly.cells, records, 2, as_json=True))
+    told = json.loads(shown(as_json=True))
     found = {name: told[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
     assert found == {
         "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),
         "missing": len(made.cells) - 1, "to_build": len(plan.kernels_of(partly.cells[1:])), "notes": [],
     }  # fmt: skip
-    part = json.loads(dry_run(partly, partly.cells[:1], records, 2, as_json=True))
+    part = json.loads(shown(partly.cells[:1], as_json=True))
     assert part["to_build"] == told["to_build"]  # a shard builds the whole grid
     assert part["seconds"] > 0
     building = plan.build_s(partly.cells, made.settings, default_jobs())

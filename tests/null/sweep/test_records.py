@@ -19,23 +19,6 @@ def made(tmp_path: Path) -> plan.Plan:
     return plan.make(emulated_grid(tmp_path), "cpu", digests)
 
 
-def test_what_is_written_is_read_and_no_longer_missing(tmp_path: Path, made: plan.Plan) -> None:
-    records = Records(tmp_path / "out")
-    assert records.missing(made.cells) == list(made.cells)
-    record = emulated(made.cells[0], made)
-    assert records.write(record).name == f"{made.cells[0].address}.json.gz"
-    assert records.read(made.cells[0].address) == record
-    assert records.missing(made.cells) == list(made.cells[1:])
-
-
-def test_a_failure_is_kept_and_measured_again_only_when_asked(tmp_path: Path, made: plan.Plan) -> None:
-    records = Records(tmp_path / "out")
-    records.write(failed(made.cells[0]))
-    records.write(emulated(made.cells[1], made))
-    assert made.cells[0] not in records.missing(made.cells)
-    assert records.missing(made.cells, retry=True) == [made.cells[0], *made.cells[2:]]
-
-
 @pytest.mark.parametrize(
     "damage",
     [b"", b"nonsense", gzip.compress(b"{}", mtime=0), gzip.compress(b"[", mtime=0)],

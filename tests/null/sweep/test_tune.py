@@ -28,6 +28,7 @@ from flashladder.sweep.measure import MARK
 from flashladder.sweep.place import Place
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
+from flashladder.sweep.screen import dry_run
 from flashladder.sweep.tune import (
     PLANS,
     Ladder,
@@ -36,7 +37,7 @@ from flashladder.sweep.tune import (
     pairs_for,
 )
 from flashladder.sweep.winner import BOTH, judged
-from flashladder.sweep.workers import Device, Outcome, Task, Worker, run
+from flashladder.sweep.workers import Device, Worker, run
 from tests.null.sweep_fixture import grid
 from tests.null.tune_worker import BEST, InProcess, speed
 
@@ -173,19 +174,6 @@ def test_the_whole_space_gives_the_winner_within_its_budget(tuned: Path, capsys:
     assert "finals: percent of FA2" in capsys.readouterr().out
 
 
-def test_a_finished_run_measures_nothing_again(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert measure(tuned, TILE) == 0
-    before = [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))]
-
-    def none(tasks: Sequence[Task], *_: object, **__: object) -> Outcome:
-        assert not tasks
-        return Outcome()
-
-    monkeypatch.setattr(tune, "run", none)
-    assert measure(tuned, TILE) == 0
-    assert [path.read_bytes() for path in sorted(tuned.parent.glob("*.json.gz"))] == before
-
-
 def test_a_run_that_was_cut_goes_on_with_the_rung_that_is_missing(tuned: Path) -> None:
     assert measure(tuned, TILE) == 0
     kept = sorted(tuned.glob("*.json.gz"), key=lambda path: path.stat().st_mtime_ns)
@@ -255,7 +243,11 @@ def test_shards_climb_their_ladders_and_a_call_without_packs(tuned: Path) -> Non
 
 def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     made = plan.make(grid(tuned.parent, GRID, "tune"), "h200", digests)
-    text = tune.dry_run(made, Records(tuned), 1)
+
+    def shown(of: plan.Plan, *notes: str, as_json: bool = False) -> str:
+        return dry_run(of, tune.planned(of, Records(tuned)), tuned, 1, notes, as_json=as_json)
+
+    text = shown(made)
     counts = left_out(load_iteration(7))
     assert (sum(counts.values()), counts[""]) == (99, 47)
     row = next(line for line in text.splitlines() if line.split()[:1] == ["7"])
@@ -263,9 +255,9 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     assert all(rule.why in " ".join(text.split()) for rule in EXCLUSIONS)
     assert max(map(len, text.replace(str(tuned), "").splitlines())) <= 80
     assert f"at most {2 * pairs_for(47)}" in text
-    whole = tune.dry_run(plan.make(load_grid("tune"), "h200", digests), Records(tuned), 1)
+    whole = shown(plan.make(load_grid("tune"), "h200", digests))
     assert len(whole.partition("\n\n")[0].splitlines()) > 1
     assert max(map(len, whole.replace(str(tuned), "").splitlines())) <= 80
-    told = json.loads(tune.dry_run(made, Records(tuned), 1, ["a note"], as_json=True))
+    told = json.loads(shown(made, "a note", as_json=True))
     assert (told["candidates"], told["ladders"], told["climbed"], told["to_build"]) == (2 * 47, 2, 0, 0)
     assert (told["event"], told["notes"]) == ("dry-run", ["a note"])
