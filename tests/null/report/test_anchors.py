@@ -14,7 +14,7 @@ from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
-from flashladder.report.data import anchors_of, fastest, fastest_of, last_sweep
+from flashladder.report.data import anchors_of, fastest, fastest_of
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, Group, Summary
 
@@ -159,18 +159,3 @@ def test_the_hosts_time_is_no_librarys_speed(folder: Path) -> None:
     assert after == before
     write_result(folder / "hopper.json.gz", with_late(made, "fa4", "fp16", 4096))
     assert {(one.name, one.dtype) for one in anchors_of(folder, report_data.MODE)} == before.keys()
-
-
-def test_the_last_sweep_goes_by_its_farthest_step(folder: Path) -> None:
-    """Also where another sweep begins later in the ladder."""
-    shutil.copy(RESULTS / "h200" / "persistent.json.gz", folder / "persistent.json.gz")
-    found = last_sweep(folder, report_data.MODE)
-    assert found is not None
-    assert max(one.iteration for one in found.kernels.values()) == 27
-    beyond = load_as(folder / "beyond.json.gz", BenchResult)
-    first = next(iter(beyond.kernels))
-    kernels = {**beyond.kernels, first: beyond.kernels[first].model_copy(update={"iteration": 28})}
-    write_result(folder / "beyond.json.gz", beyond.model_copy(update={"kernels": kernels}))
-    again = last_sweep(folder, report_data.MODE)
-    assert again is not None
-    assert {one.iteration for one in again.kernels.values()} >= {19, 28}
