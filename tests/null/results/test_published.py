@@ -56,6 +56,13 @@ def test_sass_counts_cover_both_gpus() -> None:
     assert counts[9, "a100"]["IMAD.MOV.U32"] + counts[9, "a100"]["MOV"] == 55
 
 
+def test_a_column_that_is_not_there_is_one_line(copy: Path) -> None:
+    path = copy / published.DESCRIPTION
+    path.write_text(path.read_text(encoding="utf-8").replace("a100_hmean_pct_of_fa2", "a100_hmean"), encoding="utf-8")
+    with pytest.raises(FlashladderError, match="not the table that is described: found KeyError"):
+        published.load(copy)
+
+
 def test_an_edited_figure_is_refused(copy: Path) -> None:
     path = copy / published.PROGRESSION
     path.write_bytes(path.read_bytes().replace(b"99.2", b"109.2"))
