@@ -16,7 +16,7 @@ from flashladder.report.book import Book, Timed
 from flashladder.report.data import TITLES
 from flashladder.report.tables import NOT_RUN, gpu_title
 from flashladder.results.published import PROGRESSION, Statistic
-from flashladder.results.schema import Summary
+from flashladder.results.schema import A_A, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,7 +179,7 @@ def floors(book: Book) -> Table:
     """The A/A floor of each file of timings: FA2 beside itself, what no difference within counts as one."""
     files = {one.path: one for each in (*book.machines, *book.sweeps) for one in (each, *each.further)}
     rows = [
-        [Cell(one.title), Cell(dtype), blocks.number(floor, 2, book.records.floor(one.path, dtype)),
+        [Cell(one.title), Cell(dtype), blocks.number(floor, 2, book.records.mean(one.path, A_A, dtype)),
          Cell(one.path.relative_to(book.root).as_posix())]
         for one in (*files.values(), *book.grids("second_card"))
         for dtype, floor in one.result.floors_pct.items()

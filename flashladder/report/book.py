@@ -182,12 +182,8 @@ class Records:
             })  # fmt: skip
         return str(self._numbers[key])
 
-    def floor(self, path: Path, dtype: str) -> str:
-        """The records behind an A/A floor: FA2 timed beside itself, at every length."""
-        return self.mean(path, A_A, dtype)
-
     def mean(self, path: Path, kernel: str, dtype: str) -> str:
-        """The records behind a harmonic mean: the kernel at every length."""
+        """The records behind a harmonic mean, or a floor: the kernel, or FA2 beside itself (`A_A`), at every length."""
         cells = [key for key in self._parts(path) if key[:2] == (kernel, dtype)]
         return join(self.timing(path, *key) for key in cells)
 
