@@ -56,31 +56,14 @@ def test_verdict_follows_the_counts(after: int, holds: bool) -> None:
         (Claim("usual_path", "main_loop", "falls", at_least=0.02), {}, {}, "no usual_path in either kernel"),
         (Claim("LOP3", "kernel", "equals"), {"LOP3": 2}, {"LOP3": 2}, ""),
         (Claim("conflicts", "counters", "equals"), {"conflicts": 0}, {"conflicts": 0}, ""),
-        (Claim("LOP3", "kernel", "falls"), {"LOP3": 2}, {"LOP3": 4}, "too loose: the smallest change is 0.5, so ask "),
-        (Claim("LOP3", "kernel", "falls", at_least=0.249), {"LOP3": 2}, {"LOP3": 4}, "too loose"),
         (Claim("LOP3", "kernel", "falls", at_least=0.25), {"LOP3": 2}, {"LOP3": 4}, ""),
-        (Claim("LOP3", "kernel", "rises", at_least=0.1), {"LOP3": 3}, {"LOP3": 2}, "too loose"),
-        (Claim("LOP3", "kernel", "rises", at_least=9), {"LOP3": 3}, {"LOP3": 0}, "too loose: state the number"),
-        (Claim("A/B", "kernel", "equals", value=4, within=0.02), {"A": 8, "B": 2}, {"A": 6, "B": 2}, "too loose"),
         (Claim("A/B", "kernel", "equals", value=4, within=0.01), {"A": 8, "B": 2}, {"A": 6, "B": 2}, ""),
     ],
 )
-def test_a_claim_must_hold_say_something_and_ask_for_enough(
-    claim: Claim, own: Counts, parent: Counts, problem: str
-) -> None:
+def test_a_claim_must_hold_and_say_something(claim: Claim, own: Counts, parent: Counts, problem: str) -> None:
     verdict = one(claim, own, parent)
     assert verdict.problem.startswith(problem)
     assert verdict.holds == (not problem)
-
-
-def test_the_bound_is_held_to_the_smallest_change_and_names_one_that_will_do() -> None:
-    places = {"sm_80": sides({"LOP3": 10}, {"LOP3": 100}), "sm_90": sides({"LOP3": 77}, {"LOP3": 100})}
-    claim = Claim("LOP3", "kernel", "falls", at_least=0.1)
-    loose = judge(8, claim, places)
-    assert [verdict.problem for verdict in loose] == [
-        "too loose: the smallest change is 0.23, so ask for 0.115 or more: {falls: ...}"
-    ] * 2
-    assert all(verdict.holds for verdict in judge(8, replace(claim, at_least=0.115), places))
 
 
 def test_on_names_exactly_the_architectures_where_a_claim_holds() -> None:
@@ -102,6 +85,15 @@ def test_on_names_exactly_the_architectures_where_a_claim_holds() -> None:
     assert not outside.claimed
     assert not outside.refuted
     assert "on sm_90: not claimed here: LOP3 falls by at least 50 % (on sm_80, sm_86 only): 4 -> 7" in str(outside)
+
+
+def test_only_claims_that_are_made_are_held_to_the_rules() -> None:
+    claim = Claim("LOP3", "kernel", "equals", value=2, on=("sm_80",))
+    places = {"sm_80": sides({"LOP3": 2}, {"LOP3": 2}), "sm_90": sides({"LOP3": 3}, {"LOP3": 3})}
+    empty, elsewhere = judge(8, claim, places)
+    assert empty.problem.startswith("it says nothing about the step")
+    assert elsewhere.problem == ""
+    assert [v.problem for v in judge(8, claim, places, confirms=True)] == ["", ""]
 
 
 def test_the_first_iteration_is_refuted_by_the_one_that_follows() -> None:
@@ -171,13 +163,3 @@ def test_edited_counts_do_not_fit_the_locks(tmp_path: Path, edit: Callable[[Any,
     edited.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(CheckFailed, match=problem):
         claims.check(path=edited).show()
-
-
-def test_only_claims_that_are_made_are_held_to_the_rules() -> None:
-    claim = Claim("LOP3", "kernel", "falls", at_least=0.1, on=("sm_80",))
-    places = {"sm_80": sides({"LOP3": 10}, {"LOP3": 100}), "sm_90": sides({"LOP3": 100}, {"LOP3": 100})}
-    loose, elsewhere = judge(8, claim, places)
-    assert loose.problem.startswith("too loose")
-    assert elsewhere.problem == ""
-    assert [v.problem for v in judge(8, claim, places, confirms=True)] == ["", ""]
-    assert {v.tile for v in judge(8, claim, places)} == {""}
