@@ -86,6 +86,11 @@ class Timed:
         return tuple(sorted({one.shape.seq_len for one in self.result.summaries}))
 
     @property
+    def grid(self) -> str:
+        """The grid of its sweep, by the file's name."""
+        return self.path.name.partition(".")[0]
+
+    @property
     def days(self) -> str:
         """The days on which it was timed, first and last."""
         days = sorted({one.started_utc[:10] for of in (self, *self.further) for one in of.result.processes})
@@ -125,6 +130,11 @@ class Book:
         """Of every machine the sweep of its own grid: the ladder beside all references."""
         paths = [path for path in files_in(self.results, "*/*.json.gz") if path.name == f"{path.parent.name}.json.gz"]
         return tuple(map(self.timed, paths[::-1]))
+
+    @cached_property
+    def beside_libraries(self) -> tuple[Timed, ...]:
+        """Every sweep with libraries, those of the first steps first."""
+        return (*self.sweeps, *self.grids("hopper"), *self.grids("persistent"))
 
     def grids(self, grid: str) -> tuple[Timed, ...]:
         """Every machine's sweep of one grid, such as ``hopper``."""
