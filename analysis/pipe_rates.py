@@ -36,21 +36,13 @@ LOOP = 64  # instructions of one loop trip, about: the loop's own three are litt
 
 @dataclass(frozen=True)
 class Op:
-    """One instruction: its text, its registers by type, and what they hold at first.
+    """One instruction: its text, its registers by type, and what they hold at first."""
 
-    Attributes:
-        text: the instruction, and what feeds its result into the next one.
-        registers: PTX type to names, each with ``{i}``.
-        start: texts that fill those registers from %zero (0), %one (1.0f), %thread, %shared and %global.
-        after: what follows the loop's last round, once.
-        instructions: how many of its text are counted (what only keeps the chain alive is not).
-    """
-
-    text: str
-    registers: Mapping[str, tuple[str, ...]]
-    start: tuple[str, ...] = ()
-    after: str = ""
-    instructions: int = 1
+    text: str  # the instruction, and what feeds its result into the next one
+    registers: Mapping[str, tuple[str, ...]]  # PTX type to names, each with ``{i}``
+    start: tuple[str, ...] = ()  # fill those registers from %zero (0), %one (1.0f), %thread, %shared and %global
+    after: str = ""  # follows the loop's last round, once
+    instructions: int = 1  # of its text that are counted (what only keeps the chain alive is not)
 
 
 def _float(text: str) -> Op:

@@ -13,7 +13,7 @@ from flashladder.arguments import Parser, named, result_file
 from flashladder.errors import one_line_errors
 from flashladder.files import write_atomic
 from flashladder.paths import BUILD
-from flashladder.report import tuning, variants
+from flashladder.report import sweeps, variants
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
 
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     with one_line_errors():
         if options.kind == "tune":
-            files = tuning.pages(options.result)
+            files = sweeps.tuning_pages(options.result)
         else:
             files = variants.pages(options.kind, load_as(options.result, BenchResult))
         for suffix, data in files.items():

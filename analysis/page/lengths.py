@@ -17,17 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ORDER, TITLE = 20, "Speed over length"
-GRIDS = ("hopper", "persistent")  # further grids, whose steps have libraries of their own time beside them
 WIDEST = 0.2  # interval of a point on the line, as a share of its percentage of FA2
 EXPLAINED = (
     "Colour tells a cell's verdict: faster or slower than FA2 beyond the A/A floor, grey where they cannot be told "
     "apart. TFLOP/s are as timed, at the clock that the card chose for that kernel; compare ratios to FA2."
 )
-
-
-def sweeps(book: Book) -> list[Timed]:
-    """The sweeps with libraries, those of the first steps first."""
-    return [*book.sweeps, *(one for grid in GRIDS for one in book.grids(grid))]
 
 
 def milestones(book: Book, one: Timed, dtype: str) -> list[tuple[str, str]]:
@@ -86,10 +80,8 @@ def panel(book: Book, one: Timed, dtype: str) -> Panel:
     told = f"Forward pass, {dtype}, d_head 128, {one.days}; each kernel alternates with FA2, whose line is the median"
     if any(doubtful for *_, doubtful in lines):
         told += f"; hollow, off the line: the interval is wider than {WIDEST:.0%} of the figure"
-    grid = one.path.name.partition(".")[0]
-    return draw(
-        f"tflops-{one.path.parent.name}-{grid}-{dtype}", f"{one.title}, {dtype}, grid {grid}", f"{told}.", lines, fill
-    )
+    name = f"tflops-{one.path.parent.name}-{one.grid}-{dtype}"
+    return draw(name, f"{one.title}, {dtype}, grid {one.grid}", f"{told}.", lines, fill)
 
 
 def table(book: Book, one: Timed, dtype: str) -> Table:
@@ -112,16 +104,15 @@ def table(book: Book, one: Timed, dtype: str) -> Table:
         ]
         rows.append([*row, blocks.number(last.tflops if last else None, 1, records[-1])])
     where = ", ".join([one.path.relative_to(book.root).as_posix(), *(each.path.name for each in one.further)])
-    grid = one.path.name.partition(".")[0]
     caption = f"{one.title}, {dtype}: percent of FA2 at each length ({where})"
-    return Table(f"lengths-{one.path.parent.name}-{grid}-{dtype}", caption, columns, rows)
+    return Table(f"lengths-{one.path.parent.name}-{one.grid}-{dtype}", caption, columns, rows)
 
 
 def peaks(book: Book) -> Table:
     """The best step and FA2 in percent of the tensor cores' documented peak, which binds at every length."""
-    lengths = sorted({n for one in sweeps(book) for n in one.lengths})
+    lengths = sorted({n for one in book.beside_libraries for n in one.lengths})
     rows = []
-    for one in sweeps(book):
+    for one in book.beside_libraries:
         peak = load_gpus()[one.key].peaks["fp16_tensor"] if one.key in load_gpus() else None
         for name in ("fastest step", "FA2") if peak else ():
             shares = []
@@ -131,10 +122,8 @@ def peaks(book: Book) -> Table:
                 tflops = 0.0 if not best else best.reference_tflops if name == "FA2" else best.tflops
                 record = book.records.timing(one.path, best.kernel, best.dtype, best.shape) if best else ""
                 shares.append(blocks.number(100 * tflops / peak.value if best and peak else None, 0, record))
-            grid = one.path.name.partition(".")[0]
-            rows.append(
-                [Cell(one.title), Cell(grid), Cell(name), *shares, Cell(f"{peak.value:g} {peak.unit}" if peak else "")]
-            )
+            of = f"{peak.value:g} {peak.unit}" if peak else ""
+            rows.append([Cell(one.title), Cell(one.grid), Cell(name), *shares, Cell(of)])
     columns = blocks.columns("GPU|text", "grid|text", "kernel|text", *(f"S = {n}" for n in lengths), "peak|text")
     return Table("peaks", "Percent of the tensor cores' documented fp16 peak (configs/gpus)", columns, rows)
 
@@ -142,6 +131,5 @@ def peaks(book: Book) -> Table:
 def content(book: Book) -> Sequence[Block]:
     """A panel for each sweep, the share of the peak, and a table for each machine and dtype."""
     tables = [table(book, one, dtype) for one in book.machines for dtype in DTYPES]
-    return [
-        Panels([panel(book, one, "fp16") for one in sweeps(book)]), EXPLAINED, peaks(book), *map(blocks.fold, tables),
-    ]  # fmt: skip
+    panels = Panels([panel(book, one, "fp16") for one in book.beside_libraries])
+    return [panels, EXPLAINED, peaks(book), *map(blocks.fold, tables)]

@@ -16,7 +16,7 @@ from flashladder.report.book import Book, Timed
 from flashladder.report.data import TITLES
 from flashladder.report.tables import NOT_RUN, gpu_title
 from flashladder.results.published import PROGRESSION, Statistic
-from flashladder.results.schema import Summary
+from flashladder.results.schema import A_A, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ EXPLAINED = (
 def references(book: Book, machine: Timed) -> list[tuple[str, Timed, Summary]]:
     """The libraries that a machine timed in fp16 at S = 4096, each in its newest sweep."""
     found = {}
-    for sweep in (*book.sweeps, *book.grids("hopper"), *book.grids("persistent")):
+    for sweep in book.beside_libraries:
         for name in sweep.result.references if sweep.key == machine.key else ():
             if (name, "fp16", HEADLINE_LENGTH) in sweep.summaries:
                 found[name] = (sweep, sweep.summaries[name, "fp16", HEADLINE_LENGTH])
@@ -118,7 +118,6 @@ def table(book: Book, dtype: str, configs_of: str | None) -> Table:
 
 def libraries(book: Book) -> Table:
     """What else computes attention on these GPUs, timed beside FA2 in the ladder's sweeps."""
-    sweeps = (*book.sweeps, *book.grids("hopper"), *book.grids("persistent"))
     columns = blocks.columns("GPU|text", "library|text", "version|text", "dtype|text")
     columns += blocks.columns(*(title + KINDS.get(title, "") for title in MEASURED), "file|code")
     rows = [
@@ -126,7 +125,7 @@ def libraries(book: Book) -> Table:
             Cell(one.title), Cell(TITLES[name]), Cell(reference.version or f"torch {reference.torch}"), Cell(dtype),
             *measured(book, one, name, dtype), Cell(one.path.relative_to(book.root).as_posix()),
         ]
-        for one in sweeps
+        for one in book.beside_libraries
         for name, reference in one.result.references.items()
         for dtype in DTYPES
     ]  # fmt: skip
@@ -179,7 +178,7 @@ def floors(book: Book) -> Table:
     """The A/A floor of each file of timings: FA2 beside itself, what no difference within counts as one."""
     files = {one.path: one for each in (*book.machines, *book.sweeps) for one in (each, *each.further)}
     rows = [
-        [Cell(one.title), Cell(dtype), blocks.number(floor, 2, book.records.floor(one.path, dtype)),
+        [Cell(one.title), Cell(dtype), blocks.number(floor, 2, book.records.mean(one.path, A_A, dtype)),
          Cell(one.path.relative_to(book.root).as_posix())]
         for one in (*files.values(), *book.grids("second_card"))
         for dtype, floor in one.result.floors_pct.items()

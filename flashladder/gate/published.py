@@ -23,7 +23,6 @@ from flashladder.results.published import (
     PUBLISHED,
     Statistic,
     load_description,
-    number,
     read_csv,
     tolerance_points,
 )
@@ -254,13 +253,8 @@ def _peers(ladder: Ladder, machine: Machine) -> Found:
 
 def peer_percents() -> Mapping[tuple[int, int], float]:
     """Percent of FA2 of each published kernel by iteration and length, timed on a GPU of `PEER_GPU`."""
-    where = relative(PUBLISHED / PEER_FILE)
-    return {
-        (number(row, "iteration", int, where), number(row, "seq_len", int, where)): number(
-            row, "pct_of_fa2_paired_median", float, where
-        )
-        for row in read_csv(PUBLISHED, PEER_FILE, load_description())
-    }
+    rows = read_csv(PUBLISHED, PEER_FILE, load_description())
+    return {(int(row["iteration"]), int(row["seq_len"])): float(row["pct_of_fa2_paired_median"]) for row in rows}
 
 
 def _best(ladder: Ladder, machine: Machine) -> Found:

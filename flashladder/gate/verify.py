@@ -38,7 +38,7 @@ from flashladder.lock.schema import LOCKS, find_locked, read_lock, refusal
 from flashladder.paths import CONFIGS, RESULTS
 from flashladder.problem import Shape
 from flashladder.report.accuracy import beyond_bounds, cells, load_errors
-from flashladder.report.data import bench_files, feeds_ladder
+from flashladder.report.data import bench_files
 from flashladder.results.derive import Plan, fastest_possible_us, problems
 from flashladder.results.files import identity, load_as, load_result, machine_name, read_json
 from flashladder.results.schema import (
@@ -255,7 +255,7 @@ def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
     for key, kernel in result.kernels.items():
         if key != kernel.key:
             yield f"kernel {key} is called {kernel.key}"
-        if tuned or (kernel.variant and not feeds_ladder(path)):
+        if tuned or (kernel.variant and not path.name.startswith("bench")):
             continue
         if reason := refusal(kernel, locks[kernel.arch]):
             yield f"{key}: {reason}"

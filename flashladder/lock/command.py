@@ -209,14 +209,6 @@ def _spans(numbers: Sequence[int]) -> str:
     return f"iteration{'s' if len(numbers) > 1 else ''} {text}"
 
 
-def opcode_counts(
-    number: int, config: KernelConfig, arch: str = "sm_80", folder: Path = LOCKS
-) -> dict[str, int] | None:
-    """Instructions per class and ``total`` of a locked kernel, from the committed lock; None when it has none."""
-    kernel = locked_kernel(number, config, arch, folder)
-    return None if kernel is None else dict(kernel.counts)
-
-
 def locked_kernel(number: int, config: KernelConfig, arch: str = "sm_80", folder: Path = LOCKS) -> LockedKernel | None:
     """Everything that the committed lock says about one kernel; None when it is not locked."""
     lock = read_lock(arch, folder).iterations.get(number)

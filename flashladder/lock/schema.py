@@ -33,45 +33,27 @@ class _Model(BaseModel):
 
 
 class LockedKernel(_Model):
-    """One kernel: an iteration in one configuration on one architecture.
+    """One kernel: an iteration in one configuration on one architecture."""
 
-    Attributes:
-        text_sha256: of the cubin's ``.text.flash_fwd_kernel``.
-        ptx_sha256: of the normalised PTX (`flashladder.machine_code.ptx`).
-        registers: per thread.
-        spill_stores: bytes per thread, as ptxas reports them; spill_loads and stack likewise.
-        static_smem: bytes per CTA, as ptxas reports them.
-        dynamic_smem: bytes per CTA, asked for at the launch.
-        counts: instructions per opcode class and ``total``, whole kernel.
-        main_loop: the same within the loop over KV blocks.
-    """
-
-    text_sha256: Digest
-    ptx_sha256: Digest
-    registers: Count
-    spill_stores: Count
+    text_sha256: Digest  # of the cubin's ``.text.flash_fwd_kernel``
+    ptx_sha256: Digest  # of the normalised PTX (`flashladder.machine_code.ptx`)
+    registers: Count  # per thread
+    spill_stores: Count  # bytes per thread, as ptxas reports them; spill_loads and stack likewise
     spill_loads: Count
     stack: Count
-    static_smem: Count
-    dynamic_smem: Count
-    counts: dict[str, Count]
-    main_loop: dict[str, Count]
+    static_smem: Count  # bytes per CTA, as ptxas reports them
+    dynamic_smem: Count  # bytes per CTA, asked for at the launch
+    counts: dict[str, Count]  # instructions per opcode class and ``total``, whole kernel
+    main_loop: dict[str, Count]  # the same within the loop over KV blocks
 
 
 class Lock(_Model):
-    """One iteration: its kernels by short form, and what they were made from.
+    """One iteration: its kernels by short form, and what they were made from."""
 
-    Attributes:
-        history: the reason of every lock and re-lock, oldest first.
-        toolchain: version of every tool that decides the machine code.
-        flags: of nvcc and ptxas, without paths.
-        files: digest of every kernel file included, by its path from the checkout's root.
-    """
-
-    history: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
-    toolchain: dict[str, str]
-    flags: dict[str, tuple[str, ...]]
-    files: dict[str, Digest]
+    history: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)  # reasons of each lock, oldest first
+    toolchain: dict[str, str]  # version of every tool that decides the machine code
+    flags: dict[str, tuple[str, ...]]  # of nvcc and ptxas, without paths
+    files: dict[str, Digest]  # of every kernel file included, by its path from the checkout's root
     kernels: dict[str, LockedKernel]
 
 

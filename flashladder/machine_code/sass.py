@@ -248,11 +248,6 @@ def disassemble(cubin: Path, nvdisasm: Path | None = None, kernel: str = KERNEL,
     return parse(run_nvdisasm(cubin, nvdisasm, lines=lines), kernel)
 
 
-def opcode_counts(cubin: Path) -> dict[str, int]:
-    """Instructions per opcode class in the whole kernel, and ``total``."""
-    return disassemble(cubin).counts()
-
-
 _BEGIN = 105  # of the control code among the 128 bits
 _NONE = 7  # a barrier's number that means none
 N_BARRIERS = 6

@@ -89,18 +89,10 @@ class Document(_Form):
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors over all seeds of one cell, by arm: the maximum, and the root of the mean square.
-
-    Attributes:
-        dtype: fp16 or bf16.
-        inputs: what Q, K and V hold.
-        seq_len: positions.
-        maximum: largest absolute error against fp64.
-        rms: root mean square error against fp64.
-    """
+    """Errors over all seeds of one cell against fp64, by arm: the maximum, and the root of the mean square."""
 
     dtype: str
-    inputs: str
+    inputs: str  # what Q, K and V hold
     seq_len: int
     maximum: Mapping[str, float]
     rms: Mapping[str, float]

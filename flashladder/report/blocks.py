@@ -153,23 +153,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell.
+    """One cell."""
 
-    Attributes:
-        text: what is shown, as text and never as markup.
-        records: numbers of the records behind it, ``"3"`` or ``"3,17"``; empty for what nothing was measured for.
-        sort: what the column is sorted by, where it is not the text.
-        style: a class of the page's style sheet, such as a verdict.
-        heat: percent of the ground that is coloured, in a heat map.
-        target: the anchor in the page that the cell leads to, where it has no records.
-    """
-
-    text: str
-    records: str = ""
-    sort: float | None = None
-    style: str = ""
-    heat: int | None = None
-    target: str = ""
+    text: str  # what is shown, as text and never as markup
+    records: str = ""  # numbers of the records behind it, ``"3"`` or ``"3,17"``; empty where nothing was measured
+    sort: float | None = None  # what the column is sorted by, where it is not the text
+    style: str = ""  # a class of the page's style sheet, such as a verdict
+    heat: int | None = None  # percent of the ground that is coloured, in a heat map
+    target: str = ""  # the anchor in the page that the cell leads to, where it has no records
 
     @property
     def key(self) -> str:

@@ -86,6 +86,11 @@ class Timed:
         return tuple(sorted({one.shape.seq_len for one in self.result.summaries}))
 
     @property
+    def grid(self) -> str:
+        """The grid of its sweep, by the file's name."""
+        return self.path.name.partition(".")[0]
+
+    @property
     def days(self) -> str:
         """The days on which it was timed, first and last."""
         days = sorted({one.started_utc[:10] for of in (self, *self.further) for one in of.result.processes})
@@ -125,6 +130,11 @@ class Book:
         """Of every machine the sweep of its own grid: the ladder beside all references."""
         paths = [path for path in files_in(self.results, "*/*.json.gz") if path.name == f"{path.parent.name}.json.gz"]
         return tuple(map(self.timed, paths[::-1]))
+
+    @cached_property
+    def beside_libraries(self) -> tuple[Timed, ...]:
+        """Every sweep with libraries, those of the first steps first."""
+        return (*self.sweeps, *self.grids("hopper"), *self.grids("persistent"))
 
     def grids(self, grid: str) -> tuple[Timed, ...]:
         """Every machine's sweep of one grid, such as ``hopper``."""
@@ -182,12 +192,8 @@ class Records:
             })  # fmt: skip
         return str(self._numbers[key])
 
-    def floor(self, path: Path, dtype: str) -> str:
-        """The records behind an A/A floor: FA2 timed beside itself, at every length."""
-        return self.mean(path, A_A, dtype)
-
     def mean(self, path: Path, kernel: str, dtype: str) -> str:
-        """The records behind a harmonic mean: the kernel at every length."""
+        """The records behind a harmonic mean, or a floor: the kernel, or FA2 beside itself (`A_A`), at every length."""
         cells = [key for key in self._parts(path) if key[:2] == (kernel, dtype)]
         return join(self.timing(path, *key) for key in cells)
 

@@ -27,7 +27,7 @@ from flashladder.ladder.selection import FASTEST
 from flashladder.parallel import start_worker, tune_gc
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import accuracy, counters, plot, speed_page, sweeps, tables
-from flashladder.report.data import MODE, Ladder, collect, fastest
+from flashladder.report.data import Ladder, collect, fastest
 
 REPORT = RESULTS / "report"
 BEGIN, END = "<!-- progression:begin -->", "<!-- progression:end -->"
@@ -67,7 +67,7 @@ def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | N
     own = {**render(ladder), **(beside(results) if others is None else others)}
     report = {root / "results" / "report" / name: data for name, data in own.items()}
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
-    report[root / "configs" / FASTEST.name] = fastest(results, MODE, ranked).encode()
+    report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
     readme = root / "README.md"
     block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
     return report | speed_page.render(root) | {readme: between_markers(read_text(readme), block).encode()}

@@ -101,16 +101,11 @@ WARP = 32
 
 @dataclass(frozen=True)
 class Cost:
-    """One iteration's kernel in one GPU's configuration.
-
-    Attributes:
-        config: of the kernel; `locked` is its entry in the lock.
-        kinds: warp instructions by kind, for `SIDE` queries by `SIDE` keys.
-    """
+    """One iteration's kernel in one GPU's configuration."""
 
     config: KernelConfig
-    locked: LockedKernel
-    kinds: dict[str, float]
+    locked: LockedKernel  # its entry in the lock
+    kinds: dict[str, float]  # warp instructions by kind, for `SIDE` queries by `SIDE` keys
 
     @property
     def total(self) -> float:

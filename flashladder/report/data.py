@@ -7,7 +7,8 @@ so that a machine's rows come from one file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -32,6 +33,7 @@ from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
 from flashladder.results.statistics import stated
 
 Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside kernels of one run: least, median, most
+MODE = "event-free"  # of the progression; other modes are other tables
 TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-attn"}
 
 
@@ -89,86 +91,80 @@ def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
     return (min(found), median(found), max(found)) if found else None
 
 
-def last_sweep(folder: Path, mode: str) -> BenchResult | None:
+def counts(result: BenchResult) -> bool:
+    """Whether tables hold a timing: of the progression's mode, and not of a tuning run, whose samples chose."""
+    return result.mode == MODE and result.purpose == "report"
+
+
+def last_sweep(folder: Path) -> tuple[BenchResult, dict[tuple[str, str], dict[int, Summary]]] | None:
     """Of a machine's sweeps with references that whose last step is the ladder's farthest; None where there is none.
 
-    A sweep of other shapes than the ladder's alone is none, as it says nothing of the grid's cells. Nor is a file that
-    cannot be read: the gate says so, and here a row is missing.
+    Beside it the grid's cells whose times are the GPU's and not the host's: kernel and dtype to summaries by length. A
+    sweep of other shapes alone is none. Nor is a file that cannot be read: the gate says so, and here a row is missing.
     """
-    found: list[tuple[int, BenchResult]] = []
+    found: list[BenchResult] = []
     named = (name for name in grid_names() if "\nreferences: " in read_text(grid_file(name)))
     for path in (folder / f"{name}.json.gz" for name in named):
-        try:
+        with suppress(FlashladderError):
             result = load_as(path, BenchResult)
-        except FlashladderError:
-            continue
-        whole = (result.mode, result.purpose) == (mode, "report") and result.references and result.kernels
-        if whole and any(on_grid(one.shape) for one in result.summaries):
-            found.append((max(kernel.iteration for kernel in result.kernels.values()), result))
-    return max(found, key=lambda one: one[0])[1] if found else None
+            ours = counts(result) and result.references and result.kernels
+            if ours and any(on_grid(one.shape) for one in result.summaries):
+                found.append(result)
+    if not found:
+        return None
+    last = max(found, key=lambda one: max(kernel.iteration for kernel in one.kernels.values()))
+    late, cells = cells_of_host_time(last.groups), dict[tuple[str, str], dict[int, Summary]]()
+    for one in last.summaries:
+        if on_grid(one.shape) and (one.kernel, one.dtype, one.shape) not in late:
+            cells.setdefault((one.kernel, one.dtype), {})[one.shape.seq_len] = one
+    return last, cells
 
 
-def fastest_of(folder: Path, mode: str) -> dict[int, int]:
+def fastest_of(folder: Path) -> dict[int, int]:
     """The fastest step from each sequence length on, of a machine's last sweep; empty where there is none.
 
     Fastest is which has the largest mean over its dtypes; lengths between two of the grid go with the shorter one, and
     shorter ones than all with the shortest.
     """
-    result = last_sweep(folder, mode)
-    if result is None:
-        return {}
+    result, cells = last_sweep(folder) or (None, {})
     told: dict[int, dict[int, list[float]]] = {length: {} for length in SEQ_LENS}
-    for one in _of_the_gpu(result):
-        if one.kernel in result.kernels:
-            told[one.shape.seq_len].setdefault(result.kernels[one.kernel].iteration, []).append(one.pct)
+    for (name, _), by_length in cells.items():
+        if result and name in result.kernels:
+            for length, one in by_length.items():
+                told[length].setdefault(result.kernels[name].iteration, []).append(one.pct)
     best = {length: max(steps, key=lambda step: mean(steps[step])) for length, steps in told.items() if steps}
     firsts = [(next(lengths), step) for step, lengths in groupby(best, key=best.__getitem__)]
     return {length if i else 1: step for i, (length, step) in enumerate(firsts)}
 
 
-def fastest(results: Path, mode: str, ranked: Mapping[str | None, Sequence[int]]) -> str:
+def fastest(results: Path, ranked: Mapping[str | None, Sequence[int]]) -> str:
     """The text of configs/fastest.json: `fastest_of` each GPU that has a folder of results.
 
     `ranked` are a GPU's measured steps, the fastest first, of GPUs on which the ladder was measured.
     """
-    found = {key: fastest_of(results / key, mode) for key in load_gpus() if (results / key).is_dir()}
+    found = {key: fastest_of(results / key) for key in load_gpus() if (results / key).is_dir()}
     ranking = {key: {"ranking": list(steps)} for key, steps in ranked.items()}
     return dump_json({key: {"from_seq_len": steps} | ranking.get(key, {}) for key, steps in found.items() if steps})
 
 
-def anchors_of(folder: Path, mode: str) -> tuple[Anchor, ...]:
+def anchors_of(folder: Path) -> tuple[Anchor, ...]:
     """The libraries of a machine's last sweep, in the order of that file, each in the dtypes that it was timed in.
 
     A cell that tells the host's time is no speed: it is left out, and the mean with it; where it is the one at
     S = 4096, the library.
     """
-    result = last_sweep(folder, mode)
-    if result is None:
-        return ()
-    found: dict[tuple[str, str], dict[int, Summary]] = {}
-    for one in _of_the_gpu(result):
-        if one.kernel in result.references:
-            found.setdefault((one.kernel, one.dtype), {})[one.shape.seq_len] = one
-    means = {(one.kernel, one.dtype): one for one in result.means if one.seq_lens == SEQ_LENS}
+    result, cells = last_sweep(folder) or (None, {})
     anchors = []
-    for (name, dtype), own in found.items():
-        if HEADLINE_LENGTH in own:
-            whole = means.get((name, dtype)) if own.keys() == set(SEQ_LENS) else None
+    for (name, dtype), own in cells.items():
+        if result and name in result.references and HEADLINE_LENGTH in own:
+            means = [one for one in result.means if (one.kernel, one.dtype, one.seq_lens) == (name, dtype, SEQ_LENS)]
+            whole = means[-1] if means and own.keys() == set(SEQ_LENS) else None
             title = f"{TITLES[name]} {(result.references[name].version or '').partition(',')[0]}".strip()
             anchors.append(Anchor(own, whole, fa2_of(result, dtype), name, title, dtype))
     return tuple(anchors)
 
 
-def _of_the_gpu(result: BenchResult) -> Iterator[Summary]:
-    """The grid's cells whose times are the GPU's."""
-    late = cells_of_host_time(result.groups)
-    for one in result.summaries:
-        if on_grid(one.shape) and (one.kernel, one.dtype, one.shape) not in late:
-            yield one
-
-
 SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
-MODE = "event-free"  # of the progression; other modes are other tables
 
 
 @dataclass(frozen=True)
@@ -286,7 +282,7 @@ def collect(folder: Path = RESULTS) -> Ladder:
     by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
     for path in bench_files(folder):
         result = load_as(path, BenchResult)
-        if result.mode == MODE and result.purpose == "report":  # tuning and reporting use different samples
+        if counts(result):
             by_machine.setdefault(path.parent.name, []).append((path, result))
     timed = [result for results in by_machine.values() for _, result in results]
     kernels = [kernel for result in timed for kernel in result.kernels.values()]
@@ -304,11 +300,6 @@ def bench_files(folder: Path = RESULTS) -> list[Path]:
     return files_in(folder, "*/bench*.json.gz")
 
 
-def feeds_ladder(path: Path) -> bool:
-    """Whether the tables of the ladder are made from this file, by its name."""
-    return path.name.startswith("bench")
-
-
 def swept(ladder: Ladder, folder: Path = RESULTS) -> list[Machine]:
     """Machines under `folder` that were swept and have no file of the ladder's tables, such as ``h100/h100.json.gz``.
 
@@ -319,7 +310,7 @@ def swept(ladder: Ladder, folder: Path = RESULTS) -> list[Machine]:
     for path in files_in(folder, "*/*.json.gz"):
         if path.name == f"{path.parent.name}.json.gz" and path.parent.name not in known:
             result = load_as(path, BenchResult)
-            if result.mode == MODE and result.purpose == "report":
+            if counts(result):
                 locks = {one.arch: read_lock(one.arch, folder / LOCKS.name) for one in result.kernels.values()}
                 found.append(machine_of(path.parent, [(path, result)], locks))
     return found
@@ -349,7 +340,7 @@ def machine_of(folder: Path, results: Sequence[tuple[Path, BenchResult]], locks:
     timed_by = [result for _, result in results]
     rungs = tuple(dict.fromkeys(one.rung for one in timed_by))
     floors, key = _floors_of_others(folder, first), gpu_key(first.name)
-    anchors = anchors_of(folder, MODE)
+    anchors = anchors_of(folder)
     return Machine(folder.name, key, first, rungs, floors, _reference(timed_by), measured, tuple(refused), anchors)
 
 
@@ -361,7 +352,7 @@ def other_runs(path: Path) -> list[BenchResult]:
     patterns = ("bench*", f"{SECOND}*", path.parent.name, "bundle")
     files = [one for pattern in patterns for one in files_in(path.parent, f"{pattern}.json.gz")]
     found = [load_as(one, BenchResult) for one in files if one.name != path.name]
-    return [one for one in found if one.mode == MODE and one.purpose == "report"]
+    return [one for one in found if counts(one)]
 
 
 def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:

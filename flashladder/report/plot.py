@@ -97,21 +97,13 @@ def _shortened(data: Any) -> Any:
 
 @dataclass(frozen=True)
 class Picture:
-    """All that is drawn.
+    """All that is drawn."""
 
-    Attributes:
-        series: lines to draw; measured ones come first.
-        names: iteration number and short name under the axis.
-        subtitle: what was measured: GPU, dtype, length.
-        levels: libraries on the GPU of the first series; they cross the last panel.
-        panels: first iteration of each panel, each with a scale of its own, and its title.
-    """
-
-    series: tuple[Series, ...]
-    names: tuple[tuple[int, str], ...]
-    subtitle: str
-    levels: tuple[Level, ...]
-    panels: tuple[tuple[int, str], ...]
+    series: tuple[Series, ...]  # lines; measured ones come first
+    names: tuple[tuple[int, str], ...]  # iteration number and short name under the axis
+    subtitle: str  # what was measured: GPU, dtype, length
+    levels: tuple[Level, ...]  # libraries on the GPU of the first series; they cross the last panel
+    panels: tuple[tuple[int, str], ...]  # first iteration of each panel, each with a scale of its own, and its title
 
 
 def of_ladder(ladder: Ladder) -> dict[str, bytes]:

@@ -8,9 +8,8 @@ result into the notes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 import io
 import itertools
 from pathlib import Path
@@ -88,21 +87,51 @@ def figure(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
-@dataclass(frozen=True)
 class Words:
-    """What the page of step `number` may call: every public method. `of` is another iteration than the page's own.
+    """What the page of step `number` may call: the names of `called`. `of` is another iteration than the page's own.
 
     `gpu` is a key of configs/gpus, `at` a sequence length; with `configs` a kernel has another GPU's configuration.
     A word that says something (`gains`, `falls`, `binds`) raises `Contradicted` where the data say otherwise.
     """
 
-    ladder: Ladder
-    number: int
-
-    @cached_property
-    def step(self) -> Iteration:
-        """The page's iteration."""
-        return load_iteration(self.number)
+    def __init__(self, ladder: Ladder, number: int) -> None:
+        self.ladder, self.number, self.step = ladder, number, load_iteration(number)
+        self.called: Mapping[str, Callable[..., str]] = {
+            "length": lambda: str(HEADLINE_LENGTH),
+            "shortest": lambda: str(min(ladder.published.description.shape.seq_lens)),
+            "noise": lambda: f"{self.noise_points:.1f} points",
+            "speed": lambda gpu, of=0, at=HEADLINE_LENGTH: f"{self.pct(gpu, of or number, at):.1f} %",
+            # ``gains 7.5 points (80.3 to 87.8 % of FA2)``, beyond noise; ``95.2 to 95.3 % of FA2`` of `keeps`
+            "gains": partial(self.moves, "rises", "gains"),
+            "loses": partial(self.moves, "falls", "loses"),
+            "keeps": partial(self.moves, "stays", ""),
+            "more": self.more,
+            "grows": self.grows,
+            # ``26.4 %``: how much faster a kernel is with a change; of `costs` how much slower
+            "pays": lambda *change, **at: f"{self.worth(*change, verdicts=('faster',), **at):.1f} %",
+            "costs": lambda *change, **at: f"{-self.worth(*change, verdicts=('slower',), **at):.1f} %",
+            "worthless": lambda *change, **at: (
+                f"{self.worth(*change, verdicts=('same', 'ambiguous'), **at) + 0:+.1f} %"
+            ),
+            "spilled": self.spilled,
+            # ``149 to 44`` of the parent and the step; one number where both are printed alike
+            "falls": partial(self.counts, "falls"),
+            "rises": partial(self.counts, "rises"),
+            "stays": partial(self.counts, "stays"),
+            "count": lambda name, where, scope="loop", of=0: figure(self._value(name, where, scope, of or number)),
+            "knob": self.knob,
+            "ctas": self.ctas,
+            # ``133 %`` of the tensor pipe's cycles; `ceiling`: what a resource that binds leaves of its rate
+            "binds": lambda *load, **of: f"{self.held(*load, **of, binds=True):.0f} %",
+            "hides": lambda *load, **of: f"{self.held(*load, **of, binds=False):.0f} %",
+            "ceiling": lambda *load, **of: f"{100 * 100 / self.held(*load, **of, binds=True):.0f} %",
+            "busy": self.busy,
+            "mma_issue": lambda: f"{mma_issue(self.machine.name):.1f}",
+            "mma_cycles": lambda gpu: f"{SCHEDULERS / tensor_rate(gpu):.1f}".removesuffix(".0"),
+            "peak_cycles": self.peak_cycles,
+            "tensor_use": lambda gpu, of=0: f"{100 * self._use(gpu, self._tflops(gpu, of or number)):.0f} %",
+            "fa2_use": self.fa2_use,
+        }
 
     @property
     def parent(self) -> int:
@@ -134,18 +163,6 @@ class Words:
             raise FlashladderError(f"iteration {self.number} was not measured", found=self.machine.key)
         return BOTH * max(floors)
 
-    def noise(self) -> str:
-        """``0.8 points``."""
-        return f"{self.noise_points:.1f} points"
-
-    def length(self) -> str:
-        """The sequence length of the headline."""
-        return str(HEADLINE_LENGTH)
-
-    def shortest(self) -> str:
-        """The shortest sequence length."""
-        return str(min(self.ladder.published.description.shape.seq_lens))
-
     def pct(self, gpu: str, of: int, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
         """Percent of FA2: published (a100, rtx3090), or measured.
 
@@ -162,10 +179,6 @@ class Words:
             raise FlashladderError(f"iteration {of} was not measured at S = {at}", found=gpu)
         return measured.summaries[at].pct
 
-    def speed(self, gpu: str, of: int = 0, at: int = HEADLINE_LENGTH, configs: str | None = None) -> str:
-        """``97.5 %``."""
-        return f"{self.pct(gpu, of or self.number, at, configs):.1f} %"
-
     def _speeds(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> tuple[float, float]:
         """Of the parent and of the step, each in its own configuration unless `configs` says whose."""
         old, new = (round(self.pct(gpu, one, at, configs), 1) for one in (self.parent, self.number))
@@ -176,23 +189,12 @@ class Words:
         old, new = self._speeds(gpu, at, configs)
         return round(new - old, 1)
 
-    def _said(self, said: Direction, verb: str, gpu: str, at: int, configs: str | None) -> str:
+    def moves(self, said: Direction, verb: str, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> str:
+        """The speeds of parent and step, which lie as is `said`."""
         speeds = self._speeds(gpu, at, configs)
         old, new = require(f"the speed on {gpu}", *speeds, said, self.noise_points, " % of FA2")
         shown = f"{old:.1f} to {new:.1f} % of FA2"
         return f"{verb} {abs(new - old):.1f} points ({shown})" if verb else shown
-
-    def gains(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> str:
-        """``gains 7.5 points (80.3 to 87.8 % of FA2)``: faster than the parent, beyond noise."""
-        return self._said("rises", "gains", gpu, at, configs)
-
-    def loses(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> str:
-        """The same of a step that makes it slower."""
-        return self._said("falls", "loses", gpu, at, configs)
-
-    def keeps(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> str:
-        """``95.2 to 95.3 % of FA2``: of a step that changes nothing beyond noise."""
-        return self._said("stays", "", gpu, at, configs)
 
     def more(self, gpu: str, other: str, configs: str | None = None) -> str:
         """``+4.8 against -1.4 points``: the step's gain on `gpu`, larger than that on `other` beyond noise."""
@@ -222,25 +224,15 @@ class Words:
                 return row
         raise FlashladderError(f"no ablation {subject}", expected=f"a row of {relative(path)}", found=gpu)
 
-    def _worth(self, change: str, gpu: str, of: int, at: int, *verdicts: str) -> float:
-        """In percent of speed."""
+    def worth(
+        self, change: str, gpu: str = PUBLISHED_GPU, of: int = 0, at: int = HEADLINE_LENGTH, *, verdicts: Sequence[str]
+    ) -> float:
+        """Percent of speed that a change is worth in the configuration for `gpu`, on the ladder's machine."""
         row = self._ablation(change, gpu, of, at)
-        worth = float(row["worth_pct"])
+        worth = round(float(row["worth_pct"]), 1)
         if row["verdict"] not in verdicts:
             raise Contradicted(row["subject"], " or ".join(verdicts), f"{row['verdict']}, {worth:+.1f} %")
         return worth
-
-    def pays(self, change: str, gpu: str = PUBLISHED_GPU, of: int = 0, at: int = HEADLINE_LENGTH) -> str:
-        """``26.4 %``: how much faster a kernel is with the change, in the configuration for `gpu`, on the H200."""
-        return f"{self._worth(change, gpu, of, at, 'faster'):.1f} %"
-
-    def costs(self, change: str, gpu: str = PUBLISHED_GPU, of: int = 0, at: int = HEADLINE_LENGTH) -> str:
-        """As `pays`, of a change that makes it slower."""
-        return f"{-self._worth(change, gpu, of, at, 'slower'):.1f} %"
-
-    def worthless(self, change: str, gpu: str = PUBLISHED_GPU, of: int = 0, at: int = HEADLINE_LENGTH) -> str:
-        """As `pays`, of a change whose effect noise hides."""
-        return f"{round(self._worth(change, gpu, of, at, 'same', 'ambiguous'), 1) + 0.0:+.1f} %"
 
     def spilled(self, change: str, gpu: str = PUBLISHED_GPU, of: int = 0) -> str:
         """``352 against 40 bytes``: spill stores without a change and with it, of the kernels of `pays`."""
@@ -292,27 +284,11 @@ class Words:
             raise FlashladderError("no emulated counters", hint="python -m flashladder.emulate.reading --write")
         return self.ladder.emulated.of(of)
 
-    def count(self, metric: str, where: str, scope: str = "loop", of: int = 0) -> str:
-        """``44``."""
-        return figure(self._value(metric, where, scope, of or self.number))
-
-    def _counted(self, metric: str, where: str, scope: str, said: Direction) -> str:
-        """``149 to 44``, of parent and step; one number where both are printed alike."""
+    def counts(self, said: Direction, metric: str, where: str, scope: str = "loop") -> str:
+        """The counts of parent and step, which lie as is `said`."""
         old, new = (self._value(metric, where, scope, of) for of in (self.parent, self.number))
         texts = [figure(count) for count in require(f"{metric} ({where})", old, new, said)]
         return " to ".join(dict.fromkeys(texts))
-
-    def falls(self, metric: str, where: str, scope: str = "loop") -> str:
-        """``149 to 44``: fewer than in the parent."""
-        return self._counted(metric, where, scope, "falls")
-
-    def rises(self, metric: str, where: str, scope: str = "loop") -> str:
-        """As `falls`, of what grows."""
-        return self._counted(metric, where, scope, "rises")
-
-    def stays(self, metric: str, where: str, scope: str = "loop") -> str:
-        """``72``: as many as in the parent."""
-        return self._counted(metric, where, scope, "stays")
 
     def knob(self, name: str, gpu: str, of: int = 0) -> str:
         """``128``: a number of a GPU's configuration, by the field's name (B_r, B_c, n_warps)."""
@@ -325,9 +301,8 @@ class Words:
         """CTAs that one of a GPU's SMs holds at once."""
         iteration = load_iteration(of or self.number)
         config, kernel = iteration.configs[configs or gpu], locked(iteration, gpu, configs)
-        fits = load_gpus()[gpu].occupancy(
-            registers=kernel.registers, threads=config.n_threads, shared_bytes=kernel.dynamic_smem + kernel.static_smem
-        )
+        shared = kernel.dynamic_smem + kernel.static_smem
+        fits = load_gpus()[gpu].occupancy(registers=kernel.registers, threads=config.n_threads, shared_bytes=shared)
         return figure(fits.ctas)
 
     # Loads: cycles of a resource in percent of those of the tensor pipe, in the main loop.
@@ -345,51 +320,28 @@ class Words:
             raise FlashladderError("no such resource", expected="shared reads, issue slots", found=resource)
         return 100 * clocks / tensor
 
-    def _held(self, resource: str, gpu: str, of: int, *, binds: bool) -> float:
+    def held(self, resource: str, gpu: str, of: int = 0, *, binds: bool) -> float:
+        """As `share`, of a resource that needs at least as long as the tensor pipe (`binds`), or less."""
         share = self.share(resource, gpu, of or self.number)
         if (share >= 100) is not binds:
             what = f"{resource} of iteration {of or self.number} on {gpu}"
             raise Contradicted(what, f"{'at least' if binds else 'less than'} 100 %", f"{share:.1f} %")
         return share
 
-    def ceiling(self, resource: str, gpu: str, of: int = 0) -> str:
-        """``12 %``: how much of the tensor pipe's rate a resource that binds leaves at most."""
-        return f"{100 * 100 / self._held(resource, gpu, of, binds=True):.0f} %"
-
-    def binds(self, resource: str, gpu: str, of: int = 0) -> str:
-        """``133 %`` of the tensor pipe's cycles: of a resource that needs at least as long as it."""
-        return f"{self._held(resource, gpu, of, binds=True):.0f} %"
-
-    def hides(self, resource: str, gpu: str, of: int = 0) -> str:
-        """``63 %``: as `binds`, of a resource that needs less time than the tensor pipe."""
-        return f"{self._held(resource, gpu, of, binds=False):.0f} %"
-
     def busy(self, resource: str, gpu: str, of: int = 0) -> str:
         """``46 %``: the share of the kernel's time that a resource works, at S = 4096."""
         of = of or self.number
         return f"{self.share(resource, gpu, of) * self._use(gpu, self._tflops(gpu, of)):.0f} %"
 
-    def mma_issue(self) -> str:
-        """Clocks for which an HMMA keeps its scheduler from issuing: as on the ladder's machine, whatever the GPU."""
-        return f"{mma_issue(self.machine.name):.1f}"
-
-    def mma_cycles(self, gpu: str) -> str:
-        """Clocks that one HMMA keeps the tensor pipe of its scheduler busy."""
-        return f"{SCHEDULERS / tensor_rate(gpu):.1f}".removesuffix(".0")
-
     def peak_cycles(self, gpu: str) -> str:
-        """The same at the documented rate; fewer than measured."""
+        """Clocks of `mma_cycles` at the documented rate; fewer than measured."""
         documented, found = documented_rate(gpu), tensor_rate(gpu)
         if documented <= found:
             raise Contradicted(f"mma on {gpu}", f"less than {documented:g} a clock", f"{found:g}")
         return f"{SCHEDULERS / documented:.1f}".removesuffix(".0")
 
-    def tensor_use(self, gpu: str, of: int = 0) -> str:
-        """``59 %``: the share of the tensor pipe's rate through mma.sync that the kernel reaches at S = 4096."""
-        return f"{100 * self._use(gpu, self._tflops(gpu, of or self.number)):.0f} %"
-
     def fa2_use(self, gpu: str) -> str:
-        """The same of FA2."""
+        """``59 %``: the share of the tensor pipe's rate through mma.sync that FA2 reaches at S = 4096."""
         first = self.ladder.iterations[0].number
         return f"{100 * self._use(gpu, self._tflops(gpu, first) / self.pct(gpu, first) * 100):.0f} %"
 
@@ -399,9 +351,8 @@ class Words:
         clocks = [peaks["boost_clock"].value]
         if gpu == self.machine.key:
             own = {one.number for one in self.ladder.iterations if one.family is self.step.family}  # each at its clock
-            measured = (one for (number, _), one in self.machine.measured.items() if number in own)
-            summaries = [one.summaries.get(HEADLINE_LENGTH) for one in measured]
-            clocks = [one.sm_clock_mhz for one in summaries if one and one.sm_clock_mhz]
+            timed = (one.headline for (number, _), one in self.machine.measured.items() if number in own)
+            clocks = [one.sm_clock_mhz for one in timed if one and one.sm_clock_mhz]
         peak = tensor_rate(gpu) * MMA_FLOPS * peaks["sms"].value * statistics.median(clocks) * 1e6
         return tflops * 1e12 / peak
 
@@ -512,7 +463,7 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
     rows["binds"] = [one.binding for one in found.values()]
     rows["predicted, of FA2"] = [f"{one.percent_of_fa2:.1f} %" for one in found.values()]
     untimed = [gpu for gpu in ladder.published.gpus if ladder.published.find(number, gpu, "seq4096") is None]
-    rows["published or measured"] = [DASH if gpu in untimed else words.speed(gpu) for gpu in found]
+    rows["published or measured"] = [DASH if gpu in untimed else words.called["speed"](gpu) for gpu in found]
     yield from (f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())
     yield ""
 
@@ -548,9 +499,7 @@ def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
             "wrong sections", where=f"{where}:{above}", expected=", ".join(SECTIONS), found=", ".join(found)
         )
     try:
-        words = Words(ladder, number)
-        called = {name: getattr(words, name) for name, one in vars(Words).items() if callable(one) and name[0] != "_"}
-        return ENVIRONMENT.from_string(text).render(called).strip()
+        return ENVIRONMENT.from_string(text).render(Words(ladder, number).called).strip()
     except jinja2.TemplateSyntaxError as error:
         raise FlashladderError(
             "broken page of reasons", where=f"{where}:{above + error.lineno}", found=error

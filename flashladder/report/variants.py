@@ -94,26 +94,18 @@ class Side:
 class Comparison:
     """Two kernels at one shape.
 
-    Attributes:
-        base: the iteration itself, through the pinned compiler.
-        variant: the ablation, or the same through another compiler.
-        dtype: of both.
-        shape: of both.
-        worth: natural log of the speed with the change over that without; of a compiler, of its speed over the
-            pinned one's. None where one of them was not measured.
-        floor: the A/A floor of this dtype in log units, for one ratio.
-        verdict: whether the change makes it faster or slower; None without a measurement.
-        lacking: why it was not measured; empty when it was.
+    `worth`: natural log of the speed with the change over that without; of a compiler, of its speed over the pinned
+    one's. It and `verdict` are None where one of the two was not measured.
     """
 
-    base: Side
-    variant: Side
+    base: Side  # the iteration itself, through the pinned compiler
+    variant: Side  # the ablation, or the same through another compiler
     dtype: str
     shape: Shape
     worth: LogSummary | None
-    floor: float
+    floor: float  # the A/A floor of this dtype in log units, for one ratio
     verdict: Verdict | None
-    lacking: str
+    lacking: str  # why it was not measured; empty when it was
 
     @property
     def same_code(self) -> bool:

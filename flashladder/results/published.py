@@ -8,12 +8,12 @@ Run: ``python -m flashladder.results.published`` prints every cell with its tole
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 import io
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import yaml
@@ -32,7 +32,6 @@ SASS_COUNTS = "published_sass_counts_sm80.csv"
 N_ITERATIONS = 16
 
 Statistic = Literal["seq4096", "hmean"]
-T = TypeVar("T")
 
 
 class _Model(BaseModel):
@@ -183,23 +182,20 @@ def load(folder: Path = PUBLISHED) -> Published:
         FlashladderError: a file is missing, a CSV's bytes are not those noted, a row or a column is not as described.
     """
     description = load_description(folder)
-    rows = read_csv(folder, PROGRESSION, description)
-    where = relative(folder / PROGRESSION)
-    numbers = [number(row, "iteration", int, where) for row in rows]
-    if numbers != list(range(N_ITERATIONS + 1)):
-        raise FlashladderError("rows out of order", where=where, expected="iterations 0 to 16", found=numbers)
-    cells: list[Cell] = []
-    fa2: dict[tuple[str, str], float] = {}
+    fa2, *rows = read_csv(folder, PROGRESSION, description)  # FA2's own row is in TFLOP/s
     source = f"{description.source.repository} {description.source.document}"
-    for iteration, row in enumerate(rows):
-        for name, column in description.columns.items():
-            value, of = number(row, name, float, where), (column.gpu, column.statistic)
-            if iteration == 0:
-                fa2[of] = value
-            else:
-                points = tolerance_points(description.tolerance, column.statistic)
-                cells.append(Cell(iteration, column.gpu, column.statistic, value, points, source))
-    return Published(description, tuple(cells), fa2)
+    columns = [(name, (one.gpu, one.statistic)) for name, one in description.columns.items()]
+    try:
+        cells = tuple(
+            Cell(int(row["iteration"]), *of, float(row[name]), tolerance_points(description.tolerance, of[1]), source)
+            for row in rows
+            for name, of in columns
+        )
+        return Published(description, cells, {of: float(fa2[name]) for name, of in columns})
+    except (KeyError, ValueError) as error:
+        raise FlashladderError(
+            "not the table that is described", where=relative(folder / PROGRESSION), found=repr(error)
+        ) from error
 
 
 def sass_counts(folder: Path = PUBLISHED) -> dict[tuple[int, str], dict[str, int]]:
@@ -207,13 +203,11 @@ def sass_counts(folder: Path = PUBLISHED) -> dict[tuple[int, str], dict[str, int
 
     A row published for any GPU appears under both. ``total`` is the length of the listing.
     """
-    where = relative(folder / SASS_COUNTS)
     counts: dict[tuple[int, str], dict[str, int]] = {}
     for row in read_csv(folder, SASS_COUNTS, load_description(folder)):
-        iteration, listing = number(row, "iteration", int, where), row["gpu_listing"].lower()
-        classes = {name: number(row, name, int, where) for name in row if name not in ("iteration", "gpu_listing")}
+        iteration, listing = int(row.pop("iteration")), row.pop("gpu_listing").lower()
         for gpu in ("a100", "rtx3090") if listing == "any" else (listing,):
-            counts[iteration, gpu] = dict(classes)
+            counts[iteration, gpu] = {name: int(count) for name, count in row.items()}
     return counts
 
 
@@ -248,17 +242,6 @@ def problems(folder: Path = PUBLISHED) -> list[str]:
         except FlashladderError as error:
             found.append(str(error))
     return found
-
-
-def number(row: Mapping[str, str], column: str, kind: Callable[[str], T], where: str) -> T:
-    """A cell of a CSV row as `kind`; FlashladderError names file, row and column."""
-    text = row.get(column)
-    try:
-        return kind(text or "")
-    except ValueError as error:
-        raise FlashladderError(
-            f"iteration {row.get('iteration')}, column {column}", where=where, expected="a number", found=text
-        ) from error
 
 
 def _read(path: Path) -> str:

@@ -163,25 +163,16 @@ class Opinion(Strict):
 
 
 class Sustained(Strict):
-    """One subject at one dtype and shape, launched back to back.
+    """One subject at one dtype and shape, launched back to back."""
 
-    Attributes:
-        subject: a kernel's key, ``fa2``, or a reference's name.
-        turn: which of its turns; all subjects of a cell have their first before any has its second.
-        launches: that were done within `seconds`.
-        seconds: between the ends of two launches.
-        joules: the mean power between two ticks of the GPU's energy counter, times `seconds`.
-        samples: looks at the GPU meanwhile.
-    """
-
-    subject: str
+    subject: str  # a kernel's key, ``fa2``, or a reference's name
     dtype: Dtype
     shape: Shape
-    turn: int = Field(ge=0)
-    launches: int = Field(gt=0)
-    seconds: float = Field(gt=0)
-    joules: float = Field(gt=0)
-    samples: tuple[Sample, ...]
+    turn: int = Field(ge=0)  # all subjects of a cell have their first turn before any has its second
+    launches: int = Field(gt=0)  # within `seconds`
+    seconds: float = Field(gt=0)  # between the ends of two launches
+    joules: float = Field(gt=0)  # mean power between two ticks of the GPU's energy counter, times `seconds`
+    samples: tuple[Sample, ...]  # looks at the GPU meanwhile
 
     @property
     def flops(self) -> int:
@@ -225,25 +216,18 @@ class Beside(Strict):
 
 
 class Hammered(Strict):
-    """One kernel at one small shape, launched again and again on one input; `digest` is the first O's SHA-256.
-
-    Attributes:
-        plain: launches that the host queued one by one; `replayed`: those that CUDA graphs queued.
-        looks: how often O was poisoned, written by the launches in between, and compared with the first O bit by bit.
-        differing: looks at which it was another one.
-        finite: whether all of the first O is.
-    """
+    """One kernel at one small shape, launched again and again on one input."""
 
     kernel: str
     dtype: Dtype
     shape: Shape
-    plain: int = Field(ge=0)
-    replayed: int = Field(ge=0)
-    looks: int = Field(gt=0)
-    differing: int = Field(ge=0)
-    finite: bool
+    plain: int = Field(ge=0)  # launches that the host queued one by one
+    replayed: int = Field(ge=0)  # launches that CUDA graphs queued
+    looks: int = Field(gt=0)  # how often O was poisoned, written again, and compared with the first O bit by bit
+    differing: int = Field(ge=0)  # looks at which it was another one
+    finite: bool  # whether all of the first O is
     seconds: float = Field(gt=0)
-    digest: str
+    digest: str  # SHA-256 of the first O
 
     @property
     def launches(self) -> int:
@@ -254,31 +238,24 @@ class Hammered(Strict):
 class FarRows(Strict):
     """One kernel at one long or large shape: some rows of some slices against fp64, beside torch's 16-bit attention.
 
-    Attributes:
-        slices: (sample, head) pairs that were compared, `rows` of each.
-        launches: on the same inputs.
-        differing: launches that wrote another O than the first, by the sum of all its bits and the rows themselves.
-        seconds: of one launch, the median.
-        finite: whether all of O is.
-        max_error: of these rows; None: not a number. Allowed is, of RMS as of maximum, twice torch's own error on the
-            same rows, at least a unit roundoff, and what tensor cores cut off (`flashladder.cases.reference`).
-        digest: SHA-256 of that sum and of the rows.
+    Allowed is twice torch's own error on the same rows, at least a unit roundoff, and what tensor cores cut off
+    (`flashladder.cases.reference`).
     """
 
     kernel: str
     dtype: Dtype
     shape: Shape
-    slices: tuple[tuple[int, int], ...] = Field(min_length=1)
-    rows: tuple[int, ...] = Field(min_length=1)
-    launches: int = Field(gt=1)
-    differing: int = Field(ge=0)
-    seconds: float = Field(gt=0)
-    finite: bool
-    max_error: float | None
+    slices: tuple[tuple[int, int], ...] = Field(min_length=1)  # (sample, head) pairs that were compared
+    rows: tuple[int, ...] = Field(min_length=1)  # of each
+    launches: int = Field(gt=1)  # on the same inputs
+    differing: int = Field(ge=0)  # launches that wrote another O, by the sum of all its bits and the rows themselves
+    seconds: float = Field(gt=0)  # of one launch, the median
+    finite: bool  # whether all of O is
+    max_error: float | None  # of these rows; None: not a number
     max_allowed: float
     rms_error: float | None
     rms_allowed: float
-    digest: str
+    digest: str  # SHA-256 of that sum and of the rows
 
 
 SCHEMA_VERSION: Literal[2] = 2  # raise it with a step in `flashladder.results.files`
@@ -390,26 +367,15 @@ ADDRESS = r"^[0-9a-f]{16}$"
 
 
 class PlannedCell(Strict):
-    """One measurement of a grid.
+    """One measurement of a grid."""
 
-    Attributes:
-        subject: an iteration (``16``), an ablation (``16 - swizzle``) or a reference (``fa2``, ``cudnn`` ...).
-        config: short form of its configuration; empty for a reference.
-        dtype: fp16 or bf16.
-        shape: of all four tensors.
-        toolchain: CUDA version of the compiler's wheels, ``13.1``; empty for the pinned one and for a reference.
-        code: digest of what runs: machine code, or PTX and emulator; of a reference its version. Empty when unknown,
-            because it is not built.
-        address: digest of all of the above with the machine, the settings and the protocol: the record's name.
-    """
-
-    subject: str = Field(min_length=1)
-    config: str
+    subject: str = Field(min_length=1)  # an iteration (``16``), an ablation (``16 - swizzle``) or a reference (``fa2``)
+    config: str  # short form of its configuration; empty for a reference
     dtype: Dtype
     shape: Shape
-    toolchain: str = ""
-    code: str
-    address: str = Field(pattern=ADDRESS)
+    toolchain: str = ""  # CUDA version of the compiler's wheels, ``13.1``; empty for the pinned one and for a reference
+    code: str  # digest of what runs: machine code, or PTX and emulator; a reference's version; empty: it is not built
+    address: str = Field(pattern=ADDRESS)  # digest of all that with machine, settings and protocol: the record's name
 
 
 class Failure(Strict):
@@ -450,21 +416,13 @@ class Sweep(Strict):
 
 
 class EmulatedCell(Strict):
-    """One kernel run on the CPU from its PTX.
+    """One kernel run on the CPU from its PTX."""
 
-    Attributes:
-        address: of the planned cell.
-        accuracy: by the rule of `flashladder.cases.reference`.
-        counters: Nsight Compute's names to the emulator's counts, in one launch.
-        instructions: warp instructions executed.
-        hazards: races and missing waits that were reported.
-    """
-
-    address: str = Field(pattern=ADDRESS)
+    address: str = Field(pattern=ADDRESS)  # of the planned cell
     accuracy: Accuracy
-    counters: dict[str, int]
-    instructions: int = Field(gt=0)
-    hazards: int = Field(ge=0)
+    counters: dict[str, int]  # Nsight Compute's names to the emulator's counts, in one launch
+    instructions: int = Field(gt=0)  # warp instructions executed
+    hazards: int = Field(ge=0)  # races and missing waits that were reported
 
 
 ROUNDING = 1e-9  # relative: what another order of the same sums may give

@@ -175,6 +175,11 @@ class Wanted:
     json: bool = False
     out: str = ""
 
+    def require_only(self, what: str, *taken: str) -> None:
+        """Raises `FlashladderError` for an option that does not go with `what`, which takes the options `taken`."""
+        if wrong := [name for name, value in vars(self).items() if value and name not in taken]:
+            raise FlashladderError(f"--{wrong[0]} does not go with {what}")
+
 
 def is_file(text: str) -> bool:
     """Whether a word names a file rather than an iteration or an ablation."""
@@ -205,9 +210,7 @@ def output_of(wanted: Wanted, ending: str) -> Path | None:
     """
     if not wanted.out:
         return None
-    for name in ("list", "counts", "clean", "control", "normalised", "json"):
-        if getattr(wanted, name):
-            raise FlashladderError(f"--{name} does not go with --out", hint="--out writes the whole file, unchanged")
+    wanted.require_only("--out", "out", "config", "kernel", "arch")
     return output_file(wanted.out, ending)
 
 

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 import io
 from itertools import groupby
 import json
 import textwrap
+from typing import Any
 
 from flashladder.arguments import within
 from flashladder.columns import table, terminal_width
 from flashladder.errors import FlashladderError
 from flashladder.machine_code.executions import Executions
-from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Kind, Loop, Regions, regions_of
+from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Regions, regions_of
 from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
 from flashladder.machine_code.sass import BYTES, Instruction, opcode_class
 from flashladder.view.binary import Wanted, file_named, sass_of
@@ -39,87 +39,8 @@ SHOWN = {"tensor": "tens", "fp32": "fp32", "integer": "int", "moves": "move", "m
 """Kinds of instructions with a column of their own in the outline, and its heading."""
 
 
-@dataclass(frozen=True)
-class Way:
-    """Where a block leads: the name of the next one, how control gets there, and the predicate that decides it."""
-
-    target: str
-    kind: Kind
-    when: str
-
-
-@dataclass(frozen=True)
-class Node:
-    """One block."""
-
-    name: str  # ``B7``
-    index: int  # of the block in its graph
-    label: str  # of the listing; empty where nothing branches to it
-    region: str  # prologue, peeled block, main loop,
-    address: int  # of its first instruction; `end` behind its last
-    end: int
-    instructions: int  # how many
-    runs: int | None  # how often a warp runs it; None where that is not known
-    dominator: str  # name of the last block that must have run before it; empty for the first
-    kinds: Counts  # its instructions by kind
-    ways: tuple[Way, ...]  # where it leads; none at an end
-
-    @property
-    def most(self) -> str:
-        """The four kinds that it has most of, with their counts."""
-        found = sorted((kind for kind in self.kinds if self.kinds[kind]), key=lambda kind: (-self.kinds[kind], kind))
-        return ", ".join(f"{self.kinds[kind]:.0f} {kind}" for kind in found[:4])
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A kernel's control flow: its blocks by region, then by address, without what never runs.
-
-    `warp` says how often a warp runs each block; None where that is not known.
-    """
-
-    title: str
-    regions: Regions
-    warp: Executions | None
-    nodes: tuple[Node, ...]
-
-    @property
-    def loops(self) -> tuple[Loop, ...]:
-        """The graph's, outermost first."""
-        return tuple(sorted(self.regions.flow.loops, key=lambda loop: (loop.depth, loop.header)))
-
-    @property
-    def row(self) -> Mapping[str, int]:
-        """Place of each node from the top, by its name."""
-        return {node.name: place for place, node in enumerate(self.nodes)}
-
-    @property
-    def rounds(self) -> int:
-        """How often a warp runs the main loop's header; 0 where that is not known, or there is no loop."""
-        loop = self.regions.flow.main_loop
-        return self.warp.blocks[loop.header] if self.warp is not None and loop is not None else 0
-
-    def opcodes(self, region: str) -> Counts:
-        """Instructions of a region by full opcode: those that a warp runs, or those that there are."""
-        if self.warp is None:
-            return Counter(instruction.opcode for instruction in self.regions.code(region))
-        return self.warp.counts(self.regions.blocks(region))
-
-    def per_kv_block(self) -> dict[str, float] | None:
-        """Instructions that a round of the main loop costs a warp, by class; None where no rounds are known."""
-        counts = by_class(self.opcodes(LOOP)) if self.rounds else {}
-        return {name: n / self.rounds for name, n in counts.items() if n} if self.rounds else None
-
-    def by_region(self) -> dict[str, Counts]:
-        """Instructions per opcode class of each region that can run, and of ``all``; of the main loop one round."""
-        each, found, everything = self.per_kv_block(), dict[str, Counts](), dict[str, float]()
-        for region in self.regions.present:
-            if region != UNREACHED:
-                counts = by_class(self.opcodes(region))
-                found |= {PER_KV_BLOCK: each} if region == LOOP and each is not None else {region: counts}
-                for name, count in counts.items():
-                    everything[name] = everything.get(name, 0) + count
-        return {**found, "all": everything}
+Picture = Mapping[str, Any]
+"""A kernel's control flow as ``--json`` prints it (`picture_of`)."""
 
 
 def by_class(opcodes: Counts) -> Counts:
@@ -131,39 +52,75 @@ def by_class(opcodes: Counts) -> Counts:
 
 
 def picture_of(title: str, regions: Regions, warp: Executions | None = None) -> Picture:
-    """The picture of a kernel; without `warp` nobody knows how often its blocks run."""
-    flow, nodes = regions.flow, []
+    """The picture of a kernel; without `warp` nobody knows how often its blocks run.
+
+    Returns:
+        ``blocks`` by region, then by address, without what never runs: name, label of the listing, region, addresses,
+        how many instructions and runs, last block that must have run before (``dominator``), instructions by kind, and
+        ``ways``: target, how control gets there, the predicate that decides it. ``loops``, outermost first. ``rounds``
+        of the main loop. ``opcodes`` of one warp by region, ``per_kv_block`` by class; counts of the listing where
+        nobody knows what runs. ``unreached``: instructions that never run.
+    """
+    flow, blocks = regions.flow, []
     shown = (block for block in flow.indices if regions.names[block] != UNREACHED)
     for block in sorted(shown, key=lambda block: (REGIONS.index(regions.names[block]), block)):
         code, above = flow.code(block), flow.dominators[block]
-        nodes.append(
-            Node(
-                name=_name(block),
-                index=block,
-                label=flow.blocks[block].label,
-                region=regions.names[block],
-                address=code[0].address,
-                end=code[-1].address + BYTES,
-                instructions=len(code),
-                runs=None if warp is None else warp.blocks[block],
-                dominator="" if above is None else _name(above),
-                kinds=by_kind(flow.counts([block])),
-                ways=tuple(_ways(regions, block)),
-            )
-        )
-    return Picture(title, regions, warp, tuple(nodes))
+        blocks.append({
+            "name": _name(block),
+            "label": flow.blocks[block].label,
+            "region": regions.names[block],
+            "address": code[0].address,
+            "end": code[-1].address + BYTES,
+            "instructions": len(code),
+            "runs": None if warp is None else warp.blocks[block],
+            "dominator": "" if above is None else _name(above),
+            "kinds": {kind: int(count) for kind, count in by_kind(flow.counts([block])).items() if count},
+            "ways": list(_ways(regions, block)),
+        })  # fmt: skip
+    loops = [
+        {
+            "header": _name(loop.header),
+            "blocks": [_name(block) for block in sorted(loop.nodes)],
+            "latches": [_name(block) for block in loop.latches],
+            "parent": None if loop.parent is None else _name(loop.parent),
+            "depth": loop.depth,
+            "trips": None if warp is None else float(warp.trips(loop)),
+        }
+        for loop in sorted(flow.loops, key=lambda loop: (loop.depth, loop.header))
+    ]
+    opcodes = {
+        region: Counter(one.opcode for one in regions.code(region))
+        if warp is None
+        else warp.counts(regions.blocks(region))
+        for region in regions.present
+        if region != UNREACHED
+    }
+    rounds = warp.blocks[flow.main_loop.header] if warp is not None and flow.main_loop is not None else 0
+    each = {name: n / rounds for name, n in by_class(opcodes[LOOP]).items() if n} if rounds else None
+    return {
+        "title": title,
+        "blocks": blocks,
+        "loops": loops,
+        "reducible": flow.is_reducible,
+        "rounds": rounds or None,
+        "votes": [f"{flow.sass.instructions[place].address:x}" for place in sorted(warp.votes)] if warp else None,
+        "opcodes": opcodes,
+        "per_kv_block": each,
+        "unreached": len(regions.code(UNREACHED)),
+    }
 
 
 def _name(block: int) -> str:
     return f"B{block}"
 
 
-def _ways(regions: Regions, block: int) -> Iterator[Way]:
+def _ways(regions: Regions, block: int) -> Iterator[dict[str, str]]:
     edges, last = regions.flow.edges_of(block), regions.flow.code(block)[-1]
     taken = _condition(last) if len(edges) > 1 or last.opcode_class == "EXIT" else ""
     opposite = f"not ({taken})" if " " in taken else taken.removeprefix("!") if taken.startswith("!") else f"!{taken}"
     for edge in edges:
-        yield Way(_name(edge.target), edge.kind, opposite if taken and edge.kind == "falls" else taken)
+        when = opposite if taken and edge.kind == "falls" else taken
+        yield {"target": _name(edge.target), "kind": edge.kind, "when": when}
 
 
 def _condition(branch: Instruction) -> str:
@@ -178,63 +135,77 @@ def outline(picture: Picture, limit: int = 80) -> str:
     A loop begins at ``.>`` and ends at ``'-``; ``@>`` is a loop of one block.
     """
     head = ["", "block", "from", "instr", "runs", "dom", *SHOWN.values(), "then"]
-    rows = [[strokes, *_cells(node)] for strokes, node in zip(_loops_beside(picture), picture.nodes, strict=True)]
+    rows = [[strokes, *_cells(one)] for strokes, one in zip(_loops_beside(picture), picture["blocks"], strict=True)]
     first, *lines = table([head, *rows], limit, right=range(2, len(head) - 1))
-    out = [*textwrap.wrap(picture.title, limit), *textwrap.wrap(_summary(picture), limit), "", first]
-    for region, of_region in groupby(zip(picture.nodes, lines, strict=True), key=lambda pair: pair[0].region):
-        pairs = list(of_region)
-        rounds = f", {picture.rounds} rounds" if region == LOOP and picture.rounds else ""
-        out.append(f"{region}: {sum(node.instructions for node, _ in pairs)} instructions{rounds}")
-        out += [line for _, line in pairs]
-    note = "Instructions that a warp runs and no predicate switches off" if picture.warp else "Instructions"
+    out = [*textwrap.wrap(picture["title"], limit), *textwrap.wrap(_summary(picture), limit), "", first]
+    pairs = zip(picture["blocks"], lines, strict=True)
+    for region, of_region in groupby(pairs, key=lambda pair: pair[0]["region"]):
+        own = list(of_region)
+        rounds = f", {picture['rounds']} rounds" if region == LOOP and picture["rounds"] else ""
+        out += [f"{region}: {sum(one['instructions'] for one, _ in own)} instructions{rounds}"]
+        out += [line for _, line in own]
+    known = picture["votes"] is not None
+    note = "Instructions that a warp runs and no predicate switches off" if known else "Instructions"
     return "\n".join([*out, "", f"{note}, by kind:", *_counts(picture, "kind", classes=False)])
 
 
-def _cells(node: Node) -> list[str]:
-    numbers = [f"{node.kinds[kind]:.0f}" if node.kinds[kind] else "." for kind in SHOWN]
-    ordered = sorted(node.ways, key=lambda way: way.kind == "falls")  # the branch with its condition first
-    then = ", ".join(_way(way) for way in ordered) or "end"
-    runs = "-" if node.runs is None else f"{node.runs}"
-    return [node.name, f"{node.address:x}", str(node.instructions), runs, node.dominator, *numbers, then]
+def _cells(block: Picture) -> list[str]:
+    numbers = [str(block["kinds"].get(kind, ".")) for kind in SHOWN]
+    ordered = sorted(block["ways"], key=lambda way: way["kind"] == "falls")  # the branch with its condition first
+    then = ", ".join(map(_way, ordered)) or "end"
+    runs = "-" if block["runs"] is None else str(block["runs"])
+    return [
+        block["name"], f"{block['address']:x}", str(block["instructions"]), runs, block["dominator"], *numbers, then,
+    ]  # fmt: skip
 
 
-def _way(way: Way) -> str:
-    if way.kind in ("diverges", "calls"):
-        return f"{way.kind[:4]} {way.target}"
-    return f"{way.when} {way.target}" if way.when and way.kind == "branches" else way.target
+def _way(way: Mapping[str, str]) -> str:
+    if way["kind"] in ("diverges", "calls"):
+        return f"{way['kind'][:4]} {way['target']}"
+    return f"{way['when']} {way['target']}" if way["when"] and way["kind"] == "branches" else way["target"]
 
 
 def _loops_beside(picture: Picture) -> list[str]:
-    """For each node the strokes of the loops around it, outermost first; loops that do not meet share a column."""
-    columns: list[list[str]] = []
-    for loop in picture.loops:
-        rows = [place for place, node in enumerate(picture.nodes) if node.index in loop.nodes]
+    """For each block the strokes of the loops around it, outermost first; loops that do not meet share a column."""
+    columns, places = list[list[str]](), _places(picture)
+    for loop in picture["loops"]:
+        rows = sorted(places[name] for name in loop["blocks"])
         first, last = rows[0], rows[-1]
         strokes = ["@>"] if first == last else [".>", *["| "] * (last - first - 1), "'-"]
-        free = (column for column in columns[loop.depth - 1 :] if not any(map(str.strip, column[first : last + 1])))
+        free = (one for one in columns[loop["depth"] - 1 :] if not any(map(str.strip, one[first : last + 1])))
         if (column := next(free, None)) is None:
-            column = ["  "] * len(picture.nodes)
+            column = ["  "] * len(places)
             columns.append(column)
         column[first : last + 1] = strokes
-    return ["".join(column[place] for column in columns) for place in range(len(picture.nodes))]
+    return ["".join(column[place] for column in columns) for place in range(len(places))]
+
+
+def _places(picture: Picture) -> dict[str, int]:
+    """Place of each block from the top, by its name."""
+    return {block["name"]: place for place, block in enumerate(picture["blocks"])}
 
 
 def _summary(picture: Picture) -> str:
-    flow = picture.regions.flow
-    size, idle = sum(node.instructions for node in picture.nodes), len(picture.regions.code(UNREACHED))
-    loops = f"{len(flow.loops)} loop{'s' * (len(flow.loops) != 1)}"
-    more = "" if flow.is_reducible else ", and loops with several entries, which are not drawn"
-    told = f"{size} instructions in {len(picture.nodes)} blocks, {loops}{more}; {idle} more never run (trap, padding)."
-    return f"{told} {VOTED}" if picture.warp and picture.warp.votes else told
+    blocks, n_loops = picture["blocks"], len(picture["loops"])
+    loops = f"{n_loops} loop{'s' * (n_loops != 1)}"
+    more = "" if picture["reducible"] else ", and loops with several entries, which are not drawn"
+    told = f"{sum(one['instructions'] for one in blocks)} instructions in {len(blocks)} blocks, {loops}{more}"
+    told += f"; {picture['unreached']} more never run (trap, padding)."
+    return f"{told} {VOTED}" if picture["votes"] else told
 
 
 def per_block(picture: Picture, limit: int = 80) -> str:
     """Opcode classes by region under the sum of each kind, the most frequent first; of the main loop one round."""
-    return "\n".join([*textwrap.wrap(picture.title, limit), *_counts(picture, "", classes=True)])
+    return "\n".join([*textwrap.wrap(picture["title"], limit), *_counts(picture, "", classes=True)])
 
 
 def _counts(picture: Picture, head: str, *, classes: bool) -> list[str]:
-    columns = picture.by_region()
+    each, columns, everything = picture["per_kv_block"], dict[str, Counts](), Counter[str]()
+    for region, opcodes in picture["opcodes"].items():
+        counts = by_class(opcodes)
+        columns |= {PER_KV_BLOCK: each} if region == LOOP and each is not None else {region: counts}
+        everything.update(counts)
+    columns["all"] = everything
     kinds = [by_kind(counts) for counts in columns.values()]
     rows = [[head, *columns], ["total", *(_number(sum(counts.values())) for counts in columns.values())]]
     present = sorted({name for counts in columns.values() for name in counts if counts[name]})
@@ -243,7 +214,7 @@ def _counts(picture: Picture, head: str, *, classes: bool) -> list[str]:
         if names:
             rows.append([kind, *(_number(found[kind]) for found in kinds)])
         if classes:
-            names.sort(key=lambda name: -columns["all"].get(name, 0))
+            names.sort(key=lambda name: -everything[name])
             rows += [[f"  {name}", *(_number(counts.get(name, 0)) for counts in columns.values())] for name in names]
     return table(rows, None, right=range(1, len(rows[0])))
 
@@ -256,17 +227,18 @@ def _number(count: float) -> str:
 LINES = {"diverges": "dashed", "calls": "dotted"}
 
 
-def _shares(picture: Picture) -> Mapping[str, float]:
-    """Name of each block to its share of the executed instructions; of the listing, where nobody knows what runs."""
-    weights = {node.name: node.instructions * (1 if node.runs is None else node.runs) for node in picture.nodes}
-    whole = sum(weights.values()) or 1
-    return {name: weight / whole for name, weight in weights.items()}
+def _shares(picture: Picture) -> list[float]:
+    """The share of each block of the executed instructions; of the listing, where nobody knows what runs."""
+    weights = [one["instructions"] * (1 if one["runs"] is None else one["runs"]) for one in picture["blocks"]]
+    return [weight / (sum(weights) or 1) for weight in weights]
 
 
-def _facts(node: Node) -> tuple[str, str, str]:
-    """Name; address, instructions and runs; kinds of instructions: the lines of a drawn block."""
-    runs = "" if node.runs is None else f" x {node.runs}"
-    return f"{node.name} {node.label}".rstrip(), f"{node.address:#06x}: {node.instructions}{runs}", node.most
+def _facts(block: Picture) -> tuple[str, str, str]:
+    """Name; address, instructions and runs; the four kinds that it has most of: the lines of a drawn block."""
+    runs = "" if block["runs"] is None else f" x {block['runs']}"
+    most = sorted(block["kinds"].items(), key=lambda item: (-item[1], item[0]))[:4]
+    place = f"{block['address']:#06x}: {block['instructions']}{runs}"
+    return f"{block['name']} {block['label']}".rstrip(), place, ", ".join(f"{n} {kind}" for kind, n in most)
 
 
 def dot(picture: Picture) -> str:
@@ -274,26 +246,26 @@ def dot(picture: Picture) -> str:
 
     The deeper the colour, the larger a block's share of the executed instructions (of the listing, without `warp`).
     """
-    share = _shares(picture)
+    places, drawn = _places(picture), zip(picture["blocks"], _shares(picture), strict=True)
     lines = [
-        f"digraph {_quoted(picture.title)} {{",
-        f"  label={_quoted(picture.title)}; labelloc=t;",
+        f"digraph {_quoted(picture['title'])} {{",
+        f"  label={_quoted(picture['title'])}; labelloc=t;",
         '  node [shape=box, style=filled, fontname="monospace", fontsize=10]; edge [fontname="monospace", fontsize=9];',
     ]
-    for number, (region, nodes) in enumerate(groupby(picture.nodes, key=lambda node: node.region)):
+    for number, (region, own) in enumerate(groupby(drawn, key=lambda pair: pair[0]["region"])):
         lines.append(f"  subgraph cluster_{number} {{ label={_quoted(region)};")
-        for node in nodes:
-            label = "\n".join(_facts(node))
-            colour = f'"0.08 {share[node.name]:.3f} 1.0"'  # hue of orange, saturation, brightness
-            lines.append(f"    {node.name} [label={_quoted(label)}, fillcolor={colour}];")
+        for block, share in own:
+            colour = f'"0.08 {share:.3f} 1.0"'  # hue of orange, saturation, brightness
+            label = _quoted("\n".join(_facts(block)))
+            lines.append(f"    {block['name']} [label={label}, fillcolor={colour}];")
         lines.append("  }")
-    for node in picture.nodes:
-        for way in node.ways:
-            back = "constraint=false" if picture.row[way.target] <= picture.row[node.name] else ""
-            label = f"label={_quoted(way.when)}" if way.when else ""
-            style = f"style={LINES[way.kind]}" if way.kind in LINES else ""
+    for block in picture["blocks"]:
+        for way in block["ways"]:
+            back = "constraint=false" if places[way["target"]] <= places[block["name"]] else ""
+            label = f"label={_quoted(way['when'])}" if way["when"] else ""
+            style = f"style={LINES[way['kind']]}" if way["kind"] in LINES else ""
             attributes = ", ".join(filter(None, (style, label, back)))
-            lines.append(f"  {node.name} -> {way.target}{f' [{attributes}]' if attributes else ''};")
+            lines.append(f"  {block['name']} -> {way['target']}{f' [{attributes}]' if attributes else ''};")
     return "\n".join([*lines, "}"])
 
 
@@ -311,57 +283,29 @@ def svg(picture: Picture) -> str:
     from matplotlib.colors import hsv_to_rgb
     from matplotlib.figure import Figure
 
-    nodes, share = picture.nodes, _shares(picture)
-    figure = Figure(figsize=(8, 1.2 + 0.6 * len(nodes)))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(-4, 4), ylim=(len(nodes) - 0.4, -1.6))
+    blocks, places = picture["blocks"], _places(picture)
+    figure = Figure(figsize=(8, 1.2 + 0.6 * len(blocks)))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(-4, 4), ylim=(len(blocks) - 0.4, -1.6))
     axes.axis("off")
     said = partial(axes.text, va="center", family="monospace", size=8, parse_math=False)
-    said(-3.9, -1.1, "\n".join(textwrap.wrap(picture.title, 100)))
-    for place, node in enumerate(nodes):
-        box = {"boxstyle": "round", "facecolor": hsv_to_rgb((0.08, share[node.name], 1.0)), "edgecolor": "gray"}
-        said(0, place, "\n".join(_facts(node)[1:]), ha="center", bbox=box)
-        begins = not place or nodes[place - 1].region != node.region
-        said(-3.9, place, f"{node.name} {node.region}" if begins else node.name)
-        for way in node.ways:
-            target = picture.row[way.target]
+    said(-3.9, -1.1, "\n".join(textwrap.wrap(picture["title"], 100)))
+    for place, (block, share) in enumerate(zip(blocks, _shares(picture), strict=True)):
+        box = {"boxstyle": "round", "facecolor": hsv_to_rgb((0.08, share, 1.0)), "edgecolor": "gray"}
+        said(0, place, "\n".join(_facts(block)[1:]), ha="center", bbox=box)
+        begins = not place or blocks[place - 1]["region"] != block["region"]
+        said(-3.9, place, f"{block['name']} {block['region']}" if begins else block["name"])
+        for way in block["ways"]:
+            target = places[way["target"]]
             span = target - place
             side, ends = (0.0, 0.25) if span == 1 else (1.5 if span > 1 else -1.5, 0.0 if span else 0.25)
             bend = f"arc3,rad={0 if span == 1 else -0.4 * min(1, 7 / (1 + abs(span))):.3f}"
-            arrow = {"arrowstyle": "->", "connectionstyle": bend, "linestyle": LINES.get(way.kind, "solid")}
+            arrow = {"arrowstyle": "->", "connectionstyle": bend, "linestyle": LINES.get(way["kind"], "solid")}
             axes.annotate("", (side, target - ends), (side, place + ends), arrowprops=arrow)
-            said(side + 0.1, place + (0.5 if span == 1 else -0.1), way.when)
+            said(side + 0.1, place + (0.5 if span == 1 else -0.1), way["when"])
     out = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cfg"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()
-
-
-def as_data(picture: Picture) -> dict[str, object]:
-    """All of a picture as JSON can hold it; counts are of one warp, by opcode and region, and for a round by class."""
-    flow, warp = picture.regions.flow, picture.warp
-    return {
-        "title": picture.title,
-        "blocks": [
-            {**asdict(node), "kinds": {kind: int(count) for kind, count in node.kinds.items() if count}}
-            for node in picture.nodes
-        ],
-        "loops": [
-            {
-                "header": _name(loop.header),
-                "blocks": [_name(block) for block in sorted(loop.nodes)],
-                "latches": [_name(block) for block in loop.latches],
-                "parent": None if loop.parent is None else _name(loop.parent),
-                "depth": loop.depth,
-                "trips": None if warp is None else float(warp.trips(loop)),
-            }
-            for loop in picture.loops
-        ],
-        "reducible": flow.is_reducible,
-        "rounds": picture.rounds or None,
-        "votes": [f"{flow.sass.instructions[place].address:x}" for place in sorted(warp.votes)] if warp else None,
-        "opcodes": {name: picture.opcodes(name) for name in picture.regions.present if name != UNREACHED},
-        "per_kv_block": picture.per_kv_block(),
-    }
 
 
 def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) -> Picture:
@@ -409,6 +353,6 @@ def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: st
         "counts": lambda: per_block(picture, terminal_width()),
         "dot": lambda: dot(picture),
         "svg": lambda: svg(picture),
-        "json": lambda: json.dumps(as_data(picture), indent=2),
+        "json": lambda: json.dumps(picture, indent=2),
     }
     print(made[form]())

@@ -35,8 +35,6 @@ from flashladder.machine_code.sass import Instruction, Sass
 from flashladder.toolchain.wheels import find_toolchain, require_arch
 from flashladder.view.binary import CUBIN, PTX, Wanted, file_named, output_of, sass_of, show_ptx_of_file, show_sass
 
-PAGE_TAKES = ("config", "arch", "page")  # options that go with ``--page``
-LINES_TAKE = ("config", "arch", "line", "opcode", "json")  # and with ``--line`` and ``--opcode``
 FACTS = ("ctas", "warps", "occupancy", "limited_by")  # of a GPU, in the CSV of ptxas
 LETTERS = {"registers": "R", "shared memory": "S", "warps": "W", "CTAs": "C", "barriers": "B"}
 OCCUPANCY = (
@@ -53,9 +51,8 @@ def show_sass_of(target: str, wanted: Wanted) -> None:
     """
     if show_linked(target, wanted):
         return
-    forms = ("counts", "control", "clean", "json", "list", "out")
-    if wanted.order and (wrong := [name for name in forms if getattr(wanted, name)]):
-        raise FlashladderError("--order prints one main loop", expected="no other form", found=f"--{wrong[0]}")
+    if wanted.order:
+        wanted.require_only("--order", "order", "config", "kernel", "arch")
     path, title = file_named(target, wanted), ""
     if path is None:
         output_of(wanted, CUBIN)  # before a kernel is compiled
@@ -81,9 +78,9 @@ def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool
     """
     if not (wanted.page or wanted.line or wanted.opcode):
         return False
-    taken, options = (PAGE_TAKES, "--page") if wanted.page else (LINES_TAKE, "--line and --opcode")
-    if wrong := [name for name, value in vars(wanted).items() if value and name not in taken]:
-        raise FlashladderError(f"--{wrong[0]} does not go with {options}")
+    if wanted.page:
+        wanted.require_only("--page", "page", "config", "arch")
+    wanted.require_only("--line and --opcode", "line", "opcode", "page", "config", "arch", "json")
     path = output_file(wanted.page, ".html", "--page") if wanted.page else None  # before anything is compiled for it
     from flashladder.view.linked import linked_by_name, show_lines  # which brings the reader of PTX
 

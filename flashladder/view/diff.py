@@ -99,53 +99,38 @@ def diff_iterations(before: Iteration, after: Iteration, configs: Configs, *, wh
     return "\n".join(difflib.unified_diff(pages[0], pages[1], old, new, lineterm=""))
 
 
-def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts | None:
-    """Opcode counts of a kernel, from the lock or else its compilation; None where neither is to be had.
+def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts:
+    """Opcode counts of a kernel, from the lock or else its compilation.
 
     Raises:
-        FlashladderError: the kernel does not compile, or the lock cannot be read.
+        FlashladderError: nothing here can compile it, or it does not compile.
     """
-    locked = None if iteration.is_ablation else lock.opcode_counts(iteration.number, config, iteration.shown_arch)
-    return compiled_counts(iteration, config) if locked is None and not missing_tools() else locked
-
-
-def compiled_counts(iteration: Iteration, config: KernelConfig) -> Counts:
-    """Opcode counts of a kernel as it compiles now.
-
-    Raises:
-        FlashladderError: it does not compile.
-    """
+    arch = iteration.shown_arch
+    if not iteration.is_ablation and (kernel := lock.locked_kernel(iteration.number, config, arch)):
+        return kernel.counts
     from flashladder.build.compile import cubin_for
-    from flashladder.machine_code.sass import opcode_counts as counted
+    from flashladder.machine_code.sass import disassemble
 
-    return counted(cubin_for(iteration, config, iteration.shown_arch).cubin)
-
-
-def missing_tools() -> str:
-    """What to do to be able to compile here; empty when nothing is missing."""
-    from flashladder.toolchain.wheels import find_ninja, find_toolchain, host_compiler
-
-    try:
-        find_toolchain()
-        host_compiler()
-        find_ninja()
-    except FlashladderError as error:
-        return error.hint or str(error)
-    return ""
+    return disassemble(cubin_for(iteration, config, arch).cubin).counts()
 
 
 def diff_counts(before: Iteration, after: Iteration, configs: Configs) -> str:
-    """The change of the opcode counts at `configs`, under a line that names both; or one line that says what to do.
-
-    Raises:
-        FlashladderError: as `opcode_counts`.
-    """
-    old, new = opcode_counts(before, configs[0]), opcode_counts(after, configs[1])
-    if old is None or new is None:
-        return "opcode counts: not locked at this configuration and no toolchain here to compile it: " + missing_tools()
+    """The change of the opcode counts at `configs`, under a line that names both; or one line that says what to do."""
+    try:
+        old, new = opcode_counts(before, configs[0]), opcode_counts(after, configs[1])
+    except FlashladderError as error:
+        return f"opcode counts: not locked at this configuration, and it cannot be compiled here: {error}"
     arches = " -> ".join(dict.fromkeys((before.shown_arch, after.shown_arch)))
     head = f"opcode counts ({arches}), {configs[0].short_form()} -> {configs[1].short_form()}"
     return f"{head}\n{count_changes(old, new)}"
+
+
+def counts_or_none(iteration: Iteration, config: KernelConfig) -> Counts | None:
+    """`opcode_counts`, None where they are not to be had."""
+    try:
+        return opcode_counts(iteration, config)
+    except FlashladderError:
+        return None
 
 
 def count_changes(before: Counts, after: Counts) -> str:
@@ -324,7 +309,7 @@ def diff(
     text, note = diff_iterations(before, after, configs, whole=whole), caveat(before, after, configs)
     if as_json:
         sides = [
-            {"description": i.description, "config": c.short_form(), "opcode_counts": opcode_counts(i, c)}
+            {"description": i.description, "config": c.short_form(), "opcode_counts": counts_or_none(i, c)}
             for i, c in zip(steps, configs, strict=True)
         ]
         found = {name: [asdict(row) for row in rows] for name, rows in deltas(before, after, configs).items()}

@@ -32,7 +32,7 @@ from flashladder.check import command as check
 from flashladder.emulate.mutation import read_equivalent
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
-from flashladder.files import dump_json, load_json, relative, sha256
+from flashladder.files import dump_json, load_json, sha256
 from flashladder.gpu.ncu import read_launches, read_peer
 from flashladder.gpu.sanitize import count_errors
 from flashladder.ladder.ablation import load_description, parse_subject, split_description
@@ -111,8 +111,7 @@ def _published_csv(path: Path) -> None:
     description = _noted()
     noted = description.files[published.PROGRESSION].model_copy(update={"sha256": sha256(path.read_bytes())})
     files = {**description.files, published.PROGRESSION: noted}
-    for row in published.read_csv(path.parent, published.PROGRESSION, description.model_copy(update={"files": files})):
-        published.number(row, "iteration", int, relative(path))
+    published.read_csv(path.parent, published.PROGRESSION, description.model_copy(update={"files": files}))
 
 
 _noted = cache(published.load_description)
@@ -248,7 +247,7 @@ DOCUMENTS = (
     ),
     Target(
         "published-table",
-        "results.published.read_csv, number",
+        "results.published.read_csv",
         filed(f"csv/{published.PROGRESSION}", _published_csv),
         lambda: [(published.PUBLISHED / published.PROGRESSION).read_bytes()],
         (",", "\r\n", '"'),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import accuracy, stale_maximum
+from analysis import accuracy
 from analysis.pipe_rates import OPS, PER_SM, TRIPS, Kernel, Run, inputs, named, per_clock, runs
 from flashladder.build.installed import Installed
 from flashladder.errors import FlashladderError
@@ -23,58 +23,7 @@ from flashladder.ladder.selection import Fastest, choices, load_fastest
 from flashladder.lock.schema import read_lock
 from flashladder.paths import RESULTS
 from flashladder.report.accuracy import render
-from flashladder.trace.reference import SLACK
 import ptxemu
-
-ODD = (
-    (("--seq-len", "0"), "expected numbers above 0, --seq-len a multiple of 512"),
-    (("--seq-len", "100"), "expected numbers above 0, --seq-len a multiple of 512"),
-    *(
-        (("--scale", scale, "--seq-len", "512", "--heads", "1", "--seeds", "1"), "FA2's errors cannot be divided by")
-        for scale in ("nan", "1e300")
-    ),
-)
-
-
-@pytest.mark.parametrize(("words", "says"), ODD, ids=[" ".join(words) for words, _ in ODD])
-def test_the_simulation_refuses(words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        stale_maximum.main(words)
-    assert ended.value.code == 2
-    told = capsys.readouterr()
-    assert says in told.err
-    assert told.err.startswith("error: ")
-    assert told.err.count("\n") == 1
-    assert not told.out
-
-
-@pytest.mark.parametrize("slack", [None, 1.5, 8.0, stale_maximum.HEAVY])
-def test_the_simulation_is_an_attention(slack: stale_maximum.Rule) -> None:
-    generator = torch.Generator().manual_seed(1)
-    q, k, v = (torch.randn(256, stale_maximum.D_HEAD, generator=generator) for _ in range(3))
-    scores = q @ k.T
-    used = stale_maximum.maxima(scores, stale_maximum.ROWS, slack)
-    above = scores.view(256, -1, stale_maximum.ROWS).amax(2) * stale_maximum.SCALE - used
-    most = SLACK + 1e-5 if isinstance(slack, str) else slack
-    assert above.max() <= (most or 0.0)
-    if slack is not None:
-        assert above.max() > 0, "no maximum is stale"
-    got = stale_maximum.output(scores, v, torch.float16, stale_maximum.ROWS, slack)
-    want = torch.softmax(scores.double() / stale_maximum.D_HEAD**0.5, 1) @ v.double()
-    assert torch.allclose(got.double(), want, atol=2e-3, rtol=2e-3)
-
-
-def test_a_heavy_row_follows_its_maximum_and_a_light_one_has_slack() -> None:
-    scores = torch.zeros(16, 256)
-    scores[:8, 100] = 40 / stale_maximum.SCALE  # far above all others
-    scores[:8, 150] = 41 / stale_maximum.SCALE
-    scores[8:, :64] = 5 / stale_maximum.SCALE  # sixty-four alike, and then one a little above them
-    scores[8:, 100] = 5.5 / stale_maximum.SCALE
-    scores[8:, 150] = 7 / stale_maximum.SCALE
-    used = stale_maximum.maxima(scores, 64, stale_maximum.HEAVY)
-    assert used[0].tolist() == pytest.approx([-2, 38, 39, 39])
-    assert used[8].tolist() == pytest.approx([3, 5.5, 5.5, 5.5])
-    assert stale_maximum.maxima(scores, 64, 2.0)[0].tolist() == pytest.approx([0, 40, 40, 40])
 
 
 def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

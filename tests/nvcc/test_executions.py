@@ -233,7 +233,7 @@ def test_the_command_draws_in_each_form(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_next_k_is_not_copied_in_the_last_round() -> None:
     step = load_iteration(16)
     found = executed(step, step.configs[PUBLISHED_GPU], "sm_80", Shape(batch=1, seq_len=640, n_heads=2, d_head=128))
-    per_block = picture_of("", found.regions, found.warp).per_kv_block()
+    per_block = picture_of("", found.regions, found.warp)["per_kv_block"]
     assert per_block is not None
     assert kv_blocks(found) == 10
     assert [per_block["LDGSTS"], per_block["HMMA"]] == pytest.approx([8 + 8 * 8 / 9, 256])

@@ -18,14 +18,12 @@ from flashladder.build.compile import cubin_for, tools_of
 from flashladder.build.store import CubinEntry, cubin_entry, fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
-from flashladder.lock import command as lock
 from flashladder.lock.command import locked_kernel
 from flashladder.machine_code.cubin import TEXT, read_cubin, read_ptx_lines, text_sha256
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.machine_code.sass import count, disassemble, disassemble_many, opcode_counts, parse
+from flashladder.machine_code.sass import disassemble, disassemble_many, parse
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.view import diff as view_counts
 from flashladder.view.binary import Wanted
 from flashladder.view.code import show_linked
 from flashladder.view.linked import Linked, linked_by_name, of_line, of_opcode
@@ -34,12 +32,6 @@ from flashladder.view.tour import STATIONS, Station
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
-
-
-def test_a_compiled_kernel_counts_as_the_lock_says() -> None:
-    step = load_iteration(7)
-    config = step.configs["a100"]
-    assert view_counts.compiled_counts(step, config) == lock.opcode_counts(7, config, step.shown_arch)
 
 
 def test_diff_7_8_bears_the_title_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,13 +51,6 @@ DATA = Path(__file__).parent.parent / "data"
 def test_nvdisasm_prints_what_the_reader_was_tested_with() -> None:
     kept = parse((DATA / "tiny.sm_80.sass").read_text(encoding="utf-8"))
     assert [str(i) for i in disassemble(DATA / "tiny.sm_80.cubin").instructions] == [str(i) for i in kept.instructions]
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_counts_of_a_cubin(arch: str) -> None:
-    cubin = DATA / f"tiny.{arch}.cubin"
-    whole, loop = opcode_counts(cubin), count(main_loop(disassemble(cubin)))
-    assert (whole["HMMA"], loop["HMMA"], whole["LDG"], loop["LDG"]) == (2, 2, 2, 1)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

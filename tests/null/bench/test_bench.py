@@ -505,7 +505,7 @@ def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tupl
     assert "A/A floors of the runs ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
     assert [Words(ladder, number).noise_points for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
     with pytest.raises(FlashladderError, match="iteration 28 was not measured"):
-        Words(ladder, 28).noise()
+        Words(ladder, 28).called["noise"]()
 
 
 def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> None:

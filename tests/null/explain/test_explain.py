@@ -185,16 +185,6 @@ def test_kernels_of_other_tiles_are_predicted_too() -> None:
     assert found.median_error <= 10
 
 
-def test_what_binds_is_named() -> None:
-    names = {gpu: {one.iteration: one.binding for one in kernels} for gpu, kernels in PREDICTIONS.gpus.items()}
-    for gpu in ("h200", "h100", "a100"):
-        assert names[gpu][1] == "shared memory"  # bank conflicts
-        assert names[gpu][2] == "latency (copies)"  # lazy loads
-        assert names[gpu][7] == "shared memory"
-        assert names[gpu][16] == "issue slots"  # mma and what stands between them
-    assert [names["rtx3090"][number] for number in (1, 2, 7, 16)] == ["shared memory", "tensor", "tensor", "tensor"]
-
-
 def test_a_4090_has_no_percentage_of_an_fa2_that_nobody_timed() -> None:
     assert {one.percent_of_fa2 for one in PREDICTIONS.gpus["rtx4090"]} == {None}
     assert compare(PREDICTIONS, "rtx4090") is None

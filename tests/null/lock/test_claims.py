@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.claim import Claim
-from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
+from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
 from flashladder.lock import code_claims as claims
 from flashladder.lock import step_counts
 from flashladder.lock.code_claims import Counts, Sides, Verdict, checked, judge
@@ -56,31 +56,14 @@ def test_verdict_follows_the_counts(after: int, holds: bool) -> None:
         (Claim("usual_path", "main_loop", "falls", at_least=0.02), {}, {}, "no usual_path in either kernel"),
         (Claim("LOP3", "kernel", "equals"), {"LOP3": 2}, {"LOP3": 2}, ""),
         (Claim("conflicts", "counters", "equals"), {"conflicts": 0}, {"conflicts": 0}, ""),
-        (Claim("LOP3", "kernel", "falls"), {"LOP3": 2}, {"LOP3": 4}, "too loose: the smallest change is 0.5, so ask "),
-        (Claim("LOP3", "kernel", "falls", at_least=0.249), {"LOP3": 2}, {"LOP3": 4}, "too loose"),
         (Claim("LOP3", "kernel", "falls", at_least=0.25), {"LOP3": 2}, {"LOP3": 4}, ""),
-        (Claim("LOP3", "kernel", "rises", at_least=0.1), {"LOP3": 3}, {"LOP3": 2}, "too loose"),
-        (Claim("LOP3", "kernel", "rises", at_least=9), {"LOP3": 3}, {"LOP3": 0}, "too loose: state the number"),
-        (Claim("A/B", "kernel", "equals", value=4, within=0.02), {"A": 8, "B": 2}, {"A": 6, "B": 2}, "too loose"),
         (Claim("A/B", "kernel", "equals", value=4, within=0.01), {"A": 8, "B": 2}, {"A": 6, "B": 2}, ""),
     ],
 )
-def test_a_claim_must_hold_say_something_and_ask_for_enough(
-    claim: Claim, own: Counts, parent: Counts, problem: str
-) -> None:
+def test_a_claim_must_hold_and_say_something(claim: Claim, own: Counts, parent: Counts, problem: str) -> None:
     verdict = one(claim, own, parent)
     assert verdict.problem.startswith(problem)
     assert verdict.holds == (not problem)
-
-
-def test_the_bound_is_held_to_the_smallest_change_and_names_one_that_will_do() -> None:
-    places = {"sm_80": sides({"LOP3": 10}, {"LOP3": 100}), "sm_90": sides({"LOP3": 77}, {"LOP3": 100})}
-    claim = Claim("LOP3", "kernel", "falls", at_least=0.1)
-    loose = judge(8, claim, places)
-    assert [verdict.problem for verdict in loose] == [
-        "too loose: the smallest change is 0.23, so ask for 0.115 or more: {falls: ...}"
-    ] * 2
-    assert all(verdict.holds for verdict in judge(8, replace(claim, at_least=0.115), places))
 
 
 def test_on_names_exactly_the_architectures_where_a_claim_holds() -> None:
@@ -102,6 +85,15 @@ def test_on_names_exactly_the_architectures_where_a_claim_holds() -> None:
     assert not outside.claimed
     assert not outside.refuted
     assert "on sm_90: not claimed here: LOP3 falls by at least 50 % (on sm_80, sm_86 only): 4 -> 7" in str(outside)
+
+
+def test_only_claims_that_are_made_are_held_to_the_rules() -> None:
+    claim = Claim("LOP3", "kernel", "equals", value=2, on=("sm_80",))
+    places = {"sm_80": sides({"LOP3": 2}, {"LOP3": 2}), "sm_90": sides({"LOP3": 3}, {"LOP3": 3})}
+    empty, elsewhere = judge(8, claim, places)
+    assert empty.problem.startswith("it says nothing about the step")
+    assert elsewhere.problem == ""
+    assert [v.problem for v in judge(8, claim, places, confirms=True)] == ["", ""]
 
 
 def test_the_first_iteration_is_refuted_by_the_one_that_follows() -> None:
@@ -139,42 +131,6 @@ def test_every_claim_is_judged_on_every_architecture_and_holds() -> None:
             assert places == list(iteration.family.targets.arches)
 
 
-def test_step_eight_does_otherwise_on_sm_90() -> None:
-    """Counted by hand in two disassembled cubins: what was published for sm_80 is false of the H200."""
-    found = {(v.claim.metric, v.claim.scope, v.place): v for v in claims.verify([8])}
-    added = found["IADD3", "kernel", "sm_90"]
-    assert (added.before, added.after, added.claimed) == (27, 34, False)
-    loop = found["IADD3+LOP3+SHF", "main_loop", "sm_90"]
-    assert (loop.before, loop.after, loop.claimed) == (4, 7, False)
-    lea = found["LEA", "main_loop", "sm_90"]
-    assert (lea.before, lea.after, lea.claimed) == (32, 0, True)
-
-
-BOUNDED = [
-    pytest.param(iteration, claim, id=f"{iteration.number}-{claim.metric}")
-    for iteration in LADDER
-    for claim in (*iteration.expect.sass, *iteration.expect.ptx)
-    if claim.at_least
-]
-
-
-def with_claims(monkeypatch: pytest.MonkeyPatch, iteration: Iteration, **changed: Sequence[Claim]) -> None:
-    """The ladder with other claims of one iteration."""
-    own = replace(iteration, expect=replace(iteration.expect, **changed))  # type: ignore[arg-type]  # fields of Expect
-    monkeypatch.setattr(claims, "load_all", lambda: [own])
-
-
-@pytest.mark.parametrize(("iteration", "claim"), BOUNDED)
-def test_no_bound_can_be_loosened(monkeypatch: pytest.MonkeyPatch, iteration: Iteration, claim: Claim) -> None:
-    loose = replace(claim, at_least=0.49 * (claim.at_least or 0))
-    scope = "ptx" if claim.scope == "ptx" else "sass"
-    others = [loose if other == claim else other for other in getattr(iteration.expect, scope)]
-    with_claims(monkeypatch, iteration, **{scope: others})
-    broken = [verdict for verdict in claims.verify() if not verdict.holds]
-    assert {verdict.claim for verdict in broken} == {loose}
-    assert all("too loose" in verdict.problem for verdict in broken)
-
-
 def test_a_kernel_that_was_not_counted_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     config, _ = claim_configs(load_iteration(8))
     counts = read_counts()
@@ -189,47 +145,21 @@ def test_a_kernel_that_was_not_counted_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("path", "problem"),
+    ("edit", "problem"),
     [
-        (("kernel", "IADD3"), "IADD3: "),
-        (("main_loop", "HMMA.16816.F32"), "HMMA: "),
-        (("kernel", "registers"), "registers: 256, in the lock 255"),
-        (("text_sha256",), "what was counted is not what is locked"),
+        (lambda kernel, code: code["kernel"].update(IADD3=999), "on sm_90: IADD3: "),
+        (lambda kernel, code: code["main_loop"].update({"HMMA.16816.F32": 1}), "on sm_90: HMMA: "),
+        (lambda kernel, code: code["kernel"].update(registers=256), "registers: 256, in the lock 255"),
+        (lambda kernel, code: code.update(text_sha256="0" * 64), "what was counted is not what is locked"),
+        (lambda kernel, code: kernel.update(ptx_sha256="0" * 64), "what was counted is not what is locked"),
+        (lambda kernel, code: kernel["sass"].pop("sm_90"), "what was counted is not what is locked"),
     ],
 )
-def test_edited_counts_do_not_fit_the_locks(tmp_path: Path, path: tuple[str, ...], problem: str) -> None:
+def test_edited_counts_do_not_fit_the_locks(tmp_path: Path, edit: Callable[[Any, Any], object], problem: str) -> None:
     document = json.loads(COUNTS.read_text(encoding="utf-8"))
-    key = next(key for key in document["kernels"] if key == LAST_PUBLISHED)
-    place = document["kernels"][key]["sass"]["sm_90"]
-    for step in path[:-1]:
-        place = place[step]
-    place[path[-1]] = "0" * 64 if path[-1] == "text_sha256" else place[path[-1]] + 1
+    kernel = document["kernels"][LAST_PUBLISHED]
+    edit(kernel, kernel["sass"]["sm_90"])
     edited = tmp_path / "counts.json"
     edited.write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(CheckFailed, match=problem) as caught:
+    with pytest.raises(CheckFailed, match=problem):
         claims.check(path=edited).show()
-    assert "on sm_90" in str(caught.value)
-
-
-def test_counts_of_another_ptx_or_without_an_architecture_do_not_fit_the_locks(tmp_path: Path) -> None:
-    edits: tuple[Callable[[Any], object], ...] = (
-        lambda kernel: kernel.update(ptx_sha256="0" * 64),
-        lambda kernel: kernel["sass"].pop("sm_90"),
-    )
-    for edit in edits:
-        document = json.loads(COUNTS.read_text(encoding="utf-8"))
-        edit(next(kernel for key, kernel in document["kernels"].items() if key == LAST_PUBLISHED))
-        edited = tmp_path / "counts.json"
-        edited.write_text(json.dumps(document), encoding="utf-8")
-        with pytest.raises(CheckFailed, match="what was counted is not what is locked"):
-            claims.check(path=edited).show()
-
-
-def test_only_claims_that_are_made_are_held_to_the_rules() -> None:
-    claim = Claim("LOP3", "kernel", "falls", at_least=0.1, on=("sm_80",))
-    places = {"sm_80": sides({"LOP3": 10}, {"LOP3": 100}), "sm_90": sides({"LOP3": 100}, {"LOP3": 100})}
-    loose, elsewhere = judge(8, claim, places)
-    assert loose.problem.startswith("too loose")
-    assert elsewhere.problem == ""
-    assert [v.problem for v in judge(8, claim, places, confirms=True)] == ["", ""]
-    assert {v.tile for v in judge(8, claim, places)} == {""}

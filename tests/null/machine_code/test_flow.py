@@ -21,7 +21,6 @@ from flashladder.machine_code.flow import (
     PROLOGUE,
     UNREACHED,
     Flow,
-    Regions,
     graph_of,
     main_loop,
     regions_of,
@@ -58,10 +57,6 @@ def graphs(draw: st.DrawFn) -> list[list[int]]:
 
 def edges(flow: Flow) -> set[tuple[int, int, str]]:
     return {(edge.source, edge.target, edge.kind) for edge in flow.edges}
-
-
-def sizes(regions: Regions) -> dict[str, int]:
-    return {name: len(regions.code(name)) for name in regions.present}
 
 
 def test_blocks_begin_at_targets_and_behind_branches(tiny: Sass) -> None:
@@ -151,59 +146,35 @@ def test_of_nested_loops_the_inner_one_with_the_tensor_instructions_is_the_main_
     assert flow.innermost(3) is None
 
 
-def test_a_peeled_block_begins_where_its_first_tile_has_landed() -> None:
-    regions = regions_of(
-        code(
-            "LDGSTS.E [R1], [R2.64]", "DEPBAR.LE SB0, 0x1", "WARPSYNC R3", "LDSM.16.M88.4 R4, [R1]",
-            WAIT, "IADD3 R9, R9, 0x1, RZ", BARRIER, MMA, WAIT, BARRIER, "@P0 BRA `(.L_x_0)", "LDGSTS.E [R1], [R2.64]",
-            ".L_x_0:", MMA, "@P1 BRA `(.L_x_2)",
-            ".L_x_1:", BARRIER, MMA, MMA, "@P2 BRA `(.L_x_1)",
-            ".L_x_2:", "FMUL R0, R0, R1", "EXIT",
-        )
-    )  # fmt: skip
-    assert sizes(regions) == {PROLOGUE: 4, PEELED: 10, LOOP: 4, EPILOGUE: 2}
-    assert regions.code(PEELED)[0].opcode == "DEPBAR.LE"
-    assert regions.flow.counts(regions.blocks(PEELED))["LDGSTS"] == 1
-
-
-def test_a_peeled_block_whose_barrier_stands_in_a_block_before() -> None:
-    regions = regions_of(
-        code(
-            "NOP", BARRIER, "@P0 BRA `(.L_x_0)", "LDGSTS.E [R1], [R2.64]", ".L_x_0:", MMA,
-            ".L_x_1:", MMA, MMA, "@P2 BRA `(.L_x_1)", "EXIT",
-        )
-    )  # fmt: skip
-    assert sizes(regions) == {PROLOGUE: 1, PEELED: 4, LOOP: 3, EPILOGUE: 1}
-    without = regions_of(code("NOP", MMA, ".L_x_1:", MMA, MMA, "@P2 BRA `(.L_x_1)", "EXIT"))
-    assert sizes(without) == {PEELED: 2, LOOP: 3, EPILOGUE: 1}
-
-
-def test_tensor_instructions_behind_the_loop_are_a_last_block() -> None:
-    regions = regions_of(
-        code(".L_x_0:", MMA, MMA, "@P0 BRA `(.L_x_0)", "FADD R0, R0, R1", MMA, "FMUL R0, R0, R1", "EXIT")
-    )
-    assert sizes(regions) == {LOOP: 3, LAST: 2, EPILOGUE: 2}
-
-
-def test_code_moved_behind_the_end_belongs_where_it_comes_from() -> None:
-    regions = regions_of(
-        code(
-            ".L_x_0:", MMA, "BRA.DIV ~URZ, `(.L_x_2)", ".L_x_1:", "@P0 BRA `(.L_x_0)",
-            "BRA.DIV ~URZ, `(.L_x_4)", ".L_x_3:", "EXIT",
-            ".L_x_2:", "SHFL.BFLY PT, R0, R1, 0x1, 0x1f", "BRA `(.L_x_1)",
-            ".L_x_4:", "SHFL.BFLY PT, R0, R1, 0x1, 0x1f", "BRA `(.L_x_3)",
-            ".L_x_5:", "BRA `(.L_x_5)",
-        )
-    )  # fmt: skip
-    assert sizes(regions) == {LOOP: 5, EPILOGUE: 4, UNREACHED: 1}
-
-
-def test_rounds_of_a_loop_around_the_main_one_have_their_own_prologue_and_epilogue() -> None:
-    regions = regions_of(
-        code("NOP", ".L_x_0:", "LDG.E R4, [R2.64]", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", "STG.E [R2.64], R4",
-             "@P1 BRA `(.L_x_0)", "EXIT")
-    )  # fmt: skip
-    assert sizes(regions) == {PROLOGUE: 2, LOOP: 2, EPILOGUE: 3}
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [
+        # a peeled block begins where its first tile has landed: at the wait before the barrier
+        (("LDGSTS.E [R1], [R2.64]", "DEPBAR.LE SB0, 0x1", "WARPSYNC R3", "LDSM.16.M88.4 R4, [R1]", WAIT,
+          "IADD3 R9, R9, 0x1, RZ", BARRIER, MMA, WAIT, BARRIER, "@P0 BRA `(.L_x_0)", "LDGSTS.E [R1], [R2.64]",
+          ".L_x_0:", MMA, "@P1 BRA `(.L_x_2)", ".L_x_1:", BARRIER, MMA, MMA, "@P2 BRA `(.L_x_1)",
+          ".L_x_2:", "FMUL R0, R0, R1", "EXIT"), {PROLOGUE: 4, PEELED: 10, LOOP: 4, EPILOGUE: 2}),
+        # whose barrier stands in a block before
+        (("NOP", BARRIER, "@P0 BRA `(.L_x_0)", "LDGSTS.E [R1], [R2.64]", ".L_x_0:", MMA,
+          ".L_x_1:", MMA, MMA, "@P2 BRA `(.L_x_1)", "EXIT"), {PROLOGUE: 1, PEELED: 4, LOOP: 3, EPILOGUE: 1}),
+        # without a barrier
+        (("NOP", MMA, ".L_x_1:", MMA, MMA, "@P2 BRA `(.L_x_1)", "EXIT"), {PEELED: 2, LOOP: 3, EPILOGUE: 1}),
+        # tensor instructions behind the loop are a last block
+        ((".L_x_0:", MMA, MMA, "@P0 BRA `(.L_x_0)", "FADD R0, R0, R1", MMA, "FMUL R0, R0, R1", "EXIT"),
+         {LOOP: 3, LAST: 2, EPILOGUE: 2}),
+        # code moved behind the end belongs where it comes from
+        ((".L_x_0:", MMA, "BRA.DIV ~URZ, `(.L_x_2)", ".L_x_1:", "@P0 BRA `(.L_x_0)", "BRA.DIV ~URZ, `(.L_x_4)",
+          ".L_x_3:", "EXIT", ".L_x_2:", "SHFL.BFLY PT, R0, R1, 0x1, 0x1f", "BRA `(.L_x_1)",
+          ".L_x_4:", "SHFL.BFLY PT, R0, R1, 0x1, 0x1f", "BRA `(.L_x_3)", ".L_x_5:", "BRA `(.L_x_5)"),
+         {LOOP: 5, EPILOGUE: 4, UNREACHED: 1}),
+        # rounds of a loop around the main one have a prologue and an epilogue of their own
+        (("NOP", ".L_x_0:", "LDG.E R4, [R2.64]", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", "STG.E [R2.64], R4",
+          "@P1 BRA `(.L_x_0)", "EXIT"), {PROLOGUE: 2, LOOP: 2, EPILOGUE: 3}),
+    ],
+)  # fmt: skip
+def test_each_instruction_has_its_region(rows: tuple[str, ...], sizes: dict[str, int]) -> None:
+    regions = regions_of(code(*rows))
+    assert {name: len(regions.code(name)) for name in regions.present} == sizes
 
 
 PTX_MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1, %r2}, {%r3, %r4}, {%f1, %f2}"
@@ -344,22 +315,6 @@ def test_the_table_ends_with_how_much_is_under_products() -> None:
         "kernel", loop_of(instructions("BAR.SYNC.DEFER_BLOCKING R2", "HMMA.16816.F32 R0", "MUFU.EX2 R0", "BRA"))
     )
     assert plain.endswith("mma are waited for where they stand.")
-
-
-def test_what_the_table_leaves_out_is_counted() -> None:
-    """A wait's later tries stand behind the kernel's end and lead back into the loop."""
-    first = instructions(
-        "SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "BRA", "HGMMA.64x128x16.F32 R24, gsb0", "BRA", "EXIT"
-    )
-    again = instructions("SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR45], R7", "BRA", "BRA", begin=first[-1].address + 16)
-    leave, back = (
-        replace(first[i], operands=to, predicate=p) for i, to, p in ((1, "`(.L_w)", "@!P1"), (3, "`(.L_0)", "@P0"))
-    )
-    retry, enter = replace(again[1], operands="`(.L_w)", predicate="@!P1"), replace(again[2], operands="`(.L_1)")
-    every = (first[0], leave, first[2], back, first[4], again[0], retry, enter)
-    labels = {".L_0": first[0].address, ".L_1": first[2].address, ".L_w": again[0].address}
-    text = order("kernel", Sass(every, labels))
-    assert text.splitlines()[1].startswith("main loop, 4 instructions, plus 3 out of line")
 
 
 HMMA = "HMMA.16816.F32 R8, R4, R16, R8"

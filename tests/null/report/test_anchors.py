@@ -14,7 +14,7 @@ from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import tables as report_tables
-from flashladder.report.data import anchors_of, fastest, fastest_of, last_sweep
+from flashladder.report.data import anchors_of, fastest, fastest_of
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, Group, Summary
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_they_are_those_beside_the_farthest_step_with_their_own_numbers(folder: Path) -> None:
     result = load_as(HOPPER, BenchResult)
-    found = anchors_of(folder, report_data.MODE)
+    found = anchors_of(folder)
     assert {(one.name, one.dtype) for one in found} == {(a, b) for a in ("cudnn", "fa4") for b in ("fp16", "bf16")}
     assert {one.title for one in found} == {"cuDNN 9.19.0", "FA4 4.0.0b36"}
     for one in found:
@@ -48,7 +48,7 @@ def test_they_are_those_beside_the_farthest_step_with_their_own_numbers(folder: 
         assert one.fa2 == (min(beside), median(beside), max(beside))
         assert one.tflops == pytest.approx(one.summaries[4096].pct / 100 * median(beside))
     (folder / "hopper.json.gz").unlink()
-    assert {one.name for one in anchors_of(folder, report_data.MODE)} == {"cudnn"}
+    assert {one.name for one in anchors_of(folder)} == {"cudnn"}
 
 
 def test_cells_of_other_shapes_than_the_ladders_are_not_theirs(folder: Path) -> None:
@@ -60,12 +60,12 @@ def test_cells_of_other_shapes_than_the_ladders_are_not_theirs(folder: Path) -> 
         for change in ({"batch": 1}, {"n_heads": 2}, {"seq_len": 640})
     ]
     means = [one.model_copy(update={"seq_lens": (640,)}) for one in made.means]
-    before = anchors_of(folder, report_data.MODE)
+    before = anchors_of(folder)
     changed = made.model_copy(update={"summaries": (*other, *made.summaries), "means": (*means, *made.means)})
     write_result(folder / "hopper.json.gz", changed)
-    assert anchors_of(folder, report_data.MODE) == before
+    assert anchors_of(folder) == before
     write_result(folder / "hopper.json.gz", made.model_copy(update={"summaries": tuple(other)}))
-    left = anchors_of(folder, report_data.MODE)
+    left = anchors_of(folder)
     assert {one.name for one in left} == {"cudnn"}, "a sweep of other shapes alone does not count"
     assert all(len(one.summaries) == 6 for one in left)
 
@@ -74,7 +74,7 @@ def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path)
     """By the mean over dtypes; a length that no sweep has belongs to the next shorter one, and 1 to the shortest."""
     made = load_as(HOPPER, BenchResult)
     steps = {kernel.iteration for kernel in made.kernels.values()}
-    assert set(fastest_of(folder, report_data.MODE).values()) <= steps
+    assert set(fastest_of(folder).values()) <= steps
     faster = {512: 20, 1024: 20, 2048: 22, 4096: 21, 8192: 21, 16384: 20}
 
     def raised(one: Summary) -> Summary:
@@ -85,8 +85,7 @@ def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path)
 
     changed = made.model_copy(update={"summaries": tuple(map(raised, made.summaries))})
     write_result(folder / "hopper.json.gz", changed)
-    assert fastest_of(folder, report_data.MODE) == {1: 20, 2048: 22, 4096: 21, 16384: 20}
-    assert fastest_of(folder, "event-locked") == {}
+    assert fastest_of(folder) == {1: 20, 2048: 22, 4096: 21, 16384: 20}
 
 
 def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Path) -> None:
@@ -94,7 +93,7 @@ def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Pat
     text = report.committed(ladder)[ROOT / "configs" / "fastest.json"].decode()
     assert (ROOT / "configs" / "fastest.json").read_text(encoding="utf-8") == text
     assert set(json.loads(text)) == {"h100", "h200"}
-    assert json.loads(fastest(tmp_path, report_data.MODE, {"h200": [2, 1]})) == {}
+    assert json.loads(fastest(tmp_path, {"h200": [2, 1]})) == {}
     (h200,) = (machine for machine in ladder.machines if machine.key == "h200")
     ranking = ladder.ranking(h200)
     assert json.loads(text)["h200"]["ranking"] == list(ranking)
@@ -104,13 +103,12 @@ def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Pat
 
 def test_a_sweep_of_another_kind_or_that_cannot_be_read_is_none(folder: Path) -> None:
     made = load_as(HOPPER, BenchResult)
-    changes: tuple[dict[str, object], ...] = ({"purpose": "tune"}, {"references": {}})
+    changes: tuple[dict[str, object], ...] = ({"purpose": "tune"}, {"references": {}}, {"mode": "event-locked"})
     for change in changes:
         write_result(folder / "hopper.json.gz", made.model_copy(update=change))
-        assert {one.name for one in anchors_of(folder, report_data.MODE)} == {"cudnn"}
+        assert {one.name for one in anchors_of(folder)} == {"cudnn"}
     (folder / "hopper.json.gz").write_bytes(b"not gzip")
-    assert {one.name for one in anchors_of(folder, report_data.MODE)} == {"cudnn"}
-    assert anchors_of(folder, "event-locked") == ()
+    assert {one.name for one in anchors_of(folder)} == {"cudnn"}
 
 
 def test_they_stand_below_the_steps_and_only_beside_the_machines_own_configurations() -> None:
@@ -148,29 +146,14 @@ def with_late(made: BenchResult, kernel: str, dtype: str, seq_len: int) -> Bench
 def test_the_hosts_time_is_no_librarys_speed(folder: Path) -> None:
     """The cell goes, and the mean with it; at S = 4096 the library."""
     made, before = load_as(HOPPER, BenchResult), {}
-    for one in anchors_of(folder, report_data.MODE):
+    for one in anchors_of(folder):
         before[one.name, one.dtype] = one
     write_result(folder / "hopper.json.gz", with_late(made, "fa4", "fp16", 1024))
-    after = {(one.name, one.dtype): one for one in anchors_of(folder, report_data.MODE)}
+    after = {(one.name, one.dtype): one for one in anchors_of(folder)}
     less = after.pop(("fa4", "fp16"))
     assert less.summaries == {n: one for n, one in before.pop(("fa4", "fp16")).summaries.items() if n != 1024}
     assert less.mean is None
     assert less.tflops
     assert after == before
     write_result(folder / "hopper.json.gz", with_late(made, "fa4", "fp16", 4096))
-    assert {(one.name, one.dtype) for one in anchors_of(folder, report_data.MODE)} == before.keys()
-
-
-def test_the_last_sweep_goes_by_its_farthest_step(folder: Path) -> None:
-    """Also where another sweep begins later in the ladder."""
-    shutil.copy(RESULTS / "h200" / "persistent.json.gz", folder / "persistent.json.gz")
-    found = last_sweep(folder, report_data.MODE)
-    assert found is not None
-    assert max(one.iteration for one in found.kernels.values()) == 27
-    beyond = load_as(folder / "beyond.json.gz", BenchResult)
-    first = next(iter(beyond.kernels))
-    kernels = {**beyond.kernels, first: beyond.kernels[first].model_copy(update={"iteration": 28})}
-    write_result(folder / "beyond.json.gz", beyond.model_copy(update={"kernels": kernels}))
-    again = last_sweep(folder, report_data.MODE)
-    assert again is not None
-    assert {one.iteration for one in again.kernels.values()} >= {19, 28}
+    assert {(one.name, one.dtype) for one in anchors_of(folder)} == before.keys()

@@ -15,7 +15,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.paths import ROOT
 from flashladder.problem import Shape
-from flashladder.report import sweeps, tuning
+from flashladder.report import sweeps
 from flashladder.report.variants import (
     BOTH,
     Comparison,
@@ -217,11 +217,11 @@ def cells(text: str, start: str) -> list[list[str]]:
 
 def test_the_ranking_counts_and_bounds_what_it_leaves_out() -> None:
     rows = rows_of(with_a_failure())
-    two = cells(tuning.ranking(rows, 2), "| 16 | fp16")
+    two = cells(sweeps.ranking(rows, 2), "| 16 | fp16")
     assert [row[2] for row in two] == [FAST.brief(), PRESENT.brief(), "and 1 more"]
     fastest = max(row.pct or 0 for row in rows if row.config == ONLY_FP16.brief() and row.dtype == "fp16")
     assert two[-1][3] == f"up to {fastest:.2f}"
-    every = tuning.ranking(rows, 9)
+    every = sweeps.ranking(rows, 9)
     assert every.count("too few pairs") == 2
     assert "crash: signal SIGSEGV" in every
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-from functools import cache
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import RESULTS
-from flashladder.report.data import bench_files, other_runs
+from flashladder.report.data import other_runs
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
 from flashladder.results.statistics import (
@@ -140,7 +137,6 @@ def test_spearmans_correlation(a: list[float], b: list[float], rho: float) -> No
 
 
 OWN = LogSummary(0.02, 0.019, 0.022, 24)
-TABLES = sorted((RESULTS / "report").glob("*.csv"))
 BENCH = RESULTS / "h200" / "bench.json.gz"
 
 
@@ -200,31 +196,3 @@ def test_another_run_on_the_other_side_makes_a_verdict_ambiguous() -> None:
     assert told.verdict == "faster"
     same = own.model_copy(update={"summaries": (cell.model_copy(update={"verdict": "same"}),)})
     assert stated(same, [slow]).summaries[0].verdict == "ambiguous"
-
-
-@cache
-def least_floors() -> dict[str, float]:
-    """The smallest A/A floor of any file of the tables, by dtype."""
-    files = [load_as(path, BenchResult) for path in bench_files()]
-    return {dtype: min(one.floors_pct[dtype] for one in files) for dtype in ("fp16", "bf16")}
-
-
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-def test_committed_tables_call_faster_what_their_interval_shows(path: Path) -> None:
-    """A printed interval leaves out 100 % exactly where the verdict says so, and is never narrower than a floor.
-
-    The floor of a machine's table is the largest of its files'; an interval has that of its own.
-    """
-    least = least_floors()
-    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    for row in rows:
-        end = "" if "pct_low" in row else "_seq4096"
-        if not row.get(f"pct_low{end}"):
-            continue
-        low, high, said = (row[f"{name}{end}"] for name in ("pct_low", "pct_high", "verdict"))
-        shown = "faster" if float(low) > 100 else "slower" if float(high) < 100 else "neither"
-        assert said == shown or (shown == "neither" and said in ("same", "ambiguous")) or said == "ambiguous", row
-        floor = float(row.get("a_a_floor_points") or 0)
-        assert float(high) / float(low) >= 1 + 1.5 * min(floor, least[row["dtype"]]) / 100, row
-    if path.stem in ("cells", "progression", "sweep_h200", "sweep_h100"):
-        assert len(rows) > 20

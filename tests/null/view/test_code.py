@@ -20,15 +20,13 @@ from flashladder.ladder.iteration import (
     sources,
     translation_unit,
 )
-from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, PtxasUsage
 from flashladder.machine_code.sass import parse
 from flashladder.paths import KERNELS
-from flashladder.view import command as view
 from flashladder.view.binary import clean_ptx, clean_sass, is_whole, only_entry
 from flashladder.view.code import occupancy_of, occupancy_table, ptxas_csv
-from flashladder.view.fold import WIDTH, compact, folded, kernel_text
+from flashladder.view.fold import compact, folded, kernel_text
 from tests.typed import command
 
 DATA = Path(__file__).parents[2] / "data"
@@ -136,7 +134,6 @@ def test_the_table_fits_and_names_what_it_lacks(limit: int) -> None:
     assert max(map(len, whole.splitlines())) <= limit
 
 
-LONGEST = 520  # lines of a page
 EACH = pytest.mark.parametrize("step", load_all(), ids=lambda step: step.slug)
 
 
@@ -144,13 +141,6 @@ def bare(text: str) -> str:
     """`text` without comments, white space and what a page leaves out of declarations."""
     text = re.sub(r"//.*|__device__|__forceinline__|(?<=\.)template |(?<=::)template ", "", text)
     return re.sub(r"\s", "", text)
-
-
-@EACH
-def test_a_page_is_short_and_its_lines_are(step: Iteration) -> None:
-    for config in select_configs(step, "prog"):
-        assert len(view.show_iteration(step, config).splitlines()) <= LONGEST
-        assert max(map(len, kernel_text(step, config).splitlines())) <= WIDTH
 
 
 @EACH
@@ -181,15 +171,6 @@ def test_every_instruction_that_a_kernel_uses_is_named(step: Iteration) -> None:
     named = [next(name for name in used if re.search(rf"\b{name}(<\w+>)?\(", line)) for line in floor]
     assert set(named) == used
     assert len(set(floor)) == len(floor)  # each once, and none that is not called
-
-
-@EACH
-def test_types_and_sizes_are_written_out(step: Iteration) -> None:
-    text = kernel_text(step, step.configs["a100"])
-    assert "Kernel::" not in text
-    assert "<Kernel>" not in text
-    assert re.search(r"^    \w+::run\(cta(, args.n_kv_blocks)?\);$", text, re.MULTILINE)
-    assert "template update" not in text
 
 
 def test_all_is_the_whole_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from flashladder.machine_code.executions import run
 from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.opcodes import KINDS
 from flashladder.machine_code.sass import parse
-from flashladder.view.cfg import Picture, as_data, dot, outline, per_block, picture_of, svg
+from flashladder.view.cfg import Picture, dot, outline, per_block, picture_of, svg
 from tests.null.machine_code.test_sass import code
 from tests.typed import command
 
@@ -77,12 +77,8 @@ def test_without_a_launch_nobody_knows_how_often_blocks_run() -> None:
     assert [line.split()[:5] for line in lines] == [["@>", "B2", "a0", "9", "-"], ["@>", "B6", "210", "19", "-"]]
     assert [line.index("@>") for line in lines] == [0, 0]
     assert "rounds" not in text
-    assert picture.per_kv_block() is None
-    data = as_data(picture)
-    assert (data["per_kv_block"], data["rounds"]) == (None, None)
-    opcodes = data["opcodes"]
-    assert isinstance(opcodes, dict)
-    assert opcodes["main loop"]["HMMA.16816.F32"] == 2  # as it stands
+    assert (picture["per_kv_block"], picture["rounds"]) == (None, None)
+    assert picture["opcodes"]["main loop"]["HMMA.16816.F32"] == 2  # as it stands
     assert " x " not in dot(picture)
 
 
@@ -97,8 +93,8 @@ def test_dot_has_every_block_and_edge(rounds: Picture) -> None:
     text = dot(rounds)
     assert text == dot(rounds)
     edges = set(re.findall(r"(B\d) -> (B\d)", text))
-    assert edges == {(node.name, way.target) for node in rounds.nodes for way in node.ways}
-    assert re.findall(r"^    (B\d) \[label=", text, re.MULTILINE) == [node.name for node in rounds.nodes]
+    assert edges == {(block["name"], way["target"]) for block in rounds["blocks"] for way in block["ways"]}
+    assert re.findall(r"^    (B\d) \[label=", text, re.MULTILINE) == [block["name"] for block in rounds["blocks"]]
     assert 'B4 -> B2 [label="!P0", constraint=false];' in text
     assert text.count("{") == text.count("}") == 5
 
@@ -108,12 +104,12 @@ def test_svg_has_every_block_condition_and_edge(rounds: Picture) -> None:
     assert text == svg(rounds)
     drawn = [*ET.fromstring(text).iter()]
     said = ["".join(one.itertext()).strip() for one in drawn if one.tag.endswith("}text")]
-    for node in rounds.nodes:
-        assert node.name in {one.partition(" ")[0] for one in said}
-        assert any(one.startswith(f"{node.address:#06x}: {node.instructions}") for one in said)
-        assert {way.when for way in node.ways} - {""} <= {*said}
+    for block in rounds["blocks"]:
+        assert block["name"] in {one.partition(" ")[0] for one in said}
+        assert any(one.startswith(f"{block['address']:#06x}: {block['instructions']}") for one in said)
+        assert {way["when"] for way in block["ways"]} - {""} <= {*said}
     lines = [one for one in drawn if "stroke-linecap: round" in one.get("style", "")]
-    assert len(lines) == 2 * sum(len(node.ways) for node in rounds.nodes), "an arc and its head for each edge"
+    assert len(lines) == 2 * sum(len(block["ways"]) for block in rounds["blocks"]), "an arc and its head for each edge"
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=9))
@@ -127,7 +123,7 @@ def test_any_flow_is_drawn_and_outlined(branches: list[tuple[int, bool]]) -> Non
 
 
 def test_json_holds_the_graph(rounds: Picture) -> None:
-    found = json.loads(json.dumps(as_data(rounds)))
+    found = json.loads(json.dumps(rounds))
     assert [block["name"] for block in found["blocks"]] == ["B0", "B1", "B2", "B3", "B4", "B5"]
     assert found["blocks"][2]["ways"] == [
         {"target": "B3", "kind": "falls", "when": "!P0"}, {"target": "B4", "kind": "branches", "when": "P0"},
@@ -147,7 +143,7 @@ def test_one_form_at_a_time() -> None:
 
 def test_two_conditions_of_a_branch_are_both_told() -> None:
     picture = picture_of("two", regions_of(code("@!P1 BRA P0, `(.L_x_0)", "NOP", ".L_x_0:", "EXIT")))
-    assert [(way.kind, way.when) for way in picture.nodes[0].ways] == [
+    assert [(way["kind"], way["when"]) for way in picture["blocks"][0]["ways"]] == [
         ("falls", "not (!P1 and P0)"), ("branches", "!P1 and P0"),
     ]  # fmt: skip
     with pytest.raises(FlashladderError):

@@ -17,8 +17,6 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import PtxLines
 from flashladder.machine_code.sass import BYTES, parse
 from flashladder.paths import ROOT
-from flashladder.view.binary import Wanted
-from flashladder.view.code import show_linked
 from flashladder.view.linked import (
     Linked,
     Place,
@@ -246,20 +244,6 @@ def test_json_holds_both_directions() -> None:
             "sass": [48, 64],
         }
     ]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"line": "a", "counts": True}, "--counts does not go with --line and --opcode"),
-        ({"page": "a.html", "line": "a"}, "--line does not go with --page"),
-        ({"page": "a.html", "json": True}, "--json does not go with --page"),
-        ({"line": "a", "kernel": "x"}, "--kernel does not go with --line and --opcode"),
-    ],
-)
-def test_options_that_do_not_go_together_are_one_line(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(FlashladderError, match=message):
-        show_linked("8", Wanted(**options))
 
 
 def test_a_cubin_has_no_lines() -> None:

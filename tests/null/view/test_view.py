@@ -18,7 +18,6 @@ from flashladder.ladder.claim import COUNTERS, Claim
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
-from flashladder.lock import command as lock
 from flashladder.lock.command import locked_kernel
 from flashladder.names import LDSM, PUBLISHED_GPU
 from flashladder.paths import RESULTS
@@ -36,7 +35,11 @@ NUMBERS = [step.number for step in load_all()]
 @pytest.fixture(autouse=True)
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is compiled in this file, on any machine."""
-    monkeypatch.setattr(diff, "missing_tools", lambda: "install it")
+
+    def none(*_: object) -> None:
+        raise FlashladderError("no compiler", hint="install it")
+
+    monkeypatch.setattr("flashladder.build.compile.cubin_for", none)
 
 
 def test_list_is_an_aligned_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,16 +129,6 @@ def test_a_gpu_on_which_the_family_does_not_run_has_no_configuration(capsys: pyt
     assert configs["h200"] == load_iteration(26).configs["h200"].short_form()
 
 
-def test_show_refuses_a_configuration_that_the_iteration_lacks() -> None:
-    with pytest.raises(FlashladderError) as caught:
-        command("show", "1", f"--config={SIXTEEN.configs['a100'].short_form()}")
-    assert str(caught.value) == (
-        f"iteration 1 cannot express {SIXTEEN.configs['a100'].short_form()}: expected a legal combination, "
-        "found eager_load_blocks must be False: schedule lazy decides it"
-    )
-    assert caught.value.exit_code == 2
-
-
 @pytest.mark.parametrize(
     ("claim", "line"),
     [
@@ -164,8 +157,7 @@ def test_diff_is_at_the_configuration_of_the_childs_claims(capsys: pytest.Captur
     assert "+  layout        xor_static" in lines
     assert "-configuration: (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles+opt_softmax" in lines
     assert "+configuration: (FP16, 128, 64, 64, 4): async+eager+swizzled+load_0_2_2_tiles" in lines
-    nothing = "opcode counts: not locked at this configuration and no toolchain here to compile it: install it"
-    assert nothing in lines
+    assert any(line.startswith("opcode counts: not locked") and line.endswith("install it") for line in lines)
 
 
 @pytest.mark.parametrize("step", load_all()[1:], ids=lambda step: step.slug)
@@ -219,32 +211,10 @@ def test_counts_table() -> None:
     assert diff.count_changes({"A": 1}, {"A": 1}) == "no opcode class changes its count"
 
 
-def test_counts_come_from_the_lock_or_else_from_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, after = load_iteration(7), load_iteration(8)
-    pair = diff.equal_configs(before, after)
-
-    def locked(number: int, config: KernelConfig, arch: str) -> dict[str, int] | None:
-        assert arch == "sm_80"
-        return {"LOP3": 70} if (number, config) == (7, pair[0]) else None
-
-    def compiled(iteration: Iteration, config: KernelConfig) -> dict[str, int]:
-        assert (iteration, config) == (after, pair[1])
-        return {"LOP3": 35}
-
-    monkeypatch.setattr(lock, "opcode_counts", locked)
-    monkeypatch.setattr(diff, "compiled_counts", compiled)
-    assert diff.opcode_counts(after, pair[1]) is None  # no tools
-    monkeypatch.setattr(diff, "missing_tools", str)
-    assert diff.diff_counts(before, after, pair).splitlines() == [
-        f"opcode counts (sm_80), {pair[0]} -> {pair[1]}",
-        "LOP3  70  35  -50.0 %",
-    ]
-
-
 def test_an_ablation_is_never_locked() -> None:
     ablation = load_description("16 - store_policy")
-    assert diff.opcode_counts(SIXTEEN, SIXTEEN.configs["a100"]) is not None
-    assert diff.opcode_counts(ablation, ablation.configs["a100"]) is None
+    assert diff.counts_or_none(SIXTEEN, SIXTEEN.configs["a100"])
+    assert diff.counts_or_none(ablation, ablation.configs["a100"]) is None
     assert found("16 - store_policy", "16") == {"registers": [], "counters": [], "speed": []}
     assert found("9", "9") == {}
 
@@ -369,16 +339,6 @@ def test_on_a_terminal_it_waits_and_q_leaves_with_the_way_back(
     assert capsys.readouterr().out.endswith("go on with: invoke tour --start 6\n")
 
 
-def test_the_end_of_the_input_leaves_and_yes_waits_for_nobody(planted: Planted, terminal: None) -> None:
-    def closed(_: str) -> str:
-        raise EOFError
-
-    walk(ask=closed)
-    assert planted.ran == []
-    walk(ask=closed, waits=False)
-    assert len(planted.ran) == len(STATIONS)
-
-
 @pytest.mark.parametrize(("code", "silent", "said"), [
     (2, False, "station 3 could not be shown: expected exit code 0, found 2: a reason; `invoke show 8` says more"),
     (0, True, "station 3 shows nothing: expected 'xor_static'; `invoke show 8` says more; go on with"),
@@ -392,9 +352,3 @@ def test_a_command_that_fails_or_shows_nothing_is_one_line(
         walk()
     assert said in str(caught.value)
     assert len(planted.ran) == 3
-
-
-@pytest.mark.parametrize("start", [0, len(STATIONS) + 1])
-def test_a_station_that_is_not_there_is_one_line(start: int) -> None:
-    with pytest.raises(FlashladderError, match=f"bad --start: expected a whole number from 1 to {len(STATIONS)}"):
-        walk(start)
