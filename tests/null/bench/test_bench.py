@@ -312,20 +312,6 @@ def test_defaults() -> None:
     assert tune.plan.pairs < options.plan.pairs
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "give iterations"),
-        (["7", "--pairs", "5"], "at least 20"),
-        (["7", "--seq-lens", "500"], "invalid choice"),
-        (["7", "--dtype", "fp32"], "invalid choice"),
-    ],
-)
-def test_bad_arguments(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parsed(*argv)
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_gpu_without_configurations_of_its_own_times_everybodys() -> None:

@@ -221,27 +221,8 @@ def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
     assert names == expected.split()
 
 
-def test_the_table_says_its_namespace_its_architectures_and_how_many_rows_it_has() -> None:
-    rows = [ROW, replace(ROW, config=CONFIG.with_dtype("bf16"), arches=("sm_80", "sm_100"))]
-    source = table_source("flashladder_16", rows)
-    assert 'flashladder_namespace[] = "flashladder_16";' in source
-    assert 'flashladder_arches[] = "sm_80, sm_90, sm_100";' in source
-    assert 'flashladder_ptx[] = "compute_80";' in source
-    assert "flashladder_n_kernels = 2;" in source
-    assert source.index("(FP16") < source.index("(BF16")
-    assert 'flashladder_targets[] = "sm_80, sm_86, sm_89, sm_90";' in source
-    assert source.count('.incbin "a/kernel.fatbin"') == 2
 
 
-def test_a_gpus_row_is_the_one_tuned_for_it_in_each_dtype_or_the_first() -> None:
-    short_form = CONFIG.short_form()
-    other, unbuilt = (KernelConfig.parse(short_form.replace("128, 64", size)) for size in ("128, 32", "64, 64"))
-    rows = [replace(ROW, config=one.with_dtype(dtype)) for dtype in ("fp16", "bf16") for one in (CONFIG, other)]
-    tuned = {0: other, 86: CONFIG, 90: unbuilt, 100: other}
-    source = table_source("flashladder_16", rows, tuned)
-    fp16, bf16 = "{0, 1}, {86, 0}, {90, 0}, {100, 1}", "{0, 3}, {86, 2}, {90, 2}, {100, 3}"
-    assert f"flashladder_tuned[] = {{{fp16}, {bf16}}};" in source
-    assert "flashladder_tuned[] = {{0, 0}};" in table_source("flashladder_16", rows[:2])
 
 
 LIBRARY = b"\x7fELF"
