@@ -76,8 +76,6 @@ def test_an_ablation_and_another_compiler_have_a_wheel_and_a_folder_of_their_own
         build.make_request(16, "sm_90", "prog", cuda="14")
 
 
-
-
 def test_machine_code_for_another_gpu_is_a_warning_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
