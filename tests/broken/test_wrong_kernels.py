@@ -5,9 +5,7 @@ Run: pytest tests/broken/test_wrong_kernels.py  (0.6 s a kernel, half of it nvcc
 
 from __future__ import annotations
 
-from pathlib import Path
 import re
-import shutil
 
 import pytest
 
@@ -16,7 +14,6 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.ptx import normalise
 from flashladder.names import KERNEL
-from flashladder.paths import KERNELS
 from flashladder.toolchain.wheels import find_toolchain
 from tests.broken.wrong_kernels import (
     WrongKernel,
@@ -24,6 +21,7 @@ from tests.broken.wrong_kernels import (
     compiled,
     config_of,
     evidence_of,
+    made,
     outcome,
     ptx_of,
     quick_cases,
@@ -66,13 +64,11 @@ def test_the_unmodified_kernel_is_right_in_the_same_case(iteration: int, dtype: 
 
 
 @pytest.mark.parametrize("wrong", [batches()[0][0], batches()[-1][-1]], ids=str)
-def test_compiled_with_others_a_kernel_is_the_same_program(wrong: WrongKernel, tmp_path: Path) -> None:
+def test_compiled_with_others_a_kernel_is_the_same_program(wrong: WrongKernel) -> None:
     """But for the numbers of registers and labels, which no instruction depends on."""
-    kernels = shutil.copytree(KERNELS, tmp_path / KERNELS.name)
-    for name, text in wrong.sources().items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    entry = ptx_for(load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype), kernels=kernels)
-    alone = entry.ptx.read_text(encoding="utf-8")
+    with made(wrong) as kernels:
+        entry = ptx_for(load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype), kernels=kernels)
+        alone = entry.ptx.read_text(encoding="utf-8")
     assert renumbered(ptx_of(wrong).replace(symbol(wrong), KERNEL)) == renumbered(alone)
 
 
