@@ -141,13 +141,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def _words(parser: argparse.ArgumentParser) -> list[str]:
-    """Every option and every choice of a parser and of those below it."""
-    found = []
-    for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else
-        found += [*action.option_strings, *map(str, action.choices or ())]
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
-            found += [word for below in action.choices.values() for word in _words(below)]
-    return found
+    """Every option and every choice of a parser."""
+    actions = parser._actions  # noqa: SLF001 - argparse lists them nowhere else
+    return [word for action in actions for word in (*action.option_strings, *map(str, action.choices or ()))]
 
 
 def whole(text: str) -> int:

@@ -60,8 +60,10 @@ def table(
     widths = _widths(rows)
     if limit is None:
         return [line for row in rows for line in _lines(row, widths, GAPS[0], right)]
-    gap = next((gap for gap in GAPS if natural_width(rows, gap) <= limit), GAPS[0])
     least = {column: max(len(word) for row in rows for word in row[column].split() or [""]) for column in wrapped}
+    narrowest = sum(least.get(column, width) for column, width in enumerate(widths))
+    fitting = (gap for total in (sum(widths), narrowest) for gap in GAPS if total + gap * (len(widths) - 1) <= limit)
+    gap = next(fitting, GAPS[0])
     while sum(widths) + gap * (len(widths) - 1) > limit:
         candidates = [column for column in wrapped if widths[column] > least[column]]
         if not candidates:

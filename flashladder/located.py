@@ -205,18 +205,13 @@ Answer = TypeVar("Answer")
 ALIKE = 3 / 4  # of letters: a word of four with one other letter, or with two swapped
 
 _TYPES = {
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "int_parsing": "an integer",
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "an integer"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a mapping"),
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
     "float_type": "a number",
+    "finite_number": "a finite number",
     "string_type": "text",
     "bool_type": "true or false",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "finite_number": "a finite number",
 }
 
 
@@ -353,27 +348,18 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_
     context: Mapping[str, Any] = problem.get("ctx") or {}
     kind, found = problem["type"], _shown(problem["input"])
     more = f"{n_more} more mistake{'s' * (n_more > 1)} in this file" if n_more else None
+    what, hint = f"bad value for {name!r}", None
+    expected: object
     if kind == "missing":
-        return FlashladderError(
-            f"missing key {name!r}", where=where, expected=f"a value for {name!r}", found="none", hint=more
-        )
-    if kind == "extra_forbidden":
+        what, expected, found = f"missing key {name!r}", f"a value for {name!r}", "none"
+    elif kind == "extra_forbidden":
         keys = _keys_at(model, location[:-1])
+        what, expected, found = f"unknown key {name!r}", f"one of {', '.join(keys)}", repr(location[-1])
         hint = closest(location[-1], keys)
-        return FlashladderError(
-            f"unknown key {name!r}",
-            where=where,
-            expected=f"one of {', '.join(keys)}",
-            found=repr(location[-1]),
-            hint=hint or more,
-        )
-    if kind == "too_short" and not problem["input"]:
-        return FlashladderError(
-            f"{name!r} is empty", where=where, expected="at least one item", found="none", hint=more
-        )
-    hint = None
-    if kind == "literal_error":
-        expected: object = "one of " + str(context["expected"]).replace("'", "").replace(" or ", ", ")
+    elif kind == "too_short" and not problem["input"]:
+        what, expected, found = f"{name!r} is empty", "at least one item", "none"
+    elif kind == "literal_error":
+        expected = "one of " + str(context["expected"]).replace("'", "").replace(" or ", ", ")
         hint = closest(problem["input"], [value.strip() for value in str(expected)[7:].split(",")])
     elif kind == "string_pattern_mismatch":
         expected = f"text matching {context['pattern']}"
@@ -384,7 +370,7 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_
         found = context.get("found", found)
     else:
         expected = re.sub(r"^(Input should be|\w+ should have|Value error,) ", "", problem["msg"])
-    return FlashladderError(f"bad value for {name!r}", where=where, expected=expected, found=found, hint=hint or more)
+    return FlashladderError(what, where=where, expected=expected, found=found, hint=hint or more)
 
 
 def _place(located: Located, problem: ErrorDetails) -> Location:

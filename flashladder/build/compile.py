@@ -243,21 +243,12 @@ def render(rows: Sequence[PtxasRow], warnings: Iterable[str], limit: int) -> str
     cells = [_cells(row) for row in rows]
     equal = [i for i in range(len(HEADERS)) if i not in ALWAYS and len({row[i] for row in cells}) == 1]
     kept = [i for i in range(len(HEADERS)) if i not in equal]
-    lines = _table(cells, kept, limit)
-    if max(map(len, lines)) > limit:  # then each kernel gets a heading
-        head, *below = _table(cells, [i for i in kept if i > CONFIGURATION], limit)
-        kernels = [" ".join(row[: CONFIGURATION + 1]) for row in cells]
-        lines = [head]
-        for kernel, before, line in zip(kernels, ["", *kernels], below, strict=False):
-            lines += [kernel] * (kernel != before) + [line]
+    numbers = {place for place, i in enumerate(kept) if i == 0 or i > ARCH}
+    shown = [[row[i] for i in kept] for row in (HEADERS, *cells)]
+    lines = table(shown, limit, right=numbers, wrapped={kept.index(CONFIGURATION)})
     same = ", ".join(f"{HEADERS[i]} {cells[0][i]}" for i in equal)
     told = f"In every row: {same}. " * bool(equal) + "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."
     return "\n".join([*lines, "", *textwrap.wrap(told, limit), *dict.fromkeys(warnings)]) + "\n"
-
-
-def _table(cells: Sequence[Sequence[str]], columns: Sequence[int], limit: int) -> list[str]:
-    numbers = {place for place, i in enumerate(columns) if i == 0 or i > ARCH}
-    return table([[row[i] for i in columns] for row in (HEADERS, *cells)], limit, right=numbers)
 
 
 def _cells(row: PtxasRow) -> list[str]:

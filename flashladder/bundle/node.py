@@ -17,7 +17,7 @@ import sys
 from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, load_json, sha256, write_atomic
-from flashladder.gpu.doctor import n_gpus, torch_build
+from flashladder.gpu.doctor import OLDEST_TORCH, n_gpus, torch_build
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.paths import BUILD
@@ -26,7 +26,6 @@ from flashladder.toolchain.wheels import load_pins
 FACTS = "bundle.json"  # in the folder of builds: what came along
 DEFAULT_OUT = "flashladder-results"
 CPU, SMOKE = "cpu", "smoke"  # grids for a machine without a GPU, and for a GPU that has no grid of its own
-OLDEST_TORCH = (2, 10)
 USAGE = """\
 python3 BUNDLE.pyz [--into FOLDER] [sweep] [--grid GRID] [--out FOLDER]   measures, and packs what was measured
 python3 BUNDLE.pyz [--into FOLDER] TASK ARGUMENTS                         any other task, such as check 7, or help"""

@@ -10,13 +10,12 @@ Run: ``invoke gate``. Exit code: 0 all hold, 1 a check failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 import runpy
-import sys
 import threading
 
 from tqdm import tqdm
@@ -26,7 +25,7 @@ from flashladder.emulate import reading as emulated
 from flashladder.errors import Checked, failures, require_checkout
 from flashladder.files import dump_json, files_in
 from flashladder.gate import published as against
-from flashladder.gate.verify import Verified, documents, machine_folders, verify_file, verify_folder
+from flashladder.gate.verify import Verified, documents, machine_folders, print_lines, verify_file, verify_folder
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -145,12 +144,14 @@ class Gate:
             Check("the emulator counts what GPUs count, and finds no race", emulator_agrees),
             Check("every kernel is locked, within the published registers and spills", locks),
             Check("results belong to locked machine code", self.results_locked),
-            Check(PROGRESSIONS, self.progressions),
+            Check(PROGRESSIONS, lambda: outcome(PROGRESSIONS, *against.against_published(self.ladder, RESULTS))),
             Check("kernels keep up with their published peers", lambda: against.against_peers(self.ladder), "figures"),
             Check("named files are there, timed kernels were checked", self.folders_whole, "folders"),
-            Check("tables and plots are what the results give", self.tables, "files"),
-            Check("the report's page is what the results give", self.page, "file"),
-            Check("notes on the iterations are what the results give", self.notes, "notes"),
+            Check(
+                "tables and plots are what the results give", lambda: rendered(report.committed(self.ladder)), "files"
+            ),
+            Check("the report's page is what the results give", lambda: rendered(report.pages(self.ladder)), "file"),
+            Check("notes on the iterations are what the results give", lambda: rendered(notes(self.ladder)), "notes"),
             Check("documents follow from their samples and the locks", self.documents_hold, "documents"),
         ]
 
@@ -175,33 +176,26 @@ class Gate:
         """Every timing of the tables belongs to locked machine code."""
         return Found(self.ladder.refused, sum(len(machine.measured) for machine in self.ladder.machines))
 
-    def progressions(self) -> Outcome:
-        """Measured fp16 progressions fit the published ones."""
-        return outcome(PROGRESSIONS, *against.against_published(self.ladder, RESULTS))
-
     def folders_whole(self) -> Found:
         """Files that a machine's README names are there, and every timed kernel was checked."""
         found = [one for folder in self.folders for one in verify_folder(folder)]
         return Found([f"{one.path}: {one.summary}: {line}" for one in found for line in one.details], len(self.folders))
 
-    def tables(self) -> Found:
-        """Tables, plots, README's table and figures in texts are what the committed results give."""
-        files = report.committed(self.ladder)
-        return Found(report.stale(files), len(files))
-
-    def page(self) -> Found:
-        """The committed page is what the results give."""
-        return Found(report.stale(report.pages(self.ladder)), 1)
-
-    def notes(self) -> Found:
-        """Notes on the iterations are what `analysis/render_notes.py` makes of claims, locks and results."""
-        made: dict[Path, str] = runpy.run_path(str(ROOT / "analysis" / "render_notes.py"))["notes"](self.ladder)
-        return Found(report.stale({path: text.encode() for path, text in made.items()}), len(made))
-
     def documents_hold(self) -> Found:
         """Every document of every machine follows from its samples and the locks."""
         found = self.verified.result()
         return Found([f"{one.path}: {line}" for one in found for line in one.details], len(found))
+
+
+def rendered(files: Mapping[Path, bytes]) -> Found:
+    """Committed files are these bytes, which the results give."""
+    return Found(report.stale(files), len(files))
+
+
+def notes(ladder: Ladder) -> dict[Path, bytes]:
+    """Notes on the iterations, as `analysis/render_notes.py` makes them of claims, locks and results."""
+    made: dict[Path, str] = runpy.run_path(str(ROOT / "analysis" / "render_notes.py"))["notes"](ladder)
+    return {path: text.encode() for path, text in made.items()}
 
 
 def published_intact() -> Found:
@@ -225,9 +219,7 @@ def locks() -> Found:
 
 def print_at_once(done: Outcome) -> None:
     """Prints a line about a check and one per failing cell, also into a pipe, above the progress bar."""
-    summary = f" ({done.summary})" if done.summary else ""
-    tqdm.write("\n".join([f"{done.status:8s}{done.name}{summary}", *(f"        {line}" for line in done.details)]))
-    sys.stdout.flush()
+    print_lines(f"{done.status:8s}{done.name}" + (f" ({done.summary})" if done.summary else ""), done.details)
 
 
 def gate(*, as_json: bool = False) -> int:

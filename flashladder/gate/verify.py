@@ -612,7 +612,12 @@ def rerun_here(path: Path | None, n_cells: int, seed: int) -> Verified:
 
 def print_at_once(one: Verified) -> None:
     """Prints a line about a file and one per thing that is wrong, also into a pipe, above the progress bar."""
-    tqdm.write("\n".join([f"{one.status:8s}{one.path} ({one.summary})", *(f"        {line}" for line in one.details)]))
+    print_lines(f"{one.status:8s}{one.path} ({one.summary})", one.details)
+
+
+def print_lines(head: str, details: Iterable[str]) -> None:
+    """Prints a line and what belongs to it, above a progress bar, at once."""
+    tqdm.write("\n".join([head, *(f"        {line}" for line in details)]))
     sys.stdout.flush()
 
 

@@ -90,6 +90,7 @@ PROCESS_STATUS = Path("/proc/self/status")
 CAP_SYS_ADMIN = 1 << 21  # capabilities(7); the driver asks for it before it changes clocks or opens restricted counters
 OLDEST_CUDA_DRIVER = (13, 0)  # the runtime linked into the operators is of CUDA 13
 DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, all build environments and the store fit in the rest
+
 OLDEST_TORCH = (2, 10)  # first release with the stable ABI that kernels/host/binding.cpp uses
 RUNGS = ("GPU with clock rights", "GPU", "GPU without counters", "CPU only")
 
@@ -238,14 +239,9 @@ def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
         return Finding(name, False, str(found), error.hint or remedy)
 
 
-def compiler() -> Finding:
-    """The host C++ compiler that nvcc and the binding need, with its first version line."""
-
-    def version() -> str:
-        path = wheels.host_compiler()
-        return f"{wheels.host_compiler_version(path)} at {path}"
-
-    return _looked_for("compiler", version, "install g++, or set CXX")
+def _compiler() -> str:
+    path = wheels.host_compiler()
+    return f"{wheels.host_compiler_version(path)} at {path}"
 
 
 def _toolchain() -> str:
@@ -313,7 +309,8 @@ def diagnose() -> Diagnosis:
             "python", sys.version_info >= (3, 10), f"{platform.python_version()} at {sys.executable}",
             "install Python 3.10 or newer",
         ),
-        compiler(), _looked_for("toolchain", _toolchain, "run: nox -s dev"), ninja, torch(has_gpu), emulator(),
+        _looked_for("compiler", _compiler, "install g++, or set CXX"),
+        _looked_for("toolchain", _toolchain, "run: nox -s dev"), ninja, torch(has_gpu), emulator(),
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}

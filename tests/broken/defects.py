@@ -78,8 +78,8 @@ class Broken:
 
     Attributes:
         kind: of the `EmulationError`; `opcode`: how the offending instruction begins.
-        thread, block: of the first offender, None where there is none to name.
-        address: bytes of the shared or local window; of global memory from the buffer that is named.
+        at: thread of the first offender and address, as `block`; None where there is none to name. Addresses are bytes
+            of the shared or local window; of global memory from the buffer that is named.
         says, also: what the message must say beside the place.
     """
 
@@ -87,9 +87,8 @@ class Broken:
     kind: str
     opcode: str
     says: str
-    thread: int | None = None
+    at: tuple[int | None, int | None]
     block: tuple[int, int, int] | None = (0, 0, 0)
-    address: int | None = None
     also: str = ""
 
 
@@ -168,26 +167,22 @@ ADDRESSES = (
     Broken(
         _addresses("read_past_end", lambda: (floats(63), ramp(63), 63), 2 * ramp(63)),
         *("out-of-bounds", "ld.global", "4 bytes past the end of the nearest buffer, `array 1: float32 (63,)`"),
-        thread=63,
-        address=252,
+        at=(63, 252),
     ),
     Broken(
         _addresses("write_past_end", lambda: (floats(64), ramp(64), 64), np.roll(ramp(64), 1)),
         *("out-of-bounds", "st.global", "4 bytes past the end of the nearest buffer, `array 0: float32 (64,)`"),
-        thread=63,
-        address=256,
+        at=(63, 256),
     ),
     Broken(
         _addresses("negative_index", lambda: (floats(64), ramp(64)), np.maximum(ramp(64) - 1, 0)),
         *("out-of-bounds", "ld.global", "4 bytes before the start of the nearest buffer, `array 1: float32 (64,)`"),
-        thread=0,
-        address=-4,
+        at=(0, -4),
     ),
     Broken(
         _addresses("far_away", lambda: (floats(64), ramp(64), ramp(64)), ramp(64)),
         *("out-of-bounds", "ld.global", "past the end of the nearest buffer, `array 1: float32 (64,)`"),
-        thread=1,
-        address=4 * 0x3F800000,
+        at=(1, 4 * 0x3F800000),
     ),
     Broken(
         _addresses(
@@ -198,9 +193,8 @@ ADDRESSES = (
             blocks=2,
         ),
         *("out-of-bounds", "ld.global", "4 bytes past the end of the nearest buffer, `array 1: float32 (128,)`"),
-        thread=0,
+        at=(0, 512),
         block=(1, 0, 0),
-        address=512,
     ),
     Broken(
         _addresses("misaligned_global", lambda: (floats(256), ramp(260)), ramp(260)[4:]),
@@ -209,34 +203,29 @@ ADDRESSES = (
             "ld.global.v4",
             "16-byte access of global memory at an address that is not a multiple of 16, 4 bytes into `array 1: ",
         ),
-        thread=0,
-        address=4,
+        at=(0, 4),
     ),
     Broken(
         _addresses("misaligned_shared", lambda: (floats(32),), 32 * ramp(32) + 6, threads=32),
         *("misaligned", "ld.shared.v4", "16-byte access of shared memory at an address that is not a multiple of 16"),
-        thread=1,
-        address=20,
+        at=(1, 20),
     ),
     Broken(
         _addresses("shared_static", lambda: (floats(64), ramp(64)), np.roll(ramp(64), -1)),
         *("out-of-bounds", "ld.shared", "4 bytes past the end of the block's 256 bytes of shared memory"),
-        thread=63,
-        address=256,
+        at=(63, 256),
     ),
     Broken(
         _addresses("shared_dynamic", lambda: (floats(64), ramp(64), 48), ramp(64) % 48, shared_bytes=192),
         *("out-of-bounds", "st.shared", "4 bytes past the end of the block's 192 bytes of shared memory"),
-        thread=48,
-        address=192,
+        at=(48, 192),
     ),
     Broken(
         _addresses(
             "local_index", lambda: (zeros(4), np.array([3, 8, 9, 2], np.int32)), np.array([5, 140, 140, 1]), threads=4
         ),
         *("out-of-bounds", "st.local", "4 bytes past the end of the thread's 32 bytes of local memory"),
-        thread=2,
-        address=32,
+        at=(2, 32),
     ),
 )
 
@@ -244,14 +233,12 @@ INITIAL = (
     Broken(
         Launch("memory.cu", "half_filled_tile", lambda: (floats(64), ramp(64)), ramp(64)[::-1]),
         *("uninitialised", "ld.shared", "4-byte read of shared memory not written before"),
-        thread=0,
-        address=252,
+        at=(0, 252),
     ),
     Broken(
         Launch("races.cu", "no_wait", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
         *("uninitialised", "ld.shared", "not written before, which the cp.async of line "),
-        thread=0,
-        address=1020,
+        at=(0, 1020),
     ),
 )
 
@@ -259,7 +246,7 @@ BARRIERS = (
     Broken(
         Launch("warps.cu", "barrier_in_a_branch", lambda: (floats(32), ramp(32)), ramp(32) % 16, threads=32),
         *("divergent-barrier", "bar.sync", "lane 16 of warp 0 took another path"),
-        thread=0,
+        at=(0, None),
     ),
     Broken(
         Launch(
@@ -270,7 +257,7 @@ BARRIERS = (
             name="lanes_exit_before_barrier",
         ),
         *("divergent-barrier", "bar.sync", "lane 8 of warp 1 took another path"),
-        thread=32,
+        at=(32, None),
     ),
     Broken(
         Launch(
@@ -281,40 +268,40 @@ BARRIERS = (
             name="warp_exits_before_barrier",
         ),
         *("deadlock", "bar.sync", "expected 64 threads, found 32 arrived, 32 exited"),
-        thread=0,
+        at=(0, None),
     ),
     Broken(
         Launch("warps.cu", "two_barriers", lambda: (zeros(64),), np.arange(64)[::-1]),
         *("deadlock", "bar.sync", "wait at barrier 1 for others that never reach it"),
+        at=(0, None),
         also="found 32 arrived, 0 exited, 32 at barrier 2 (line ",
-        thread=0,
     ),
     Broken(
         Launch("warps.cu", "too_few_threads", lambda: (zeros(64), 96), np.arange(64)[::-1]),
         *("deadlock", "bar.sync", "wait at barrier 2 for others that never reach it"),
+        at=(0, None),
         also="expected 96 threads, found 64 arrived, 0 exited",
-        thread=0,
     ),
     Broken(
         Launch("warps.cu", "unequal_rounds", lambda: (zeros(96),), np.full(96, 3), threads=96),
         *("deadlock", "bar.sync", "expected 96 threads, found 64 arrived, 32 exited"),
-        thread=32,
+        at=(32, None),
     ),
     Broken(
         Launch("barriers.ptx", "guarded_barrier", lambda: (zeros(64),), np.arange(64)),
         *("divergent-barrier", "bar.sync", "lane 1 of warp 0 took another path"),
-        thread=0,
+        at=(0, None),
     ),
     Broken(
         Launch("barriers.ptx", "two_counts", lambda: (zeros(64),), np.arange(64)),
         *("divergent-barrier", "barrier.sync", "barrier 3 with another thread count than those who wait at it"),
+        at=(32, None),
         also="expected 64, found 96",
-        thread=32,
     ),
     Broken(
         Launch("barriers.ptx", "signal_to_another_barrier", lambda: (zeros(64),), np.arange(64)),
         *("deadlock", "bar.sync", "wait at barrier 2 for others that never reach it"),
-        thread=32,
+        at=(32, None),
     ),
 )
 
@@ -322,12 +309,12 @@ ENDLESS = (
     Broken(
         Launch("warps.cu", "stride_of_zero", lambda: (zeros(100), 100), np.arange(100), threads=32),
         *("budget", "", "the instruction budget is spent"),
-        thread=0,
+        at=(0, None),
     ),
     Broken(
         Launch("warps.cu", "spin_on_a_flag", lambda: (zeros(64), zeros(2)), np.arange(64) // 32, threads=32, blocks=2),
         *("endless-loop", "", "nobody has stored anything since"),
-        thread=0,
+        at=(0, None),
     ),
 )
 
@@ -341,14 +328,13 @@ WARPS = (
             threads=32,
         ),
         *("divergent-warp", "shfl.sync", "lanes that the membermask names are not there"),
+        at=(0, None),
         also="found lanes 0xffff0000",
-        thread=0,
     ),
     Broken(
         Launch("warps.cu", "misaligned_row", lambda: (zeros(32),), np.arange(32) // 4 * 0x10001, threads=32),
         *("misaligned", "ldmatrix", "16-byte access of shared memory at an address that is not a multiple of 16"),
-        thread=1,
-        address=20,
+        at=(1, 20),
     ),
     Broken(
         Launch(
@@ -359,7 +345,7 @@ WARPS = (
             threads=32,
         ),
         *("divergent-warp", "ldmatrix", ".aligned: all 32 lanes of a warp execute it together"),
-        thread=0,
+        at=(0, None),
     ),
 )
 
@@ -367,14 +353,14 @@ UNDEFINED = (
     Broken(
         Launch("memory.cu", "partial_sums", lambda: (floats(8), ramp(8)), np.array([28] + 7 * [0]), threads=32),
         *("undefined", "st.global", "an undefined value is stored"),
+        at=(1, None),
         also="what `shfl.sync.down.b32",
-        thread=1,
     ),
     Broken(
         Launch("memory.cu", "handed_on", lambda: (floats(1), ramp(8)), np.array([7]), threads=32),
         *("undefined", "st.global", "an undefined value is stored"),
+        at=(0, None),
         also="kernels/memory.cu:176) read from a lane that does not take part",
-        thread=0,
     ),
     Broken(
         Launch(
@@ -385,7 +371,7 @@ UNDEFINED = (
             threads=32,
         ),
         *("undefined", "ld.global", "an undefined value is an address"),
-        thread=7,
+        at=(7, None),
     ),
 )
 
@@ -393,27 +379,28 @@ REFUSED = (
     Broken(
         Launch("warps.cu", "recurses", lambda: (zeros(8),), np.array([0, 1, 1, 2, 3, 5, 8, 13]), threads=8),
         *("unsupported", "call", "call of _Z9fibonaccii"),
-        thread=2,
+        at=(2, None),
     ),
     Broken(
         Launch("warps.cu", "prints", lambda: (zeros(32),), np.arange(32), threads=32),
         *("unsupported", "call", "call of vprintf"),
-        thread=0,
+        at=(0, None),
     ),
     Broken(
         Launch("warps.cu", "binary_mma", lambda: (zeros(32),), np.full(32, 64), threads=32),
         *("unsupported", "mma.sync.aligned.m8n8k128", "nearest supported: "),
+        at=(None, None),
         block=None,
     ),
     Broken(
         Launch("warps.cu", "traps", lambda: (zeros(64), 40), np.arange(64)),
         *("trap", "trap", "the program executed trap"),
-        thread=40,
+        at=(40, None),
     ),
     Broken(
         Launch("warps.cu", "asserts", lambda: (zeros(64), 40), np.arange(64)),
         *("trap", "call", "assertion failed: FIXED || i < n"),
-        thread=40,
+        at=(40, None),
     ),
 )
 
@@ -430,9 +417,7 @@ LOCAL_HOLE = Launch(  # not an error: unoptimised code copies whole structures, 
 RACES = (
     Race(
         Launch("races.cu", "read_too_early", lambda: (floats(64), ramp(64)), ramp(64)[::-1]),
-        *("RAW", "shared", "st.shared", "ld.shared"),
-        threads=(63, 0),
-        address=252,
+        *("RAW", "shared", "st.shared", "ld.shared", (63, 0), 252),
     ),
     Race(
         Launch(
@@ -441,39 +426,27 @@ RACES = (
             lambda: (floats(64), ramp(192), 3),
             ramp(192).reshape(3, 64).sum(0)[::-1],
         ),
-        *("WAR", "shared", "ld.shared", "st.shared"),
-        threads=(63, 0),
-        address=0,
+        *("WAR", "shared", "ld.shared", "st.shared", (63, 0), 0),
     ),
     Race(
         Launch("races.cu", "two_writers", lambda: (zeros(64),), np.full(64, 11)),
-        *("WAW", "shared", "st.shared", "st.shared"),
-        threads=(0, 32),
-        address=0,
+        *("WAW", "shared", "st.shared", "st.shared", (0, 32), 0),
     ),
     Race(
         Launch("races.cu", "no_syncwarp", lambda: (floats(32), ramp(32)), ramp(32).reshape(-1, 2)[:, ::-1].ravel(), 32),
-        *("RAW", "shared", "st.shared", "ld.shared"),
-        threads=(1, 0),
-        address=4,
+        *("RAW", "shared", "st.shared", "ld.shared", (1, 0), 4),
     ),
     Race(
         Launch("races.cu", "shuffle_as_fence", lambda: (floats(32), ramp(32)), 2 * (np.arange(32) ^ 1), 32),
-        *("RAW", "shared", "st.shared", "ld.shared"),
-        threads=(1, 0),
-        address=4,
+        *("RAW", "shared", "st.shared", "ld.shared", (1, 0), 4),
     ),
     Race(
         Launch("races.cu", "vote_as_fence", lambda: (floats(32), ramp(32)), 32 + (np.arange(32) ^ 1), 32),
-        *("RAW", "shared", "st.shared", "ld.shared"),
-        threads=(1, 0),
-        address=4,
+        *("RAW", "shared", "st.shared", "ld.shared", (1, 0), 4),
     ),
     Race(
         Launch("races.cu", "matrix_of_others", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.arange(32), 32),
-        *("RAW", "shared", "st.shared", "ldmatrix"),
-        threads=(1, 0),
-        address=4,
+        *("RAW", "shared", "st.shared", "ldmatrix", (1, 0), 4),
     ),
     Race(
         Launch(
@@ -483,29 +456,21 @@ RACES = (
             np.arange(32) + 1,
             32,
         ),
-        *("WAR", "shared", "ldmatrix", "st.shared"),
-        threads=(0, 1),
-        address=4,
+        *("WAR", "shared", "ldmatrix", "st.shared", (0, 1), 4),
     ),
     Race(
         Launch("races.cu", "lanes_collide", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.full(32, 3), 32),
-        *("same-instruction write", "shared", "st.shared", "st.shared"),
-        threads=(3, 4),
-        address=0,
+        *("same-instruction write", "shared", "st.shared", "st.shared", (3, 4), 0),
         numbers_right=False,
     ),
     Race(
         Launch("races.cu", "stale_tile", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
-        *("in-flight read", "shared", "cp.async", "ld.shared"),
-        threads=(63, 0),
-        address=1020,
+        *("in-flight read", "shared", "cp.async", "ld.shared", (63, 0), 1020),
         numbers_right=False,
     ),
     Race(
         Launch("races.cu", "wait_without_barrier", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
-        *("RAW", "shared", "cp.async", "ld.shared"),
-        threads=(63, 0),
-        address=1020,
+        *("RAW", "shared", "cp.async", "ld.shared", (63, 0), 1020),
     ),
     Race(
         Launch(
@@ -514,23 +479,17 @@ RACES = (
             lambda: (floats(64), ramp(768), 3),
             ramp(768).reshape(3, 256).sum(0)[:191:-1],
         ),
-        *("WAR", "shared", "ld.shared", "cp.async"),
-        threads=(63, 48),
-        address=768,
+        *("WAR", "shared", "ld.shared", "cp.async", (63, 48), 768),
     ),
     Race(
         Launch("races.cu", "lost_update", lambda: (zeros(1),), np.array([10]), threads=32, blocks=4),
-        *("WAW", "global", "st.global", "st.global"),
-        threads=(0, 0),
-        address=0,
+        *("WAW", "global", "st.global", "st.global", (0, 0), 0),
         blocks=(3, 0),
         numbers_right=False,
     ),
     Race(
         Launch("races.cu", "neighbours_result", lambda: (zeros(64), zeros(64)), 2 * (np.arange(64) ^ 32), 32, 2),
-        *("RAW", "global", "st.global", "ld.global"),
-        threads=(0, 0),
-        address=0,
+        *("RAW", "global", "st.global", "ld.global", (0, 0), 0),
         blocks=(1, 0),
     ),
 )

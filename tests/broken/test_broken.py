@@ -60,13 +60,14 @@ def test_the_defect_is_caught(case: Broken) -> None:
     assert lines_of(error.instruction, case.launch.file) & marked(
         KERNELS / case.launch.file, "BROKEN", case.launch.kernel
     )
-    assert (error.lane, error.block) == (case.thread, case.block)
-    if case.address is None:
+    thread, address = case.at
+    assert (error.lane, error.block) == (thread, case.block)
+    if address is None:
         assert error.address is None
     else:
         assert error.address is not None
         base = base_of(error.address, message) if "global" in case.says or "buffer" in case.says else 0
-        assert error.address - base == case.address
+        assert error.address - base == address
     require_place_in_one_line(case, error)
 
 
@@ -77,8 +78,8 @@ def require_place_in_one_line(case: Broken, error: ptxemu.EmulationError) -> Non
     assert f"`{error.instruction}`" in message
     if file.endswith(".cu"):
         assert any(f"kernels/{file}:{line}" in message for line in marked(KERNELS / file, "BROKEN", case.launch.kernel))
-    if case.thread is not None:
-        assert f"thread {case.thread} (warp {case.thread // 32}, lane {case.thread % 32})" in message
+    if (thread := case.at[0]) is not None:
+        assert f"thread {thread} (warp {thread // 32}, lane {thread % 32})" in message
         assert f"block {case.block}" in message
 
 

@@ -51,6 +51,9 @@ GPU = Gpu(
 )  # fmt: skip
 
 
+HOST = Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
+
+
 def sample(bits: int = 0) -> Sample:
     return Sample(t_s=1.0, sm_clock_mhz=1700, memory_clock_mhz=1, power_w=600.0, temperature_c=50, throttle_bits=bits)
 
@@ -92,7 +95,7 @@ def group(process: int = 0, shape: Shape = SHAPE, bits: tuple[int, int] = (0, 0)
 def result(*groups: Group) -> BenchResult:
     kernels = [kernel(16, FAST), kernel(1, SLOW)]
     return BenchResult(
-        rung="GPU", gpu=GPU, host=Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12"),
+        rung="GPU", gpu=GPU, host=HOST,
         kernels={one.key: one for one in kernels},
         reference=Reference(op=REFERENCE_OP, torch="2.11", cuda="13.0", kernels={}),
         settings=Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**28),
@@ -136,19 +139,13 @@ def write_nvbench(path: Path, *cells: Rounds, samples: int = 3, skipped: str | N
     path.write_text(json.dumps({"meta": {}, "devices": [], "benchmarks": benchmarks}), encoding="utf-8")
 
 
-def ncu_row(number: int, name: str, found: Mapping[str, int]) -> list[str]:
-    return [
-        f'"{number}","1","python3","{name}","Command line profiler metrics","{m}","","{v}"' for m, v in found.items()
-    ]
-
-
 def ncu_csv(kernels: Sequence[str], ns: Mapping[str, int] | None = None) -> str:
     """What ncu logs of launches with these kernel names: 1000 ns each unless told, at 1.5 GHz."""
     lines = ["==PROF== Connected to process 1", HEADER]
     for number, name in enumerate(kernels):
         time = (ns or {}).get(name, 1000)
         found = dict.fromkeys(METRICS, 7) | {DURATION: time, CYCLES: time * 3 // 2}
-        lines += ncu_row(number, name, found)
+        lines += [f'"{number}","1","python3","{name}","metrics","{m}","","{v}"' for m, v in found.items()]
     return "\n".join([*lines, "==PROF== Disconnected from process 1"])
 
 

@@ -7,44 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 import shutil
 
-from flashladder.cases.inputs import Case, cases_for, layouts
 from flashladder.files import sha256
-from flashladder.gpu.ncu import csv_beside, to_csv
-from flashladder.gpu.sanitize import TOOLS
-from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
 from flashladder.problem import Shape
 from flashladder.results.derive import derive
-from flashladder.results.files import load_result, write_result
+from flashladder.results.files import write_result
 from flashladder.results.published import PUBLISHED
 from flashladder.results.schema import (
     A_A,
-    Accuracy,
     BenchResult,
     Block,
-    CaseResult,
-    CheckResult,
-    CounterResult,
-    Finding,
-    Gpu,
     Group,
-    Host,
     Kernel,
     Pair,
     Process,
     Reference,
-    Sample,
-    SanitizerResult,
     Series,
     Settings,
     kernel_key,
 )
+from tests.null.bench_fixture import GOOD, GPU, HOST, sample
 
 LENGTHS = {512: 16, 1024: 16, 2048: 16, 4096: 16, 8192: 8, 16384: 4}
 N_PAIRS = 6
 TIMED = tuple(one.number for one in load_all() if "sm_90" in one.family.targets.arches)  # steps in a file of `make`
-FINE = Accuracy(max_error=0.0, max_allowed=1.0, rms_error=0.0, rms_allowed=1.0, finite=True)
 
 
 @dataclass(frozen=True)
@@ -85,9 +72,10 @@ def make(
     arch = "sm_90" if "H200" in gpu else "sm_80"
     ladder = [one for one in load_all() if arch in one.family.targets.arches]
     configs = {one.number: one.configs[configs_of].short_form() for one in ladder}
-    locks = {one.number: _lock(one.number, {c.short_form() for c in one.configs.values()}) for one in ladder}
-    for arch in ("sm_80", "sm_90"):
-        write_lock(LockFile(arch=arch, iterations=locks), folder / "locks")
+    forms = {one.number: map(str, one.configs.values()) for one in ladder}
+    locks = {n: lock({form: text_hash(n, form) for form in own}, registers=200 + n) for n, own in forms.items()}
+    for known in ("sm_80", "sm_90"):
+        write_lock(LockFile(arch=known, iterations=locks), folder / "locks")
     kernels = {
         kernel_key(number, config): Kernel(
             iteration=number, config=config, dtype="fp16", arch=arch, toolchain={},
@@ -98,8 +86,10 @@ def make(
     speeds = {kernel_key(number, config): percent(number) for number, config in configs.items()}
     result = BenchResult(
         rung="GPU",
-        gpu=_gpu(gpu, "9.0" if arch == "sm_90" else "8.0"),
-        host=Host(digest="0" * 16, cpu="none", n_cpus=1, system="none", python="3.11.0"),
+        gpu=GPU.model_copy(
+            update={"name": gpu, "compute_capability": f"{arch[3:4]}.0", "n_sm": 1, "l2_bytes": 1, "driver": "580"}
+        ),
+        host=HOST,
         kernels=kernels,
         reference=Reference(op="fa2", torch="2.13.0", cuda="13.0", kernels={}),
         settings=Settings(pairs=N_PAIRS, blocks=1, min_pairs=1, flush_bytes=2),
@@ -111,68 +101,20 @@ def make(
     return Fixture(folder, path)
 
 
-def complete(fixture: Fixture) -> Fixture:
-    """Adds to the machine's folder what belongs beside a benchmark: checks, sanitizers, counters, tuning."""
-    bench = load_result(fixture.bench)
-    assert isinstance(bench, BenchResult)
-    machine, kernels = fixture.bench.parent, bench.kernels
-    shape = Shape(batch=1, seq_len=1024, n_heads=16, d_head=128)
-    cases = tuple(
-        _case(kernel, case)
-        for kernel in kernels.values()
-        for case in cases_for(KernelConfig.parse(kernel.config))
-    )  # fmt: skip
-    check = CheckResult(
-        rung=bench.rung, gpu=bench.gpu, host=bench.host, kernels=kernels, reference=bench.reference, cases=cases
-    )
-    findings = tuple(Finding(tool=tool, clean=True, errors=0, seconds=1.0, tail="") for tool in TOOLS)
-    sanitizer = SanitizerResult(
-        rung=bench.rung, gpu=bench.gpu, host=bench.host, kernels=kernels, shape=shape, findings=findings
-    )
-    counters = CounterResult(
-        rung=bench.rung, gpu=bench.gpu, host=bench.host, kernels=kernels, shape=shape, ncu="test",
-        counters={key: {"a": index, "b": 1} for index, key in enumerate(kernels)},
-    )  # fmt: skip
-    write_result(machine / "check.json.gz", check)
-    write_result(machine / "sanitizer.json.gz", sanitizer)
-    csv_beside(write_result(machine / "counters.json.gz", counters)).write_text(to_csv(counters), encoding="utf-8")
-    unlocked = {key: kernel.model_copy(update={"text_sha256": "1" * 64}) for key, kernel in kernels.items()}
-    write_result(machine / "tune.json.gz", bench.model_copy(update={"purpose": "tune", "kernels": unlocked}))
-    return fixture
-
-
-def _case(kernel: Kernel, case: Case) -> CaseResult:
-    refused = kernel.iteration == 16 and any(layout.seq != 2048 for layout in layouts(case))
-    return CaseResult(
-        kernel=kernel.key, case=case.name, dtype=kernel.dtype, shape=case.shape,
-        status="not_applicable" if refused else "pass", accuracy=None if refused else FINE,
-    )  # fmt: skip
-
-
-def _lock(number: int, configs: set[str]) -> Lock:
+def lock(texts: Mapping[str, str], registers: int = 1) -> Lock:
+    """An iteration's lock; `texts` maps short forms to digests of machine code."""
+    zeros = dict.fromkeys(("spill_stores", "spill_loads", "stack", "static_smem", "dynamic_smem"), 0)
     kernels = {
-        config: LockedKernel(
-            text_sha256=text_hash(number, config), ptx_sha256="0" * 64, registers=200 + number, spill_stores=8,
-            spill_loads=12, stack=0, static_smem=0, dynamic_smem=0, counts={}, main_loop={},
-        )
-        for config in configs
-    }  # fmt: skip
+        form: LockedKernel(text_sha256=text, ptx_sha256="0" * 64, registers=registers, counts={}, main_loop={}, **zeros)
+        for form, text in texts.items()
+    }
     return Lock(history=("made up",), toolchain={}, flags={}, files={}, kernels=kernels)
-
-
-def _gpu(name: str, capability: str) -> Gpu:
-    return Gpu(
-        name=name, uuid="GPU-0", form_factor=None, compute_capability=capability, n_sm=1, l2_bytes=1, memory_bytes=1,
-        power_limit_w=None, max_sm_clock_mhz=None, ecc=None, mig=None, driver="580",
-    )  # fmt: skip
 
 
 def _group(length: int, speeds: Mapping[str, float]) -> Group:
     shape = Shape(batch=LENGTHS[length], seq_len=length, n_heads=16, d_head=128)
     reference_us = shape.flops / 300e6  # 300 TFLOP/s
-    sample = Sample(
-        t_s=0.0, sm_clock_mhz=1500, memory_clock_mhz=None, power_w=None, temperature_c=None, throttle_bits=0
-    )  # fmt: skip
+    looked = sample().model_copy(update={"sm_clock_mhz": 1500})
 
     def pairs(percent: float) -> tuple[Pair, ...]:
         jitter = (1 + 0.001 * (index - N_PAIRS / 2) for index in range(N_PAIRS))
@@ -180,9 +122,9 @@ def _group(length: int, speeds: Mapping[str, float]) -> Group:
 
     return Group(
         process=0, dtype="fp16", shape=shape, input_seeds=(0,), warm_up_s=0.0,
-        blocks=(Block(index=0, kernel_first=True, order=(A_A, *speeds), samples=(sample, sample)),),
+        blocks=(Block(index=0, kernel_first=True, order=(A_A, *speeds), samples=(looked, looked)),),
         series=(
             Series(kernel=A_A, pairs=pairs(100.0)),
-            *(Series(kernel=key, pairs=pairs(speed), before=FINE, after=FINE) for key, speed in speeds.items()),
+            *(Series(kernel=key, pairs=pairs(speed), before=GOOD, after=GOOD) for key, speed in speeds.items()),
         ),
     )  # fmt: skip

@@ -10,22 +10,18 @@ from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.schema import (
     A_A,
-    Accuracy,
     BenchResult,
     EmulatedCell,
     EmulatedSweepResult,
     Failure,
-    Host,
     PlannedCell,
     Settings,
     Sweep,
 )
 from flashladder.sweep import plan
 from flashladder.sweep.records import CellRecord
-from tests.null.bench_fixture import group, kernel, result
+from tests.null.bench_fixture import GOOD, HOST, group, kernel, pairs, result
 
-GOOD = Accuracy(max_error=1e-4, max_allowed=3e-4, rms_error=2e-4, rms_allowed=5e-4, finite=True)
-HOST = Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
 LD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 
 SMALL = """\
@@ -57,8 +53,6 @@ def digests(cells: Sequence[PlannedCell]) -> list[str]:
 
 def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) -> CellRecord:
     """The record of a cell on a GPU, with the times of `bench_fixture`."""
-    from tests.null.bench_fixture import pairs
-
     shape = Shape.model_validate(cell.shape.model_dump())
     base = group(shape=shape)
     own = kernel(int(cell.subject), cell.config, text=cell.code) if cell.config else None

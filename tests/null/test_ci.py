@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 import importlib.util
 import os
 from pathlib import Path
@@ -89,26 +90,13 @@ def test_a_new_iteration_gets_its_session_and_a_broken_file_does_no_harm(
     assert noxfile.titles() == {17: "Lazy rescale", 18: "18_broken.yaml", 19: "19_nowhere.yaml"}
 
 
-def test_tests_run_in_a_process_per_cpu(sessions: dict[str, Any], tmp_path: Path) -> None:
-    session = FakeSession(tmp_path, "-n0", "-k", "lock")
-    sessions["tests"].func(session)
-    command = session.ran[-1]
-    processes = str(len(os.sched_getaffinity(0)) + 1)
-    assert command[:5] == ("python", "-m", "pytest", "-n", processes)
-    assert command[-3:] == ("-n0", "-k", "lock")  # the last -n counts
-
-
-def test_reproduce_runs_every_build_and_then_verifies(sessions: dict[str, Any], tmp_path: Path) -> None:
+def test_sessions_pass_their_arguments_on(sessions: dict[str, Any], tmp_path: Path) -> None:
     session = FakeSession(tmp_path, "--arch", "sm_90")
     sessions["reproduce"].func(session)
     assert session.notified == [*((name, ("--arch", "sm_90")) for name in BUILDS), ("verify", ())]
-
-
-def test_a_build_session_passes_its_arguments_on(sessions: dict[str, Any], tmp_path: Path) -> None:
-    session = FakeSession(tmp_path, "--debug")
     sessions["build-iteration-7"].func(session)
     assert session.ran[0][:3] == ("uv", "pip", "install")
-    assert session.ran[-1] == ("python", "-m", "flashladder.build", "7", "--debug")
+    assert session.ran[-1] == ("python", "-m", "flashladder.build", "7", "--arch", "sm_90")
 
 
 def test_an_environment_that_is_right_is_left_alone(
@@ -137,23 +125,18 @@ def test_an_environment_that_is_right_is_left_alone(
     assert [n_installs(), n_installs()] == [1, 0]
 
 
-def test_without_a_network_wheels_come_from_uvs_cache(noxfile: ModuleType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cached", [True, False])
+def test_without_a_network_wheels_come_from_uvs_cache_or_the_first_failure_is_told(
+    noxfile: ModuleType, tmp_path: Path, cached: bool
+) -> None:
     session = FakeSession(tmp_path)
-    session.offline = True
-    noxfile.install(session, "build", torch=False)
+    session.offline, session.cached = True, cached
+    with nullcontext() if cached else pytest.raises(CommandFailed) as caught:
+        noxfile.install(session, "build", torch=False)
+    assert cached or "--offline" not in str(caught)
     first, second = session.ran
     assert second == (*first[:3], "--offline", *first[3:])
-    assert (tmp_path / ".flashladder-stamp").is_file()
-
-
-def test_where_the_cache_does_not_help_the_first_failure_is_told(noxfile: ModuleType, tmp_path: Path) -> None:
-    session = FakeSession(tmp_path)
-    session.offline, session.cached = True, False
-    with pytest.raises(CommandFailed) as caught:
-        noxfile.install(session, "build", torch=False)
-    assert "--offline" not in str(caught.value)
-    assert len(session.ran) == 2
-    assert not (tmp_path / ".flashladder-stamp").exists()
+    assert (tmp_path / ".flashladder-stamp").is_file() == cached
 
 
 def test_uvs_cache_moves_only_to_another_file_system(
@@ -169,20 +152,15 @@ def test_uvs_cache_moves_only_to_another_file_system(
     assert session.env == {"UV_CACHE_DIR": str(ROOT / ".nox" / ".uv-cache")}
 
 
-def test_the_toolchain_is_pinned_once(noxfile: ModuleType) -> None:
+def test_toolchains_are_locked_at_their_pins(noxfile: ModuleType) -> None:
     raw = yaml.safe_load((ROOT / "configs" / "toolchain.yaml").read_text(encoding="utf-8"))
     assert noxfile.pins() == {"torch": raw["torch"], **raw["packages"]}
-    locked = dict(re.findall(r"^(\S+)==(\S+)", (ROOT / "requirements" / "build.txt").read_text(), re.MULTILINE))
-    assert {name: locked.get(name) for name in raw["packages"]} == raw["packages"]
-
-
-def test_other_toolchains_are_locked_at_their_pins(noxfile: ModuleType) -> None:
-    pinned = noxfile.other_pins()
-    assert "13.1" in pinned
-    for cuda, packages in pinned.items():
-        text = (ROOT / "requirements" / f"toolchain-{cuda}.txt").read_text(encoding="utf-8")
-        assert dict(re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE)) == packages
-        assert set(packages) == set(PTX_PACKAGES)
+    others = noxfile.other_pins()
+    assert {frozenset(packages) for packages in others.values()} == {frozenset(PTX_PACKAGES)}
+    files = {"build": raw["packages"], **{f"toolchain-{cuda}": packages for cuda, packages in others.items()}}
+    for name, packages in files.items():
+        text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+        assert packages.items() <= dict(re.findall(r"^(\S+)==(\S+)", text, re.MULTILINE)).items(), name
 
 
 @pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.stem)
@@ -226,28 +204,7 @@ def jobs(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def steps(path: Path) -> Iterator[dict[str, Any]]:
-    if path == ACTION:
-        yield from document(path)["runs"]["steps"]
-    else:
-        yield from (step for job in jobs(path).values() for step in job["steps"])
-
-
-def triggers(path: Path) -> set[str]:
-    found = document(path)
-    told = found["on"] if "on" in found else found[True]  # YAML 1.1 reads `on` as a truth value
-    return {told} if isinstance(told, str) else set(told)
-
-
-def unguarded(path: Path) -> list[str]:
-    """Scripts with a pipe whose shell would not see that its left side failed: the default one has no pipefail."""
-    own = [(document(path), step) for step in steps(path)] if path == ACTION else []
-    own += [(job, step) for job in (jobs(path).values() if path != ACTION else ()) for step in job["steps"]]
-    return [
-        step["run"]
-        for of, step in own
-        if PIPE.search(step.get("run", ""))
-        and "bash" not in {step.get("shell"), of.get("defaults", {}).get("run", {}).get("shell")}
-    ]
+    yield from (step for job in jobs(path).values() for step in job["steps"])
 
 
 def schema_says(kind: str, *files: Path) -> subprocess.CompletedProcess[str]:
@@ -345,30 +302,35 @@ def test_actionlint_finds_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
-def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if re.match(r" *-? *uses:", line)]
-    assert lines
-    assert [line for line in lines if not PINNED.match(line)] == []
+def test_actions_are_pinned_and_scripts_are_safe(path: Path) -> None:
+    """No input reaches a shell as code; a pipe has a shell that sees its left side fail: the default one does not."""
+    uses = [line for line in path.read_text(encoding="utf-8").splitlines() if re.match(r" *-? *uses:", line)]
+    assert uses
+    assert [line for line in uses if not PINNED.match(line)] == []
+    for job in [document(path)["runs"]] if path == ACTION else jobs(path).values():
+        default = job.get("defaults", {}).get("run", {}).get("shell")
+        for step in (step for step in job["steps"] if "run" in step):
+            assert "${{" not in step["run"]
+            assert not PIPE.search(step["run"]) or step.get("shell", default) == "bash", step["run"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_rights_time_and_concurrency_are_bounded(path: Path) -> None:
-    assert document(path)["permissions"] == {"contents": "read"}
-    assert document(path)["concurrency"]["group"]
-    assert {name: job.get("permissions") for name, job in jobs(path).items() if "permissions" in job} == (
+def test_rights_time_and_runners_are_bounded(path: Path) -> None:
+    found = document(path)
+    assert found["permissions"] == {"contents": "read"}
+    assert found["concurrency"]["group"]
+    assert {name: job["permissions"] for name, job in jobs(path).items() if "permissions" in job} == (
         {"tell": {"issues": "write"}} if path.stem == "nightly" else {}
     )
     assert all(5 <= job["timeout-minutes"] <= 300 for job in jobs(path).values())
     assert all(
         step["with"]["persist-credentials"] is False for step in steps(path) if "checkout" in step.get("uses", "")
     )
-
-
-@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
-def test_no_input_reaches_a_shell_as_code(path: Path) -> None:
-    scripts = [step["run"] for step in steps(path) if "run" in step]
-    assert scripts
-    assert [script for script in scripts if "${{" in script] == []
+    told = found["on"] if "on" in found else found[True]  # YAML 1.1 reads `on` as a truth value
+    own = [job for job in jobs(path).values() if "self-hosted" in job["runs-on"]]
+    outside = {"pull_request", "pull_request_target", "workflow_run"} & ({told} if isinstance(told, str) else set(told))
+    assert not (own and outside), "a pull request never reaches a runner of one's own"
+    assert all(job["if"] == "vars.FLASHLADDER_GPU == 'true'" for job in own)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -382,18 +344,6 @@ def test_they_run_commands_that_exist(path: Path) -> None:
     assert [name for name in sessions if f"\ndef {name}(session" not in noxfile] == []
     assert set(re.findall(r"^ *invoke ([a-z]+)", script, re.MULTILINE)) <= set(tasks().namespace.tasks)
     assert "pip install" not in script.replace("pip install nox && nox -s", "")
-
-
-def test_a_pull_request_never_reaches_a_runner_of_ones_own() -> None:
-    for path in WORKFLOWS:
-        own = [job for job in jobs(path).values() if "self-hosted" in job["runs-on"]]
-        assert not (own and {"pull_request", "pull_request_target", "workflow_run"} & triggers(path))
-        assert all(job["if"] == "vars.FLASHLADDER_GPU == 'true'" for job in own)
-
-
-@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
-def test_a_pipe_has_a_shell_that_sees_its_left_side_fail(path: Path) -> None:
-    assert unguarded(path) == []
 
 
 ARGS = "out=float32:32x32:zeros\nin=@in.npy"
@@ -463,12 +413,9 @@ def test_inputs_are_words_and_nothing_to_gate_is_an_error(runner: Path) -> None:
     ({"GATE_TOLERANCE": "nan"}, "bad input `tolerance`"),
     ({"GATE_TOLERANCE": "x"}, "bad input `tolerance`"),
 ])  # fmt: skip
-def test_a_bad_input_is_one_line(given: dict[str, str], message: str) -> None:
+def test_a_bad_input_is_one_line(given: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FlashladderError, match=message):
         expectations(Inputs(given))
-
-
-def test_two_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATE_PTX", "a.ptx")
     monkeypatch.setenv("GATE_CUDA", "a.cu")
     with pytest.raises(FlashladderError, match="two kernels to gate"):

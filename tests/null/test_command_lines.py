@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import dataclass, field
 import os
 from pathlib import Path
-import runpy
 import shutil
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
-from flashladder import arguments, paths
 from flashladder.__main__ import main
-from flashladder.arguments import Parser, seconds, whole
 from flashladder.bench import command as bench
 from flashladder.build import command as build
 from flashladder.check import command as check
@@ -24,7 +18,6 @@ from flashladder.errors import FlashladderError
 from flashladder.lock import code_claims as claims
 from flashladder.paths import ROOT
 from flashladder.sweep import command as sweep
-from tests.conftest import dealt
 from tests.null.command_lines import CASES
 
 
@@ -125,33 +118,6 @@ def test_a_usage_error_is_one_line(
     assert message in err
 
 
-def test_every_command_uses_this_parser() -> None:
-    sources = [*(ROOT / "flashladder").rglob("*.py")]
-    assert len(sources) > 80
-    own = ROOT / "flashladder" / "arguments.py"
-    assert [path.name for path in sources if path != own and "argparse.ArgumentParser(" in path.read_text()] == []
-
-
-@pytest.mark.parametrize("text", ["", " 7", "+7", "-7", "7.0", "7e0", "0x7", "٧", "７", "1_0", "1" * 10])
-def test_what_is_no_whole_number(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number from 0 to 999999999, found "):
-        whole(text)
-    assert whole("007") == 7
-
-
-@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "1e3", "٧", "1.2.3"])
-def test_what_is_no_number_of_seconds(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="expected a number of seconds, found "):
-        seconds(text)
-    assert (seconds("90"), seconds("0.5")) == (90.0, 0.5)
-
-
-def test_a_hint_comes_from_the_options_of_every_verb() -> None:
-    parser = Parser(prog="p")
-    parser.add_subparsers().add_parser("list").add_argument("--json")
-    assert arguments._words(parser)[-1] == "--json"
-
-
 def test_several_values_are_words_or_have_commas_between() -> None:
     for words in (["fa3", "cudnn"], ["fa3,cudnn"]):
         assert bench.parse_arguments(["7", "--references", *words]).references == ["fa3", "cudnn"]
@@ -174,61 +140,3 @@ def test_the_package_by_itself_runs_the_tasks_from_any_folder() -> None:
     assert '"iteration": 7' in listed.stdout
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr == "error: no such task: found 'shwo'; did you mean 'show'?\n"
-
-
-def test_core_options_are_answered_too() -> None:
-    done = flashladder("-T", "x", "list")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-
-
-def test_help_lists_no_file_that_an_editor_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "gpus").mkdir()
-    for name in ("a100.yaml", ".#a100.yaml", ".x.yaml"):
-        (tmp_path / "gpus" / name).touch()
-    monkeypatch.setattr(paths, "CONFIGS", tmp_path)
-    reloaded = runpy.run_path(arguments.__file__)
-    assert reloaded["GPU_KEYS"] == "a100"
-
-
-@dataclass(frozen=True)
-class Item:
-    """What the order looks at."""
-
-    nodeid: str
-    marker: str = ""
-    fixturenames: tuple[str, ...] = field(default=())
-
-    @property
-    def path(self) -> Path:
-        return Path(self.nodeid.partition("::")[0])
-
-    def get_closest_marker(self, name: str) -> str | None:
-        return name if name == self.marker else None
-
-
-def items() -> list[Any]:
-    slow = [Item(f"lock.py::{i}", "slow") for i in range(4)]
-    cluster = [Item(f"slurm.py::{i}", "slow", ("slurm",)) for i in range(2)]
-    compiling = [Item(f"{name}.py::{i}", "nvcc") for name, n in (("a", 30), ("b", 20), ("c", 10)) for i in range(n)]
-    return [*slow, *cluster, *compiling, *(Item(f"quick.py::{i}") for i in range(400))]
-
-
-@pytest.mark.parametrize("shares", [1, 2, 3, 7])
-def test_every_test_is_dealt_once(shares: int) -> None:
-    found = dealt(items(), shares)
-    assert sorted(item.nodeid for item in found) == sorted(item.nodeid for item in items())
-
-
-def test_each_equal_part_begins_with_its_share_of_the_long_ones() -> None:
-    found: list[Any] = list(dealt(items(), 3))
-    size = len(found) // 3
-    parts = [found[:size], found[size : 2 * size], found[2 * size :]]
-    assert [sum(item.marker == "slow" for item in part) for part in parts] == [2, 2, 2]
-    for part in parts:
-        quick = [item.marker == "" for item in part]
-        assert quick == sorted(quick), "what is quick comes last"
-    files = {name: [i for i, part in enumerate(parts) if any(str(item.path) == name for item in part)] for name in
-             ("a.py", "b.py", "c.py", "slurm.py")}  # fmt: skip
-    assert all(len(where) == 1 for where in files.values()), files

@@ -9,7 +9,6 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-from invoke.collection import Collection
 import pytest
 import yaml
 
@@ -30,21 +29,9 @@ from flashladder.sweep import place as devices
 from flashladder.sweep.records import held
 from flashladder.toolchain import wheels
 from flashladder.toolchain.errors import diagnose
-import tasks
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-
-
-def test_every_command_exists() -> None:
-    verbs = Collection.from_module(tasks).task_names
-    named = {
-        name
-        for run in re.findall(r"invoke ((?:[a-z]+`?, `?)*[a-z]+)", TEXT + CONTRIBUTING)
-        for name in re.findall("[a-z]+", run)
-    }
-    assert named >= {"emulate", "check", "list"}
-    assert named <= set(verbs)
 
 
 def test_every_session_exists() -> None:
@@ -58,13 +45,6 @@ def test_the_citation_names_this_version() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for key in ("version", "license"):
         assert re.findall(rf'^{key} = "(.+)"$', project, re.MULTILINE) == [citation[key]]
-
-
-def test_options_of_commands_exist() -> None:
-    for verb, options in re.findall(r"^invoke ([a-z]+) ?([^#\n]*)", TEXT, re.MULTILINE):
-        flags = {flag for argument in Collection.from_module(tasks)[verb].get_arguments() for flag in argument.names}
-        for option in re.findall(r"--([a-z-]+)", options):
-            assert {option, option.replace("-", "_")} & flags, f"invoke {verb} --{option}"
 
 
 PROGRAM = re.compile(r"""-m"?,?\s"?(flashladder(?:\.[a-z_0-9]+)*)""")

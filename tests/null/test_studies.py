@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import gzip
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from flashladder.errors import FlashladderError
 from flashladder.gate.verify import verify_file
 from flashladder.ladder import selection
 from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.ladder.selection import Fastest, choices, load_fastest
+from flashladder.ladder.selection import Choices, Fastest, choices, load_fastest
 from flashladder.lock.schema import read_lock
 from flashladder.paths import RESULTS
 from flashladder.report.accuracy import render
@@ -163,20 +163,13 @@ def test_a_rate_is_instructions_over_clocks() -> None:
     assert per_clock(Run(kernel, 1, alone=True), [[17 * 64 * TRIPS]]) == 17
 
 
-def first_of(gpu: str, arch: str) -> tuple[tuple[int, int], ...]:
-    """The first choice from each length on."""
-    return tuple((start, steps[0]) for start, steps in choices(gpu, arch))
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("[]", "valid dictionary"),
         ('{"h200": {"from_seq_len": {"0": 26}}}', "greater than or equal to 1"),
-        ('{"h200": {"from_seq_len": {"long": 26}}}', "valid integer"),
         ('{"h200": {"steps": {}}}', "from_seq_len"),
         ('{"h200": {"from_seq_len": {"1": 26}, "ranking": [0]}}', "greater than or equal to 1"),
-        ('{"h200": {"from_seq_len": {}}}', "a step from length 1 on"),
         ('{"h200": {"from_seq_len": {"512": 26}}}', r"a step from length 1 on, found lengths \[512\]"),
         ('{"h200": ', "line 1"),
         ('{"h200": {"from_seq_len": {"1": 26, "1": 27}}}', "twice"),
@@ -192,46 +185,36 @@ def test_a_file_of_another_form_is_one_line(text: str, says: str, tmp_path: Path
 
 
 @pytest.fixture
-def fresh() -> Iterator[None]:
-    """No answer of another table is kept, before and after."""
-    choices.cache_clear()
-    yield
+def choose(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Choices]]:
+    """The choices of a GPU by other tables, of which no answer is kept."""
+
+    def chosen(gpu: str, arch: str, **tables: Fastest) -> Choices:
+        monkeypatch.setattr(selection, "load_fastest", lambda: tables)
+        choices.cache_clear()
+        return choices(gpu, arch)
+
+    yield chosen
     choices.cache_clear()
 
 
-@pytest.mark.usefixtures("fresh")
-def test_steps_that_a_gpu_does_not_run_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of the H200 says nothing to a GPU that only falls back on its configurations."""
-    monkeypatch.setattr(selection, "load_fastest", lambda: {"a100": Fastest(from_seq_len={1: 26}, ranking=(26, 7))})
-    ((start, steps),) = choices("NVIDIA A100-SXM4-80GB", "sm_80")
-    assert start == 1
-    assert steps == tuple(sorted(steps, reverse=True)), "later steps first"
+def test_a_gpu_takes_its_own_table_before_that_of_its_configurations(choose: Callable[..., Choices]) -> None:
+    """In the order of lengths; behind the first choice come the others by rank, each once, those without one last."""
+    h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
+    h100 = Fastest(from_seq_len={4096: 24, 1: 25, 512: 27})
+    found = choose("NVIDIA H100 80GB HBM3", "sm_90", h100=h100, h200=h200)
+    assert [(start, steps[:6]) for start, steps in found] == [
+        (1, (25, 26, 28, 19, 20, 27)), (512, (27, 26, 28, 19, 20, 25)), (4096, (24, 26, 28, 19, 20, 27)),
+    ]  # fmt: skip
+    assert all(len(set(steps)) == len(steps) and steps[-1] == 1 for _, steps in found)
+    ((start, steps),) = choose("NVIDIA GH200 480GB", "sm_90", h100=h100, h200=h200)
+    assert (start, steps[0]) == (1, 26)
+
+
+def test_steps_that_a_gpu_does_not_run_are_not_taken(choose: Callable[..., Choices]) -> None:
+    """A table with such a step says nothing to a GPU; one that no step runs on is told."""
+    table = Fastest(from_seq_len={1: 26}, ranking=(26, 7))
+    ((start, steps),) = choose("NVIDIA A100-SXM4-80GB", "sm_80", a100=table)
+    assert (start, steps) == (1, tuple(sorted(steps, reverse=True))), "later steps first"
     assert all(load_iteration(step).family.runs_on("sm_80") for step in steps)
-
-
-@pytest.mark.usefixtures("fresh")
-def test_a_gpu_takes_its_own_table_before_that_of_its_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And lengths come in their order, whatever that of the file is."""
-    h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
-    tables = {"h100": Fastest(from_seq_len={4096: 24, 1: 25, 512: 27}), "h200": h200}
-    monkeypatch.setattr(selection, "load_fastest", lambda: tables)
-    assert first_of("NVIDIA H100 80GB HBM3", "sm_90") == ((1, 25), (512, 27), (4096, 24))
-    assert first_of("NVIDIA GH200 480GB", "sm_90") == ((1, 26),)
-
-
-@pytest.mark.usefixtures("fresh")
-def test_behind_the_first_choice_come_the_others_by_rank_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rank may be that of the GPU whose configurations it runs; steps without one come last."""
-    h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
-    tables = {"h100": Fastest(from_seq_len={1: 25}), "h200": h200}
-    monkeypatch.setattr(selection, "load_fastest", lambda: tables)
-    ((_, steps),) = choices("NVIDIA H100 80GB HBM3", "sm_90")
-    assert steps[:6] == (25, 26, 28, 19, 20, 27)
-    assert len(set(steps)) == len(steps)
-    assert steps[-1] == 1
-
-
-@pytest.mark.usefixtures("fresh")
-def test_a_gpu_that_no_step_runs_on_is_one_line() -> None:
     with pytest.raises(FlashladderError, match=r"^no step runs on this GPU: expected .*8\.0.*, found sm_75$"):
-        choices("Tesla T4", "sm_75")
+        choose("Tesla T4", "sm_75", a100=table)

@@ -16,7 +16,7 @@ from invoke.tasks import Task
 import pytest
 
 from flashladder import ops
-from flashladder.arguments import NUMBER, first_line, words
+from flashladder.arguments import NUMBER, first_line
 from flashladder.bench import command as bench
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.build import command as build
@@ -37,11 +37,6 @@ from flashladder.trace import command as trace
 from ptxemu import MEMORY_BUDGET, parse_bytes
 from tests import typed
 
-EXPECTED = {
-    "list", "show", "diff", "build", "check", "emulate", "nvcc", "bench", "ptxas", "sass", "ptx", "lock", "report",
-    "gate", "sweep", "verify", "doctor", "bundle", "help", "tour", "trace", "cfg", "explain",
-}  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def tasks() -> ModuleType:
@@ -57,10 +52,6 @@ def invoke(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_there_is_a_task_for_every_verb(tasks: ModuleType) -> None:
-    assert set(all_tasks(tasks)) == EXPECTED
-
-
 def test_every_task_has_an_example_and_help_for_every_argument(tasks: ModuleType) -> None:
     for name, found in all_tasks(tasks).items():
         assert f"Example: `invoke {name}" in (found.__doc__ or ""), name
@@ -71,7 +62,9 @@ def test_every_task_has_an_example_and_help_for_every_argument(tasks: ModuleType
 
 def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: ModuleType) -> None:
     known = all_tasks(tasks)
-    pages = (ROOT / "README.md").read_text(encoding="utf-8") + (ROOT / "docs" / "reading-order.md").read_text()
+    pages = "".join(
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "docs/reading-order.md")
+    )
     helps = "".join(str(one.__doc__) for one in known.values())
     commands = re.findall(r"invoke [a-z]+[^`#\n]*", helps + pages)
     assert len(commands) > 20
@@ -79,21 +72,6 @@ def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: Modu
         _, name, *words = shlex.split(command)
         flags = {flag.strip("-") for argument in known[name].get_arguments() for flag in argument.names}
         assert {word.strip("-") for word in words if word.startswith("--")} <= flags, command
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["build", "29"], "no such iteration: expected a number from 1 to 28, found 29"),
-        (["shwo", "7"], "no such task: found 'shwo'; did you mean 'show'?"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_two(words: list[str], message: str) -> None:
-    reply = invoke(*words)
-    assert reply.returncode == 2, reply.stderr
-    assert message in reply.stderr
-    assert len(reply.stderr.strip().splitlines()) == 1, reply.stderr
-    assert reply.stderr.startswith("error: ")
 
 
 def test_alone_it_shows_every_task_once_by_station_within_80_columns(tasks: ModuleType) -> None:
@@ -107,14 +85,9 @@ def test_alone_it_shows_every_task_once_by_station_within_80_columns(tasks: Modu
         start = lines.index(heading) + 1
         assert [tuple(line.split(maxsplit=1)) for line in lines[start : start + len(found)]] == found
     assert max(map(len, lines)) <= 80
-
-
-def test_the_list_of_tasks_has_one_line_each_within_80_columns(tasks: ModuleType) -> None:
     lines = invoke("--list").stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    for name, task in all_tasks(tasks).items():
-        first = (task.__doc__ or "").partition("\n")[0]
-        assert sum(line.split()[:1] == [name] and line.endswith(first) for line in lines) == 1, name
+    assert {line.split()[0] for line in lines[2:] if line.strip()} >= set(listed)
 
 
 def test_the_help_and_the_default_iteration_end_with_the_ladder(tasks: ModuleType, tmp_path: Path) -> None:
@@ -134,12 +107,6 @@ def test_a_word_for_a_number_is_answered_with_the_numbers_there_are(
     monkeypatch.setattr(iteration.no_such_iteration, "__defaults__", (tmp_path,))
     with pytest.raises(FlashladderError, match="no such iteration: expected a number from 1 to 2, found 'x'"):
         tasks.step("x")
-
-
-def test_a_command_line_has_what_is_set_and_no_more() -> None:
-    assert words("7", min_pairs="3", out=None, json=True, quick=False, method="n,m") == [
-        "7", "--min-pairs=3", "--json", "--method=n,m",
-    ]  # fmt: skip
 
 
 def test_a_task_leaves_with_the_exit_code_of_what_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,14 +187,6 @@ def test_what_a_person_types_is_what_the_task_passes_on(
     assert calls == [(values, named)]
 
 
-@pytest.mark.parametrize("words", [("own.ptx", "--grid", "4"), ("own.cu",), ("--counters", "own.ptx")])
-def test_emulate_names_the_command_that_runs_a_file(words: tuple[str, ...]) -> None:
-    done = invoke("emulate", *words)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "`ptxemu own." in done.stderr
-
-
 def test_defaults_and_names_are_those_of_the_packages() -> None:
     assert parse_bytes(emulate.Options("1").memory_budget) == MEMORY_BUDGET
     assert {name for name in BACKENDS if name != FA2} == set(REFERENCES) == set(get_args(ReferenceName))
@@ -262,16 +221,6 @@ def test_help_of_config_shows_a_short_form_and_whose_it_is() -> None:
 )
 def test_help_shows_the_example(words: list[str]) -> None:
     reply = invoke(*words)
-    (name,) = {word for word in words if word in EXPECTED - {"help"}}
+    (name,) = {word for word in words if word in ("show", "build", "lock", "diff")}
     assert reply.returncode == 0, reply.stderr
     assert f"Example: `invoke {name} " in " ".join(reply.stdout.split())
-
-
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    words = [sys.executable, "-m", "invoke", "show", "16"]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
-        running.stdout.close()
-        assert running.stderr.read() == b""
-        assert running.wait(timeout=120) == 0

@@ -14,16 +14,12 @@ import importlib.util
 import os
 from pathlib import Path
 import re
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-import flashladder
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source, torch_root
-from flashladder.errors import FlashladderError
-from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, tuned_from
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
@@ -284,25 +280,16 @@ def test_two_libraries_keep_their_own_tables(binding_site: Path) -> None:
         assert ("seq_len stride of 2048" in str(caught.value)) is stride_matters
 
 
-def test_nothing_of_ours_is_exported(binding_site: Path) -> None:
-    listing = subprocess.run(
-        ["nm", "-D", "--defined-only", binding_site / FREE / LIBRARY_NAME], check=True, capture_output=True, text=True
-    ).stdout
-    assert "flashladder" not in listing
-    assert "cudaLaunch" not in listing
+def test_the_library_exports_nothing_of_ours_asks_for_no_cuda_and_names_no_place(binding_site: Path) -> None:
+    library = binding_site / FREE / LIBRARY_NAME
 
+    def said(*command: str) -> str:
+        return subprocess.run([*command, library], check=True, capture_output=True, text=True).stdout
 
-def test_library_asks_for_torch_but_not_for_cuda(binding_site: Path) -> None:
-    listing = subprocess.run(
-        ["readelf", "-d", binding_site / FREE / LIBRARY_NAME], check=True, capture_output=True, text=True
-    ).stdout
-    assert "libtorch.so" in listing
-    assert "libcudart" not in listing
-    assert "libcuda.so" not in listing
-
-
-def test_no_machine_path_inside(binding_site: Path) -> None:
-    content = (binding_site / FREE / LIBRARY_NAME).read_bytes()
+    exported, needed, content = said("nm", "-D", "--defined-only"), said("readelf", "-d"), library.read_bytes()
+    assert not [name for name in ("flashladder", "cudaLaunch") if name in exported]
+    assert "libtorch.so" in needed
+    assert not [name for name in ("libcudart", "libcuda.so") if name in needed]
     assert str(KERNELS).encode() not in content
     assert os.fsencode(torch_root()) not in content
 
@@ -355,69 +342,28 @@ def test_operator_traces_without_a_graph_break(binding_site: Path) -> None:
         compiled(tensor(2, 130, 16, 128, device="meta"))
 
 
-@pytest.fixture
-def as_iteration_8(binding_site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library counts as that of iteration 8."""
-    from flashladder import ops
-
-    monkeypatch.setattr(ops, "LIBRARIES", (*ops.LIBRARIES[:8], FREE, *ops.LIBRARIES[9:]))
-
-
-@pytest.mark.usefixtures("as_iteration_8")
-def test_python_forward_lists_what_was_built() -> None:
-    q, other = tensor(device="meta"), "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
-    with pytest.raises(FlashladderError) as caught:
-        flashladder.forward(q, q, q, iteration=8, config=other)
-    for piece in ("not built", FP16, BF16, f"found {other}", "nox -s build-iteration-8"):
-        assert piece in str(caught.value)
-    assert flashladder.configurations(8) == (KernelConfig.parse(FP16), KernelConfig.parse(BF16))
-    with pytest.raises(ValueError, match="out: expected memory of its own"):
-        flashladder.forward(q, q, q, iteration=8, config=KernelConfig.parse(FP16), out=q)
-
-
-@pytest.mark.usefixtures("as_iteration_8")
-@pytest.mark.parametrize("shape", [(0, 256, 16, 128), (2, 0, 16, 128), (2, 256, 0, 128), (0, 0, 0, 128)])
-def test_python_forward_of_nothing_is_what_torch_gives(shape: tuple[int, ...]) -> None:
-    q = tensor(*shape, device="meta")
-    out, heads = flashladder.forward(q, q, q, iteration=8), torch.zeros(shape).transpose(1, 2)
-    expected = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2)
-    assert (out.shape, out.dtype, out.device) == (expected.shape, q.dtype, q.device)
-    assert flashladder.forward(q, q, q, iteration=8, out=out) is out
-
-
-@pytest.mark.usefixtures("as_iteration_8")
-def test_python_forward_ignores_strides_of_dimensions_of_one_element() -> None:
-    q = torch.as_strided(tensor(1, 128, 1, 128, device="meta"), (1, 128, 1, 128), (2**62, 128, 2**40 + 1, 1))
-    assert flashladder.forward(q, q, q, iteration=8).is_contiguous()
-
-
-def test_same_name_from_another_file_is_refused(binding_site: Path, tmp_path: Path) -> None:
-    package = tmp_path / FREE
-    shutil.copytree(binding_site / FREE, package)
-    spec = importlib.util.spec_from_file_location(FREE, package / "__init__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    with pytest.raises(ImportError, match=f"{FREE}: another library is already loaded under this name"):
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
-def test_missing_library_says_to_build(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (FREE, "another library is already loaded under this name"),
+        ("flashladder_94", "torch could not load the library .* build it again"),
+    ],
+)
+def test_a_name_that_is_taken_and_a_library_that_is_missing(
+    binding_site: Path, tmp_path: Path, name: str, says: str
+) -> None:
     (tmp_path / "__init__.py").write_bytes(WHEEL_INIT.read_bytes())
-    spec = importlib.util.spec_from_file_location("flashladder_94", tmp_path / "__init__.py")
+    spec = importlib.util.spec_from_file_location(name, tmp_path / "__init__.py")
     assert spec is not None
     assert spec.loader is not None
-    with pytest.raises(ImportError, match=r"flashladder_94: torch could not load the library .* build it again"):
+    with pytest.raises(ImportError, match=f"{name}: {says}"):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-def answer(q: torch.Tensor, k: torch.Tensor | None = None, out: torch.Tensor | None = None) -> str:
+def answer(q: torch.Tensor, out: torch.Tensor | None = None) -> str:
     """What the operator says of tensors that are on no GPU."""
-    operators = getattr(torch.ops, BY_MAPS)
     with pytest.raises(ValueError, match=BY_MAPS) as caught:
-        if out is None:
-            operators.forward(q, q if k is None else k, q, "")
-        else:
-            operators.forward_out(q, q, q, out, "")
+        forward(q, name=BY_MAPS, out=out)
     return str(caught.value)
 
 
@@ -425,27 +371,33 @@ PASSED = f"{BY_MAPS}: q: expected a CUDA tensor, found one on cpu; there is no C
 
 
 @pytest.mark.usefixtures("binding_site")
-@pytest.mark.parametrize("seq_len", [1, 17, 128, 129, 1000, 4097])
-@pytest.mark.parametrize("heads", [1, 3])
-def test_any_length_and_any_number_of_heads_will_do(seq_len: int, heads: int) -> None:
-    assert answer(torch.zeros(2, seq_len, heads, 128, dtype=torch.float16)) == PASSED
-
-
-VIEWS: dict[str, Callable[[], torch.Tensor]] = {
-    "heads first": lambda: torch.zeros(2, 3, 40, 128, dtype=torch.float16).transpose(1, 2),
-    "a slice of heads": lambda: torch.zeros(2, 40, 9, 128, dtype=torch.float16)[:, :, 3:6],
-    "packed with K and V": lambda: torch.zeros(2, 40, 3, 3, 128, dtype=torch.float16)[:, :, 1],
-    "expanded": lambda: torch.zeros(1, 40, 1, 128, dtype=torch.float16).expand(2, 40, 3, 128),
-    "one sample with an odd stride": lambda: torch.zeros(40 * 3 * 128 + 3, dtype=torch.float16).as_strided(
-        (1, 40, 3, 128), (3, 3 * 128, 128, 1)
-    ),
-}
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        *((lambda n=n: tensor(2, n, 3, 128), PASSED) for n in (1, 17, 128, 129, 1000, 4097)),  # any length will do
+        (lambda: tensor(2, 3, 40, 128).transpose(1, 2), PASSED),
+        (lambda: tensor(2, 40, 9, 128)[:, :, 3:6], PASSED),
+        (lambda: tensor(2, 40, 3, 3, 128)[:, :, 1], PASSED),
+        (lambda: tensor(1, 40, 1, 128).expand(2, 40, 3, 128), PASSED),
+        (lambda: tensor(1, 41, 3, 128).as_strided((1, 40, 3, 128), (3, 384, 128, 1)), PASSED),
+        (
+            lambda: tensor(1, 40, 3, 129)[..., :128],
+            "q: expected the seq_len stride to be a multiple of 8 elements (16 bytes), found 387; call .contiguous()",
+        ),
+        (
+            lambda: tensor(1, 40, 3, 128, dtype=torch.bfloat16),
+            f"q: expected a dtype that was built: {MAP_CONFIG}, found bf16",
+        ),
+    ],
+)
+def test_what_a_kernel_with_maps_takes(make: Callable[[], torch.Tensor], told: str) -> None:
+    assert told in answer(make())
 
 
 @pytest.mark.usefixtures("binding_site")
-@pytest.mark.parametrize("name", VIEWS)
-def test_strides_that_a_map_can_express_pass(name: str) -> None:
-    assert answer(VIEWS[name]()) == PASSED
+def test_an_output_that_overlaps_is_refused_at_ragged_lengths_too() -> None:
+    buffer = tensor(1, 33, 3, 128)
+    assert "out: expected memory of its own, found elements shared with q" in answer(buffer[:, :17], buffer[:, 16:])
 
 
 def checked(seq_stride: int, seq_len: int = 2) -> str:
@@ -462,40 +414,11 @@ def checked(seq_stride: int, seq_len: int = 2) -> str:
 
 
 @pytest.mark.usefixtures("binding_site")
-def test_rows_may_lie_farther_apart_than_32_bits_tell() -> None:
+def test_rows_may_lie_farther_apart_than_32_bits_tell_and_a_single_one_anywhere() -> None:
     assert [checked(elements) for elements in (2**31, 2**39 - 8)] == ["passes", "passes"]
+    assert [checked(elements, 1) for elements in (2**40, 2**62, 3)] == ["passes"] * 3
     limit = "a seq_len stride of at most 549755813880 elements, found 549755813888; call .contiguous()"
     assert checked(2**39) == f"{BY_MAPS}: q: expected {limit}"
-
-
-@pytest.mark.usefixtures("binding_site")
-def test_the_stride_of_a_single_row_may_be_anything() -> None:
-    assert [checked(elements, 1) for elements in (2**40, 2**62, 3)] == ["passes"] * 3
-
-
-@pytest.mark.usefixtures("binding_site")
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (
-            lambda: torch.zeros(1, 40, 3, 129, dtype=torch.float16)[..., :128],
-            "q: expected the seq_len stride to be a multiple of 8 elements (16 bytes), found 387; call .contiguous()",
-        ),
-        (
-            lambda: torch.zeros(1, 40, 3, 128, dtype=torch.bfloat16),
-            f"q: expected a dtype that was built: {MAP_CONFIG}, found bf16",
-        ),
-    ],
-)
-def test_what_no_map_or_no_kernel_takes_is_told(make: Callable[[], torch.Tensor], told: str) -> None:
-    assert told in answer(make())
-
-
-@pytest.mark.usefixtures("binding_site")
-def test_an_output_that_overlaps_is_refused_at_ragged_lengths_too() -> None:
-    buffer = torch.zeros(1, 33, 3, 128, dtype=torch.float16)
-    q = buffer[:, :17]
-    assert "out: expected memory of its own, found elements shared with q" in answer(q, out=buffer[:, 16:])
 
 
 CAPABILITIES = (80, 86, 87, 89, 90, 100, 103, 120, 999)
@@ -545,13 +468,8 @@ def test_a_gpu_takes_the_configuration_that_the_iteration_gives_it(tmp_path: Pat
     ]
 
 
-def test_without_the_tuned_one_it_is_the_first_that_was_built(tmp_path: Path) -> None:
-    a100 = load_iteration(19).configs["a100"].short_form()
-    assert taken(tmp_path, 19, "a100", [(90, "fp16"), (80, "fp16"), (0, "fp16")]) == [a100] * 3
-
-
-def test_a_dtype_that_was_not_built_is_told(tmp_path: Path) -> None:
-    short_form = load_iteration(19).configs["h200"].short_form()
-    built, missing = taken(tmp_path, 19, short_form, [(90, "fp16"), (90, "bf16")])
-    assert built == short_form
-    assert missing == f"flashladder_97: q: expected a dtype that was built: {short_form}, found bf16"
+def test_without_the_tuned_one_it_is_the_first_that_was_built_if_it_is_of_the_dtype(tmp_path: Path) -> None:
+    short_form = load_iteration(19).configs["a100"].short_form()
+    found = taken(tmp_path, 19, short_form, [(90, "fp16"), (80, "fp16"), (0, "fp16"), (90, "bf16")])
+    refused = f"flashladder_97: q: expected a dtype that was built: {short_form}, found bf16"
+    assert found == [short_form] * 3 + [refused]

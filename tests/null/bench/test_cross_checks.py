@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -17,17 +17,8 @@ from torch.utils import benchmark
 
 from flashladder.bench import command as bench
 from flashladder.bench import cross_checks, cross_timers
-from flashladder.bench.cross_checks import (
-    HOST,
-    PAIRED,
-    advantages,
-    beside_libraries,
-    derive,
-    problems,
-    table,
-)
+from flashladder.bench.cross_checks import HOST, PAIRED, advantages, beside_libraries, derive, problems, table
 from flashladder.bench.cross_timers import (
-    CELLS,
     METRICS,
     RUN_UP_S,
     WARM_SAMPLES,
@@ -43,7 +34,7 @@ from flashladder.bench.cross_timers import (
     warm_rounds,
 )
 from flashladder.bench.references import Subject
-from flashladder.cases.inputs import Case, Tensors, make_tensors
+from flashladder.cases.inputs import Case, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu import doctor
 from flashladder.gpu.ncu import read_launches
@@ -77,20 +68,8 @@ OURS = "flash_fwd_kernel(flashladder::FlashFwdArgs)"
 TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
 
 
-@pytest.fixture(scope="module")
-def tensors() -> Tensors:
-    return make_tensors(Case("tiny", TINY), "fp16", "cpu")
-
-
 def launched(*names: str) -> list[tuple[str, dict[str, int]]]:
     return read_launches(ncu_csv(names), METRICS)
-
-
-def test_what_a_reference_launches_besides_is_its_own() -> None:
-    rounds = Rounds(("fa2", KERNELS[0], "fa4"), "fp16", TINY, 2)
-    turn = (NAMES["fa2"], OURS, NAMES["fa4"], "prepare(int)", NAMES["fa4"])
-    (found,) = by_turn(launched(*turn, *turn), [rounds])
-    assert [one.us for one in found] == [(1.0, 1.0), (1.0, 1.0), (3.0, 3.0)]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +82,14 @@ def test_what_a_reference_launches_besides_is_its_own() -> None:
         (("fill(int)", NAMES["fa2"], OURS), "expected fa2, found fill"),
     ],
 )
-def test_other_launches_than_expected_are_refused(names: tuple[str, ...], message: str) -> None:
+def test_other_launches_than_expected_are_refused_but_those_of_a_reference_itself(
+    names: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(FlashladderError, match=message):
         by_turn(launched(*names), [Rounds(("fa2", KERNELS[0]), "fp16", TINY, 1)])
+    turn = (NAMES["fa2"], OURS, NAMES["fa4"], "prepare(int)", NAMES["fa4"])
+    (found,) = by_turn(launched(*turn, *turn), [Rounds(("fa2", KERNELS[0], "fa4"), "fp16", TINY, 2)])
+    assert [one.us for one in found] == [(1.0, 1.0), (1.0, 1.0), (3.0, 3.0)]
 
 
 def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
@@ -121,14 +105,6 @@ def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
         read_nvbench(path, [ROUNDS])
     with pytest.raises(FlashladderError, match="cannot read what NVBench wrote"):
         read_nvbench(tmp_path / "none.json", [ROUNDS])
-
-
-def test_the_program_is_told_its_cells() -> None:
-    cells = [ROUNDS, replace(ROUNDS, shape=SHAPE.model_copy(update={"batch": 4, "seq_len": 16384}))]
-    *program, told, out = command(cells, "out.json")
-    assert program == [sys.executable, "-m", "flashladder.bench.cross_timers"]
-    assert (CELLS.validate_json(told), out) == (cells, "out.json")
-    assert cross_timers.main([]) == 2
 
 
 def test_several_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
@@ -147,28 +123,16 @@ def test_several_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
     assert [[one.us for one in cell] for cell in cells] == [[(1.0,) * 4] * 3, [(1.5,) * 2, (2.0,) * 2, (2.0,) * 2]]
 
 
-@dataclass
-class Log:
-    """Notes what happens, in order; also the profiler's window."""
-
-    seen: list[str] = field(default_factory=list)
-
-    def start(self) -> None:
-        self.seen.append("start")
-
-    def stop(self) -> None:
-        self.seen.append("stop")
-
-    def launches(self, *keys: str) -> dict[str, Callable[[], object]]:
-        return {key: partial(self.seen.append, key) for key in keys}
-
-
 def test_only_the_rounds_are_inside_the_profilers_window() -> None:
-    log = Log()
-    rounds = Rounds(("fa2", "cudnn"), "fp16", TINY, 2)
-    launch_rounds(rounds, log.launches(*rounds.subjects), lambda: log.seen.append("wait"), log)
+    seen, rounds = list[str](), Rounds(("fa2", "cudnn"), "fp16", TINY, 2)
+
+    def noting(*names: str) -> dict[str, Callable[[], object]]:
+        return {name: partial(seen.append, name) for name in names}
+
+    window = SimpleNamespace(**noting("start", "stop"))
+    launch_rounds(rounds, noting(*rounds.subjects), lambda: seen.append("wait"), window)
     warm = ["fa2"] * WARM_UPS + ["cudnn"] * WARM_UPS
-    assert log.seen == [*warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
+    assert seen == [*warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
 
 
 def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,53 +162,48 @@ def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_nvbench_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(program: str) -> list[Opinion]:
+        monkeypatch.setattr(cross_timers, "command", lambda _, *more: [sys.executable, "-c", program, *more])
+        return cross_timers.ask_nvbench([ROUNDS], 60.0)
+
     monkeypatch.setattr(metadata, "version", lambda name: "0.3.0")
-    writer = (
+    (found,) = asked(
         "import pathlib, sys; from tests.null.bench_fixture import ROUNDS, write_nvbench; "
         "write_nvbench(pathlib.Path(sys.argv[1]), ROUNDS)"
     )
-    monkeypatch.setattr(cross_timers, "command", lambda _, *more: [sys.executable, "-c", writer, *more])
-    (found,) = cross_timers.ask_nvbench([ROUNDS], 60.0)
     assert (found.method, found.mode, found.version) == ("nvbench", "event-free", "cuda-bench 0.3.0")
     assert len(found.timings) == 3
-    monkeypatch.setattr(
-        cross_timers, "command", lambda _, *more: [sys.executable, "-c", "print('oh'); raise SystemExit(4)"]
-    )
     with pytest.raises(FlashladderError, match="NVBench ended with exit code 4: found oh"):
-        cross_timers.ask_nvbench([ROUNDS], 60.0)
-    monkeypatch.setattr(cross_timers, "command", lambda _, *more: [sys.executable, "-c", "import time; time.sleep(60)"])
-    with pytest.raises(FlashladderError, match="NVBench did not end within 0 s"):
-        cross_timers.ask_nvbench([ROUNDS], 0.2)
+        asked("print('oh'); raise SystemExit(4)")
 
 
-def test_agreement_is_an_overlap_of_intervals() -> None:
-    made = judged(opinion("nvbench"), opinion("ncu", faster=1.02))
+def test_agreement_is_an_overlap_of_intervals_and_each_timer_has_its_row() -> None:
+    made = judged(opinion("nvbench"), opinion("ncu", faster=1.02), left_out=("x: y",))
     found = {(one.method, one.kernel[:2]): one for one in made.agreements}
-    assert len(found) == 4
-    assert found["nvbench", "16"].agrees
-    assert found["nvbench", "01"].agrees
-    assert not found["ncu", "16"].agrees
-    assert abs(found["ncu", "16"].pct - 112.2) < 0.1
-    assert abs(found["ncu", "16"].off_pct - 2.0) < 0.1
-    assert abs(found["ncu", "16"].reference_us - FA2_US) < 1.0
-    assert found["ncu", "16"].n_rounds == 8
+    agree = {("nvbench", "16"): True, ("nvbench", "01"): True, ("ncu", "16"): False, ("ncu", "01"): False}
+    assert {key: one.agrees for key, one in found.items()} == agree
+    fast = found["ncu", "16"]
+    assert [fast.pct, fast.off_pct] == pytest.approx([112.2, 2.0], abs=0.1)
+    assert fast.reference_us == pytest.approx(FA2_US, abs=1.0)
+    assert fast.n_rounds == 8
     assert problems(made) == []
-
-
-def test_the_table_has_all_timers_of_a_cell_beside_each_other() -> None:
-    lines = table(judged(opinion("nvbench"), opinion("ncu", faster=1.02), left_out=("x: y",))).splitlines()
+    lines = table(made).splitlines()
     own = [line for line in lines if line.endswith(KERNELS[1])]
     assert [line.split()[:2] for line in own] == [
-        ["paired", "event-free"], ["nvbench", "event-free"], ["ncu", "ncu-base"],
-    ]  # fmt: skip
+        [PAIRED, "event-free"],
+        ["nvbench", "event-free"],
+        ["ncu", "ncu-base"],
+    ]
     assert "agree (" in own[1]
     assert "differ (+" in own[2]
     assert " 1700 " in own[2]
     assert lines[-1] == "left out: x: y"
 
 
-def test_what_does_not_follow_from_the_samples_is_found() -> None:
+def test_what_does_not_follow_from_the_samples_or_cannot_be_is_found() -> None:
     made = judged(opinion("nvbench"))
+    gpu = made.gpu.model_copy(update={"name": "NVIDIA H200"})
+    assert problems(made.model_copy(update={"gpu": gpu})) == ["gpu is not that of the pairs"]
     edited = made.agreements[0].model_copy(update={"agrees": False})
     changed = made.model_copy(update={"agreements": (edited, *made.agreements[1:])})
     assert "agrees: written False, derived True" in problems(changed)[0]
@@ -254,28 +213,15 @@ def test_what_does_not_follow_from_the_samples_is_found() -> None:
     assert problems(made.model_copy(update={"opinions": (fewer,)})) == [
         f"nvbench fp16 S=4096: {only.timings[-1].subject}: not timed"
     ]
+    quick = only.timings[1].model_copy(update={"us": (1.0,) * 8})
+    fast = only.model_copy(update={"timings": (only.timings[0], quick, only.timings[2])})
+    assert "1.0 us is below the" in problems(made.model_copy(update={"gpu": gpu, "opinions": (fast,)}))[1]
+    with pytest.raises(FlashladderError, match="nvbench has no time of fa2"):
+        judged(only.model_copy(update={"timings": only.timings[1:]}))
     twice = only.model_copy(update={"timings": (*only.timings, only.timings[1])})
     assert "or twice" in problems(made.model_copy(update={"opinions": (twice,)}))[0]
     paired_ = made.paired.model_copy(update={"floors_pct": {"fp16": 9.0}})
     assert problems(made.model_copy(update={"paired": paired_}))[0].startswith("paired: floors_pct does not follow")
-
-
-def test_a_time_below_the_gpus_peak_is_found() -> None:
-    made = judged(opinion("ncu"))
-    gpu = made.gpu.model_copy(update={"name": "NVIDIA H200"})
-    (only,) = made.opinions
-    assert problems(made.model_copy(update={"gpu": gpu})) == ["gpu is not that of the pairs"]
-    quick = only.timings[1].model_copy(update={"us": (1.0,) * 8})
-    changed = only.model_copy(update={"timings": (only.timings[0], quick, only.timings[2])})
-    found = problems(made.model_copy(update={"gpu": gpu, "opinions": (changed,)}))
-    assert found.pop(0) == "gpu is not that of the pairs"
-    assert "1.0 us is below the" in found[0]
-
-
-def test_a_round_without_fa2_is_refused() -> None:
-    only = opinion("ncu")
-    with pytest.raises(FlashladderError, match="ncu has no time of fa2"):
-        judged(only.model_copy(update={"timings": only.timings[1:]}))
 
 
 @pytest.mark.parametrize(
@@ -288,16 +234,20 @@ def test_samples_without_a_round_or_a_length_are_refused(update: dict[str, Any])
         Timings.model_validate(good | update)
 
 
-def test_a_result_survives_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_prints_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = judged(opinion("nvbench"), opinion("ncu"))
     path = write_result(tmp_path / "opinions.json.gz", made)
-    assert load_result(path) == made
-    assert derive(made) == made
+    assert load_result(path) == made == derive(made)
     assert cross_checks.main([str(path)]) == 0
     assert "agree (" in capsys.readouterr().out
     write_result(path, made.model_copy(update={"agreements": made.agreements[:1]}))
     with pytest.raises(CheckFailed, match="1 written, 4 derived"):
         cross_checks.main([str(path)])
+    assert cross_checks.main([str(write_result(path, beside({"fa4": 1.0})))]) == 0
+    assert capsys.readouterr().out.startswith("fp16, S=4096, B=16, H=16: speed over the best of fa4\n")
+    with pytest.raises(FlashladderError, match="no kernel beside a library: expected cudnn or fa3 or fa4"):
+        cross_checks.main([str(write_result(path, derive_paired(result())))])
+    assert (cross_checks.main([]), cross_timers.main([])) == (2, 2)
 
 
 @pytest.mark.usefixtures("simulated")
@@ -306,19 +256,12 @@ def test_the_command_asks_tools_for_the_same_cells(
 ) -> None:
     asked: list[Rounds] = []
 
-    def answer(cells: list[Rounds], timeout_s: float) -> Any:
+    def answer(cells: list[Rounds], timeout_s: float) -> list[Opinion]:
         (rounds,) = cells
         asked.append(rounds)
         given = {"fa2": 2000.0, rounds.subjects[1]: 1600.0}
-        timings = [
-            {"subject": key, "rounds": (0, 1, 2), "us": (us, us * 1.0001, us * 0.9999)} for key, us in given.items()
-        ]
-        return [
-            Opinion.model_validate(
-                {"method": "nvbench", "mode": "event-free", "version": "1", "dtype": rounds.dtype,
-                 "shape": rounds.shape, "timings": timings}
-            )
-        ]  # fmt: skip
+        timings = [Timings(subject=key, rounds=(0, 1), us=(us, us * 1.0001)) for key, us in given.items()]
+        return [cross_timers._opinion("nvbench", "1", rounds, tuple(timings))]
 
     def refuse(cells: list[Rounds], timeout_s: float) -> Any:
         raise FlashladderError("the driver refuses hardware counters")
@@ -353,20 +296,13 @@ class Sleeper(FakeGpu):
     def launches(self, **ms: float) -> dict[str, Callable[[], object]]:
         return {key: partial(self.launch(key, one), 0) for key, one in ms.items()}
 
-    def subject(self, key: str, ms: float) -> Subject:
-        launch = self.launch(key, ms)
-        return Subject(key, "fp16", lambda _: launch(0))
-
-    def event(self) -> FakeEvent:
-        return FakeEvent(self)
-
     def single(self, *, flush: bool = False) -> Any:
         def prepare(longer: int) -> None:
             self.sleep(longer)
             if flush:
                 self.flush()
 
-        return partial(one_launch, self.event, prepare, lambda: None)
+        return partial(one_launch, lambda: FakeEvent(self), prepare, lambda: None)
 
 
 def test_without_a_flush_the_gpu_sleeps_and_each_subject_has_its_turn() -> None:
@@ -419,7 +355,8 @@ def test_subjects_in_turn_with_each_other_run_up_and_change_their_order() -> Non
     assert gpu.log[WARM_UPS * 3 + 1 :: 3] == ["flush"] * (len(samples) + 6)
 
 
-def test_torchs_own_timer_and_events_are_asked(tensors: Tensors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchs_own_timer_and_events_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = make_tensors(Case("tiny", TINY), "fp16", "cpu")
     gpu, asked, flushed, real = Sleeper(), list[int](), list[int](), benchmark.Timer.timeit
 
     def timeit(self: benchmark.Timer, number: int = 1) -> object:
@@ -435,8 +372,9 @@ def test_torchs_own_timer_and_events_are_asked(tensors: Tensors, monkeypatch: py
     assert (found.method, found.mode) == ("torch", "wall-free")
     assert all(0 < us < 1e5 for one in found.timings for us in one.us)
     assert len(asked) == 2 + 2 * TWO.rounds
-    monkeypatch.setattr(cross_timers, "load", lambda key, dtype: gpu.subject(key, 1.5))
-    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: gpu.event())
+    launch = gpu.launch("x", 1.5)
+    monkeypatch.setattr(cross_timers, "load", lambda key, dtype: Subject(key, dtype, lambda _: launch(0)))
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: FakeEvent(gpu))
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.sleep(), raising=False)
     (found,) = cross_timers.ask_events("warm", [TWO], 1.0)
     assert (found.method, found.mode) == ("warm", "event-free")
@@ -535,12 +473,3 @@ def test_other_timers_have_their_own_row_and_their_own_better_one() -> None:
     assert [line for line in lines if line.endswith("cudnn: the host's time")]
     assert "speed over the best of cudnn" in table(made)
     assert beside_libraries(advantages(judged(opinion("torch")))) == []
-
-
-def test_a_file_prints_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cross_checks.main([str(write_result(tmp_path / "bench.json.gz", beside({"fa4": 1.0})))]) == 0
-    assert capsys.readouterr().out.startswith("fp16, S=4096, B=16, H=16: speed over the best of fa4\n")
-    alone = write_result(tmp_path / "alone.json.gz", derive_paired(result()))
-    with pytest.raises(FlashladderError, match="no kernel beside a library: expected cudnn or fa3 or fa4"):
-        cross_checks.main([str(alone)])
-    assert cross_checks.main([]) == 2

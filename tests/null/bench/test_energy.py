@@ -17,7 +17,7 @@ from flashladder.bench.references import Arms, Subject
 from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import EnergyResult, Reference, Sample, Sustained
+from flashladder.results.schema import EnergyResult, Reference, Sample
 from tests.null.bench_fixture import GPU, KEY, SHAPE, energy_of, group, look, result, sustained
 
 LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
@@ -102,28 +102,31 @@ def test_the_gpu_works_on_while_the_driver_is_asked() -> None:
     assert found.watts == pytest.approx(WATTS, rel=0.02)
     assert found.samples
     assert card.idle < 6 * PAUSE_S, "between launches that are waited for, before the first batch"
-
-
-@pytest.mark.parametrize(
-    ("card", "message"),
-    [
+    for card, message in (
         (Card(tells=False), "this GPU does not tell its energy"),
         (Card(ticks=False), "fa2: the GPU's energy counter stands still"),
-    ],
-)
-def test_a_card_that_does_not_tell_is_one_line(card: Card, message: str) -> None:
-    with pytest.raises(FlashladderError, match=message):
-        sustain(card.meter, card.arm, "fp16", SHAPE, 0.2)
+    ):
+        with pytest.raises(FlashladderError, match=message):
+            sustain(card.meter, card.arm, "fp16", SHAPE, 0.2)
 
 
-def test_a_document_comes_back_as_it_was_written_and_prints_a_table(tmp_path: Path) -> None:
+def test_a_document_comes_back_as_it_was_written_and_prints_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     document = energy_of(sustained(), sustained(turn=1, joules=960.0), sustained(KEY, joules=450.0))
     path = write_result(tmp_path / "energy.json.gz", document)
     assert load_as(path, EnergyResult) == document
-    lines = energy.render(document).splitlines()
+    assert energy.main(["--show", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[2:4] == ["fp16, S = 4096", "subject" + lines[3][7:]]
     assert lines[4].startswith(KEY), "the most frugal first"
     assert lines[5].split() == ["fa2", "1466.0", "620", "1500", "0.423", "power"]
+    for runs in ((sustained(), sustained()), (sustained("nobody"),)):
+        with pytest.raises(ValidationError, match="a run twice, or of a subject that nothing describes"):
+            energy_of(*runs)
+    with pytest.raises(SystemExit, match="2"):
+        energy.main([])
+    assert "expected iterations" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -146,16 +149,14 @@ def test_clock_and_power_say_what_holds_a_kernel(clock: int | None, joules: floa
     assert (found.limit, found.mhz, found.watts) == (limit, clock, joules / 1.5)
 
 
-class Simulated(Card):
-    """The whole command on a card; a kernel and cuDNN run on it, FA4 is not installed."""
-
-    def subject(self, key: str, dtype: str = "fp16") -> Subject:
-        return Subject(key, dtype, lambda tensors: self.launch(0))
-
-
 @pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> Simulated:
-    card, timed = Simulated(), result(group())
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Card:
+    """The whole command on a card; a kernel and cuDNN run on it, FA4 is not installed."""
+    card, timed = Card(), result(group())
+
+    def subject(key: str) -> Subject:
+        return Subject(key, "fp16", lambda _: card.launch(0))
+
     cudnn = Reference(op="sdpa", torch="2.11", cuda="13.0", kernels={})
     device = SimpleNamespace(
         rung="GPU", gpu=timed.gpu, host=timed.host,
@@ -163,9 +164,9 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Simulated:
     )  # fmt: skip
     monkeypatch.setattr(command, "open_device", lambda: device)
     monkeypatch.setattr(energy, "meter_of", lambda _: card.meter)
-    choose = ([card.subject(KEY)], {KEY: timed.kernels[KEY]})
+    choose = ([subject(KEY)], {KEY: timed.kernels[KEY]})
     monkeypatch.setattr(energy, "choose", lambda *_: choose)
-    found = Arms((card.subject("cudnn"),), {"cudnn": cudnn}, ("fa4: not installed",))
+    found = Arms((subject("cudnn"),), {"cudnn": cudnn}, ("fa4: not installed",))
     monkeypatch.setattr(energy, "arms", lambda *_: found)
     monkeypatch.setattr(energy, "reference_identity", lambda _: timed.reference)
     monkeypatch.setattr(energy, "reference_forward", lambda *_: card.launch(0))
@@ -178,7 +179,7 @@ LINE = ["24", "--dtype", "fp16", "--references", "all", "--seconds", "0.5"]
 
 
 def test_the_whole_command_and_its_resumption(
-    simulated: Simulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    simulated: Card, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "energy.json.gz"
     line = [*LINE, "--out", str(path), "--seq-lens"]
@@ -198,45 +199,22 @@ def test_the_whole_command_and_its_resumption(
     assert simulated.launches < 2.2 * before, "what is there is not run again"
 
 
-def test_a_file_of_something_else_is_left_alone(simulated: Simulated, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("simulated")
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "energy.json.gz"
     line = [*LINE, "--out", str(path), "--seq-lens", "4096"]
     assert energy.main(line) == 0
-    with pytest.raises(
-        FlashladderError, match=r"the file holds another duration: expected 1.0, found .*; choose another --out"
-    ):
-        energy.main([*line, "--seconds", "1"])
     document = load_as(path, EnergyResult)
-    write_result(path, document.model_copy(update={"gpu": document.gpu.model_copy(update={"uuid": "GPU-1"})}))
-    with pytest.raises(
-        FlashladderError, match=r"the file holds another GPU: expected .*, found GPU-1; choose another --out"
-    ):
-        energy.main(line)
     (key,) = document.kernels
-    code = {key: document.kernels[key].model_copy(update={"text_sha256": "cd" * 32})}
-    write_result(path, document.model_copy(update={"kernels": code}))
-    with pytest.raises(FlashladderError, match=rf"another kernels, {re.escape(key)}, text_sha256: .*found {'cd' * 32}"):
-        energy.main(line)
-    write_result(path, document.model_copy(update={"references": {}, "runs": document.runs[:1]}))
-    with pytest.raises(FlashladderError, match=r"the file holds another set of references: expected cudnn, found none"):
-        energy.main(line)
-
-
-@pytest.mark.parametrize(
-    "runs",
-    [(sustained(), sustained()), (sustained("nobody"),)],
-    ids=["a run twice", "a subject that nothing describes"],
-)
-def test_a_document_that_contradicts_itself_is_refused(runs: tuple[Sustained, ...]) -> None:
-    with pytest.raises(ValidationError, match="a run twice, or of a subject that nothing describes"):
-        energy_of(*runs)
-
-
-def test_the_command_wants_something_to_measure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as caught:
-        energy.main([])
-    assert caught.value.code == 2
-    assert "expected iterations" in capsys.readouterr().err
-    path = write_result(tmp_path / "energy.json.gz", energy_of(sustained()))
-    assert energy.main(["--show", str(path)]) == 0
-    assert "pJ/FLOP" in capsys.readouterr().out
+    changes: dict[str, dict[str, object]] = {
+        "duration: expected 0.5, found 1.0; choose another --out": {"seconds": 1.0},
+        "GPU: expected .*, found GPU-1; choose": {"gpu": document.gpu.model_copy(update={"uuid": "GPU-1"})},
+        rf"kernels, {re.escape(key)}, text_sha256: .*found {'cd' * 32}": {
+            "kernels": {key: document.kernels[key].model_copy(update={"text_sha256": "cd" * 32})}
+        },
+        "set of references: expected cudnn, found none": {"references": {}, "runs": document.runs[:1]},
+    }
+    for told, change in changes.items():
+        write_result(path, document.model_copy(update=change))
+        with pytest.raises(FlashladderError, match=f"the file holds another {told}"):
+            energy.main(line)

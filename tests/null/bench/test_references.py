@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 import json
 from pathlib import Path
 import re
 import subprocess
 import sys
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 import warnings
 
 import pytest
@@ -18,15 +18,7 @@ import torch
 
 from flashladder.bench import command as bench
 from flashladder.bench import references
-from flashladder.bench.references import (
-    Backend,
-    Subject,
-    arms,
-    lacking,
-    longest_kernel,
-    profiled,
-    reference_identity,
-)
+from flashladder.bench.references import Backend, Subject, arms, lacking, longest_kernel, profiled, reference_identity
 from flashladder.bench.timing import bench_group, prepare
 from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import FlashladderError
@@ -34,7 +26,7 @@ from flashladder.gpu.device import Reply
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import load_as
-from flashladder.results.schema import A_A, BenchResult, Reference, Series
+from flashladder.results.schema import A_A, BenchResult, Group, Reference, Series
 from tests.null.bench.test_bench import FakeGpu, simulated
 from tests.null.bench_fixture import GOOD, group, pairs, result
 from tests.null.check.test_check import attention
@@ -56,15 +48,13 @@ CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x1
 
 
 def missing() -> references.Forward:
-    msg = "No module named 'flash_attn'"
-    raise ModuleNotFoundError(msg)
+    raise ModuleNotFoundError("No module named 'flash_attn'")
 
 
 def refused() -> references.Forward:
     def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         warnings.warn("cuDNN attention wants another GPU", UserWarning, stacklevel=1)
-        msg = "No available kernel.\nAborting execution."
-        raise RuntimeError(msg)
+        raise RuntimeError("No available kernel.\nAborting execution.")
 
     return forward
 
@@ -83,7 +73,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_a_missing_reference_is_one_line() -> None:
+def test_a_missing_reference_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     found = arms(["all"], ["fp16", "bf16"])
     assert [(one.key, one.dtype) for one in found.subjects] == [("cudnn", "fp16"), ("cudnn", "bf16")]
     assert list(found.identities) == ["cudnn"]
@@ -95,10 +85,6 @@ def test_a_missing_reference_is_one_line() -> None:
     )
     assert arms(["cudnn", "all", "cudnn"], ["fp16"]).subjects[1:] == ()
     assert arms([]) == references.Arms()
-
-
-@pytest.mark.usefixtures("here")
-def test_a_reference_that_gives_nan_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: lambda q, k, v: q / 0))
     assert lacking("cudnn", "fp16") == "cudnn: what it computes in fp16 on this GPU is not finite"
 
@@ -122,29 +108,17 @@ def test_the_tile_is_read_from_the_kernels_name(name: str, kernel: str, tile: st
     assert references.BACKENDS[name].tile(kernel) == tile
 
 
-@dataclass
-class Event:
+def event(name: str, us: float, where: str = "CUDA") -> SimpleNamespace:
     """A profiler's event."""
-
-    name: str
-    us: float
-    device_type: str = "DeviceType.CUDA"
-    time_range: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.time_range = self
-
-    def elapsed_us(self) -> float:
-        return self.us
+    return SimpleNamespace(
+        name=name, device_type=f"DeviceType.{where}", time_range=SimpleNamespace(elapsed_us=lambda: us)
+    )
 
 
 def test_the_longest_launch_is_the_references_kernel() -> None:
-    events = [
-        Event("aten::randn", 900.0, "DeviceType.CPU"), Event("Memset (Device)", 700.0), Event("Memcpy DtoD", 600.0),
-        Event("prepare", 2.0), Event(CUDNN, 300.0),
-    ]  # fmt: skip
-    assert longest_kernel(events) == CUDNN
-    assert longest_kernel(events[:3]) is None
+    other = [event("aten::randn", 900.0, "CPU"), event("Memset (Device)", 700.0), event("Memcpy DtoD", 600.0)]
+    assert longest_kernel([*other, event("prepare", 2.0), event(CUDNN, 300.0)]) == CUDNN
+    assert longest_kernel(other) is None
 
 
 def test_the_profiler_is_asked_once_per_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,53 +192,40 @@ def test_a_wheels_arm_is_its_own_function_without_options(
     monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
     """Three packages have a function of one name; each returns O, or O and the log sums."""
-    asked: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-    out, sums = torch.zeros(1), torch.ones(1)
+    q, k, v, out, sums = (torch.full((1,), float(number)) for number in range(5))
+    calls = {}
     for each in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
-        made: Any = ModuleType(each)
-
-        def answer(*given: Any, of: str = each, **options: Any) -> Any:
-            asked.append((of, given, options))
-            return out if of == "flash_attn" else (out, sums)
-
-        made.flash_attn_func = answer
-        monkeypatch.setitem(sys.modules, each, made)
-    q, k, v = (torch.full((1,), float(number)) for number in range(3))
+        calls[each] = Mock(return_value=out if each == "flash_attn" else (out, sums))
+        monkeypatch.setitem(sys.modules, each, Mock(flash_attn_func=calls[each]))
     assert references.BACKENDS[name].forward()(q, k, v) is out
-    assert asked == [(module, (q, k, v), {})]
+    assert {each: one.mock_calls for each, one in calls.items() if one.called} == {module: [call(q, k, v)]}
 
 
-def returning(gpu: FakeGpu, launched: list[str]) -> Subject:
-    """A right reference that returns O and takes 1 ms."""
+def test_a_reference_returns_o_and_its_group_may_lack_the_floor() -> None:
+    def timed(subjects: list[Subject], *, a_a: bool) -> Group:
+        inputs, fa2 = prepare("fp16", TINY, PLAN, "cpu"), slowly(lambda *_: None)
+        return bench_group(gpu.hardware(), subjects, inputs, PLAN, process=0, warm_up_s=0.1, a_a=a_a, reference=fa2)
 
-    def launch(tensors: Any) -> torch.Tensor:
-        gpu.now += 1.0
+    def slowly(run: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(*given: Any) -> Any:
+            gpu.now += 1.0
+            return run(*given)
+
+        return launch
+
+    def right(tensors: Any) -> torch.Tensor:
         before = tensors.out.clone()
         out = attention(tensors.q, tensors.k, tensors.v)
         assert torch.equal(before.view(torch.int16), tensors.out.view(torch.int16))
-        launched.append("cudnn")
         return out
 
-    return Subject("cudnn", "fp16", launch, returns=True)
-
-
-def timed(gpu: FakeGpu, subjects: list[Subject], *, a_a: bool = True) -> Any:
-    def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        gpu.now += 2.0
-
-    inputs = prepare("fp16", TINY, PLAN, "cpu")
-    return bench_group(gpu.hardware(), subjects, inputs, PLAN, process=0, warm_up_s=0.1, a_a=a_a, reference=reference)
-
-
-def test_a_group_without_the_floor_has_only_its_subject() -> None:
     gpu = FakeGpu()
-    alone = timed(gpu, [returning(gpu, [])], a_a=False)
+    alone = timed([Subject("cudnn", "fp16", slowly(right), returns=True)], a_a=False)
     assert [series.kernel for series in alone.series] == ["cudnn"]
     assert all(block.order == ("cudnn",) for block in alone.blocks)
-    floor = timed(FakeGpu(), [])
-    assert [series.kernel for series in floor.series] == [A_A]
+    assert [series.kernel for series in timed([], a_a=True).series] == [A_A]
     wrong = Subject("cudnn", "fp16", lambda tensors: torch.zeros_like(tensors.q), returns=True)
-    nothing = timed(FakeGpu(), [wrong], a_a=False)
+    nothing = timed([wrong], a_a=False)
     assert (nothing.blocks, nothing.warm_up_s) == ((), 0.0)
 
 

@@ -76,31 +76,6 @@ def test_an_ablation_and_another_compiler_have_a_wheel_and_a_folder_of_their_own
         build.make_request(16, "sm_90", "prog", cuda="14")
 
 
-@pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["29"], "no such iteration"),
-        (
-            ["7", "--arch", "sm_70"],
-            "unknown GPU architecture: expected one of sm_80, sm_86, sm_89, sm_90, sm_90a, found sm_70",
-        ),
-        (["7", "--configs", "nonsense"], "nonsense"),
-    ],
-)
-def test_bad_arguments_are_one_line(
-    build_folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        build.main(arguments)
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert error.startswith("error: ")
-    assert message in error
-    assert error.count("\n") == 1
-    assert not build_folder.exists()
-
-
 def test_machine_code_for_another_gpu_is_a_warning_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

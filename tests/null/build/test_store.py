@@ -118,13 +118,6 @@ def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
 
 
-def test_keys_do_not_depend_on_where_things_are(tmp_path: Path) -> None:
-    first, second = Lab(tmp_path / "a"), Lab(tmp_path / "b" / "deeper")
-    assert first.ptx().key == second.ptx().key
-    assert first.cubin().key == second.cubin().key
-    assert str(tmp_path) not in str(first.ptx().inputs) + str(first.cubin().inputs)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -140,7 +133,12 @@ def test_keys_do_not_depend_on_where_things_are(tmp_path: Path) -> None:
     ],
     ids=["text", "include", "flags", "nvcc", "host", "include's name"],
 )
-def test_each_input_changes_the_key_of_the_ptx(lab: Lab, change: Callable[[Lab], PtxEntry]) -> None:
+def test_each_input_changes_the_key_of_the_ptx_and_no_place_does(
+    lab: Lab, tmp_path: Path, change: Callable[[Lab], PtxEntry]
+) -> None:
+    other = Lab(tmp_path / "b" / "deeper")
+    assert (other.ptx().key, other.cubin().key) == (lab.ptx().key, lab.cubin().key)
+    assert str(tmp_path) not in str(lab.ptx().inputs) + str(lab.cubin().inputs)
     before = lab.ptx().key
     assert change(lab).key != before
 
@@ -158,7 +156,10 @@ def test_an_include_from_outside_is_an_error(lab: Lab) -> None:
         ptx_entry(TEXT, lab.kernels, [lab.kernels / "none.cuh"], lab.tools, lab.store)
 
 
-def test_a_filled_entry_has_everything_and_is_not_filled_again(lab: Lab) -> None:
+def test_a_filled_entry_has_everything_and_is_not_filled_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_HOME", "NVCC_APPEND_FLAGS", "CPATH"):
+        monkeypatch.setenv(name, "/alien/cuda")
+    lab.script("nvcc", f"{NVCC}env | grep -e alien -e TMPDIR= -e LC_ALL")
     ptx, cubin = lab.ptx(), lab.cubin()
     assert not ptx.is_complete
     for entry in (ptx, cubin, ptx, cubin):
@@ -166,8 +167,12 @@ def test_a_filled_entry_has_everything_and_is_not_filled_again(lab: Lab) -> None
         assert entry.is_complete
     assert lab.runs() == 1
     assert ptx.source.read_text() == TEXT
-    assert ptx.log.read_text().splitlines()[1:] == ["kernel.cu(3): warning #177-D: unused"]
-    assert ptx.log.read_text().startswith(f"$ {lab.tools.nvcc} -ptx -arch=compute_80 -lineinfo -I ")
+    asked, warning, *environment = ptx.log.read_text().splitlines()
+    assert asked.startswith(f"$ {lab.tools.nvcc} -ptx -arch=compute_80 -lineinfo -I ")
+    assert warning == "kernel.cu(3): warning #177-D: unused"
+    locale, temporary = sorted(environment)  # and nothing of another CUDA
+    assert locale == "LC_ALL=C"
+    assert temporary.startswith(f"TMPDIR={ptx.folder}/tmp-")
     assert ptx.meta["warnings"] == ["kernel.cu(3): warning #177-D: unused"]
     assert ptx.meta["inputs"] == ptx.inputs
     assert ptx.meta["wall_ms"] > 0
@@ -223,17 +228,6 @@ def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: py
     assert str(disk_full(build)).startswith(f"{build}: the disk is full")
 
 
-def test_foreign_cuda_settings_do_not_reach_the_tools(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDA_HOME", "NVCC_APPEND_FLAGS", "CPATH"):
-        monkeypatch.setenv(name, "/alien/cuda")
-    lab.script("nvcc", NVCC + "env")
-    lab.build(lab.ptx())
-    log = lab.ptx().log.read_text()
-    assert "alien" not in log
-    assert f"TMPDIR={lab.ptx().folder}/tmp-" in log
-    assert "LC_ALL=C" in log
-
-
 @pytest.mark.parametrize(
     ("says", "ends", "what", "hint"),
     [
@@ -276,25 +270,22 @@ def test_an_error_in_the_source_is_shown_with_its_line_and_the_log(lab: Lab, lin
     assert "a later one" in lab.ptx().log.read_text()
 
 
+TRAITS = 'class "contract::{}" at line 124'
+
+
 @pytest.mark.parametrize(
     ("context", "part"),
     [
-        ('class "contract::Gmem<Part> [with Part=Kernel::Gmem]" at line 124', "flashladder::Indexed"),
-        (
-            'class "contract::Operand<Part> [with Part=flashladder::Whole<4, 8>]" at line 124',
-            "flashladder::Whole<4, 8>",
-        ),
-        ('class "Cta<Kernel> [with Kernel=Kernel]" at line 13', None),
+        (TRAITS.format("Gmem<Part> [with Part=Kernel::Gmem]"), "flashladder::Indexed"),
+        (TRAITS.format("Operand<Part> [with Part=flashladder::Whole<4, 8>]"), "flashladder::Whole<4, 8>"),
+        (TRAITS.format("Cta<Kernel> [with Kernel=Kernel]"), None),
         ("nothing of parts\na.cuh(9): error: later\n[with Part=Kernel::Gmem]", None),
     ],
 )
 def test_a_part_that_breaks_its_contract_is_named(tmp_path: Path, context: str, part: str | None) -> None:
-    (tmp_path / "kernel.cu").write_text(
-        "struct Kernel {\n    using Gmem = flashladder::Indexed;\n};\n", encoding="utf-8"
-    )
+    (tmp_path / "kernel.cu").write_text("struct Kernel {\n    using Gmem = flashladder::Indexed;\n};\n")
     text = f'a.cuh(7): error: static assertion failed with "Gmem must"\n  instantiation of {context}\n'
-    error = diagnose("nvcc", 2, text, tmp_path / "nvcc.log", tmp_path)
-    assert error.found == part
+    assert diagnose("nvcc", 2, text, tmp_path / "nvcc.log", tmp_path).found == part
 
 
 def worker(folder: Path) -> subprocess.Popen[str]:
@@ -361,23 +352,15 @@ def entries(lab: Lab) -> list[CubinEntry]:
     return [lab.cubin(arch, f"int unit_{number};\n") for number in range(3) for arch in ("sm_80", "sm_90")]
 
 
-def test_each_source_is_compiled_once_for_all_architectures(anywhere: Lab) -> None:
+def test_each_source_is_compiled_once_for_all_architectures(anywhere: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = entries(anywhere)
     fill_all(wanted + wanted, n_jobs=2)
     assert anywhere.runs() == 3
     assert [entry.cubin.read_text().splitlines()[0] for entry in wanted[::2]] == [f"int unit_{n};" for n in range(3)]
     assert {entry.usage.arch for entry in wanted} == {"sm_80", "sm_90"}
     assert not list(anywhere.store.glob(".ninja-*"))
-
-
-def test_nothing_missing_needs_no_ninja(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = entries(lab)
+    monkeypatch.setattr(scheduler, "find_ninja", lambda: pytest.fail("nothing is missing, and ninja was asked for"))
     fill_all(wanted)
-    monkeypatch.setattr(scheduler, "find_ninja", lambda: pytest.fail("asked for ninja"))
-    monkeypatch.setattr(scheduler, "prepare", lambda entry: pytest.fail("prepared an entry"))
-    fill_all(wanted)
-    fill_all([])
-    assert lab.runs() == 3
 
 
 @pytest.mark.parametrize(
@@ -431,7 +414,10 @@ CUBIN: dict[str, Callable[[Entry], object]] = {
     "registers": lambda entry: edit_meta(entry, registers="many"),
     "warnings": lambda entry: edit_meta(entry, registers=10, warnings="none"),
 }
-CASES = [*((damage, which) for damage in DAMAGE for which in (0, 1)), *((damage, 1) for damage in CUBIN)]
+UNIT: dict[str, Callable[[Entry], object]] = {
+    "source": lambda entry: (entry.folder / "kernel.cu").write_text("edited"),
+}
+CASES = [(name, which) for which, own in enumerate((DAMAGE | UNIT, DAMAGE | CUBIN)) for name in own]
 
 
 @pytest.mark.parametrize(("damage", "which"), CASES)
@@ -439,21 +425,12 @@ def test_a_damaged_entry_is_filled_again(lab: Lab, damage: str, which: int) -> N
     entry = (lab.ptx(), lab.cubin())[which]
     fill_all([lab.cubin()])
     good = (entry.folder / entry.OUTPUT).read_bytes()
-    (DAMAGE | CUBIN)[damage](entry)
+    (DAMAGE | CUBIN | UNIT)[damage](entry)
     assert missing_entries([lab.cubin()]) == [entry]
     fill_all([lab.cubin()])
     assert (entry.folder / entry.OUTPUT).read_bytes() == good
+    assert lab.ptx().source.read_text() == TEXT
     assert missing_entries([lab.cubin()]) == []
-
-
-def test_an_edited_translation_unit_is_put_back(lab: Lab) -> None:
-    entry = lab.ptx()
-    lab.build(entry)
-    entry.source.write_text("edited")
-    assert not entry.is_complete
-    fill_all([entry])
-    assert entry.source.read_text() == entry.text
-    assert lab.runs() == 1  # the PTX was never made from the edited one
 
 
 def test_a_tool_that_fails_on_a_full_disk_is_not_blamed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

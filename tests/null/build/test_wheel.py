@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 import importlib.util
 import json
 import os
@@ -18,10 +17,8 @@ import zipfile
 
 import pytest
 
-from flashladder.build import command as artifacts
 from flashladder.build import command as build
 from flashladder.build import wheel
-from flashladder.build.command import Request
 from flashladder.build.installed import load_installed
 from flashladder.build.library import TableRow, table_source
 from flashladder.errors import FlashladderError
@@ -71,60 +68,36 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_the_installed_digest_is_read_without_importing(installed: Path) -> None:
     assert wheel.installed_digest("flashladder_77") == "d"
     assert "flashladder_77" not in sys.modules
-    for text in ("{", "[]", "{}", '{"inputs_digest": "d"}'):  # the last: of a build that did not record its library
-        (installed / "manifest.json").write_text(text)
-        assert wheel.installed_digest("flashladder_77") is None
-    (installed / "manifest.json").write_bytes(MEMBERS["manifest.json"])
     (installed / wheel.LIBRARY).write_bytes(b"\x7fELG")
     assert wheel.installed_digest("flashladder_77") is None  # its library is damaged
     assert wheel.installed_digest("flashladder_78") is None
 
 
-class Environment:
-    """What `build._install` asks of an environment, counted."""
+def test_an_import_is_checked_until_it_passes_and_then_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, passes, installed = list[str](), False, list[str | None]([None])
 
-    def __init__(self) -> None:
-        self.digest: str | None = None
-        self.good = True
-        self.done: list[str] = []
-
-    def install(self, made: Path) -> None:
-        self.digest = made.name
-        self.done.append("install")
-
-    def check_import(self, name: str, configs: object) -> str:
-        self.done.append("check")
-        if not self.good:
+    def check(*_: object) -> None:
+        done.append("check")
+        if not passes:
             raise FlashladderError("the import check failed")
-        return name
 
-    def run(self, request: Request, digest: str) -> list[str]:
-        self.done = []
-        build._install(request, Path(digest), digest)
-        return self.done
+    def install(made: Path) -> None:
+        installed[0] = made.name
+        done.append("install")
 
-
-@pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Environment, Request]:
-    made = Environment()
-    monkeypatch.setattr(artifacts, "BUILD", tmp_path)
-    monkeypatch.setattr(wheel, "installed_digest", lambda _: made.digest)
-    monkeypatch.setattr(wheel, "install", made.install)
-    monkeypatch.setattr(wheel, "check_import", made.check_import)
+    monkeypatch.setattr(build, "BUILD", tmp_path)
     monkeypatch.setattr(build, "gpu_arch", lambda: None)
-    return made, build.make_request(7, "sm_80", "prog:a100")
-
-
-def test_an_import_is_checked_until_it_passes_and_then_no_more(environment: tuple[Environment, Request]) -> None:
-    place, request = environment
-    place.good = False
-    for steps in (["install", "check"], ["check"]):
+    monkeypatch.setattr(wheel, "installed_digest", lambda _: installed[0])
+    monkeypatch.setattr(wheel, "install", install)
+    monkeypatch.setattr(wheel, "check_import", check)
+    request = build.make_request(7, "sm_80", "prog:a100")
+    for _ in range(2):
         with pytest.raises(FlashladderError, match="import check failed"):
-            place.run(request, "d")
-        assert place.done == steps
-    place.good = True
-    assert place.run(request, "d") == ["check"]
-    assert place.run(request, "d") == []
+            build._install(request, Path("d"), "d")
+    passes = True
+    for _ in range(2):
+        build._install(request, Path("d"), "d")
+    assert done == ["install", "check", "check", "check"]
 
 
 def test_only_what_is_not_installed_is_installed(
@@ -146,12 +119,6 @@ def test_only_what_is_not_installed_is_installed(
         wheel.install_built(builds, "sm_80")
 
 
-def test_nothing_is_installed_outside_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    with pytest.raises(FlashladderError, match=r"not in a virtual environment.*--no-install"):
-        wheel.install(tmp_path / "x.whl")
-
-
 @pytest.mark.parametrize(
     ("says", "full", "told"),
     [
@@ -161,22 +128,21 @@ def test_nothing_is_installed_outside_an_environment(tmp_path: Path, monkeypatch
         ("No space left on device (os error 28)", "environment", "environment: .*full"),
     ],
 )
-def test_an_installer_that_fails_is_one_line(
+def test_what_cannot_be_installed_or_imported_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, full: str, told: str
 ) -> None:
+    unknown = "import check failed: ModuleNotFoundError: No module named 'flashladder_99'"
+    with pytest.raises(FlashladderError, match=unknown):
+        wheel.check_import("flashladder_99", ["(FP16, ...)"])
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    with pytest.raises(FlashladderError, match=r"not in a virtual environment.*--no-install"):
+        wheel.install(tmp_path / "x.whl")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
     monkeypatch.setattr(errors, "_is_full", lambda folder: folder == tmp_path / full)
     monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", f"raise SystemExit({says!r})"])
     with pytest.raises(FlashladderError, match=told):
         wheel.install(tmp_path / "x.whl")
-
-
-def test_a_failing_import_is_one_line() -> None:
-    with pytest.raises(
-        FlashladderError, match="import check failed: ModuleNotFoundError: No module named 'flashladder_99'"
-    ):
-        wheel.check_import("flashladder_99", ["(FP16, ...)"])
 
 
 @pytest.mark.parametrize(
@@ -221,32 +187,6 @@ def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
     assert names == expected.split()
 
 
-def test_the_table_says_its_namespace_its_architectures_and_how_many_rows_it_has() -> None:
-    rows = [ROW, replace(ROW, config=CONFIG.with_dtype("bf16"), arches=("sm_80", "sm_100"))]
-    source = table_source("flashladder_16", rows)
-    assert 'flashladder_namespace[] = "flashladder_16";' in source
-    assert 'flashladder_arches[] = "sm_80, sm_90, sm_100";' in source
-    assert 'flashladder_ptx[] = "compute_80";' in source
-    assert "flashladder_n_kernels = 2;" in source
-    assert source.index("(FP16") < source.index("(BF16")
-    assert 'flashladder_targets[] = "sm_80, sm_86, sm_89, sm_90";' in source
-    assert source.count('.incbin "a/kernel.fatbin"') == 2
-
-
-def test_a_gpus_row_is_the_one_tuned_for_it_in_each_dtype_or_the_first() -> None:
-    short_form = CONFIG.short_form()
-    other, unbuilt = (KernelConfig.parse(short_form.replace("128, 64", size)) for size in ("128, 32", "64, 64"))
-    rows = [replace(ROW, config=one.with_dtype(dtype)) for dtype in ("fp16", "bf16") for one in (CONFIG, other)]
-    tuned = {0: other, 86: CONFIG, 90: unbuilt, 100: other}
-    source = table_source("flashladder_16", rows, tuned)
-    fp16, bf16 = "{0, 1}, {86, 0}, {90, 0}, {100, 1}", "{0, 3}, {86, 2}, {90, 2}, {100, 3}"
-    assert f"flashladder_tuned[] = {{{fp16}, {bf16}}};" in source
-    assert "flashladder_tuned[] = {{0, 0}};" in table_source("flashladder_16", rows[:2])
-
-
-LIBRARY = b"\x7fELF"
-
-
 LOADS = """import torch
 from pathlib import Path
 Path(__file__).with_name("loaded").touch()
@@ -263,8 +203,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "flashladder_76"
     folder.mkdir()
     (folder / "__init__.py").write_text(LOADS)
-    (folder / "_C.abi3.so").write_bytes(LIBRARY)
-    (folder / "manifest.json").write_text(dump_json({"inputs_digest": "d", "library_sha256": sha256(LIBRARY)}))
+    for name in ("_C.abi3.so", "manifest.json"):
+        (folder / name).write_bytes(MEMBERS[name])
     monkeypatch.syspath_prepend(tmp_path)
     yield folder
     sys.modules.pop("flashladder_76", None)
@@ -275,8 +215,7 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     variant = package.with_name(name)
     shutil.copytree(package, variant)
     kernels = {FAST: {"sm_90": {"text_sha256": "t", "registers": 255, "spill_stores": 40, "spill_loads": 44}}}
-    manifest = {"inputs_digest": "v", "library_sha256": sha256(LIBRARY), "kernels": kernels}
-    (variant / "manifest.json").write_text(dump_json(manifest))
+    (variant / "manifest.json").write_text(dump_json(MANIFEST | {"kernels": kernels}))
     operators = sys.modules["torch"].__dict__["ops"]
     setattr(operators, name, types.SimpleNamespace(forward_out=repr))
     found = load_installed("76 - swizzle", "13.1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import hashlib
 import io
 import json
@@ -59,6 +58,7 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
         (["--python", "3.9"], "no such Python is supported: expected 3.10"),
         (["--grid", "h20"], "unknown grid"),
         (["--platform", "win_amd64"], "no platform of Linux on x86-64"),
+        (["--platform", "linux_x86_64,manylinux_2_28_aarch64"], "found 'manylinux_2_28_aarch64'"),
         (["--nosuch"], "bundle has no such flag"),
     ],
 )
@@ -70,11 +70,10 @@ def test_a_mistake_is_one_line(words: list[str], told: str) -> None:
     assert told in ran.stderr
 
 
-@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "link to nothing"])
 def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make(tmp_path / "README.md")
+    (tmp_path / "README.md").touch()
     monkeypatch.setattr(bundle, "collect", lambda *_: pytest.fail("the work began"))
     with pytest.raises(FlashladderError, match=r"README\.md: not a folder"):
         command("bundle", "--arch", "sm_80", "--out", str(tmp_path / "README.md"))
@@ -131,26 +130,16 @@ def test_pip_is_asked_for_binaries_by_hash_once(tmp_path: Path, monkeypatch: pyt
         found = bundle.packages("3.12", ["manylinux_2_28_x86_64", "linux_x86_64"], tmp_path)
         assert [path.name for path in found] == ["numpy.whl"]
     command, lines = asked
+    assert bundle.platforms()[0] == "manylinux_2_28_x86_64"
     assert {"--require-hashes", "--only-binary=:all:", "--python-version=3.12", "--no-deps"} <= set(command)
     assert {"--platform=manylinux_2_28_x86_64", "--platform=linux_x86_64"} <= set(command)
     assert all(" --hash=sha256:" in line and ";" not in line for line in lines)
     bundle.packages("3.13", ["manylinux_2_28_x86_64"], tmp_path)
     assert len(asked) == 4
-
-
-def test_no_network_is_one_line_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip(monkeypatch, 1, "WARNING: x\nERROR: No matching distribution found for numpy==2.5.5\n")
     with pytest.raises(FlashladderError, match=r"cannot be fetched: found No matching distribution .* PIP_FIND_LINKS"):
-        bundle.packages("3.12", ["x"], tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_platforms() -> None:
-    assert bundle.platforms(["manylinux_2_34_x86_64", "linux_x86_64"]) == ("manylinux_2_34_x86_64", "linux_x86_64")
-    for tag in ("win_amd64", "macosx_11_0_arm64", "manylinux_2_28_aarch64", "musllinux_1_2_x86_64"):
-        with pytest.raises(FlashladderError, match=f"no platform of Linux on x86-64: expected .*, found '{tag}'"):
-            bundle.platforms([tag])
-    assert bundle.platforms()[0] == "manylinux_2_28_x86_64"
+        bundle.packages("3.11", ["x"], tmp_path / "none")
+    assert not list((tmp_path / "none").iterdir())
 
 
 def wheel(*lines: str) -> bytes:
@@ -175,38 +164,28 @@ WHEELS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def text() -> str:
-    return sbom("flashladder-0.1.0-sm_90-cp312", WHEELS, load_pins())
-
-
-def test_it_is_valid_and_always_the_same(text: str) -> None:
+def test_the_sbom_is_valid_repeats_and_tells_each_wheels_digest_licence_and_needs() -> None:
+    name, pins = "flashladder-0.1.0-sm_90-cp312", load_pins()
+    text = sbom(name, WHEELS, pins)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    assert sbom("flashladder-0.1.0-sm_90-cp312", dict(reversed(WHEELS.items())), load_pins()) == text
-    other = sbom(
-        "flashladder-0.1.0-sm_90-cp312", {**WHEELS, "wheels/odd.whl": wheel("Name: odd", "Version: 2")}, load_pins()
-    )
-    assert json.loads(other)["serialNumber"] != json.loads(text)["serialNumber"]
-
-
-def test_every_wheel_is_a_component_with_its_digest_and_licence(text: str) -> None:
-    components: dict[str, Any] = {one["bom-ref"]: one for one in json.loads(text)["components"]}
+    assert sbom(name, dict(reversed(WHEELS.items())), pins) == text
+    found = json.loads(text)
+    other = sbom(name, {**WHEELS, "wheels/odd.whl": wheel("Name: odd", "Version: 2")}, pins)
+    assert json.loads(other)["serialNumber"] != found["serialNumber"]
+    components: dict[str, Any] = {one["bom-ref"]: one for one in found["components"]}
     assert set(components) == {*WHEELS, "nvidia-cuda-runtime", "torch"}
     for path, data in WHEELS.items():
         assert components[path]["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(data).hexdigest()}]
     assert components["wheels/ml_dtypes.whl"]["purl"] == "pkg:pypi/ml-dtypes@0.6.0"
-    assert components["wheels/flashladder.whl"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
-    assert components["wheels/odd.whl"]["licenses"] == [{"license": {"name": "own words, <script>"}}]
-    assert components["wheels/ml_dtypes.whl"]["licenses"] == [{"license": {"name": "MIT License"}}]
+    licences = {path: components[path]["licenses"][0]["license"] for path in WHEELS}
+    assert list(licences.values()) == [
+        {"id": "Apache-2.0"}, {"id": "Apache-2.0"}, {"name": "MIT License"}, {"name": "own words, <script>"},
+    ]  # fmt: skip
     assert components["torch"]["scope"] == "excluded"
-    pins = load_pins().packages
-    assert components["nvidia-cuda-runtime"]["version"] == pins["nvidia-cuda-runtime"]
-    told = {one["name"]: one["value"] for one in json.loads(text)["metadata"]["properties"]}
-    assert told == {f"flashladder:toolchain:{name}": version for name, version in pins.items()}
-
-
-def test_needs_are_told_without_extras(text: str) -> None:
-    needs = {one["ref"]: set(one.get("dependsOn", ())) for one in json.loads(text)["dependencies"]}
-    assert needs["flashladder-0.1.0-sm_90-cp312"] == set(WHEELS)
-    assert needs["wheels/flashladder.whl"] == {"wheels/ml_dtypes.whl"}
+    assert components["nvidia-cuda-runtime"]["version"] == pins.packages["nvidia-cuda-runtime"]
+    told = {one["name"]: one["value"] for one in found["metadata"]["properties"]}
+    assert told == {f"flashladder:toolchain:{tool}": version for tool, version in pins.packages.items()}
+    needs = {one["ref"]: set(one.get("dependsOn", ())) for one in found["dependencies"]}
+    assert needs[name] == set(WHEELS)
+    assert needs["wheels/flashladder.whl"] == {"wheels/ml_dtypes.whl"}, "without extras"
     assert needs["wheels/flashladder_07.whl"] == {"torch", "nvidia-cuda-runtime"}

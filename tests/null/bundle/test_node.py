@@ -37,16 +37,15 @@ def with_card(monkeypatch: pytest.MonkeyPatch, name: str, arch: str) -> None:
     monkeypatch.setattr(devices, "cards", lambda: [devices.Card(0, name, "GPU-0", arch)])
 
 
-def swept(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None, *, packed: bool = True) -> list[list[str]]:
-    """A sweep that leaves a document, or does not, and ends in an error, or does not; what it was asked."""
+def swept(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> list[list[str]]:
+    """A sweep that leaves a document, and ends in an error, or does not; what it was asked."""
     asked: list[list[str]] = []
 
     def main(words: list[str]) -> int:
         asked.append(words)
         records = Path(words[words.index("--out") + 1])
         records.mkdir(parents=True, exist_ok=True)
-        if packed:
-            records.with_name(f"{records.name}.json.gz").write_bytes(b"document")
+        records.with_name(f"{records.name}.json.gz").write_bytes(b"document")
         if error:
             raise error
         return 0
@@ -78,20 +77,16 @@ def test_a_sweep_leaves_one_document_and_what_made_it(
     assert "invoke verify cpu.json.gz" in capsys.readouterr().err
 
 
-def test_cells_that_failed_are_carried_home_as_well(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    swept(monkeypatch, CheckFailed("1 of 64 cells failed"))
-    with pytest.raises(SystemExit) as left:
+@pytest.mark.parametrize(
+    ("error", "code"), [(CheckFailed("1 of 64 cells failed"), 1), (FlashladderError("the budget is spent"), 2)]
+)
+def test_cells_that_failed_are_carried_home_and_an_older_document_is_not(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+) -> None:
+    swept(monkeypatch, error)
+    with pytest.raises(SystemExit, match=str(code)):
         node.main(["--out", "results"])
-    assert left.value.code == 1
-    assert (unpacked.parent / "results" / "cpu.json.gz").is_file()
-
-
-def test_an_unfinished_sweep_leaves_no_older_document(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    swept(monkeypatch, FlashladderError("the grid's budget is spent"))
-    with pytest.raises(SystemExit) as left:
-        node.main(["--out", "results"])
-    assert left.value.code == 2
-    assert not list((unpacked.parent / "results").iterdir())
+    assert [path.name for path in (unpacked.parent / "results").glob("*.json.gz")] == ["cpu.json.gz"] * (code == 1)
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -111,6 +106,9 @@ def test_what_did_not_come_along_is_told(
     with pytest.raises(FlashladderError, match=r"expected a bundle with a grid \(this one has none\), found smoke"):
         node.require_along(load_grid("smoke"), {**CAME, "grids": []}, own=False)
     assert "unknown grid" in refused(["--grid", "smok"], capsys)
+    for build, told in ((None, "torch is not installed for this Python"), (TorchBuild("2.9.1", None), "too old: exp")):
+        monkeypatch.setattr(node, "torch_build", lambda build=build: build)
+        assert told in refused([], capsys)
     with_card(monkeypatch, "NVIDIA H200", "sm_90")
     node.require_along(load_grid("h200"), CAME, own=False)
     with_card(monkeypatch, "NVIDIA A100-SXM4-80GB", "sm_80")
@@ -119,18 +117,6 @@ def test_what_did_not_come_along_is_told(
     )
     with_card(monkeypatch, "NVIDIA B200", "sm_100")  # whose driver compiles the PTX
     node.require_along(load_grid("h200"), CAME, own=False)
-
-
-@pytest.mark.parametrize(
-    ("build", "told"),
-    [(None, "torch is not installed for this Python"), (TorchBuild("2.9.1", None), "too old: expected 2.10 or newer")],
-)
-def test_torch_must_be_there(
-    build: TorchBuild | None, told: str, unpacked: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setattr(node, "torch_build", lambda: build)
-    assert told in refused([], capsys)
 
 
 def test_a_dry_run_asks_for_nothing(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:

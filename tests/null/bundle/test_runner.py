@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import io
 import os
 from pathlib import Path
@@ -98,6 +98,13 @@ def test_a_checkout_in_the_working_folder_is_not_taken_for_the_bundle(tmp_path: 
     assert (ran.returncode, ran.stdout[:12]) == (1, "node ['x'] /")
 
 
+def test_two_that_unpack_at_once_get_one_folder(tmp_path: Path) -> None:
+    path = bundle(tmp_path)
+    ran = [subprocess.Popen([sys.executable, path, "x"], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert len({one.communicate()[0] for one in ran}) == 1
+    assert len(list((tmp_path / "b").iterdir())) == 1
+
+
 def test_what_is_unpacked_is_not_unpacked_again(tmp_path: Path) -> None:
     path = bundle(tmp_path)
     first = runner.unpacked(path, tmp_path / "into", HERE, MACHINE)
@@ -127,6 +134,29 @@ def test_a_changed_bundle_is_refused_before_anything_is_written(
 ) -> None:
     path = rewritten(bundle(tmp_path), change)
     assert told in refusal(path, tmp_path / "into")
+    data = bundle(tmp_path).read_bytes()
+    for length in (0, 20, 400):
+        path.write_bytes(data[:length])
+        assert "not a whole archive" in refusal(path, tmp_path / "into")
+
+
+def test_another_python_or_machine_and_words_that_cannot_be_are_told(tmp_path: Path) -> None:
+    path, into = bundle(tmp_path), tmp_path / "into"
+    for version, machine, told in (
+        ((3, 9), MACHINE, "another Python: expected"),
+        ((3, 99), MACHINE, "found 3.99; make one where there is a network: invoke bundle --python 3.99"),
+        (HERE, "riscv64", f"another machine: expected {MACHINE}, found riscv64"),
+    ):
+        with pytest.raises(Refused, match=told):
+            runner.unpacked(path, into, version, machine)
+    for words, place, told in (
+        (["--into"], path, "--into needs a folder"),
+        (["--into", " "], path, "--into needs a folder"),
+        ([], tmp_path, "expected the one file"),
+    ):
+        with pytest.raises(Refused, match=told):
+            runner.prepare(words, place)
+    assert not into.exists()
 
 
 def test_what_is_unpacked_stays_in_its_folder(tmp_path: Path) -> None:
@@ -139,27 +169,6 @@ def test_what_is_unpacked_stays_in_its_folder(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["b.pyz", "into"]
 
 
-@pytest.mark.parametrize("length", [0, 20, 400])
-def test_half_a_bundle_is_one_line(length: int, tmp_path: Path) -> None:
-    path = bundle(tmp_path)
-    path.write_bytes(path.read_bytes()[:length])
-    assert "not a whole archive" in refusal(path, tmp_path / "into")
-
-
-@pytest.mark.parametrize(
-    ("version", "machine", "told"),
-    [
-        ((3, 9), MACHINE, "another Python: expected"),
-        ((3, 99), MACHINE, "found 3.99; make one where there is a network: invoke bundle --python 3.99"),
-        (HERE, "riscv64", f"another machine: expected {MACHINE}, found riscv64"),
-    ],
-)
-def test_another_python_or_machine_is_told(version: tuple[int, int], machine: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=told):
-        runner.unpacked(bundle(tmp_path), tmp_path / "into", version, machine)
-    assert not (tmp_path / "into").exists()
-
-
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     """A file in the place of the folder: also root cannot unpack there."""
     path = bundle(tmp_path)
@@ -169,21 +178,6 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     last = ran.stderr.splitlines()[-1]
     assert last.startswith(f"error: {tmp_path / 'b'}: the bundle cannot be unpacked")
     assert last.endswith("--into FOLDER")
-
-
-def test_two_that_unpack_at_once_get_one_folder(tmp_path: Path) -> None:
-    path = bundle(tmp_path)
-    ran = [subprocess.Popen([sys.executable, path, "x"], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    told = {one.communicate()[0] for one in ran}
-    assert len(told) == 1
-    assert len(list((tmp_path / "b").iterdir())) == 1
-
-
-@pytest.mark.parametrize("words", [["--into"], ["--into", " "], []])
-def test_a_command_line_that_cannot_be_is_one_line(words: Sequence[str], tmp_path: Path) -> None:
-    place, told = (bundle(tmp_path), "--into needs a folder") if words else (tmp_path, "expected the one file")
-    with pytest.raises(Refused, match=told):
-        runner.prepare(list(words), place)
 
 
 def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from flashladder.files import sha256
 from flashladder.gate import verify
 from flashladder.gate.verify import grid_note
 from flashladder.ladder.grid import load_grid
-from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
+from flashladder.lock.schema import LockFile, write_lock
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results.derive import derive
@@ -27,7 +27,6 @@ from flashladder.results.schema import (
     EmulatedCell,
     EmulatedSweepResult,
     Failure,
-    Kernel,
     PlannedCell,
     Sweep,
     kernel_key,
@@ -37,6 +36,7 @@ from flashladder.sweep.plan import CPU, Settings, cell_of, with_code
 from flashladder.sweep.records import Records
 from tests.null import sweep_fixture
 from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
+from tests.null.ladder_fixture import lock
 from tests.typed import command
 
 Document = dict[str, Any]
@@ -89,27 +89,10 @@ def emulated() -> EmulatedSweepResult:
     )  # fmt: skip
 
 
-def locked(results: Path, text: str = TEXT) -> None:
-    """Writes a lock of the fixture's two kernels."""
-    kernels = {16: FAST, 1: SLOW}
-    entries = {
-        number: Lock(
-            history=("made up",), toolchain={}, flags={}, files={},
-            kernels={
-                config: LockedKernel(
-                    text_sha256=text, ptx_sha256="0" * 64, registers=1, spill_stores=0, spill_loads=0, stack=0,
-                    static_smem=0, dynamic_smem=0, counts={}, main_loop={},
-                )
-            },
-        )
-        for number, config in kernels.items()
-    }  # fmt: skip
-    write_lock(LockFile(arch="sm_90", iterations=entries), results / "locks")
-
-
 def make(results: Path) -> Path:
     """A machine's folder under `results`; returns the sweep's document in it."""
-    locked(results)
+    locks = {number: lock({config: TEXT}) for number, config in ((16, FAST), (1, SLOW))}
+    write_lock(LockFile(arch="sm_90", iterations=locks), results / "locks")
     (results / NAME).mkdir(parents=True)
     return write_result(results / NAME / f"{GRID}.json", swept())
 
@@ -129,11 +112,6 @@ def edited(path: Path, change: Edit, *, again: bool = False) -> None:
         made = load_result(path)
         assert isinstance(made, BenchResult)
         write_result(path, derive(made))
-
-
-def ablated(kernel: Kernel) -> Kernel:
-    """The same kernel as an ablation of its iteration."""
-    return kernel.model_copy(update={"variant": " - swizzle", "text_sha256": OTHER})
 
 
 SWEPT = RESULTS / "h200" / "tune_07.json.gz"  # as small as a committed sweep gets
@@ -188,7 +166,8 @@ def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> No
 
 def test_a_variant_is_in_no_lock_and_in_no_table_of_the_ladder(path: Path) -> None:
     result = swept()
-    kernels = [ablated(one) for one in result.kernels.values()]
+    change = {"variant": " - swizzle", "text_sha256": OTHER}
+    kernels = [one.model_copy(update=change) for one in result.kernels.values()]
     names = {old: new.key for old, new in zip(result.kernels, kernels, strict=True)}
 
     text = derive(result.model_copy(update={"sweep": None})).model_dump_json()
@@ -207,12 +186,11 @@ def test_cells_of_the_emulator_are_compared_with_their_plan(tmp_path: Path) -> N
     assert verify._sweep(good) == []
     missing = good.model_copy(update={"cells": good.cells[:1]})
     assert [line.partition("H=1: ")[2] for line in verify._sweep(missing)] == ["measured 0 times, expected 1"]
-    wrong = good.cells[0].model_copy(update={"hazards": 1})
-    (line,) = verify._sweep(good.model_copy(update={"cells": (wrong, good.cells[1])}))
-    assert line == f"cell {wrong.address}: wrong, and no failure"
-    far = good.cells[0].model_copy(update={"accuracy": good.cells[0].accuracy.model_copy(update={"max_error": 1.0})})
-    (line,) = verify._sweep(good.model_copy(update={"cells": (far, good.cells[1])}))
-    assert line == f"cell {far.address}: wrong, and no failure"
+    for change in ({"hazards": 1}, {"accuracy": GOOD.model_copy(update={"max_error": 1.0})}):
+        wrong = good.cells[0].model_copy(update=change)
+        (line,) = verify._sweep(good.model_copy(update={"cells": (wrong, good.cells[1])}))
+        assert line == f"cell {wrong.address}: wrong, and no failure"
+
     (one,) = verify.verify(write_result(tmp_path / "cpu.json.gz", good))
     assert one.status == "ok"
     assert one.summary == "emulated-sweep, 2 cells, schema 2; configs/grids/cpu.yaml was changed since"
@@ -255,6 +233,9 @@ def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.Cap
     assert command("verify", str(lone), "--json") == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert (one["status"], one["summary"], one["details"]) == ("ok", "bench, 47 cells, schema 2", [])
+    for option in ("--cells", "--seed"):
+        with pytest.raises(FlashladderError, match="--cells and --seed are of a rerun; add --rerun"):
+            command("verify", str(lone), option, "3")
 
 
 @pytest.mark.parametrize("name", [".", "[a]"])
@@ -301,30 +282,15 @@ def test_records_of_a_live_sweep_are_verified(tmp_path: Path) -> None:
     assert "floors_pct does not follow from the raw samples" in bad.details[0]
 
 
-def left_by_sweeps(sweeps: Path, *grids: str) -> None:
-    """Folders as sweeps leave them: a packed document, and a folder of records beside it."""
-    for grid in grids:
-        (sweeps / grid / grid).mkdir(parents=True)
-        shutil.copy(SWEPT, sweeps / grid / f"{grid}.json.gz")
-
-
-@pytest.mark.parametrize("words", [["--cells", "3"], ["--seed", "1"]])
-def test_options_of_a_rerun_alone_are_refused(words: list[str]) -> None:
-    with pytest.raises(FlashladderError, match="--cells and --seed are of a rerun; add --rerun"):
-        command("verify", "results/h200", *words)
-
-
 def test_a_folder_is_searched_one_level_deep(tmp_path: Path) -> None:
     """A sweep leaves a packed document, and a folder of records beside it."""
-    left_by_sweeps(tmp_path / "sweep", "cpu", "h200")
+    for place in ("sweep/cpu", "sweep/h200", "far/sweep/cpu", "near", "near/below"):
+        (tmp_path / place / "records").mkdir(parents=True)
+        shutil.copy(SWEPT, tmp_path / place)
     told: list[verify.Verified] = []
     assert verify.verify(tmp_path / "sweep", told.append) == told
     assert [one.status for one in told] == ["ok", "ok"]
     assert len(verify.verify(tmp_path / "sweep" / "cpu")) == 1
-    left_by_sweeps(tmp_path / "far" / "sweep", "cpu")
     with pytest.raises(FlashladderError, match="nothing to verify"):
         verify.verify(tmp_path / "far")
-    (tmp_path / "near" / "below").mkdir(parents=True)
-    for folder in (tmp_path / "near", tmp_path / "near" / "below"):
-        shutil.copy(SWEPT, folder)
     assert len(verify.verify(tmp_path / "near")) == 1

@@ -75,20 +75,20 @@ def test_noise_of_conflicts_is_allowed_where_the_published_kernels_have_it() -> 
     assert "without conflicts" in differences(8, moved, peer[8])[0]
 
 
-def test_ncu_leaves_clocks_alone_and_sees_our_kernels_only() -> None:
-    launches = Launches((7, 8), ("a100",), ("fp16",), counters.SHAPE)
-    command = counters.ncu_command(Path("ncu"), ["a", "b"], Path("log.csv"), launches)
-    assert command[command.index("--clock-control") + 1] == "none"
-    assert command[command.index("--metrics") + 1] == "a,b"
-    assert command[command.index("--kernel-name") + 1] == "regex:flash_fwd_kernel"
-
-
-def test_the_program_that_a_profiler_watches_is_told_what_to_launch() -> None:
+def test_a_profiler_leaves_clocks_alone_and_watches_a_program_that_is_told_what_to_launch() -> None:
     launches = Launches((1, 16), ("a100", "h200"), ("fp16", "bf16"), sanitize.SHAPE, rare=True)
+    assert sanitize.launches([1, 16], ["a100", "h200"]) == launches
+    command = counters.ncu_command(Path("ncu"), ["a", "b"], Path("log.csv"), launches)
+    for option, value in (
+        ("--clock-control", "none"),
+        ("--metrics", "a,b"),
+        ("--kernel-name", "regex:flash_fwd_kernel"),
+    ):
+        assert command[command.index(option) + 1] == value
     *program, spec = launches.command()
+    assert command[-len(program) - 1 :] == [*program, spec]
     assert program == [sys.executable, "-m", "flashladder.gpu.ncu", "--launch"]
     assert SPEC.validate_json(spec) == launches
-    assert sanitize.launches([1, 16], ["a100", "h200"]) == launches
 
 
 def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
@@ -105,13 +105,6 @@ def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
     assert dataclasses.replace(launches, rare=False).shapes(split) == (sanitize.SHAPE,)
 
 
-def tool(folder: Path, script: str) -> Path:
-    path = folder / "compute-sanitizer"
-    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    path.chmod(0o755)
-    return path
-
-
 @pytest.mark.parametrize(
     ("script", "clean", "errors"),
     [
@@ -124,7 +117,10 @@ def tool(folder: Path, script: str) -> Path:
 )
 def test_only_a_clean_summary_and_exit_is_clean(tmp_path: Path, script: str, clean: bool, errors: int | None) -> None:
     launches = Launches((1,), ("a100",), ("fp16",), sanitize.SHAPE)
-    found = sanitize.run_tool(tool(tmp_path, script), "memcheck", launches, timeout_s=1.0)
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    tool.chmod(0o755)
+    found = sanitize.run_tool(tool, "memcheck", launches, timeout_s=1.0)
     assert (found.clean, found.errors) == (clean, errors)
 
 

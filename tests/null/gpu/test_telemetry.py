@@ -112,22 +112,15 @@ def test_one_timing_run_per_gpu(tmp_path: Path) -> None:
         pass
 
 
-def installed(manifest: dict[str, Any]) -> Installed:
-    return Installed(16, lambda *_: None, manifest)
-
-
 def test_identity_from_the_manifest() -> None:
-    config = KernelConfig.parse(FAST)
-    inputs = {
-        "kernels": {FAST: {"ptx": "key"}},
-        "toolchain": {"nvcc": "13.0.88"},
-        "host": {"versions": {"host_compiler": "g++ 12"}},
-        "flags": {"ptxas": ["-v", "-lineinfo"]},
+    flags = {"ptxas": ["-v", "-lineinfo"]}
+    host = {"versions": {"host_compiler": "g++ 12"}}
+    manifest = {
+        "inputs": {"toolchain": {"nvcc": "13.0.88"}, "host": host, "flags": flags},
+        "inputs_digest": "d",
+        "kernels": {FAST: {"sm_90": {"text_sha256": "ab"}}},
     }
-    bare = installed({"inputs": inputs, "inputs_digest": "d"}).identity(config, "sm_90")
-    assert (bare.text_sha256, bare.build) == (None, "d")
-    assert bare.toolchain == {"nvcc": "13.0.88", "host_compiler": "g++ 12", "ptxas flags": "-v -lineinfo"}
-    kernels = {FAST: {"sm_90": {"text_sha256": "ab"}}}
-    full = installed({"inputs": inputs, "kernels": kernels}).identity(config, "sm_90")
-    assert full.text_sha256 == "ab"
-    assert installed({"inputs": inputs, "kernels": kernels}).identity(config, "sm_120").text_sha256 is None
+    wheel, config = Installed(16, lambda *_: None, manifest), KernelConfig.parse(FAST)
+    found, jit = wheel.identity(config, "sm_90"), wheel.identity(config, "sm_120")
+    assert (found.text_sha256, found.build, jit.text_sha256) == ("ab", "d", None)
+    assert found.toolchain == {"nvcc": "13.0.88", "host_compiler": "g++ 12", "ptxas flags": "-v -lineinfo"}
