@@ -293,4 +293,6 @@ bar.sync 1, 96;
 meet: barrier.cluster.arrive; barrier.cluster.wait;"""
     with refuses("deadlock", r"threads that have not arrived: 32 of block \(1, 0, 0\);") as caught:
         launch(kernel(body), 64, 4, cluster=2)
-    assert all(part in str(caught.value) for part in ("bar.sync 1, 96", "other blocks that stand still: 2"))
+    assert all(
+        part in str(caught.value) for part in ("bar.sync 1, 96", "exited: 64;", "other blocks that stand still: 2")
+    )
