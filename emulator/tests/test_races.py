@@ -338,6 +338,9 @@ def test_blocks_of_other_slices_are_concurrent_too_but_not_other_launches() -> N
         later.access("ld", own(stream), 2, space="global")
         blocks = [(report.first_block, report.block) for report in hazards.reports]
         assert blocks == ([((0, 0, 0), (1, 0, 0))] if again else [])
+    launch(kernel(text_of("bulk_slices.ptx")), 64, 2, observers=(hazards := Hazards()), memory_budget=1)
+    found = {(each.kind, each.first_block, each.block) for each in hazards.reports}
+    assert found == {("WAW", (0, 0, 0), (1, 0, 0)), ("in-flight write", (1, 0, 0), (1, 0, 0))}
 
 
 def test_a_race_in_global_memory_names_the_element_and_reports_of_the_same_cuda_lines_are_one_line() -> None:
