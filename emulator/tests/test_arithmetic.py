@@ -164,6 +164,21 @@ def test_operands_that_are_the_same_for_all_lanes_give_what_whole_ones_give() ->
                 assert bits(np.broadcast_to(found, shape)) == bits(np.broadcast_to(wanted, shape)), row.form
 
 
+def test_a_lane_gets_what_it_would_get_alone() -> None:
+    """Questions about all lanes at once, which spare repairs, do not fail for a NaN in the lane beside."""
+    words = [0x7F800001, 0x7F000001, 0x7FFFFF, 0xFFBFFFFF, 0, 0x7FC00000, 1 << 31, 0x3F800000, 0x800000, 0x7F800000]
+    singles = np.array([*words, 0xFF800000, 0xBFC00000, 0x7F7FFFFF, 1], np.uint32).view(np.float32)
+    edges = {kind: np.resize(edge(kind, 64)[-64:], 14) for kind in DTYPES} | {"f32": singles}
+    edges["f64"] = (singles.view(np.uint32).astype(np.uint64) << np.uint64(32)).view(np.float64)
+    for row in (row for row in ROWS.values() if row.kind == "lane" and {"f32", "f64"} & {*row.sources}):
+        whole = [np.roll(edges[kind], 4 * turn).reshape(1, 1, -1) for turn, kind in enumerate(reversed(row.sources))]
+        results = []
+        for size in (1, 2, 14):
+            parts = [computed(row.form, *(x[..., i : i + size] for x in whole[::-1])) for i in range(0, 14, size)]
+            results.append([word for part in parts for word in bits(np.ravel(part[0]))])  # of two results the first
+        assert results[0] == results[1] == results[2], row.form
+
+
 def test_forms_of_newer_architectures_and_forms_that_do_not_exist() -> None:
     """8-bit floats need sm_89; bf16 beside f32, and tf32 in other roundings than ties away, sm_90."""
     for row in ROWS.values():

@@ -34,22 +34,6 @@ def test_blocks_store_into_each_other(schedule: str | int) -> None:
     assert (out == np.array([[1], [0], [3], [2]])).all()
 
 
-def test_a_peer_stores_into_the_last_word_and_beside_an_mbarrier() -> None:
-    places = ("%r3+4092", "%bar+4124"), ("%r4+4", "%bar+4"), ("%r4+16", "%bar+16")
-    body = f"{PEER}@%first mbarrier.init.shared::cta.b64 [%bar+8], 1;\nmov.u32 %word, 0;\n{MEET}"
-    body += "".join(f"@%first st.shared::cluster.u32 [{place}], %r5;\n" for place, _ in places) + MEET
-    body += "".join(f"ld.shared.u32 %n, [{place}];\nadd.u32 %word, %word, %n;\n" for _, place in places)
-    assert (launch(kernel(body + store("%word")), 64, 4, cluster=2)[0] == np.array([[3], [0], [9], [6]])).all()
-
-
-def test_any_block_of_a_cluster_sends_to_several() -> None:
-    copy = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-    body = f"""{PEER}{INIT}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 16;
-{MEET}setp.eq.and.u32 %p0, %r2, 0, %first;\n@%p0 {copy} [%place], [%out+128], 16, [%bar], 3;
-{wait()}@!%first ret;\nld.shared.u32 %word, [%place];\nadd.u32 %word, %word, 1;\n{store("%word")}"""
-    assert (launch(kernel(body), 64, 4, cluster=2)[0][:, 0] == 0xDEAD + 1).all()
-
-
 def test_the_kernel_itself_may_require_clusters() -> None:
     text = kernel(SWAP, directives=".explicitcluster .reqnctapercluster 2, 1, 1")
     out, _ = launch(text, 64, 4)
@@ -196,14 +180,6 @@ def test_reports_name_the_blocks() -> None:
     assert {race.block, race.first_block} == {(2, 0, 0), (3, 0, 0)}
     assert race.address == 32  # of the block's own window
     assert "of block" in hazards.render()
-
-
-def test_asynchronous_sums_of_many_threads_in_one_word() -> None:
-    body = f"""{INIT}{PEER}@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 256;
-@%first st.shared.u32 [%bar+16], %r5;
-{MEET}red.async.relaxed.cluster.shared::cluster.{TX}.add.u32 [%r4+16], %t, [%r4];
-{wait()}ld.shared.u32 %word, [%bar+16];\n{store("%word")}"""
-    assert (launch(kernel(body), 64, 2, cluster=2)[0] == [[2016], [2017]]).all()
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["waits", "exits"])

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, text_of
 
-from ptxemu import Instruction, Machine, Observer, load
+from ptxemu import EmulationError, Instruction, Machine, Observer, load
 from ptxemu.isa import calls
 from ptxemu.machine.control import Block, build_flow, execution_order, uses_and_defines
+from ptxemu.syntax.tree import Immediate
 from ptxemu.values import Array, BoolArray
 
 STORE_1 = "st.global.u32 [%rd0], %r1;"
@@ -152,6 +153,22 @@ def test_operands_that_do_not_fit_are_named(body: str, what: str) -> None:
     with refuses("syntax", what) as caught:
         run(body)
     assert caught.value.line == 17
+
+
+def test_instructions_take_as_many_operands_as_the_isa_says() -> None:
+    kernel = program("")
+
+    def refused(opcode: str, count: int) -> bool:
+        body = [Instruction(opcode, (Immediate(0),) * count), Instruction("ret", ())]
+        try:
+            kernel.with_body(body).launch(1, 128, (0,))
+        except EmulationError as error:
+            return f"operands of {opcode}" in str(error)
+        return False
+
+    for opcode, least, most in json.loads(text_of("operand_counts.json")):
+        tried = range(max(0, least - 1), most + 2)
+        assert [n for n in tried if not refused(opcode, n)] == [*range(least, most + 1)], opcode
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------

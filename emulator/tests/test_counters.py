@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+import itertools
 import json
 
 from hypothesis import given, settings
@@ -63,21 +64,21 @@ def test_wavefronts_and_sectors_follow_the_definition(width: int, slots: list[in
 
 
 def test_totals_do_not_depend_on_how_values_are_stored() -> None:
-    rng = np.random.default_rng(0)
-    for rule, period in ((wavefronts, 128), (sectors, 32)):
-        patterns = Patterns(rule, period)
-        pattern = rng.integers(0, 64, (1, 4, 32)).astype(np.uint64) * np.uint64(4)
-        shifts = (np.arange(6, dtype=np.uint64) * np.uint64(period)).reshape(6, 1, 1)
-        mask = rng.random((6, 4, 32)) < 0.5
-        whole = np.broadcast_to(rng.random((6, 4, 1)) < 0.5, (6, 4, 32))
-        for chosen in (None, mask, whole, whole[..., :1], mask[:1, :, :], mask[:, :1, :]):
-            compact = patterns.total(pattern, 4, chosen, 6, 4)
-            assert compact == patterns.total(np.broadcast_to(pattern, (6, 4, 32)), 4, chosen, 6, 4)
-            assert compact == patterns.total(pattern + shifts, 4, chosen, 6, 4)
-            full = np.broadcast_to(True if chosen is None else chosen, (6, 4, 32))
-            plain = rule(np.broadcast_to(pattern, (6, 4, 32)), 4, full)
-            assert compact == (int(plain[0].sum()), int(plain[1].sum()))
-        assert patterns.total(np.full((1, 1, 1), 64, dtype=np.uint64), 4, None, 5, 2) == (10, 10)  # a broadcast
+    rng, own = np.random.default_rng(0), Counters()
+    mask, some = rng.random((6, 4, 32)) < 0.5, rng.random((6, 4, 1)) < 0.5
+    masks = (None, mask, np.broadcast_to(some, (6, 4, 32)), some, mask[:1], mask[:, :1])
+    shifts = np.arange(6, dtype=np.uint64).reshape(6, 1, 1)
+    for patterns in (own._shared, own._shared_loads, own._global, own._bypassing):
+        for chosen, width, every in itertools.product(masks, (4, 16), (0, 16, 32, 64, 128)):
+            pattern = rng.integers(0, 64, (1, 4, 32)).astype(np.uint64) * np.uint64(width)
+            for compact in (pattern, pattern[..., LANES // 2], pattern[..., :1]):
+                address = compact + shifts * np.uint64(every)
+                full = np.broadcast_to(True if chosen is None else chosen, (6, 4, 32))
+                plain = tuple(
+                    int(each.sum()) for each in patterns.rule(np.broadcast_to(address, (6, 4, 32)), width, full)
+                )
+                assert patterns.total(address, width, chosen, 6, 4) == plain
+                assert every or patterns.total(compact, width, chosen, 6, 4) == plain
     shared = Patterns(wavefronts, 128)
     stride = np.array([4, 8, 128], dtype=np.uint64).reshape(3, 1, 1)
     assert shared.total(stride * LANES, 4, None, 3, 2) == (2 * (1 + 2 + 32), 6)

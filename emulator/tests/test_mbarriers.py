@@ -54,24 +54,12 @@ def test_programs(body: str, count: int, options: dict[str, Any], expected: list
     assert (launch(kernel(body.format(**globals()), count), **options)[0] == expected).all()
 
 
-def test_a_waiter_that_comes_a_phase_too_late_waits_on() -> None:
-    body = f"{INIT}@!%first bra waiter;\n{ARRIVE}{ARRIVE}waiter:\n{wait(0)}"
-    with refuses("deadlock", "it is in phase 2"):
-        launch(kernel(body), threads=32)
-
-
 @pytest.mark.parametrize(("body", "options", "kind", "match"), json.loads(text_of("bad_mbarriers.json")))
 def test_misuse_is_an_error_that_names_it(body: str, options: dict[str, Any], kind: str, match: str) -> None:
     own = {"count": 1, "directives": ""}
     text = kernel(body.format(**globals()), **{name: options.get(name, value) for name, value in own.items()})
     with refuses(kind, match):
         launch(text, **{name: value for name, value in options.items() if name not in own})
-
-
-def test_misaligned_and_outside() -> None:
-    for offset, kind in ((4, "misaligned"), (4128, "out-of-bounds"), (1 << 20, "out-of-bounds")):
-        with refuses(kind):
-            launch(kernel(f"mbarrier.init.shared::cta.b64 [%bar+{offset}], 1;"))
 
 
 RING = kernel(PRODUCER + wait() + CONSUMER, 32)
@@ -295,35 +283,16 @@ third: bar.sync 3, 64;"""
         assert part in text
 
 
-def test_a_ring_that_is_released_once_too_few() -> None:
-    body = f"""{INIT}@%first mbarrier.init.shared::cta.b64 [%bar+8], 1;
-bar.sync 0;
-setp.ge.u32 %p0, %t, 32;
-@%p0 bra consumer;
-@%first {ARRIVE}{wait(0, "empty", "%bar+8")}
-@%first {ARRIVE}{wait(1, "empty2", "%bar+8")}ret;
-consumer:
-{wait(0, "full")}
-setp.eq.u32 %p1, %t, 32;
-@%p1 mbarrier.arrive.shared::cta.b64 _, [%bar+8];
-{wait(1, "full2")}"""
-    with refuses("deadlock", "mbarrier 0x8, parity 1; it is in phase 1, 1 of 1 arrivals") as caught:
-        launch(kernel(body))
-    assert "in the phase before: warp 1 (line" in str(caught.value)
-
-
 def test_a_deadlock_of_a_cluster_names_the_block_that_is_missing() -> None:
     body = """mov.u32 %r2, %cluster_ctarank;
+setp.lt.u32 %p1, %t, 32;
+@%p1 ret;
 setp.eq.u32 %p0, %r2, 0;
 @%p0 bra meet;
 bar.sync 1, 96;
 meet: barrier.cluster.arrive; barrier.cluster.wait;"""
-    with refuses("deadlock", "threads that have not arrived: 64 of block") as caught:
+    with refuses("deadlock", r"threads that have not arrived: 32 of block \(1, 0, 0\);") as caught:
         launch(kernel(body), 64, 4, cluster=2)
-    assert all(part in str(caught.value) for part in ("bar.sync 1, 96", "other blocks that stand still: 2"))
-
-
-def test_a_lane_that_waits_for_ever_is_a_deadlock_of_its_warp() -> None:
-    body = f"{INIT}@!%first bra meet;\n{wait()}\nmeet: bar.warp.sync -1;\n{store('5')}"
-    with refuses("deadlock", "never completes"):
-        launch(kernel(body, 32), 32)
+    assert all(
+        part in str(caught.value) for part in ("bar.sync 1, 96", "exited: 64;", "other blocks that stand still: 2")
+    )

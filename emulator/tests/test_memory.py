@@ -177,32 +177,46 @@ def test_any_sequence_of_accesses_is_that_of_the_model(seed: int) -> None:
 
 CELLS = 10
 # Each case of tests.cases has an address of its own; here many lanes share one.
-ATOMICS: dict[str, Callable[..., int]] = {
-    "add.u32": lambda old, b, c: old + b & 0xFFFFFFFF,
-    "exch.b32": lambda old, b, c: b,
-    "cas.b32": lambda old, b, c: c if old == b else old,
-    "inc.u32": lambda old, b, c: 0 if old >= b else old + 1,
-    "dec.u32": lambda old, b, c: old - 1 if 0 < old <= b else b,
-    "min.s32": lambda old, b, c: old if old - 2**32 * (old >> 31) <= b - 2**32 * (b >> 31) else b,
-    "max.s32": lambda old, b, c: old if old - 2**32 * (old >> 31) >= b - 2**32 * (b >> 31) else b,
-    "max.u32": lambda old, b, c: max(old, b),
-    "and.b32": lambda old, b, c: old & b,
-    "xor.b32": lambda old, b, c: old ^ b,
-    "add.f32": lambda old, b, c: summed(old, b, "f4"),
-    "add.noftz.f16x2": lambda old, b, c: summed(old, b, "f2"),
-}
+ATOMICS = json.loads(text_of("atomics.json"))
 # Sums that depend on their order, subnormal numbers among them; cells begin as such, too.
 WORDS = {
     "add.f32": [0x3F800000, 0x4B800000, 0xBF800001, 0x3DCCCCCD, 0x200000, 0x80200000, 0x800000, 0x80C00000, 1 << 31]
 }
+WORDS["add.f64"] = [0x3FF00000, 0x43400000, 0xBFF00000, 0xC3500001, 1]  # of both halves of a word
 WORDS["add.noftz.f16x2"] = [0x3C006800, 0x68003C01, 0xB8000001, 0x80018400, 0x0400A800]
 
 
 def summed(old: int, b: int, kind: str, flat: Callable[[float], float] = float) -> int:
     """A sum of floats, or of pairs, in their words."""
-    x, y = ([flat(each) for each in np.array([word], np.uint32).view(kind).tolist()] for word in (old, b))
+    word = np.uint64 if kind == "f8" else np.uint32
+    x, y = ([flat(each) for each in np.array([given], word).view(kind).tolist()] for given in (old, b))
     total = (np.array(x, kind) + np.array(y, kind)).tolist()
-    return int(np.array([flat(each) for each in total], kind).view(np.uint32)[0])
+    return int(np.array([flat(each) for each in total], kind).view(word)[0])
+
+
+def rule_of(operation: str, space: str) -> Callable[[int, int, int], int]:
+    """What an atomic leaves of a word, by the ISA: (what was there, its operands) -> what is there then."""
+    name, *_, kind = operation.split(".")
+    if "f" in kind:
+        flat = flush if (kind, space) == ("f32", "global") else float
+        return lambda old, b, c: summed(old, b, {"f64": "f8", "f32": "f4", "f16x2": "f2"}[kind], flat)
+    top = (1 << int(kind[1:])) - 1
+
+    def signed(word: int) -> int:
+        return word - (top + 1) * (kind[0] == "s" and word > top >> 1)
+
+    return {
+        "add": lambda old, b, c: old + b & top,
+        "exch": lambda old, b, c: b,
+        "cas": lambda old, b, c: c if old == b else old,
+        "inc": lambda old, b, c: 0 if old >= b else old + 1,
+        "dec": lambda old, b, c: old - 1 if 0 < old <= b else b,
+        "min": lambda old, b, c: min(old, b, key=signed),
+        "max": lambda old, b, c: max(old, b, key=signed),
+        "and": lambda old, b, c: old & b,
+        "or": lambda old, b, c: old | b,
+        "xor": lambda old, b, c: old ^ b,
+    }[name]
 
 
 ATOMIC = text_of("atomics.ptx")
@@ -214,34 +228,35 @@ ATOMIC = text_of("atomics.ptx")
 def test_lanes_that_share_an_address_are_served_in_order(
     operation: str, space: str, generic: bool, returns: bool
 ) -> None:
-    rng, shape = np.random.default_rng(len(operation)), (2, 64)
-    cells, which = rng.integers(0, 6, CELLS, dtype=np.uint32), rng.integers(0, int(rng.choice([2, CELLS])), shape)
+    rng, shape, size = np.random.default_rng(len(operation)), (2, 64), 8 if "64" in operation else 4
+    cells, which = rng.integers(0, 6, CELLS, dtype=f"u{size}"), rng.integers(0, int(rng.choice([2, CELLS])), shape)
     returns = returns or operation[:2] in {"ex", "ca"}
     mask = rng.random(shape) < 0.7
     operands = rng.choice(WORDS.get(operation, [0, 1, 2, 3, 5, 2**31, 2**32 - 1]), (2, *shape)).astype(np.uint32)
-    rule = ATOMICS[operation]
-    if (operation, space) == ("add.f32", "global"):
-        rule = lambda old, b, c: summed(old, b, "f4", flush)  # noqa: E731 - the rule of one space
+    rule = rule_of(operation, space)
     base = "mov.u64 %rd6, %rd3;" if space == "global" else "mov.u64 %rd6, tile;"
     base += "cvta.shared.u64 %rd6, %rd6;" if generic and space == "shared" else ""
-    opcode = (
-        f"{'atom' if returns else 'red'}{'' if generic else '.' + space}.{operation} {'%r7, ' * returns}[%rd5], %r4"
-    )
-    text = ATOMIC.replace("BASE", base).replace("OPCODE", opcode + ", %r5" * operation.startswith("cas"))
-    text = text.replace("SAVE", "@%p1 st.global.u32 [%rd2], %r7;" * returns)
+    first, second, found, held = ("%rd10", "%rd11", "%rd12", "%rd13") if size == 8 else ("%r4", "%r5", "%r7", "%r6")
+    opcode = f"{'atom' if returns else 'red'}{'' if generic else '.' + space}.{operation}"
+    opcode += f" {found}, [%rd5], {first}" if returns else f" [%rd5], {first}"
+    text = ATOMIC.replace("BASE", base).replace("OPCODE", opcode + f", {second}" * operation.startswith("cas"))
+    text = text.replace("SAVE", f"@%p1 st.global.BITS [%rd2], {found};" * returns).replace("CELL", held)
+    text = text.replace("BITS", f"b{8 * size}").replace("SIZE", str(size)).replace("LATER", str(128 * size))
     table = np.stack([which, mask, *operands], axis=-1).astype(np.uint32)
-    old, given_cells = np.zeros(256, np.uint32), cells.copy()
+    if size == 8:
+        operands = operands.astype(np.uint64) | operands[::-1].astype(np.uint64) << np.uint64(32)
+    old, given_cells = np.zeros(256, cells.dtype), cells.copy()
     parameters = ".param .u64 table, .param .u64 old, .param .u64 cells"
     kernel = program(text, declarations=".shared .align 16 .b8 tile[256];", parameters=parameters)
     kernel.launch(2, 64, (table, old, given_cells))
-    memory, wanted = np.tile(cells, (2 if space == "shared" else 1, 1)), np.zeros(shape, np.uint32)
+    memory, wanted = np.tile(cells, (2 if space == "shared" else 1, 1)), np.zeros(shape, cells.dtype)
     for place in zip(*np.nonzero(mask), strict=True):
         cell = (place[0] if space == "shared" else 0, which[place])
         wanted[place] = memory[cell]
         memory[cell] = rule(int(memory[cell]), *(int(each[place]) for each in operands))
     assert not returns or (old[:128].reshape(shape) == wanted).all()
-    found = given_cells[None] if space == "global" else old[128:].reshape(shape)[:, :CELLS]
-    assert (found == memory).all()
+    left = given_cells[None] if space == "global" else old[128:].reshape(shape)[:, :CELLS]
+    assert (left == memory).all()
 
 
 def test_sums_in_global_memory_flush_subnormal_numbers() -> None:

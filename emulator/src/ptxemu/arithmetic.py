@@ -114,7 +114,7 @@ def ftz(x: Array) -> Array:
     twice -= np.uint32(1)
     if np.minimum.reduce(twice, axis=None) >= 2 * MIN_NORMAL_BITS - 1:
         return x
-    return np.asarray(x * ~(np.abs(x) < MIN_NORMAL))
+    return np.where(np.abs(x) < MIN_NORMAL, np.copysign(np.float32(0), x), x)  # a signalling NaN stays one
 
 
 def canonical(x: Array) -> Array:

@@ -36,11 +36,8 @@ def reciprocal(a: Array) -> Array:
 def divide_approximately(a: Array, b: Array) -> Array:
     """``div.approx``: a / b, but for 2^126 < |b| < 2^128 zero of the quotient's sign, or NaN where `a` is infinite."""
     quotient: Array = a / b
-    size = np.abs(b)
-    if not np.fmax.reduce(size, axis=None) > GREAT:
-        return quotient
-    great = (size > GREAT) & (size < np.inf)
-    return np.where(great, a * np.copysign(np.float32(0), b), quotient)
+    great = (np.abs(b) > GREAT) & (np.abs(b) < np.inf)
+    return np.where(great, a * np.copysign(np.float32(0), b), quotient) if great.any() else quotient
 
 
 def _upper_word(compute: Callable[[Array], Array]) -> Callable[[Array], Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import difflib
+from fnmatch import fnmatchcase
 from functools import cache
 import sys
 from typing import TypeAlias
@@ -25,29 +26,25 @@ from ptxemu.values import DTYPES, Array, BoolArray, fitted, merged
 Run: TypeAlias = Callable[["BoolArray | None"], None]
 UNWRITTEN = {size: np.full((1, 1, 1), -1).astype(f"i{size}").view(f"u{size}") for size in (1, 2, 4, 8)}
 
-OPERANDS = {  # beginning of an opcode: fewest and most operands; the first that fits counts
-    **dict.fromkeys(("st.async", "red.async", "vote", "match", "redux", "mapa"), (3, 3)),
-    **dict.fromkeys(("ld", "ldu", "st", "red", "ldmatrix", "stmatrix", "movmatrix", "mov", "getctarank"), (2, 2)),
-    **dict.fromkeys(("prefetch", "prefetchu", "activemask", "bar.warp.sync", "bra", "nanosleep", "setmaxnreg"), (1, 1)),
-    **dict.fromkeys(("cp.async.wait_group", "cp.async.bulk.wait_group", "cp.async.mbarrier.arrive"), (1, 1)),
-    **dict.fromkeys(("fence.proxy.tensormap::generic.acquire", "elect"), (2, 2)),
-    **dict.fromkeys(("membar", "fence", "ret", "exit", "trap", "brkpt", "barrier.cluster", "griddepcontrol"), (0, 0)),
-    **dict.fromkeys(("cp.async.commit_group", "cp.async.wait_all", "cp.async.bulk.commit_group"), (0, 0)),
-    **dict.fromkeys(("wgmma.fence", "wgmma.commit_group"), (0, 0)),
-    **dict.fromkeys(("mbarrier.init", "mbarrier.expect_tx", "mbarrier.complete_tx", "mbarrier.pending_count"), (2, 2)),
-    **dict.fromkeys(("mbarrier.arrive.expect_tx", "mbarrier.arrive_drop.expect_tx"), (3, 3)),
-    **dict.fromkeys(("mbarrier.arrive.noComplete", "mbarrier.arrive_drop.noComplete", "mbarrier.test_wait"), (3, 3)),
-    **dict.fromkeys(("mbarrier.arrive", "mbarrier.arrive_drop"), (2, 3)),
-    **dict.fromkeys(("mbarrier.try_wait", "bar.red", "barrier.red", "barrier.cta.red"), (3, 4)),
-    **dict.fromkeys(("mbarrier.inval",), (1, 1)),
-    **dict.fromkeys(("bar", "barrier"), (1, 2)),
-    **dict.fromkeys(("mma",), (4, 4)),
-    **dict.fromkeys(("cp.async.bulk.prefetch",), (1, 3)),
-    **dict.fromkeys(("tensormap.replace",), (2, 3)),
-    **dict.fromkeys(("tensormap.cp_fenceproxy",), (3, 3)),
-    **dict.fromkeys(("cp.async.bulk", "cp.reduce.async.bulk"), (2, 6)),
-    **dict.fromkeys(("cp.async", "atom"), (3, 4)),
-    **dict.fromkeys(("shfl",), (5, 5)),
+OPERANDS = {  # beginning of an opcode (* for anything): fewest and most operands; the first that fits counts
+    name: (least, most)
+    for names, least, most in (
+        ("st.async red.async vote match redux mapa mbarrier.arrive*.expect_tx mbarrier.arrive*.noComplete", 3, 3),
+        ("mbarrier.test_wait tensormap.cp_fenceproxy tensormap*_dim tensormap*_stride", 3, 3),
+        ("fence.proxy.tensormap*.acquire ld ldu st red ldmatrix stmatrix movmatrix mov getctarank elect", 2, 2),
+        ("tensormap.replace mbarrier.init mbarrier.expect_tx mbarrier.complete_tx mbarrier.pending_count", 2, 2),
+        ("membar fence ret exit trap brkpt barrier.cluster griddepcontrol wgmma.fence *.commit_group *.wait_all", 0, 0),
+        ("prefetch prefetchu activemask bar.warp.sync bra nanosleep setmaxnreg mbarrier.inval *.wait_group", 1, 1),
+        ("cp.async.mbarrier.arrive cp.async.bulk.prefetch.tensor", 1, 1),
+        ("bar.arrive barrier*.arrive cp.async.bulk.prefetch cp.*.tensor.*.global.shared::cta", 2, 2),
+        ("mbarrier.arrive mbarrier.arrive_drop", 2, 3),
+        ("mbarrier.try_wait bar.red barrier*.red cp.async.ca cp.async.cg", 3, 4),
+        ("bar barrier createpolicy", 1, 2),
+        ("mma cp.*.bulk.shared::cluster cp.*.bulk.shared::cta atom*.cas", 4, 4),
+        ("cp.async.bulk cp.reduce.async.bulk atom", 3, 3),
+        ("shfl", 5, 5),
+    )
+    for name in names.split()
 }
 
 
@@ -160,8 +157,10 @@ def _slot(step: FullStep, register: Register) -> int:
 @cache
 def _operand_counts(opcode: str) -> tuple[int, int]:
     """Fewest and most operands of an opcode; any number where its rows look themselves."""
-    fits = (counts for name, counts in OPERANDS.items() if opcode == name or opcode.startswith(f"{name}."))
-    return next(fits, (0, sys.maxsize))
+    more = sum(word in opcode for word in (".multicast::cluster", ".L2::cache_hint"))  # a mask, a policy
+    fits = (counts for name, counts in OPERANDS.items() if fnmatchcase(f"{opcode}.", f"{name}.*"))
+    least, most = next(fits, (0, sys.maxsize))
+    return least + more, most + more
 
 
 def _lane(step: FullStep, row: Row) -> Run:
