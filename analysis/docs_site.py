@@ -31,7 +31,7 @@ NOT_FETCHED = ('rel="canonical"', "rel=canonical")
 LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LISTED = (
-    ("Guide", ("README.md", "docs/reproduce.md", "docs/transcript.md", "docs/reading-order.md", "docs/without-a-gpu.md",
+    ("Guide", ("README.md", "docs/reproduce.md", "docs/reading-order.md", "docs/without-a-gpu.md",
                "docs/python.md", "docs/faq.md", "docs/troubleshooting.md")),
     ("Extend", ("docs/add-an-iteration.md", "docs/add-a-family.md", "docs/another-gpu.md", "CONTRIBUTING.md")),
     ("Measure", ("docs/measurement.md", "docs/trust.md", "docs/sweeps.md", "docs/tuning.md", "docs/slurm.md",

@@ -119,9 +119,10 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
     built, number = _built(library), _number(library)
     if short_form is None:
         known = {"float16": "fp16", "bfloat16": "bf16"}.get(dtype)
-        if known is None or device is None:
+        gpu = _gpu(device)
+        if known is None or gpu is None:
             return ""
-        wanted = _tuned(number, known, *_gpu(device))
+        wanted = _tuned(number, known, *gpu)
     else:
         wanted = KernelConfig.parse(short_form).short_form()
     if wanted not in built:
@@ -151,7 +152,7 @@ def _step_for(q: torch.Tensor, device: int | None) -> int:
 
 def _steps_on(device: int | None) -> tuple[tuple[int, int], ...]:
     """From which length on which step is taken on a GPU; None: on any."""
-    return _installed_choices(*((None, None) if device is None else _gpu(device)))
+    return _installed_choices(*(_gpu(device) or (None, None)))
 
 
 # torch.compile calls them while tracing instead of tracing into it. Not as a decorator: torch's has no types.
@@ -196,8 +197,13 @@ def _built(library: str) -> tuple[str, ...]:
 
 
 @cache
-def _gpu(device: int) -> tuple[str, str]:
-    """What the driver calls a GPU, and its architecture, ``sm_90``."""
+def _gpu(device: int | None) -> tuple[str, str] | None:
+    """What the driver calls a GPU, and its architecture, ``sm_90``; None for tensors without memory.
+
+    These are on no device, or are fake tensors of one where there is no GPU.
+    """
+    if device is None or not torch.cuda.is_available():
+        return None
     major, minor = torch.cuda.get_device_capability(device)
     return torch.cuda.get_device_name(device), f"sm_{major}{minor}"
 

@@ -386,10 +386,10 @@ def _accuracy(path: Path) -> list[str]:
 
 
 def grid_note(sweep: Sweep) -> str | None:
-    """What became of a sweep's grid file since it was measured; None where it is the same."""
+    """Why a sweep is not held to its grid file: it is not here, or was changed since; None where it is the same."""
     path = GRIDS / f"{sweep.grid}.yaml"
     if not path.is_file():
-        return f"{relative(path)} is no more"
+        return f"no grid {sweep.grid} in {relative(GRIDS)}, so that its completeness is not checked"
     return None if sha256(path.read_bytes()) == sweep.grid_sha256 else f"{relative(path)} was changed since"
 
 

@@ -211,7 +211,7 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
 
 def as_word(path: Path) -> str:
     """A path as a command line takes it: in quotes where needed, never like an option."""
-    name = relative(path)
+    name = str(path)
     return shlex.quote(f"./{name}" if name.startswith("-") else name)
 
 
@@ -229,6 +229,6 @@ def compile_and_tell(file: str, arch: str, out: str = "") -> None:
     made = compile_file(Path(file), arch, path_of(out) if out else None)
     if ".entry" not in made.read_text(encoding="utf-8", errors="replace"):
         hint = "define a __global__ function, or instantiate its template"
-        print(f"{relative(made)}; no kernel is in it: no __global__ function of {file} was compiled; {hint}")
+        print(f"{made}; no kernel is in it: no __global__ function of {file} was compiled; {hint}")
         return
-    print(f"{relative(made)}; run it with `ptxemu {as_word(made)} --grid 1 --block 32 --arg ...`")
+    print(f"{made}; run it with `ptxemu {as_word(made)} --grid 1 --block 32 --arg ...`")

@@ -232,7 +232,7 @@ def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
             return
         data = kernel.image.read()
         if out:
-            print(relative(write_atomic(out, data)))
+            print(write_atomic(out, data))
             return
         kernel, sass = _disassembled(kernel)
     controls = decoded(code_of(data, kernel.symbol), sass.instructions, kernel.arch) if wanted.control else []
@@ -306,7 +306,7 @@ def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
             raise FlashladderError("the PTX is damaged", where=where, expected=expected, found="an end within a block")
         text = only_entry(text, kernel.symbol)
         if out:
-            print(relative(write_atomic(out, text)))
+            print(write_atomic(out, text))
         else:
             print(_ptx_text(text, kernel, wanted), end="")
 

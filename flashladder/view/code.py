@@ -22,7 +22,7 @@ import textwrap
 from flashladder.build.compile import arches_of, compile_many, cubin_for, ptx_for, render, require_target, table_rows
 from flashladder.columns import csv_text, hanging, natural_width, table, terminal_width
 from flashladder.errors import FlashladderError
-from flashladder.files import output_file, relative, write_atomic
+from flashladder.files import output_file, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import Gpu, load_gpus
@@ -90,7 +90,7 @@ def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool
     else:
         from flashladder.view.linked_page import page
 
-        print(relative(write_atomic(path, page([kernel]))))
+        print(write_atomic(path, page([kernel])))
     return True
 
 
@@ -202,7 +202,7 @@ def show_ptxas(
     if as_json:
         print(json.dumps([with_occupancy(row, rows) for row in rows], indent=2))
     elif out:
-        print(relative(write_atomic(out, ptxas_csv(rows))))
+        print(write_atomic(out, ptxas_csv(rows)))
     else:
         print(render(rows, warnings, terminal_width()))
         print(occupancy_table(rows, terminal_width()), end="")

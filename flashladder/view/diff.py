@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from flashladder.columns import table
 from flashladder.errors import FlashladderError
-from flashladder.files import files_in, output_file, relative, write_atomic
+from flashladder.files import files_in, output_file, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -304,7 +304,7 @@ def diff(
         from flashladder.view.linked_page import page as page_of
 
         kernels = [linked(step, config, step.shown_arch) for step, config in zip(steps, configs, strict=True)]
-        print(relative(write_atomic(path, page_of(kernels))))
+        print(write_atomic(path, page_of(kernels)))
         return
     text, note = diff_iterations(before, after, configs, whole=whole), caveat(before, after, configs)
     if as_json:

@@ -292,6 +292,18 @@ def test_tensors_without_memory_ask_for_the_last_installed_step(
     assert ops._step_for(torch.empty(1, 512, 1, 1, device="meta"), None) == step
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of a torch that finds no GPU")
+def test_fake_tensors_of_a_gpu_that_is_not_here_ask_for_a_step_that_is(
+    installs: Callable[[list[int] | range], None],
+) -> None:
+    from flashladder import ops
+
+    installs([7, 16])
+    with torch._subclasses.FakeTensorMode(), pytest.raises(FlashladderError, match=r"flashladder_16"):
+        q = torch.empty(1, 512, 1, 128, dtype=torch.float16, device="cuda")
+        ops.forward(q, q, q)
+
+
 def test_forward_asks_for_the_step_of_qs_length_and_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the library: what a tensor says of its device is all that is asked of a GPU."""
     from flashladder import ops
@@ -338,10 +350,10 @@ def test_the_default_traces_whole_at_lengths_that_vary(monkeypatch: pytest.Monke
 def test_the_gpus_configuration_is_the_default(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from flashladder import ops
 
+    assert ops._resolve(NAME, None, "float16", None) == ""  # of no GPU in particular
     monkeypatch.setattr(ops, "_gpu", lambda device: (f"NVIDIA Tomorrow {device}", "sm_100"))
     assert ops._resolve(NAME, None, "bfloat16", 1) == BUILT[1]
     assert ops._resolve(NAME, None, "float32", 1) == ""  # the operator refuses float32 by name
-    assert ops._resolve(NAME, None, "float16", None) == ""  # of no GPU in particular
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts

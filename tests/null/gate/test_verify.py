@@ -200,7 +200,7 @@ def test_a_grid_that_was_changed_since_is_named() -> None:
     sweep = swept().sweep
     assert sweep is not None
     assert grid_note(sweep) == "configs/grids/h200.yaml was changed since"
-    assert grid_note(sweep.model_copy(update={"grid": "none"})) == "configs/grids/none.yaml is no more"
+    assert "no grid none in configs/grids, " in str(grid_note(sweep.model_copy(update={"grid": "none"})))
 
 
 def test_a_library_that_is_nowhere_in_a_sweep_was_not_installed() -> None:
