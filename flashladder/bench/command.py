@@ -1,7 +1,7 @@
 """How fast is a kernel beside FA2? Paired timings on this GPU, with raw samples, GPU state and an A/A floor.
 
-The command follows rules 1 to 11 of the measurement protocol and resumes if `--out` exists. What commands share that
-keep a GPU busy for minutes stands here as well: options, the lock on the card, the budget (`on_this_gpu`).
+The command follows rules 1 to 11 of the measurement protocol and resumes if `--out` exists. Commands that keep
+a GPU busy for minutes share code that is here as well: options, the lock on the card, the budget (`on_this_gpu`).
 
 Run on a machine with a GPU:
     python -m flashladder.bench 7 --configs a100
@@ -232,7 +232,7 @@ def table(result: BenchResult) -> str:
         lines += columns.table(rows, None, right=range(len(rows[0]) - 1))
         dropped = sum(summary.dropped_share for summary in mine) / len(mine)
         again = sum(summary.readmitted_share for summary in mine) / len(mine)
-        lines.append(f"blocks dropped {dropped:.1%}; counted although power cap or host flickered {again:.1%}")
+        lines.append(f"blocks dropped {dropped:.1%}; counted despite late launches or power-cap flicker {again:.1%}")
         lines.append(f"TF/s@{head}: the ratio times one figure for FA2, {fa2:.1f}: its median beside these kernels")
         lines.append("+ faster, - slower, = same within the floor, ? ambiguous")
     return "\n".join(lines)

@@ -1,14 +1,14 @@
 """Do other timers agree with the paired one, and how fast is a kernel beside the best library? From raw samples alone.
 
 A systematic error of the paired timer would be in every table; tools that share no code with it would not make the same
-one. Ratios to FA2 of another tool: each sample against the median of FA2's in the same round, their median, and a 95 %
-bootstrap interval over rounds. The timers ``agree`` if the intervals overlap, the paired one widened by the A/A floor
-(rule 4 of the measurement protocol).
+one. Another tool's ratio to FA2 is the median over its samples, each compared with FA2's median in the same round. Its
+95 % interval is a bootstrap over rounds. The timers ``agree`` if the intervals overlap, the paired one widened by the
+A/A floor (rule 4 of the measurement protocol).
 
 Everything is paired with FA2, which is not the fastest library. The best one is chosen in each cell and by each timer
-anew. The paired timer's ratio to it is that of two pairs of one block, FA2's time in both divided out, with a 95 %
-bootstrap interval over blocks; if a sweep timed kernel and library in different blocks, it is that of both medians. It
-is not the ratio of the microseconds beside it, which were taken beside other launches of FA2. Another tool's ratio is
+anew. The paired timer compares kernel and library by their ratios to FA2, pair by pair in the same block, with a
+95 % bootstrap interval over blocks; if a sweep timed them in different blocks, by the medians of these ratios. The
+microseconds may give another ratio: each was taken beside other launches of FA2. Another tool's ratio is
 each sample against the library's median in the same round.
 
 Run:
@@ -56,7 +56,7 @@ from flashladder.results.statistics import (
 
 PAIRED = "paired"
 HOST = "host_ns"  # counter of torch's timer: what it takes the host to queue one launch
-HELD_UP = 0.9  # of a launch's time that the host takes to queue it: from here on it is the host's time, not the GPU's
+HELD_UP = 0.9  # if queuing takes this share of a launch's time or more, the host sets the time, not the GPU
 Cell = tuple[str, str, Shape]
 Place = tuple[int, int, int]  # group, block, which of the block's pairs
 Pairs = Mapping[Place, tuple[float, float]]  # microseconds of FA2 and of a subject
@@ -66,8 +66,8 @@ Pairs = Mapping[Place, tuple[float, float]]  # microseconds of FA2 and of a subj
 class Advantage:
     """A kernel's percentage of the speed of `over`, the fastest library of `among`, by one timer in one cell.
 
-    `n`: pairs, or rounds. `host`: whose time the host, not the GPU, set: the kernel's, or that of any of `among`, which
-    may be faster than it shows.
+    `n`: pairs, or rounds. `host`: which of the kernel and `among` were held up by the host. They may be faster
+    than shown.
     """
 
     timer: str

@@ -2,8 +2,8 @@
 
 ``nvbench`` (PyPI ``cuda-bench``): each launch alone, CUDA events, a cold L2. ``ncu``: the GPU's own duration, caches
 flushed, clocks left alone. Both share no code with the paired timer and run this module in a process of its own.
-``torch``: `torch.utils.benchmark`, the host's clock around launches back to back. Python queues a launch in 20 to 120
-us, and a short kernel is no faster than that: `HOST` counts it. ``warm``: events around single launches without a
+``torch``: `torch.utils.benchmark`, the host's clock around launches back to back. Python takes 20 to 120 us to
+queue a launch, so shorter kernels show that time: `HOST` counts it. ``warm``: events around single launches without a
 flush; the GPU sleeps before each, so that the host is ahead and the L2 stays warm. ``turns``: the L2 is flushed before
 each launch, and all subjects alternate in an order drawn anew for every round. The paired timer compares two subjects
 through FA2's time beside each; at the power limit that depends on what runs beside.
@@ -62,7 +62,7 @@ FIRST = 10  # launches that tell how many a run takes
 QUEUED = (3, 100)  # launches, at least and at most, while queuing is timed: a tenth of a run's
 WARM_SAMPLES = 6  # of one turn
 RUN_UP_S = 1.0  # of rounds before the first sample: until the clock is that of these subjects
-# The GPU's sleep before each launch, 0.5 and 2 ms: longer than queuing takes, up to 1 ms after another subject's.
+# The GPU sleeps 0.5 or 2 ms before a launch: longer than queuing takes, which is up to 1 ms after another subject.
 SLEEP_CYCLES: Mapping[Method, int] = {"warm": 1_000_000, "turns": 4_000_000}
 TRIES = 5  # of one launch, until the host was ahead: the GPU sleeps twice as long before each further one
 

@@ -51,8 +51,8 @@ LONGEST = 4.0  # times the seconds asked for: a counter that has not moved by th
 TURNS = 2
 MORE_S = 0.4  # of a run, for its first launches and the ticks at both ends; and of a cell, for its inputs
 
-FULL_CLOCK = 0.96  # of the highest: from here on a card is not held back
-FULL_POWER = 0.95  # of the limit: from here on it is
+FULL_CLOCK = 0.96  # of the highest clock: at or above this a card is not held back
+FULL_POWER = 0.95  # of the power limit: at or above this a card below full clock is
 POWER, STRUCTURE, UNKNOWN = "power", "structure", "?"
 LEGEND = (
     f"Limited by power: below {100 * FULL_CLOCK:.0f} % of the highest clock, and at {100 * FULL_POWER:.0f} % of the "

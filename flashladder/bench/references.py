@@ -154,7 +154,7 @@ def _cudnn_version() -> str | None:
 
 
 def _fa4_version() -> str:
-    """FA4 is compiled at first use, so that its compiler is part of what is timed."""
+    """FA4 is compiled at first use, so the version of its compiler is given, too."""
     return f"{metadata.version('flash-attn-4')}, nvidia-cutlass-dsl {metadata.version('nvidia-cutlass-dsl')}"
 
 
@@ -183,7 +183,7 @@ BACKENDS: dict[str, Backend] = {
     "fa4": _package("flash_attn.cute", _fa4_version, _fa4_tile, r"flash_attn.*cute"),
     "flash-attn": _package("flash_attn", "flash-attn", _named_tile(_TRAITS), r"^(?!.*pytorch_flash).*\bflash_fwd"),
 }
-"""Subject to how it is called; the first is what all others are paired with."""
+"""How each subject is called, by its name; all others are paired with the first."""
 INSTALL = {
     "fa3": "pip install 'git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper'",
     "fa4": "pip install 'flash-attn-4[cu13]'",

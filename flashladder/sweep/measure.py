@@ -244,7 +244,7 @@ class Session:
         return kernel_subject(kernel.iteration, config, installed.run, kernel.variant), kernel
 
     def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int | None) -> Prepared:
-        """The inputs of a cell. Those of the last one stay where they fit; those of rungs (with a seed) by dtype."""
+        """The inputs of a cell. Reuses the last cell's if they fit; rungs (with a seed) keep one per dtype."""
         common = (cell.shape, plan.input_sets, first_seed)
         key = (cell.dtype, *common)
         if key not in self._inputs:

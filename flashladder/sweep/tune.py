@@ -50,7 +50,7 @@ HANDFUL = 4  # go through every rung: the winner needs somebody to be compared w
 HALF = 0.5
 MOST = 0.75  # of a rung's candidates that go on at most, ties included
 TIES = 2.0  # standard errors of a difference within which two candidates are a tie
-HOPELESS = 3.0  # times that, behind the leader
+HOPELESS = 3.0  # ties: farther behind the leader even the better half is out (see `survivors`)
 LEAST_TIE = 0.004  # log units: below the A/A floor of any GPU measured so far nothing is told apart
 FINAL_SEED = FIRST_SEED + 500_000  # inputs that no rung has seen
 CHECKED_S = 0.03  # one candidate, before and after
@@ -298,7 +298,7 @@ def climb(
     owners: dict[str, Ladder] = {}
 
     def tasks(ladder: Ladder) -> list[Task]:
-        """Of those parts of a ladder's rung that have none."""
+        """Tasks for the parts of a ladder's rung that have none yet."""
         parts = {ladder.cell(part).address: part for part in ladder.parts if not ladder.held}
         new = [address for address in parts if address not in owners]
         owners.update(dict.fromkeys(new, ladder))

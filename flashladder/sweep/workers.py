@@ -254,7 +254,7 @@ class Worker:
                 self._say((self, {"event": "held-back", "address": task.cell.address, "others": others}))
 
     def _ended(self, task: Task, line: bytes | None, timeout_s: float) -> Failure:
-        """Ends a process that gave no answer but `line`, or None in time."""
+        """Ends a process whose `line` is no answer; None: it gave no line in time."""
         is_gone = line is not None and not line.endswith(b"\n") and self._has_ended()
         code, tail = self._end()
         about: dict[str, Any] = {"address": task.cell.address, "tail": tail}
