@@ -43,8 +43,8 @@ THREADS = np.arange(64)
         ((f"setp.lt.u32 %p1, %r0, 32; setp.ge.u32 %p2, %r0, 5; @%p1 bra a; bar.red.popc.u32 %r5, 0, %p2; bra b; a: "
          f"bar.red.popc.u32 %r5, 0, !%p2; b: {STORE_5}"), 64, 1, 37),
         ("setp.ge.u32 %p1, %r0, 10; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 40, 2, 30),
-        ("setp.ge.u32 %p3, %r0, 0; bar.red.and.pred %p2, 0, %p3; selp.u32 %r5, 1, 0, %p2; st.global.u32 [%rd0], %r5;",
-         40, 2, 1),
+        (("setp.ge.u32 %p3, %r0, 0; setp.lt.u32 %p1, %r0, 32; @%p1 bra a; bar.red.and.pred %p2, 0, %p3; bra b; a: "
+         f"bar.red.and.pred %p2, 0, %p3; b: selp.u32 %r5, 1, 0, %p2; {STORE_5}"), 40, 2, 1),
         ("setp.ge.u32 %p3, %r0, 0; bar.red.or.pred %p2, 0, !%p3; selp.u32 %r5, 1, 0, %p2; st.global.u32 [%rd0], %r5;",
          40, 2, 0),
         # a loop whose trips the block chooses

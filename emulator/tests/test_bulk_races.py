@@ -148,8 +148,13 @@ COPIES = json.loads(text_of("copies_in_one_place.json"))
 @pytest.mark.parametrize(("text", "blocks", "found"), COPIES["rows"])
 def test_copies_in_one_place(text: str, blocks: int, found: str) -> None:
     """What threads or a copy did before, sources of two copies, blocks, a thread's own fence, reductions, waits."""
-    shared = {"INIT": INIT, "FILLED": FILLED, "OUT": OUT, "END": END, "BRING": BRING, "AWAIT": AWAIT, "READ": READ}
-    assert kinds(text.format(**shared, **COPIES["texts"]), 32, blocks) == found
+    assert kinds(text.format(**globals(), **COPIES["texts"]), 32, blocks) == found
+
+
+@pytest.mark.parametrize(("text", "first", "second"), COPIES["threads"])
+def test_copies_that_meet_name_their_threads(text: str, first: int, second: int) -> None:
+    found, _ = launched(HEAD + text.format(**globals(), **COPIES["texts"]), 32)
+    assert {(each.first_thread, each.second_thread) for each in found.reports} == {(first, second)}
 
 
 def test_what_copies_within_shared_memory_leave() -> None:

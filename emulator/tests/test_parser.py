@@ -43,10 +43,7 @@ def double(value: float) -> Immediate:
     return Immediate(struct.unpack("<Q", struct.pack("<d", value))[0], "f64")
 
 
-@pytest.mark.parametrize(
-    ("text", "operand"),
-    json.loads(text_of("operands.json")),
-)
+@pytest.mark.parametrize(("text", "operand"), json.loads(text_of("operands.json")))
 def test_operand(text: str, operand: str) -> None:
     (instruction,) = function(f"op.x c, {text}, {text};", before=".global .u32 data[4];\n").body
     assert isinstance(instruction, Instruction)
@@ -189,8 +186,8 @@ def test_registers() -> None:
 
 def test_an_inner_scope_has_its_own_registers() -> None:
     kernel = function(
-        "mov.u32 a, 0; { mov.u32 a, 1; .reg .b64 a; mov.u64 a, 2; { mov.u64 a, 3; .reg .b16 a; mov.u16 a, 4; }"
-        " mov.u64 a, 5; } mov.u32 a, 6; { .reg .pred a; @a ret; }"
+        "mov.u32 a, 0; { mov.u32 a, 1; .reg .b64 a; mov.u64 a, 2; { mov.u64 a, 3; .reg .b16 a; mov.u16 a, 4;"
+        " .reg .b16 c; } mov.u64 a, 5; } mov.u32 a, 6; { .reg .pred a; @a ret; }"
     )
     instructions = [item for item in kernel.body if isinstance(item, Instruction)]
     written = [str(item.operands[0]) for item in instructions[:-1]]

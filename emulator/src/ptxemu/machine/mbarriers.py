@@ -202,7 +202,7 @@ class Mbarriers:
         """
         states = np.zeros(len(targets.blocks), np.uint64)
         rest = np.arange(len(targets.blocks))
-        together = nbytes is not None or drop or not complete
+        together = nbytes is not None or not complete
         while True:
             late = np.zeros(len(rest), np.bool_) if together else self._late(targets.chosen(rest), counts[rest])
             now = rest[~late]

@@ -23,6 +23,7 @@ from ptxemu.observe.clocks import Finding, Key
 from ptxemu.observe.races import GlobalRaces, thread_of
 from ptxemu.observe.synchronisation import Group, Synchronisation
 from ptxemu.syntax.tree import Instruction
+from ptxemu.targets import MAX_THREADS
 from ptxemu.values import WARP, Array, BoolArray
 
 
@@ -36,7 +37,7 @@ class Operations(Synchronisation):
         self.global_memory = True
         self._names: dict[int, tuple[int, object]] = {}  # id of an operation in flight: its number, and itself
         self._count = 0
-        self._stores: list[tuple[Transfer, Array, int]] = []  # copies to global memory in flight: addresses, unit
+        self._stores: list[tuple[Transfer, Array, Array, int]] = []  # copies to global memory: addresses, threads, unit
 
     @abstractmethod
     def _site(self, instruction: Instruction) -> int:
@@ -169,25 +170,24 @@ class Operations(Synchronisation):
         instruction = transfer.step.instruction
         self._report("global", self._memory.record(kind, threads, addresses, side.unit, site), instruction, None)
         if kind == "st":
-            self._check_stores(transfer, addresses, side.unit)
+            self._check_stores(transfer, addresses, threads, side.unit)
 
-    def _check_stores(self, transfer: Transfer, addresses: Array, unit: int) -> None:
+    def _check_stores(self, transfer: Transfer, addresses: Array, threads: Array, unit: int) -> None:
         """Bytes that two copies in flight write are written in any order, also if one thread issued both."""
-        own = np.sort(addresses)
-        meets: list[tuple[Transfer, Array]] = [(transfer, own[1:][own[1:] == own[:-1]])]
-        for other, theirs, width in self._stores:
+        order = np.argsort(addresses, kind="stable")
+        own, mine = addresses[order], threads[order]
+        meets = [(transfer, own[i], [*mine[i : i + 2]]) for i in np.flatnonzero(own[1:] == own[:-1])[:1]]
+        for other, theirs, whose, width in self._stores:
             fine = min(unit, width)
-            meets.append((other, np.intersect1d(_finer(theirs, width, fine), _finer(own, unit, fine))))
-        for other, common in meets:
-            if common.size:
-                (first, thread), (second, late) = (
-                    (self._first_block + block, warp * WARP + lane)
-                    for block, warp, lane in ((int(axis[0]) for axis in each.lanes) for each in (other, transfer))
-                )
-                site, at = self._site(other.step.instruction), int(common[0])
-                finding = Finding("in-flight write", site, at, thread, late, 1, (first, second))
-                self._report("global", [finding], transfer.step.instruction, None)
-        self._stores.append((transfer, own, unit))
+            common = np.intersect1d(_finer(theirs, width, fine), _finer(own, unit, fine))[:1]
+            both = ((theirs, whose), (own, mine))
+            meets += [(other, at, [who[np.searchsorted(here, at, "right") - 1] for here, who in both]) for at in common]
+        for other, at, pair in meets:
+            (first, thread), (second, late) = (divmod(int(each), MAX_THREADS) for each in pair)  # `thread_of`
+            site = self._site(other.step.instruction)
+            finding = Finding("in-flight write", site, int(at), thread, late, 1, (first, second))
+            self._report("global", [finding], transfer.step.instruction, None)
+        self._stores.append((transfer, own, mine, unit))
 
 
 def _finer(addresses: Array, unit: int, fine: int) -> Array:
