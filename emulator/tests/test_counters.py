@@ -192,14 +192,7 @@ def test_slices_and_launches_add_up() -> None:
 
 
 def test_a_program() -> None:
-    body = """
-    mov.u32 %r1, tile; shl.b32 %r2, %r0, 7; and.b32 %r2, %r2, 4095; add.u32 %r2, %r1, %r2;
-    setp.lt.u32 %p0, %r0, 8;
-    @%p0 st.shared.u32 [%r2], %r0;
-    @!%p0 bra done;
-    add.u32 %r5, %r0, 1;
-    done: st.global.u32 [%rd0], %r0;
-    """
+    body = text_of("counted.ptx")
     counters = Counters()
     run(body, 64, 2, declarations=".shared .align 16 .b8 tile[4096];", observers=counters)
     assert counters.traffic("shared", "st").wavefronts == 2 * 8  # eight lanes of one warp on one bank

@@ -103,12 +103,7 @@ def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -
 
 HEAD = text_of("copy_head.ptx") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-TAIL = """
-again: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;
-@!ok bra again;
-ret;
-}
-"""
+TAIL = text_of("map_wait.ptx")
 
 
 def launch(text: str, *arguments: Any) -> None:
@@ -174,12 +169,7 @@ def test_a_map_may_be_a_member_of_a_structure_or_lie_in_global_memory() -> None:
     launch("prefetch.param.tensormap [m];\n" + LOAD_BOX)
     text = HEAD.replace("m[128]", "m[256]") + f"@one {LOAD} [at], [map+128, {{0, 0}}], [mb];" + TAIL
     ptxemu.load(text).kernel().launch(1, 64, ((np.int32(5), TensorMap(tensor(), **GOOD)), tensor()))
-    text = """.reg .b64 word; .reg .b32 n; mov.u32 n, 0;
-next: ld.b64 word, [map]; st.global.b64 [out], word; add.s64 map, map, 8; add.s64 out, out, 8; add.u32 n, n, 1;
-setp.lt.u32 ok, n, 16;
-@ok bra next;
-sub.s64 out, out, 128;
-"""
+    text = text_of("map_words.ptx")
     launch(f"{text}@one {LOAD} [at], [out, {{0, 0}}], [mb];", TensorMap(tensor(), **GOOD), np.zeros(256, np.uint8))
 
 
