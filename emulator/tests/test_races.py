@@ -181,9 +181,10 @@ def test_shared_memory(events: list[Event], shape: dict[str, int], races: set[Ra
 # --- cp.async ---------------------------------------------------------------------------------------------------------
 
 
-def issue(name: str, where: Any, line: int) -> Event:
-    """A copy of 16 bytes for each thread, to be waited for by its name."""
-    return lambda stream: stream.__dict__.setdefault("copies", {}).update({name: stream.copy(of(stream, where), line)})
+def issue(name: str, where: Any, line: int, by: Any = None) -> Event:
+    """A copy of 16 bytes for each of these threads, to be waited for by its name."""
+    copies: Callable[[Stream], Any] = lambda stream: stream.__dict__.setdefault("copies", {})  # noqa: E731 - one use
+    return lambda stream: copies(stream).update({name: stream.copy(of(stream, where), line, mask=by)})
 
 
 def wait(name: str = "c", lanes: Any = None) -> Event:
@@ -209,6 +210,7 @@ C = issue("c", row, 1)
         # only the lanes that waited have landed
         ([C, wait(lanes=warp(0)), meet(), at("ld", row, 3, 16, warp(0))], set()),
         ([C, wait(lanes=warp(0)), meet(), at("ld", row, 3, 16, warp(1))], {("in-flight read", 1, 3)}),
+        ([issue("c", row, 1, LANE < 8), wait(lanes=LANE < 16), at("ld", next_row, 3, 16, LANE >= 8)], set()),
         # issuing a copy over what others use
         *(([at(kind, row, 1, width), issue("c", next_row, 2)], {(race, 1, 2)}) for kind, width, race in
           (("ld", 16, "WAR"), ("ldmatrix", 16, "WAR"), ("st", 16, "WAW"), ("atom", 4, "WAW"))),
@@ -579,6 +581,14 @@ def test_every_thread_knows_what_it_knows_by_the_model(partial: bool) -> None:
                 wanted = {i for i in known if i >= 0 and (not fenced or ~i in known or did[i][0] < 0)}
                 wrong += {*np.flatnonzero(np.all(both, axis=0))} != wanted
     assert wrong == 0
+
+
+@pytest.mark.parametrize(("warps", "kinds"), [(128, {"RAW"}), (129, set())])
+def test_threads_are_told_apart_up_to_a_number(warps: int, kinds: set[str]) -> None:
+    """A part of a warp meets; other lanes know nothing. In clusters of more threads warps are taken as a whole."""
+    away = at("ld", lambda s: own(s) ^ np.uint64(64), 2, by=warp(3))
+    hazards = watched(at("st", own, 1), sync(LANE < 8), away, warps=warps)
+    assert {report.kind for report in hazards.reports} == kinds
 
 
 def compared(seed: int, *, partial: bool) -> list[tuple[set[str], set[str]]]:
