@@ -92,14 +92,7 @@ def wait(parity: int | str = 0, label: str = "again", barrier: str = "%bar") -> 
 
 def store(value: str) -> str:
     """out[block * threads + thread] = value."""
-    return f"""
-mov.u32 %r0, %ctaid.x;
-mov.u32 %r1, %ntid.x;
-mad.lo.u32 %r0, %r0, %r1, %t;
-mul.wide.u32 %at, %r0, 4;
-add.u64 %at, %out, %at;
-st.global.u32 [%at], {value};
-"""
+    return "\n" + text_of("store.ptx").replace("VALUE", value)
 
 
 def kernel(body: str, count: int = 1, directives: str = "") -> str:

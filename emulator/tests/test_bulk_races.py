@@ -24,6 +24,7 @@ RING = text_of("bulk_ring.ptx")
 STORED = text_of("bulk_stored.ptx")
 # The first block of a cluster, alone.
 SUMS = text_of("bulk_sums.ptx")
+CHANGES = json.loads(text_of("bulk_changes.json"))  # of these texts, and what is found then
 
 
 def launched(text: str, threads: int = 64, blocks: int = 1, **options: Any) -> tuple[ptxemu.Hazards, Array]:
@@ -44,9 +45,6 @@ def changed(text: str, old: str, new: str) -> str:
 
 # --- a ring of stages -------------------------------------------------------------------------------------------------
 
-TAKE, GIVE = "ld.shared.u32 y, [to]; add.u32 x, x, y;\n", "mbarrier.arrive.shared::cta.b64 _, [eb];\n"
-FENCE = "@one fence.mbarrier_init.release.cluster;\n"
-
 
 def test_a_ring_of_one_stage_is_right() -> None:
     found, out = launched(HEAD + INIT + RING)
@@ -54,16 +52,7 @@ def test_a_ring_of_one_stage_is_right() -> None:
     assert out[:32].tolist() == [4 * lane + 32 * 6 for lane in range(32)]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "found"),
-    [
-        (FENCE, "", "mbarrier fence"),
-        (FENCE, FENCE.replace("@", "@!"), "mbarrier fence"),  # that of others
-        (FENCE, "@one fence.proxy.async;\n", ""),
-        (FENCE, "bar.sync 0;\nfence.proxy.async;\n", ""),  # the producer's own, behind the barrier
-        (TAKE + GIVE, GIVE + TAKE, "WAR"),  # a stage that is released before it is read
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "found"), CHANGES["ring"])
 def test_fences_and_releases_of_a_ring(old: str, new: str, found: str) -> None:
     assert kinds(changed(INIT + RING, old, new)) == found
 
@@ -75,14 +64,7 @@ def test_a_phase_promises_nothing_of_arrivals_beyond_its_count(schedule: str | i
     assert {(race.kind, race.second_thread, race.first_thread) for race in found.reports} == {("WAR", 32, 31)}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "kind"),
-    [
-        ("@p bra first;\n", "bra first;\n", "mbarrier"),  # the producer does not wait
-        ("[fb], phase;\n@!ok bra take;", "[fb], 1;", "uninitialised"),  # the reader does not wait
-        (EXPECT, EXPECT.replace("128", "144"), "deadlock"),  # more bytes are expected than come
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "kind"), CHANGES["broken ring"])
 def test_a_ring_that_breaks(old: str, new: str, kind: str) -> None:
     with refuses(kind):
         launched(HEAD + changed(INIT + RING, old, new))
@@ -90,31 +72,11 @@ def test_a_ring_that_breaks(old: str, new: str, kind: str) -> None:
 
 # --- stores from shared memory ----------------------------------------------------------------------------------------
 
-PROXY, READ = "fence.proxy.async.shared::cta;", "@one cp.async.bulk.wait_group.read 0;"
+READ = "@one cp.async.bulk.wait_group.read 0;"
 COMMIT = "@one cp.async.bulk.commit_group;"
-AGAIN = f"@one {STORE} [dst], [at], 64;"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "found"),
-    [
-        ("", "", ""),
-        (f"{PROXY}\n", "", "proxy"),
-        (f"{PROXY}\nbar.sync 0;", f"bar.sync 0;\n{PROXY}", ""),  # of the issuer
-        (f"{PROXY}\nbar.sync 0;", "bar.sync 0;\n@!one fence.proxy.async;", "proxy"),  # of others behind the barrier
-        (PROXY, "@one fence.proxy.async;", "proxy"),
-        (PROXY, "fence.proxy.async.global;", "proxy"),
-        (f"{PROXY}\nbar.sync 0;", PROXY, "RAW"),
-        (f"{READ}\n", "", "async overwrite"),
-        (f"{READ}\nbar.sync 0;", READ, "WAR"),
-        ("wait_group.read 0;", "wait_group.read 1;", "async overwrite"),
-        # two stores in flight
-        (COMMIT, f"{AGAIN}\n{COMMIT}", "in-flight write"),
-        (COMMIT, f"add.s64 dst, dst, 112;\n{AGAIN}\n{COMMIT}", "in-flight write"),
-        (COMMIT, f"add.s64 dst, dst, 128;\n{AGAIN}\n{COMMIT}", ""),
-        (COMMIT, f"{COMMIT}\n@one cp.async.bulk.wait_group 0;\n{AGAIN}\n{COMMIT}", ""),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "found"), CHANGES["store"])
 def test_a_store_from_shared_memory(old: str, new: str, found: str) -> None:
     assert kinds(changed(STORED, old, new), 32) == found
 

@@ -13,13 +13,7 @@ from ptxemu import Hazards
 
 MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
 TX = "mbarrier::complete_tx::bytes"
-PEER = """
-mov.u32 %r2, %cluster_ctarank;
-xor.b32 %r2, %r2, 1;
-mapa.shared::cluster.u32 %r3, %place, %r2;
-mapa.shared::cluster.u32 %r4, %bar, %r2;
-mov.u32 %r5, %ctaid.x;
-"""
+PEER = text_of("peer.ptx")
 SWAP = f"{PEER}{MEET}st.shared::cluster.u32 [%r3], %r5;\n{MEET}ld.shared.u32 %word, [%place];\n{store('%word')}"
 
 
@@ -132,26 +126,12 @@ def test_a_block_that_may_exit_before_its_peer_has_read(threads: int) -> None:
 def test_any_thread_of_a_block_may_know_that_its_peer_has_read(waits: bool) -> None:
     """The second warp exits last and knows of nothing: a relaxed arrival of the first one is all that it waits for."""
     again = "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;\n@!%done bra again;\n"
-    body = f"""{PEER}@%first mbarrier.init.shared::cta.b64 [%bar+8], 32;
-{INIT}st.shared.u32 [%place], %t;
-{MEET}ld.shared::cluster.u32 %word, [%r3];
-mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
-setp.ge.u32 %p0, %t, 32;
-@%p0 bra last;
-{again if waits else ""}mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%bar+8];
-ret;
-last: mbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 %done, [%bar+8], 0;
-@!%done bra last;"""
+    body = text_of("second_warp_leaves.ptx").format(**globals(), AGAIN=again if waits else "")
     assert {each[0] for each in report(body, 64)} == (set() if waits else {"exit"})
 
 
 def test_a_remote_arrival_orders_a_remote_store() -> None:
-    body = f"""{PEER}{INIT}{MEET}st.shared::cluster.u32 [%r3], %r5;
-mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
-again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;
-@!%done bra again;
-ld.shared.u32 %word, [%place];
-{store("%word")}"""
+    body = text_of("remote_arrival.ptx").format(**globals(), STORE=store("%word"))
     assert report(f"{body}{MEET}", 64) == []
     assert {each[0] for each in report(body, 64)} == set()  # each block waits for its peer's last access itself
     early = body.replace(MEET, "bar.sync 0;\n")
@@ -161,12 +141,7 @@ ld.shared.u32 %word, [%place];
 @pytest.mark.parametrize("fence", ["fence.mbarrier_init.release.cluster;", "fence.acq_rel.cluster;", ""])
 def test_a_relaxed_barrier_publishes_mbarriers_that_were_fenced(fence: str) -> None:
     relaxed = "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n"
-    body = f"""{PEER}@%first mbarrier.init.shared::cta.b64 [%bar], 64;
-{fence}
-{relaxed}mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
-again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %done, [%bar], 0;
-@!%done bra again;
-{MEET}"""
+    body = text_of("relaxed_meeting.ptx").format(**globals(), fence=fence, relaxed=relaxed)
     assert {each[0] for each in report(body, 64)} == (set() if fence else {"mbarrier"})
 
 

@@ -15,7 +15,7 @@ from tests.programs import run, text_of
 
 import ptxemu
 from ptxemu import Counters, TensorMap
-from ptxemu.observe.counters import LARGEST, Patterns, sectors, wavefronts
+from ptxemu.observe.counters import LARGEST, Patterns, load_wavefronts, sectors, wavefronts
 from ptxemu.values import Array, BoolArray
 
 LANES = np.arange(32, dtype=np.uint64)
@@ -31,9 +31,12 @@ def one(address: Array, width: int, mask: BoolArray | None = None) -> tuple[int,
     return int(passes), int(phases)
 
 
-def counted(address: list[int], width: int, active: list[bool]) -> tuple[int, int]:
-    """The definition, lane by lane."""
-    lanes = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}[width]
+def counted(address: list[int], width: int, active: list[bool], load: bool = False) -> tuple[int, int]:
+    """The definition, lane by lane: a load's phases are wide where all agree with a neighbour."""
+    lanes, agree = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}[width], (1, 2) if load and width > 4 else ()
+    both = [[lane for lane in range(32) if active[lane] and active[lane ^ away]] for away in agree]
+    if any(all(address[i] == address[i ^ away] for i in pairs) for away, pairs in zip(agree, both, strict=True)):
+        lanes *= 2
     passes = phases = 0
     for start in range(0, len(address), lanes):
         banks = defaultdict(set)
@@ -57,6 +60,10 @@ def test_wavefronts_and_sectors_follow_the_definition(width: int, slots: list[in
     address = [slot % 64 * width for slot in slots]
     assert one(np.array(address, dtype=np.uint64), width, np.array(active)) == counted(address, width, active)
     assert one(np.array(address, dtype=np.uint64), width) == counted(address, width, [True] * 32)
+    for near in (~1, ~2):  # the last lanes need not agree
+        loaded = [address[lane & near] if lane < slots[0] else address[lane] for lane in range(32)]
+        held = np.where(active, loaded, LANES << np.uint64(40)).astype(np.uint64)  # idle lanes hold anything
+        assert [*load_wavefronts(held, width, np.array(active))] == [*counted(loaded, width, active, load=True)]
     words = np.array(slots, dtype=np.uint64) * np.uint64(4) + np.uint64(1 << 40)
     found, requests = sectors(words, 4, np.array(active))
     expected = {slot // 8 for slot, here in zip(slots, active, strict=True) if here}  # distinct pieces of 32 bytes
@@ -150,8 +157,11 @@ def test_lines_say_where_conflicts_come_from() -> None:
     stream.access("ld", u64(1 << 36), 9, space="global")
     stream.access("ld", LANE * 4, 13, mask=LANE < 16)  # one instruction in both spaces
     stream.access("ld", LANE * 4, 13, mask=LANE >= 16, space="global")
+    for _ in range(50):  # more wavefronts, fewer conflicts
+        stream.access("st", stream.tid * np.uint64(8), 20)
     lines = {(entry.line, entry.space): entry for entry in counters.lines}
-    assert [line for line, _ in lines] == [7, 9, 12, 13, 13]
+    assert [line for line, _ in lines] == [7, 9, 12, 13, 13, 20]
+    assert [(one.ptx_lines, one.traffic.conflicts) for one in counters.conflicts()] == [((7,), 124), ((20,), 100)]
     first = lines[7, "shared"]
     assert (first.traffic.wavefronts, first.traffic.conflicts, first.traffic.requests) == (128, 124, 4)
     assert str(first.source) == "kernel.cu:107"
@@ -192,14 +202,7 @@ def test_slices_and_launches_add_up() -> None:
 
 
 def test_a_program() -> None:
-    body = """
-    mov.u32 %r1, tile; shl.b32 %r2, %r0, 7; and.b32 %r2, %r2, 4095; add.u32 %r2, %r1, %r2;
-    setp.lt.u32 %p0, %r0, 8;
-    @%p0 st.shared.u32 [%r2], %r0;
-    @!%p0 bra done;
-    add.u32 %r5, %r0, 1;
-    done: st.global.u32 [%rd0], %r0;
-    """
+    body = text_of("counted.ptx")
     counters = Counters()
     run(body, 64, 2, declarations=".shared .align 16 .b8 tile[4096];", observers=counters)
     assert counters.traffic("shared", "st").wavefronts == 2 * 8  # eight lanes of one warp on one bank

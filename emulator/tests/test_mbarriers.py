@@ -14,11 +14,7 @@ from tests.programs import ARRIVE, INIT, kernel, launch, races, refuses, store, 
 import ptxemu
 
 SECOND = "setp.ge.u32 %p0, %t, 32;\n"
-PRODUCER = f"""{INIT}{SECOND}@!%p0 bra consumer;
-st.shared.u32 [%place+-128], %t;
-{ARRIVE}ret;
-consumer:
-"""
+PRODUCER = text_of("producer.ptx").format(**globals())
 EXPECT = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar]"
 COMPLETE = EXPECT.replace("expect", "complete")
 STALE = "mov.b64 %state, 0;\nmbarrier.test_wait.shared::cta.b64 %done, [%bar], %state;"
@@ -34,13 +30,7 @@ def test_a_consumer_waits_for_the_warp_that_comes_later_in_the_text(schedule: st
 
 
 def test_a_schedule_shows_a_race() -> None:
-    body = f"""{SECOND}
-mov.u32 %place, words;
-@!%p0 st.shared.u32 [%place], 1;
-@%p0 st.shared.u32 [%place], 2;
-bar.sync 0;
-ld.shared.u32 %word, [%place];
-{store("%word")}"""
+    body = text_of("two_stores.ptx").format(**globals())
     results = [int(launch(kernel(body), schedule=schedule)[0][0, 0]) for schedule in ("together", "reverse", 0, 1, 2)]
     assert results[:2] == [2, 1]  # the last warp's store comes first
     assert set(results[2:]) == {1, 2}
@@ -94,13 +84,7 @@ def test_what_an_arrival_and_a_wait_order(changes: list[tuple[str, str]], found:
 
 
 def test_an_elected_arrival_needs_the_warp_to_have_met() -> None:
-    body = f"""{INIT}{SECOND}@!%p0 bra consumer;
-st.shared.u32 [%place+-128], %t;
-bar.warp.sync -1;
-setp.eq.u32 %p1, %t, 32;
-@%p1 {ARRIVE}ret;
-consumer:
-{wait()}{CONSUMER}"""
+    body = text_of("elected_arrival.ptx").format(**globals())
     assert races(kernel(body)) == []
     without = kernel(body).replace("bar.warp.sync -1;", "")
     assert races(without) == RACE
@@ -241,12 +225,7 @@ def test_a_warp_that_leaves_its_warpgroup_alone() -> None:
 
 
 def test_one_lane_is_elected() -> None:
-    body = f"""mov.u32 %word, 0;
-setp.lt.u32 %p1, %t, 8;
-@%p1 bra over;
-elect.sync %n|%p0, 0xffffff00;
-@%p0 mov.u32 %word, 1;
-over: {store("%word")}"""
+    body = text_of("elected.ptx").format(**globals())
     assert np.flatnonzero(launch(kernel(body), 32)[0]).tolist() == [8]
     assert np.flatnonzero(launch(kernel(body), 32, schedule="reverse")[0]).tolist() == [31]
     with refuses("divergent-warp", "does not name the executing lane"):
@@ -254,18 +233,9 @@ over: {store("%word")}"""
 
 
 def test_a_deadlock_names_everybody_who_waits() -> None:
-    body = f"""{INIT}setp.lt.u32 %p0, %t, 32;
-setp.lt.u32 %p1, %t, 64;
-setp.lt.u32 %p2, %t, 96;
-@%p0 bra first;
-@%p1 bra second;
-@%p2 bra third;
-{ARRIVE}ret;
-first: {wait(0, "one")}ret;
-second: {wait(1, "two")}
-mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 2;
-{wait(0, "three")}ret;
-third: bar.sync 3, 64;"""
+    body = text_of("everybody_waits.ptx").format(
+        **globals(), ONE=wait(0, "one"), TWO=wait(1, "two"), THREE=wait(0, "three")
+    )
     with refuses("deadlock") as caught:
         launch(kernel(body, 40), 128, 2)
     text = str(caught.value)
@@ -284,13 +254,7 @@ third: bar.sync 3, 64;"""
 
 
 def test_a_deadlock_of_a_cluster_names_the_block_that_is_missing() -> None:
-    body = """mov.u32 %r2, %cluster_ctarank;
-setp.lt.u32 %p1, %t, 32;
-@%p1 ret;
-setp.eq.u32 %p0, %r2, 0;
-@%p0 bra meet;
-bar.sync 1, 96;
-meet: barrier.cluster.arrive; barrier.cluster.wait;"""
+    body = text_of("missing_block.ptx")
     with refuses("deadlock", r"threads that have not arrived: 32 of block \(1, 0, 0\);") as caught:
         launch(kernel(body), 64, 4, cluster=2)
     assert all(

@@ -265,8 +265,9 @@ def test_sums_in_global_memory_flush_subnormal_numbers() -> None:
     tile = ".shared .align 4 .b8 tile[4];"
     assert run(body + "red.add.f32 [%rd0], %f1;", 1, declarations=tile)[0, 0] == 0  # a generic address
     assert run(shared, 1, declarations=tile)[0, 0] == 0x00400000
-    for term, total in ((0x00200000, 0x00C00000), (0x80800000, 0x80800000)):  # at one address; normal, but not the sum
-        several = f"ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], 0x00c00000; mov.b32 %f1, {term};"
+    sums = [(0xC00000, 0x200000, 0xC00000), (0xC00000, 0x80800000, 0x80800000), (0x200000, 0x800000, 0x1000000)]
+    for old, term, total in sums:  # two lanes at one address: of what was there, the term and the sum one is subnormal
+        several = f"ld.param.u64 %rd1, [out]; st.global.u32 [%rd1], {old}; mov.b32 %f1, {term};"
         assert run(several + "red.global.add.f32 [%rd1], %f1;", 2)[0, 0] == total
 
 

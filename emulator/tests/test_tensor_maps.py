@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 import json
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.programs import refuses, text_of
 
 import ptxemu
 from ptxemu import TensorMap
-from ptxemu.machine.tensor_map import DATA_TYPES, ELEMENT_TYPES, FIELDS, FILLS, SWIZZLES, decoded, replaced
+from ptxemu.machine.tensor_map import DATA_TYPES, SWIZZLES, decoded
 from ptxemu.values import Array
 
 GOOD: Mapping[str, Any] = {
@@ -98,22 +97,13 @@ def test_a_map_is_read_back_from_its_bytes(given_map: TensorMap, address: int) -
     names = ("dtype", "dims", "strides", "box", "element_strides", "swizzle", "interleave", "fill", "l2_promotion")
     assert [getattr(found.map, name) for name in names] == [getattr(given_map, name) for name in names]
     assert decoded(contents[:60] + bytes([contents[60] ^ 1]) + contents[61:]) is None  # written over
-    choices = [SWIZZLES.index(given_map.swizzle), 0, FILLS.index(given_map.fill)]  # as a program writes a map
-    single = (16 * address, given_map.rank - 1, ELEMENT_TYPES.index(given_map.dtype), *choices)
-    values: dict[str, Sequence[int]] = dict(zip(FIELDS, ((each,) for each in single), strict=False))
-    values |= {"global_dim": given_map.dims, "global_stride": given_map.strides, "box_dim": given_map.box}
-    made = bytes(128)
-    for field, numbers in (values | {"element_stride": given_map.element_strides}).items():
-        for entry, number in enumerate(numbers):
-            made = replaced(made, field, entry, number)
-    assert made == replace(given_map, l2_promotion="none").encoded(16 * address)
 
 
 # --- copies that use them ---------------------------------------------------------------------------------------------
 
 HEAD = text_of("copy_head.ptx") + "@one mbarrier.arrive.expect_tx.shared::cta.b64 _, [mb], 2048;\n"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-TAIL = "\nagain: mbarrier.try_wait.parity.shared::cta.b64 ok, [mb], 0;\n@!ok bra again;\nret;\n}\n"
+TAIL = text_of("map_wait.ptx")
 
 
 def launch(text: str, *arguments: Any) -> None:
@@ -179,12 +169,7 @@ def test_a_map_may_be_a_member_of_a_structure_or_lie_in_global_memory() -> None:
     launch("prefetch.param.tensormap [m];\n" + LOAD_BOX)
     text = HEAD.replace("m[128]", "m[256]") + f"@one {LOAD} [at], [map+128, {{0, 0}}], [mb];" + TAIL
     ptxemu.load(text).kernel().launch(1, 64, ((np.int32(5), TensorMap(tensor(), **GOOD)), tensor()))
-    text = """.reg .b64 word; .reg .b32 n; mov.u32 n, 0;
-next: ld.b64 word, [map]; st.global.b64 [out], word; add.s64 map, map, 8; add.s64 out, out, 8; add.u32 n, n, 1;
-setp.lt.u32 ok, n, 16;
-@ok bra next;
-sub.s64 out, out, 128;
-"""
+    text = text_of("map_words.ptx")
     launch(f"{text}@one {LOAD} [at], [out, {{0, 0}}], [mb];", TensorMap(tensor(), **GOOD), np.zeros(256, np.uint8))
 
 

@@ -16,14 +16,7 @@ from ptxemu.machine.compiled import Operation
 from ptxemu.run.undefined import Undefined
 from ptxemu.values import Array, BoolArray
 
-UNDEFINED = """
-setp.ge.u32 %p1, %r0, 8;
-@%p1 bra DONE;
-mov.u32 %r1, %r0;
-shfl.sync.down.b32 %r2, %r1, 4, 31, 0xff;
-setp.lt.u32 %p2, %r0, 4;  // where %r2 is defined
-setp.ge.u32 %p3, %r0, 4;
-"""
+UNDEFINED = text_of("absent_lanes.ptx")
 STORE = "st.global.u32 [%rd0], %r3;"
 DONE = "\nDONE:\n"
 SHARED = ".shared .align 16 .b8 tile[256];"
@@ -104,14 +97,7 @@ def test_marks_are_followed_only_while_somebody_holds_one(monkeypatch: pytest.Mo
 
 
 def test_other_blocks_and_warps_are_told_apart() -> None:
-    body = f"""
-    mov.u32 %r5, %ctaid.x; mov.u32 %r3, 0;
-    setp.ne.u32 %p1, %r5, 2; @%p1 bra STORE;
-    setp.lt.u32 %p1, %r0, 36; @%p1 bra STORE;
-    and.b32 %r6, %r0, 63; setp.ge.u32 %p1, %r6, 40; @%p1 bra STORE;
-    shfl.sync.down.b32 %r3, %r0, 4, 31, 0xf0;
-    STORE: {STORE}
-    """
+    body = text_of("undefined_blocks.ptx").format(**globals())
     with refuses("undefined", r"thread 36 \(warp 1, lane 4\), block \(2, 0, 0\)"):
         run(body, 64, 4)
 

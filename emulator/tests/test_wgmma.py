@@ -391,20 +391,9 @@ def races(*body: str, threads: int = 128, blocks: int = 1, **options: Any) -> li
 PROXY = "fence.proxy.async.shared::cta;"
 
 
-@pytest.mark.parametrize(
-    ("body", "found"),
-    [
-        ((FENCE, SS, COMMIT, WAIT, "bar.sync 0;", ZERO, OVER_A, STORE), []),
-        ((ZERO, OVER_A, "bar.sync 0;", FENCE, SS, COMMIT, WAIT), [("proxy", "st", "wgmma")]),
-        ((ZERO, OVER_A, PROXY, "bar.sync 0;", FENCE, SS, COMMIT, WAIT), []),
-        ((ZERO, OVER_A, "bar.sync 0;", PROXY, FENCE, SS, COMMIT, WAIT), []),
-        *(((FENCE, each, COMMIT, ZERO, OVER_B, WAIT), [("async overwrite", "wgmma", "st")]) for each in (SS, RS)),
-        *(((FENCE, each, COMMIT, WAIT, "bar.sync 0;", ZERO, OVER_B), []) for each in (SS, RS)),
-        ((FENCE, RS, COMMIT, ZERO, OVER_A, WAIT), []),  # a matrix in registers is not read from memory
-    ],
-)
-def test_a_matrix_is_written_in_order(body: tuple[str, ...], found: list[tuple[str, str, str]]) -> None:
-    assert races(*body, blocks=3) == found
+@pytest.mark.parametrize(("body", "found"), table("races"))
+def test_a_matrix_is_written_in_order(body: tuple[str, ...], found: list[list[str]]) -> None:
+    assert [list(race) for race in races(*body, blocks=3)] == found
 
 
 def test_all_threads_of_the_warpgroup_have_to_know_of_a_write() -> None:

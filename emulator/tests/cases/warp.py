@@ -252,13 +252,7 @@ def looks() -> Iterator[Case]:
         first, last = f"{look(opcode, 0, 'd')}\n{look(opcode, 1, 'e')}", look(opcode, 0, "f")
         yield alone(opcode, f"{ARRIVE} _, [%bar], 9;\n{first}\n{ARRIVE} _, [%bar];\n{last}", 0, 1, 1)
     count = "mbarrier.pending_count.b64"
-    counts = f"""{ARRIVE} %state, [%bar], 3;
-{count} d, %state;
-mbarrier.arrive.noComplete.shared::cta.b64 %state, [%bar], 2;
-{count} e, %state;
-{ARRIVE} %state, [%bar];
-{count} f, %state;
-mbarrier.inval.shared::cta.b64 [%bar];"""
+    counts = text_of("pending_counts", arrive=ARRIVE, count=count)
     yield alone(count, counts, 10, 7, 5)
     expect = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64"
     text = f"""{COMPLETE} [%bar], 64;

@@ -259,7 +259,7 @@ class AsyncRaces:
         """
         accesses = self._accesses(threads[0], address)
         found = self.races.in_flight(accesses, "in-flight read")
-        found += self._after_write(accesses, threads, "RAW")
+        found += self._after_write(accesses, threads, "RAW") + self.races.after_set("atomics", accesses, "RAW")
         self._fetches[name] = _Fetch(threads, address, site)
         self.shadow["fetches"][accesses.units] += 1
         return found
@@ -325,7 +325,6 @@ class AsyncRaces:
             sites = self.shadow["ended_site"][accesses.units[bad], column]
             others = self.shadow["ended_thread"][accesses.units[bad], column]
             found += self.races.found("WAR", accesses, bad, sites, others)
-            self.shadow["ended"][accesses.units, column] = 0
         return found
 
     def _open(self, accesses: Accesses) -> list[Finding]:
@@ -519,10 +518,9 @@ class SharedRaces:
         self.shadow["writer"][accesses.units] = accesses.threads
         self.shadow["write_time"][accesses.units] = self.clocks.now
         self.shadow["write_site"][accesses.units] = site
-        for name in SETS:
-            if f"{name}_time" in self.shadow:
-                self.shadow[f"{name}_time"][accesses.units] = 0
-                self.shadow[f"{name}_lanes"][accesses.units] = 0
+        for name in ("ended", *(f"{name}_{part}" for name in SETS for part in ("time", "lanes"))):
+            if name in self.shadow:
+                self.shadow[name][accesses.units] = 0
 
     def _join_set(self, name: str, accesses: Accesses, site: int) -> None:
         """Adds the lanes to the readers (atomics) of their warps; forgets those whom the new ones come after."""
