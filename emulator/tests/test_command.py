@@ -395,7 +395,7 @@ def test_a_cuda_file_runs_and_a_race_names_its_line(capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert (np.load("o.npy") == np.arange(64)[::-1]).all()
     assert out.startswith("reversed(")
-    assert "of <PTX of k.cu>, sm_80\n" in out
+    assert "of k.ptx, sm_80\n" in out
     assert err == ""
     Path("k.cu").write_text(CUDA.replace("BARRIER", ""))
     assert main(["k.cu", *CUDA_WORDS, "--hazards", "--arch", "sm_90", "--ptx", "kept.ptx"]) == 1
@@ -439,7 +439,7 @@ def test_a_warning_is_shown_and_options_come_from_nvccs_variable(
     monkeypatch.setenv("TMPDIR", "/no/such/folder")  # nvcc alone would fail
     assert main(["k.cu", "--block", "32"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("k() of <PTX of k.cu>")
+    assert out.startswith("k() of k.ptx")
     assert "unused" in err
 
 

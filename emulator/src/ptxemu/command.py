@@ -257,7 +257,7 @@ def _program(options: argparse.Namespace) -> Program:
     text = compile_file(path, arch)
     if kept is not None:
         write_whole(kept, text.encode())
-    program = load(text, path=str(kept or f"<PTX of {path.name}>"))
+    program = load(text, path=str(kept or path.with_suffix(".ptx")))
     if not program.entries:
         hint = "define one, or instantiate its template: template __global__ void axpy<float>(float *);"
         raise PtxemuError("no __global__ function was compiled", where=path, hint=hint)
