@@ -41,7 +41,12 @@ n_heads: 16
         ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
         ("  - 1\n", "  - [1]\n", 4, "bad value for 'iterations.0': expected a number or an ablation such as"),
         ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
-        ("gpu: any", 'toolchains: ["13.1", "9.9"]\ngpu: any', 2, "no toolchain of this CUDA version is pinned: expec"),
+        (
+            "gpu: any",
+            'toolchains: ["13.1", "9.9"]\ngpu: any',
+            2,
+            "no toolchain of this CUDA version is pinned: expected",
+        ),
         ("gpu: any", "gpu: any\nbudget_minutes: .inf", 3, "bad value for 'budget_minutes'"),
         (
             "n_heads: 16",
