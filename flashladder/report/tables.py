@@ -189,8 +189,8 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     lacking = [TITLES[name] for name in LIBRARIES if name not in timed] if timed else []
     return (
         f"Percent of FA2's speed at S = {HEADLINE_LENGTH} (fp16, batch {shape.batch[HEADLINE_LENGTH]}, {shape.n_heads} "
-        f"heads, d_head {shape.d_head}), timed alternately with it on {cards_text(machine, 'fp16')}: "
-        f"{machine.reference}{floor}. "
+        f"heads, d_head {shape.d_head}). Steps alternate with FA2 on {cards_text(machine, 'fp16')}. "
+        f"The reference is {machine.reference}{floor}. "
         f"{'' if one_run else 'TFLOP/s are that percentage of FA2 in the same run. '}"
         f"{f'Not timed beside them: {listed(lacking)}. ' if lacking else ''}"
         f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."

@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 from flashladder.errors import FlashladderError
-from flashladder.files import output_file, path_of, relative, write_atomic
+from flashladder.files import output_file, relative, write_atomic
 from flashladder.names import DEFAULT_ARCH
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
@@ -226,7 +226,7 @@ def compile_and_tell(file: str, arch: str, out: str = "") -> None:
     """``invoke nvcc``: compiles, and says where the PTX is and what to do with it; `out` as of `compile_file`."""
     if not file.strip():
         raise FlashladderError("no file is named", expected="a CUDA C++ file", found=repr(file))
-    made = compile_file(Path(file), arch, path_of(out) if out else None)
+    made = compile_file(Path(file), arch, Path(out) if out else None)
     if ".entry" not in made.read_text(encoding="utf-8", errors="replace"):
         hint = "define a __global__ function, or instantiate its template"
         print(f"{made}; no kernel is in it: no __global__ function of {file} was compiled; {hint}")

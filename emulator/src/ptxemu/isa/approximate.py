@@ -36,7 +36,8 @@ def reciprocal(a: Array) -> Array:
 def divide_approximately(a: Array, b: Array) -> Array:
     """``div.approx``: a / b, but for 2^126 < |b| < 2^128 zero of the quotient's sign, or NaN where `a` is infinite."""
     quotient: Array = a / b
-    great = (np.abs(b) > GREAT) & (np.abs(b) < np.inf)
+    size = np.abs(b)
+    great = (size > GREAT) & (size < np.inf)
     return np.where(great, a * np.copysign(np.float32(0), b), quotient) if great.any() else quotient
 
 

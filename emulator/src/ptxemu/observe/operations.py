@@ -20,10 +20,9 @@ from ptxemu.machine.core import Step
 from ptxemu.machine.observer import Global, Product, Shared, Transfer
 from ptxemu.machine.warpgroups import WARPS
 from ptxemu.observe.clocks import Finding, Key
-from ptxemu.observe.races import GlobalRaces, thread_of
+from ptxemu.observe.races import GlobalRaces, block_and_thread, thread_of
 from ptxemu.observe.synchronisation import Group, Synchronisation
 from ptxemu.syntax.tree import Instruction
-from ptxemu.targets import MAX_THREADS
 from ptxemu.values import WARP, Array, BoolArray
 
 
@@ -183,7 +182,7 @@ class Operations(Synchronisation):
             both = ((theirs, whose), (own, mine))
             meets += [(other, at, [who[np.searchsorted(here, at, "right") - 1] for here, who in both]) for at in common]
         for other, at, pair in meets:
-            (first, thread), (second, late) = (divmod(int(each), MAX_THREADS) for each in pair)  # `thread_of`
+            (first, thread), (second, late) = (block_and_thread(int(each)) for each in pair)
             site = self._site(other.step.instruction)
             finding = Finding("in-flight write", site, int(at), thread, late, 1, (first, second))
             self._report("global", [finding], transfer.step.instruction, None)

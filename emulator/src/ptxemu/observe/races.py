@@ -112,6 +112,11 @@ def thread_of(block: Array, thread: Array) -> Array:
     return np.asarray(block << _THREAD_BITS | thread)
 
 
+def block_and_thread(number: int) -> tuple[int, int]:
+    """The block, and the thread in it, of a number that `thread_of` gives."""
+    return divmod(number, 1 << _THREAD_BITS)
+
+
 class GlobalRaces:
     """The global memory of a whole launch."""
 
