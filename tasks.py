@@ -36,8 +36,7 @@ from flashladder.arguments import (
     several_of,
     words,
 )
-from flashladder.ladder.config import DTYPES, EXAMPLE
-from flashladder.names import DEFAULT_ARCH, INTERMEDIATES, PUBLISHED_GPU, REFERENCES, TRACE_INPUTS
+from flashladder.names import DEFAULT_ARCH, DTYPES, EXAMPLE, INTERMEDIATES, PUBLISHED_GPU, REFERENCES, TRACE_INPUTS
 
 A_BINARY = "a wheel, .so, .o, fatbin, cubin or PTX file"
 CONFIG = (

@@ -29,16 +29,9 @@ def measure() -> dict[str, Any]:
     """Runs the benchmark; the document that is kept."""
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "raw.json"
-        options = [
-            "tests/nvcc/test_hopper_loop.py",
-            "--benchmark-only",
-            "--benchmark-enable",
-            f"--benchmark-json={raw}",
-            "-n",
-            "0",
-            "-q",
-        ]
-        subprocess.run([sys.executable, "-m", "pytest", *options], check=True, cwd=ROOT)
+        options = ["--benchmark-only", "--benchmark-enable", f"--benchmark-json={raw}", "-n", "0", "-q"]
+        command = [sys.executable, "-m", "pytest", "tests/nvcc/test_hopper_loop.py", *options]
+        subprocess.run(command, check=True, cwd=ROOT)
         found = json.loads(raw.read_text(encoding="utf-8"))
     cpu = found["machine_info"]["cpu"]
     runs = [bench["extra_info"] | {"seconds": bench["stats"]["data"]} for bench in found["benchmarks"]]

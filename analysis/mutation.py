@@ -27,6 +27,7 @@ from flashladder.paths import ROOT
 
 SETTINGS = ROOT / "configs" / "mutation.yaml"
 TREES = ROOT / "build" / "mutation"
+MUTMUT = str(Path(sys.executable).with_name("mutmut"))  # of this environment
 NOTICED = {"killed", "timeout", "segfault"}
 Settings = Mapping[str, Any]
 
@@ -78,7 +79,7 @@ def tried(tree: Path, mutants: Sequence[str]) -> dict[str, str]:
     from mutmut.stats import status_by_exit_code
 
     with (tree / "mutmut.log").open("w", encoding="utf-8") as log:
-        command = [*mutmut(), "run", "--max-children", str(len(os.sched_getaffinity(0))), *mutants]
+        command = [MUTMUT, "run", "--max-children", str(len(os.sched_getaffinity(0))), *mutants]
         done = subprocess.run(command, cwd=tree, stdout=log, stderr=log, check=False)
     if done.returncode:
         raise FlashladderError("mutmut could not run", where=str(tree / "mutmut.log"), hint="read its last lines")
@@ -86,11 +87,6 @@ def tried(tree: Path, mutants: Sequence[str]) -> dict[str, str]:
     for path in (tree / "mutants").rglob("*.meta"):
         codes |= dict(json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"])
     return {name: status_by_exit_code[codes[name]] for name in mutants}
-
-
-def mutmut() -> list[str]:
-    """The command of this environment."""
-    return [str(Path(sys.executable).with_name("mutmut"))]
 
 
 def judge(name: str, settings: Settings, size: int | None) -> float:
@@ -102,7 +98,7 @@ def judge(name: str, settings: Settings, size: int | None) -> float:
     for mutant, status in outcome.items():
         if status not in NOTICED:
             print(f"{status}: {mutant}", flush=True)
-            subprocess.run([*mutmut(), "show", mutant], cwd=tree, check=False)
+            subprocess.run([MUTMUT, "show", mutant], cwd=tree, check=False)
     score = 100.0 * sum(status in NOTICED for status in outcome.values()) / max(1, len(outcome))
     print(f"{name}: {score:.1f} % of {len(outcome)} mutants noticed, {len(mutants)} planted", flush=True)
     return score

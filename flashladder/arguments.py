@@ -149,7 +149,7 @@ def _words(parser: argparse.ArgumentParser) -> list[str]:
 def whole(text: str) -> int:
     """`text` as a whole number of at most nine ASCII digits, for argparse's ``type``."""
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 999999999, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number of one to nine digits, found {text!r}")
     return int(text)
 
 

@@ -17,14 +17,15 @@ import sys
 
 from flashladder.paths import CARRIED, ROOT
 
-# What the package works without, and what brings it; a command that cannot do without it says so.
-OPTIONAL = {
-    "torch": "torch",
-    "jinja2": "'flashladder[report]'",
-    "matplotlib": "'flashladder[report]'",
-    "pandas": "'flashladder[report]'",
-    "ninja": "'flashladder[build]'",
-    "wheel": "'flashladder[build]'",
+# What pip calls packages that may be missing, by what Python calls them; a command that needs one says so.
+PACKAGES = {
+    **{name: name for name in ("invoke", "numpy", "ptxemu", "pydantic", "torch", "tqdm", "typing_extensions")},
+    "elftools": "pyelftools",
+    "ml_dtypes": "ml-dtypes",
+    "pynvml": "nvidia-ml-py",
+    "yaml": "pyyaml",
+    **dict.fromkeys(("jinja2", "matplotlib", "pandas"), "'flashladder[report]'"),
+    **dict.fromkeys(("ninja", "wheel"), "'flashladder[build]'"),
 }
 
 LONGEST_FACT = 2000  # characters of what was expected or found that a message shows
@@ -144,7 +145,7 @@ def one_line_errors() -> Iterator[None]:
 
     A reader that has seen enough (``invoke ptx 7 | head``) ends the command quietly; Ctrl-C ends it with 130, and
     a file that cannot be read or written (a full disk behind stdout), a FLASHLADDER_ROOT that is no checkout, and a
-    package that is missing and not always needed, with 2.
+    package that is missing, with 2.
     """
     _show_any_text()
     try:
@@ -162,9 +163,10 @@ def one_line_errors() -> Iterator[None]:
         drop_stdout()
         raise SystemExit(0) from None
     except ModuleNotFoundError as error:
-        if error.name not in OPTIONAL:
+        if error.name not in PACKAGES:
             raise
-        print(f"error: this needs {error.name}; run: pip install {OPTIONAL[error.name]}", file=sys.stderr)
+        remedy = f"run: pip install {PACKAGES[error.name]} (in a checkout: nox -s dev)"
+        print(f"error: this needs {error.name}; {remedy}", file=sys.stderr)
         raise SystemExit(2) from None
     except OSError as error:
         drop_stdout()

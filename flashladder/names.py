@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
+Dtype = Literal["fp16", "bf16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+EXAMPLE = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"  # a configuration
 GPUS = ("a100", "rtx3090", "h200")  # for which every iteration has a configuration
 PUBLISHED_GPU = "a100"  # of the published ladder, whose configurations are meant where no other GPU is named
 REFERENCES = ("cudnn", "fa3", "fa4", "flash-attn")  # that can be timed beside the kernels and FA2

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
+from flashladder.names import DTYPES
 from flashladder.report import blocks
 from flashladder.report.blocks import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Panels, Table, draw, line
 from flashladder.report.book import Book, Timed

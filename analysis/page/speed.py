@@ -7,9 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from flashladder.columns import listed
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import Iteration
-from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
+from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.report import blocks
 from flashladder.report.blocks import INK, Block, Cell, Column, Panel, Panels, Table, draw, line
 from flashladder.report.book import Book, Timed

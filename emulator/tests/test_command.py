@@ -165,6 +165,15 @@ def test_files_that_hold_no_array_of_a_documented_dtype(
     assert re.search("in=@x.npy: bad --arg: .*" + says.replace("|", r"\|"), one_line(capsys))
 
 
+def test_an_empty_file_is_named_in_errors_and_so_is_a_missing_package(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("empty.npy", np.zeros(0, np.uint32))
+    assert main(["add.ptx", *WORDS[:4], "--arg", "in=@empty.npy", "--arg", "n=4"]) == 1
+    assert "`in: uint32 (0,)`" in one_line(capsys)
+    code = "import sys; sys.modules['ml_dtypes'] = None; from ptxemu.__main__ import main; sys.exit(main(['add.ptx']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n"), "pip install" in done.stderr) == (2, 1, True)
+
+
 def test_an_infinity_may_be_asked_for() -> None:
     one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-INF"], 0))
     assert (one, two) == (float("inf"), -float("inf"))

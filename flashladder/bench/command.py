@@ -45,10 +45,9 @@ from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import SEQ_LENS, shape_of
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.device import Device, exclusive, open_device
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
-from flashladder.names import GPUS, REFERENCES
+from flashladder.names import DTYPES, GPUS, REFERENCES
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result

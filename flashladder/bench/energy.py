@@ -35,8 +35,7 @@ from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.gpu.device import Device
-from flashladder.ladder.config import Dtype
-from flashladder.names import REFERENCES
+from flashladder.names import REFERENCES, Dtype
 from flashladder.problem import Shape
 from flashladder.results.derive import NO_THROTTLE, SW_POWER_CAP, Plan, reason_names
 from flashladder.results.files import OTHER_FILE, load_as, write_result

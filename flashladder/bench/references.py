@@ -36,8 +36,8 @@ from flashladder.cases.reference import Run
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import load_json, write_atomic
 from flashladder.gpu.device import run_bounded
-from flashladder.ladder.config import DTYPES, KernelConfig
-from flashladder.names import REFERENCES
+from flashladder.ladder.config import KernelConfig
+from flashladder.names import DTYPES, REFERENCES
 from flashladder.results.schema import Reference, kernel_key
 
 if TYPE_CHECKING:

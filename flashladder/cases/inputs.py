@@ -19,7 +19,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import D_HEAD, DTYPES, KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
+from flashladder.names import DTYPES
 from flashladder.problem import Shape
 
 if TYPE_CHECKING:

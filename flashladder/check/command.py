@@ -52,10 +52,10 @@ from flashladder.errors import CheckFailed, FlashladderError, failures
 from flashladder.files import sha256
 from flashladder.gpu.device import Device, open_device
 from flashladder.gpu.doctor import rung
-from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration, runnable
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.paths import KERNELS
 from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel

@@ -56,8 +56,9 @@ from flashladder.check.command import rule
 from flashladder.columns import after, table
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.device import Device
-from flashladder.ladder.config import D_HEAD, Dtype, KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.iteration import load_iteration, runnable
+from flashladder.names import Dtype
 from flashladder.problem import Shape
 from flashladder.results.files import OTHER_FILE, load_as, write_result
 from flashladder.results.schema import Beside, FarRows, Hammered, Kernel, SoakResult

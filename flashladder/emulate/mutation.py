@@ -168,8 +168,9 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
 
     Raises:
         CheckFailed: the unmodified kernel is reported.
+        FlashladderError: none of them has this opcode among what is deleted.
     """
-    listed = read_equivalent()
+    listed, judged, others = read_equivalent(), 0, set[str]()
     for number in numbers:
         iteration = load_iteration(number)
         original, reverse = (observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=one) for one in ORDERS)
@@ -177,7 +178,12 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
             raise CheckFailed(f"iteration {number} as it ships is reported", found=races[0])
         for mutant in mutants_of(iteration):
             if f"{mutant.instruction.opcode}.".startswith(f"{only}." if only else ""):
+                judged += 1
                 yield judge(mutant, original, listed)
+            else:
+                others.add(mutant.instruction.opcode)
+    if not judged:
+        raise FlashladderError("no such opcode is deleted", expected=", ".join(sorted(others)), found=repr(only))
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,13 @@ from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_
 from flashladder.files import checked_json, dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
 from flashladder.ladder.claim import COUNTERS, EMULATED
-from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Claim, Iteration, begun, claim_configs, load_all, load_iteration, load_runnable
 from flashladder.located import read_committed
 from flashladder.lock.code_claims import Sides, Verdict, checked, judge, next_step
 from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, find_locked, read_lock, refusal
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.names import CONFLICTS, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, WAVEFRONTS
+from flashladder.names import CONFLICTS, DTYPES, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, WAVEFRONTS
 from flashladder.paths import BUILD, RESULTS
 from flashladder.problem import Shape
 from flashladder.results.files import load_as

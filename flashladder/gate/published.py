@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import get_args
 
 from flashladder.files import relative
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
-from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
+from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.report.data import Ladder, Machine, Row, bench_files, swept
 from flashladder.results.derive import Found

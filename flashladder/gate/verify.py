@@ -30,11 +30,12 @@ from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import in_rank_order, same_model
 from flashladder.gpu.ncu import csv_beside, to_csv
 from flashladder.gpu.sanitize import TOOLS
-from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import begun, load_iteration, load_runnable
 from flashladder.lock.schema import LOCKS, find_locked, read_lock, refusal
+from flashladder.names import DTYPES
 from flashladder.paths import CONFIGS, RESULTS
 from flashladder.problem import Shape
 from flashladder.report.accuracy import beyond_bounds, cells, load_errors

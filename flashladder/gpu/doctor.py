@@ -271,9 +271,12 @@ def torch(gpu: bool) -> Finding:
 
 def emulator() -> Finding:
     """What runs PTX on the CPU: this package with bfloat16 for NumPy."""
-    found = importlib.util.find_spec("ml_dtypes") is not None
-    text = f"ml_dtypes {importlib.metadata.version('ml_dtypes')}" if found else "ml_dtypes is not installed"
-    return Finding("emulator", found, text, "run: pip install ml-dtypes")
+    packages = {"ptxemu": "ptxemu", "numpy": "numpy", "ml_dtypes": "ml-dtypes"}
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = f"run: pip install {' '.join(packages[name] for name in missing)} (in a checkout: nox -s dev)"
+        return Finding("emulator", False, f"{' and '.join(missing)} not installed", remedy)
+    return Finding("emulator", True, f"ml_dtypes {importlib.metadata.version('ml_dtypes')}", "")
 
 
 def disk(folder: Path = ROOT, needed_gb: float = DISK_GB) -> Finding:

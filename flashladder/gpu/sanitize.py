@@ -21,9 +21,8 @@ from flashladder.arguments import CONFIGS, OUT, Parser, add_numbers, require_num
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.device import open_device, run_bounded
 from flashladder.gpu.ncu import Launches
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_all
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.problem import Shape
 from flashladder.results.files import write_result
 from flashladder.results.schema import Finding, SanitizerResult

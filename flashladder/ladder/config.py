@@ -13,18 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 import re
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 from typing_extensions import Self
 
 from flashladder.errors import FlashladderError
+from flashladder.names import DTYPES
 
-Dtype = Literal["fp16", "bf16"]
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 ELEMENT_BYTES = 2
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 D_HEAD = 128  # elements: the head size of every kernel so far, of grids and of checks
-EXAMPLE = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
 _NAME = re.compile(r"\((?P<dtype>[A-Z0-9]+), (?P<sizes>\d{1,9}(?:, \d{1,9}){3})\): (?P<words>\S+)", re.ASCII)
 _BRIEF = re.compile(
     r"(?P<tile>\d{1,9}(?:,\d{1,9}){2})(?P<numbers>(?: \d{1,9}(?:_\d{1,9})*)+)(?P<flags>(?:\+\w+)*)", re.ASCII

@@ -28,7 +28,7 @@ from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.paths import KERNELS
 
 DEFAULT = "ampere"  # of a file without the key `family`
-_HEAD = re.compile(rb"// [^`\r\n]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
+HEAD = re.compile(rb"// [^`\r\n]+ `(?P<stem>\w+)` \(iteration (?P<number>\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -144,21 +144,21 @@ def part_names(folder: Path) -> tuple[str, ...]:
     Args:
         folder: ``kernels/<family>/<concern>``; a part is a file ``<stem>.cuh`` whose first line names it:
             ``// Layout `xor` (iteration 2): ...``. The rest of it need not be UTF-8 here: whoever compiles or shows a
-            part reads its text (`flashladder.ladder.iteration`), and names the file. So does an empty file, which is a
-            part that was lost: it stands last.
+            part reads its text (`flashladder.ladder.iteration`), and names the file. So with an empty file, which is
+            a part that was lost, and one that names another part, which is a copy: they stand last.
 
     Raises:
         FlashladderError: a file of that name cannot be read.
     """
-    found, empty = [], []
+    found, broken = [], []
     for path in files_in(folder, "*.cuh"):
         data = read_bytes(path).removeprefix(BOM)
-        head = _HEAD.match(data)
-        if not data.strip():
-            empty.append(path.stem)
-        elif head and head["stem"].decode() == path.stem:
+        head = HEAD.match(data)
+        if not data.strip() or (head and head["stem"].decode() != path.stem):
+            broken.append(path.stem)
+        elif head:
             found.append((int(head["number"]), path.stem))
-    return (*(stem for _, stem in sorted(found)), *empty)
+    return (*(stem for _, stem in sorted(found)), *broken)
 
 
 def values_of(family: str, parts_type: type[Any]) -> dict[str, tuple[str, ...]]:

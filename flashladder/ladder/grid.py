@@ -19,11 +19,12 @@ from pydantic_core import PydanticCustomError
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.config import D_HEAD, Dtype, KernelConfig
+from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.gpus import require_fit
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, read_located, validate, yaml_files
+from flashladder.names import Dtype
 from flashladder.paths import CONFIGS
 from flashladder.problem import Shape
 from flashladder.toolchain.wheels import load_pins

@@ -23,7 +23,17 @@ from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative, unreadable
 from flashladder.ladder.claim import Claim, ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName
 from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
-from flashladder.ladder.family import DEFAULT, Family, Iteration, Knobs, Model, families, family_named
+from flashladder.ladder.family import (
+    DEFAULT,
+    HEAD,
+    Family,
+    Iteration,
+    Knobs,
+    Model,
+    families,
+    family_named,
+    type_name,
+)
 from flashladder.ladder.gpus import load_gpus, require_fit
 from flashladder.located import Located, Location, read_located, validate, yaml_files
 from flashladder.names import GPUS, PUBLISHED_GPU
@@ -481,14 +491,13 @@ def _source(path: Path) -> str:
     """The text of a file that a kernel includes.
 
     Raises:
-        FlashladderError: it cannot be read, or is empty: a part without its code would fail in the compiler.
+        FlashladderError: it cannot be read, is empty, or its first line names another part: the compiler would fail.
     """
-    text = read_text(path)
+    text, where, first = read_text(path), relative(path), f"// ... `{path.stem}` (iteration N)"
     if not text.strip():
-        raise FlashladderError(
-            "the file is empty",
-            where=relative(path),
-            expected=f"its header line, such as: // ... `{path.stem}` (iteration N), and its code",
-            hint="restore it",
-        )
+        expected = f"its header line, such as: {first}, and its code"
+        raise FlashladderError("the file is empty", where=where, expected=expected, hint="restore it")
+    if (head := HEAD.match(text.encode())) and (found := head["stem"].decode()) != path.stem:
+        hint = f"a copy has its own name there and in its code: struct {type_name(path.stem)}"
+        raise FlashladderError("its first line names another part", where=where, expected=first, found=found, hint=hint)
     return text

@@ -22,11 +22,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json, relative
-from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_runnable
 from flashladder.located import closest, first_problem
-from flashladder.names import PUBLISHED_GPU
+from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.paths import CONFIGS, ITERATIONS
 
 WORDS = ("prog", "prog-all", "all", "tune")

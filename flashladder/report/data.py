@@ -19,12 +19,11 @@ from flashladder.columns import listed
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, files_in, read_text, relative
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import grid_file, grid_names
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, LockedKernel, LockFile, find_locked, read_lock, refusal
-from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
+from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, RESULTS
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as

@@ -11,12 +11,11 @@ import re
 from typing import get_args
 
 from flashladder.columns import listed, markdown
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import read_counts
-from flashladder.names import HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
+from flashladder.names import DTYPES, HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
 from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing
 from flashladder.results.published import Statistic
 

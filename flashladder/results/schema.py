@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from flashladder.ladder.config import Dtype
+from flashladder.names import Dtype
 from flashladder.problem import Shape
 
 Method = Literal["nvbench", "ncu", "torch", "warm", "turns"]  # of a second opinion

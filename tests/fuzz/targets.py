@@ -36,7 +36,7 @@ from flashladder.files import dump_json, load_json, sha256
 from flashladder.gpu.ncu import read_launches, read_peer
 from flashladder.gpu.sanitize import count_errors
 from flashladder.ladder.ablation import load_description, parse_subject, split_description
-from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import read_gpu
 from flashladder.ladder.grid import grid_file, load_grid
 from flashladder.ladder.iteration import load_iteration
@@ -47,7 +47,7 @@ from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.machine_code import cubin, flow, ptx, ptxas, sass
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.opcodes import read_opcodes
-from flashladder.names import DURATION, KERNEL
+from flashladder.names import DURATION, EXAMPLE, KERNEL
 from flashladder.paths import CONFIGS
 from flashladder.problem import Shape
 from flashladder.report.plot import rendered_by

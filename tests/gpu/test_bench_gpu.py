@@ -29,7 +29,8 @@ from flashladder.bench.timing import Arm, bench_group, cuda_hardware, prepare
 from flashladder.errors import FlashladderError
 from flashladder.gate.verify import rerun_here
 from flashladder.gpu.device import Device, open_device
-from flashladder.ladder.config import DTYPES, KernelConfig
+from flashladder.ladder.config import KernelConfig
+from flashladder.names import DTYPES
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, fastest_possible_us, problems

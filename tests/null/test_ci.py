@@ -125,6 +125,27 @@ def test_an_environment_that_is_right_is_left_alone(
     assert [n_installs(), n_installs()] == [1, 0]
 
 
+def test_an_environment_that_lost_a_package_or_was_moved_is_installed_anew(noxfile: ModuleType, tmp_path: Path) -> None:
+    venv, moved = tmp_path / "venv", tmp_path / "moved"
+    package = venv / "lib" / "python3.11" / "site-packages" / "numpy"
+    package.mkdir(parents=True)
+
+    def ran(folder: Path) -> list[tuple[str, ...]]:
+        session = FakeSession(folder)
+        noxfile.install(session, "build", torch=False)
+        return session.ran
+
+    assert [len(ran(venv)), len(ran(venv))] == [1, 0]
+    (package.parent / "flashladder_07").mkdir()  # a wheel that was built here
+    assert not ran(venv)
+    package.rmdir()
+    assert "--reinstall" in ran(venv)[0]
+    assert not ran(venv)
+    venv.rename(moved)
+    assert "--reinstall" in ran(moved)[0]
+    assert not ran(moved)
+
+
 @pytest.mark.parametrize("cached", [True, False])
 def test_without_a_network_wheels_come_from_uvs_cache_or_the_first_failure_is_told(
     noxfile: ModuleType, tmp_path: Path, cached: bool

@@ -88,11 +88,11 @@ def test_bash_completes_commands_and_options(typed: str, offered: list[str]) -> 
         (
             check.main,
             ["seven"],
-            "argument N: expected a whole number from 0 to 999999999, found 'seven'; python -m flashladder",
+            "argument N: expected a whole number of one to nine digits, found 'seven'; python -m flashladder",
         ),
-        (check.main, ["٧"], "argument N: expected a whole number from 0 to 999999999, found '٧'"),
+        (check.main, ["٧"], "argument N: expected a whole number of one to nine digits, found '٧'"),
         (check.main, ["-7"], "-7"),
-        (check.main, ["7" * 5000], "expected a whole number from 0 to 999999999, found '777"),
+        (check.main, ["7" * 5000], "expected a whole number of one to nine digits, found '777"),
         (check.main, ["7", "--budget", "nan"], "argument --budget: expected a number of seconds, found 'nan'"),
         (check.main, ["7", "--budget", "-1"], "--budget"),
         (check.main, ["7", "--out", "c.txt"], "--out: expected a name that ends in .json or .json.gz, found 'c.txt'"),
@@ -102,7 +102,8 @@ def test_bash_completes_commands_and_options(typed: str, offered: list[str]) -> 
         (bench.main, ["7", "--seq-lens", "100"], "invalid choice: 100"),
         (build.main, ["7.0"], "not a description of an iteration: expected a number, or one change"),
         (build.main, ["7", "--configs"], "argument --configs: expected one argument"),
-        (claims.main, ["１"], "expected a whole number from 0 to 999999999, found '１'"),
+        (build.main, ["7", "--jobs", "-1"], "--jobs: expected a whole number of one to nine digits, found '-1'"),
+        (claims.main, ["１"], "expected a whole number of one to nine digits, found '１'"),
     ],
 )
 def test_a_usage_error_is_one_line(
@@ -116,6 +117,17 @@ def test_a_usage_error_is_one_line(
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("error: ")
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("package", "task", "pip"),
+    [("yaml", "list", "pyyaml"), ("pydantic", "show", "pydantic"), ("ml_dtypes", "emulate", "ml-dtypes")],
+)
+def test_a_package_that_is_missing_is_one_line(package: str, task: str, pip: str) -> None:
+    code = f"import sys; sys.modules['{package}'] = None; from flashladder.__main__ import main; main(['{task}', '7'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: this needs {package}; run: pip install {pip} (in a checkout: nox -s dev)\n"
 
 
 def test_several_values_are_words_or_have_commas_between() -> None:

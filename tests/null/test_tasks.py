@@ -26,10 +26,9 @@ from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
 from flashladder.gpu import doctor
 from flashladder.ladder import iteration
-from flashladder.ladder.config import EXAMPLE
 from flashladder.ladder.grid import ReferenceName
 from flashladder.ladder.iteration import load_all
-from flashladder.names import INTERMEDIATES, REFERENCES
+from flashladder.names import EXAMPLE, INTERMEDIATES, REFERENCES
 from flashladder.paths import ROOT
 from flashladder.program import LineParser
 from flashladder.sweep import command as sweep

@@ -13,13 +13,12 @@ import pytest
 from flashladder.build.compile import cubin_for
 from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate.kernel import attention_fp64, forward, make_tensors
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import stretches
 from flashladder.machine_code.sass import disassemble
-from flashladder.names import CONFLICTS
+from flashladder.names import CONFLICTS, DTYPES
 from flashladder.problem import Shape
 from flashladder.toolchain.wheels import find_toolchain
 import ptxemu

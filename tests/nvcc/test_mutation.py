@@ -92,6 +92,11 @@ def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:
     assert not set(listed) - known
 
 
+def test_an_opcode_that_no_kernel_has_is_refused() -> None:
+    with pytest.raises(FlashladderError, match=r"no such opcode is deleted: expected .*bar\.sync.*, found 'bar\.synk'"):
+        mutation.main(["1", "--only", "bar.synk"])
+
+
 def test_a_kernel_that_ships_with_a_race_in_one_order_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutants are tried in both orders, and what they are held against is, too."""
     asked = []

@@ -31,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except PtxemuError as error:
             code = error.exit_code
             print(f"error: {error}", file=sys.stderr)
+        except ImportError as error:
+            print(f"error: {' '.join(str(error).split())}; run: pip install numpy ml-dtypes", file=sys.stderr)
+            code = 2
         except SystemExit as left:  # --help, --version
             code = int(left.code or 0)
         if sys.stdout is not None:  # it is None where the shell closed it, `>&-`

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StrictInt, create_model
 
-from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, EXAMPLE, MAX_SMEM_BYTES, KernelConfig, Word
+from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, MAX_SMEM_BYTES, KernelConfig, Word
 from flashladder.ladder.family import (
     Contradiction,
     Exclusion,
@@ -28,6 +28,7 @@ from flashladder.ladder.family import (
     type_name,
     values_of,
 )
+from flashladder.names import EXAMPLE
 from flashladder.toolchain.wheels import load_pins
 
 PARTS = "ampere"  # the folder of the bodies and parts below kernels/

@@ -15,10 +15,9 @@ from flashladder.binaries import images as sources
 from flashladder.binaries.images import MOST_UNPACKED, entries, images, unpacked
 from flashladder.binaries.kernels import Kernel, chosen, configuration, demangled, kernels_of, shortened, with_facts
 from flashladder.errors import FlashladderError
-from flashladder.ladder.config import EXAMPLE
 from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
-from flashladder.names import KERNEL
+from flashladder.names import EXAMPLE, KERNEL
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
 

@@ -19,8 +19,8 @@ from flashladder.cases.reference import References
 from flashladder.check import command as check
 from flashladder.check.command import CheckReport, Emulated, check_iteration, emulated_identity, rule
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.ladder.config import DTYPES
 from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.names import DTYPES
 from flashladder.problem import Shape
 from flashladder.results.files import load_as, load_result, this_host
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel

@@ -52,6 +52,15 @@ def test_a_file_where_builds_go_is_lacking(monkeypatch: pytest.MonkeyPatch, tmp_
     assert [doctor.disk(tmp_path, needed_gb=needed).ok for needed in (1e9, 0.0)] == [False, True]
 
 
+@pytest.mark.parametrize("package", ["ptxemu", "numpy", "ml_dtypes"])
+def test_the_emulator_lacks_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    assert doctor.emulator().ok
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else name)
+    finding = doctor.emulator()
+    assert (finding.ok, finding.found) == (False, f"{package} not installed")
+    assert package.replace("_", "-") in finding.remedy
+
+
 def test_a_cpu_torch_beside_a_gpu_is_lacking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "version.py").write_text("cuda: Optional[str] = None\n")
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])

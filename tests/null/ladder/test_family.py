@@ -16,7 +16,7 @@ from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.errors import FlashladderError
 from flashladder.ladder import family
-from flashladder.ladder.config import EXAMPLE, MAX_SMEM_BYTES, KernelConfig
+from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.families.ampere import FAMILY, Ampere, AmpereConfig
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper import (
@@ -39,6 +39,7 @@ from flashladder.ladder.iteration import (
 from flashladder.ladder.iteration import runnable as iterations_that_run
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.machine_code.ptxas import PtxasUsage
+from flashladder.names import EXAMPLE
 from flashladder.paths import KERNELS
 from flashladder.sweep import command as sweep
 
@@ -149,6 +150,19 @@ def test_an_empty_part_is_still_listed_and_named_by_who_reads_it(tmp_path: Path)
     config = select_configs(iteration, "a100")[0]
     for read in (sources, flattened):
         with pytest.raises(FlashladderError, match=r"layout/xor\.cuh: the file is empty: expected its header line"):
+            read(iteration, config, kernels)
+
+
+def test_a_copy_that_still_names_its_original_is_told_by_who_reads_it(tmp_path: Path) -> None:
+    kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
+    layouts = kernels / "ampere" / "layout"
+    shutil.copy(layouts / "xor.cuh", layouts / "xor_mine.cuh")
+    assert part_names(layouts)[-1] == "xor_mine"
+    shutil.copy(layouts / "xor_static.cuh", layouts / "xor.cuh")
+    iteration = load_iteration(2)
+    config = select_configs(iteration, "a100")[0]
+    for read in (sources, flattened):
+        with pytest.raises(FlashladderError, match=r"xor\.cuh: .*line .*`xor` .*found xor_static; .*struct Xor$"):
             read(iteration, config, kernels)
 
 

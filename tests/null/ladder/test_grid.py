@@ -12,12 +12,13 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder import grid as grids
-from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY, AmpereConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus, require_fit
 from flashladder.ladder.grid import load_grid, runnable
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
+from flashladder.names import EXAMPLE
 
 GRID = """\
 why: A grid that is only there to be wrong.

@@ -11,7 +11,7 @@ import pytest
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.claim import LOCK_ARCHES
-from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
 from flashladder.lock.command import (
@@ -23,6 +23,7 @@ from flashladder.lock.command import (
     what_moved,
 )
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, lock_path, read_lock, refusal, write_lock
+from flashladder.names import EXAMPLE
 from flashladder.results.schema import Kernel
 
 CONFIG = KernelConfig.parse(EXAMPLE)

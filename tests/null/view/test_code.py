@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from flashladder.ladder.config import EXAMPLE, KernelConfig
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import (
     Iteration,
@@ -23,6 +23,7 @@ from flashladder.ladder.iteration import (
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, PtxasUsage
 from flashladder.machine_code.sass import parse
+from flashladder.names import EXAMPLE
 from flashladder.paths import KERNELS
 from flashladder.view.binary import clean_ptx, clean_sass, is_whole, only_entry
 from flashladder.view.code import occupancy_of, occupancy_table, ptxas_csv

@@ -174,7 +174,8 @@ class Kernel:
             mine = [  # an empty array shares no memory, not even with itself
                 name
                 for name, value in given
-                if isinstance(value, np.ndarray) and (value is owner or np.may_share_memory(value, owner))
+                if isinstance(value, np.ndarray)
+                and (owner is value or owner is value.base or np.may_share_memory(value, owner))
             ]
             return memory.allocate(owner, f"{[*mine, f'array {number}'][0]}: {owner.dtype} {owner.shape}")
 
