@@ -39,8 +39,11 @@ def refuses(kind: str, match: str = ".") -> Iterator[pytest.ExceptionInfo[Emulat
     """The block raises an `EmulationError` of this kind, whose one line matches."""
     with pytest.raises(EmulationError, match=match) as caught:
         yield caught
-    assert caught.value.kind == kind, caught.value
-    assert "\n" not in str(caught.value)
+    error, lane = caught.value, caught.value.lane
+    assert (error.kind, "\n" in str(error)) == (kind, False), error
+    places = [] if lane is None else [f", thread {lane} (warp {lane >> 5}, lane {lane & 31})"]
+    places += [] if error.block is None else [f", block {error.block}"]
+    assert all(place in str(error) for place in places), error
 
 
 def program(body: str, *, declarations: str = "", module: str = "", parameters: str = ".param .u64 out") -> Kernel:

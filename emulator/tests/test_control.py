@@ -13,7 +13,7 @@ from tests.programs import HEADER, OUT, REGISTERS, program, refuses, run, text_o
 from ptxemu import EmulationError, Instruction, Machine, Observer, load
 from ptxemu.isa import calls
 from ptxemu.machine.control import Block, build_flow, execution_order, uses_and_defines
-from ptxemu.syntax.tree import Immediate
+from ptxemu.syntax.tree import Address, Immediate, Register, Vector
 from ptxemu.values import Array, BoolArray
 
 STORE_1 = "st.global.u32 [%rd0], %r1;"
@@ -272,14 +272,17 @@ def test_calls_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         run(calling() * 8 + STORE, module=TWICE)
 
 
+def test_the_box_of_a_copy_is_renamed_too() -> None:
+    a, b, c, x, y = map(Register, "abcxy")
+    found = calls.renamed(Address(a, 8, coordinates=Vector((b, c))), {"a": x, "b": y})
+    assert found == Address(x, 8, coordinates=Vector((y, c)))
+
+
 def test_copied_instructions_say_who_called() -> None:
     entry = f".visible .entry k(.param .u64 out) {{ {REGISTERS} {OUT}\n.loc 1 20 0\n{calling('outer')} ret; }}\n"
     inner = OUTER.replace("add.u32", "\n.loc 1 7 0\nadd.u32", 1).replace("{ .param", "\n.loc 1 9 0\n{ .param", 1)
     text = f'{HEADER}{inner}{entry}.file 1 "a.cu"\n'
     items: list[Any] = list(load(text).kernel().function.body)
     add = next(item for item in items if str(item).startswith("add.u32 %r2#"))
-    assert [str(add.source), *map(str, (add.source.inlined_at, add.source.inlined_at.inlined_at))] == [
-        "a.cu:7",
-        "a.cu:9",
-        "a.cu:20",
-    ]
+    places = [add.source, add.source.inlined_at, add.source.inlined_at.inlined_at]
+    assert [*map(str, places)] == ["a.cu:7", "a.cu:9", "a.cu:20"]

@@ -87,9 +87,8 @@ def test_a_call_is_read_with_its_lists_as_vectors(text: str, operands: tuple[Ope
 
 
 def test_module_facts() -> None:
-    module = parse(
-        '.version 8.7 .target sm_80 , texmode_independent\n.address_size 64 .file 1 "a b;{}//.cu", 17, 3', "x.ptx"
-    )
+    text = '.version 8.7 .target sm_80 , texmode_independent\n.address_size 64 .file 1 "a b;{}//.cu", 17, 3'
+    module = parse(text, "x.ptx")
     assert (module.version, module.target, module.address_size) == ("8.7", "sm_80, texmode_independent", 64)
     assert (module.files, module.path, module.functions) == ({1: "a b;{}//.cu"}, "x.ptx", ())
 
@@ -264,6 +263,9 @@ def test_what_is_not_understood_is_an_error_with_its_line(kind: str) -> None:
 
 
 def test_a_long_line_is_cut() -> None:
+    shown = [str(EmulationError("trap", "w", lane=0, address=0, found="\u00e9" * n, expected=0)) for n in (2000, 2001)]
+    head = "<ptx>: w, address 0x0, thread 0 (warp 0, lane 0): expected 0, found "
+    assert shown == [head + "\u00e9" * 2000, head + "\u00e9" * 2000 + "... (2001 characters)"]
     for long in ("ld.u32 a, [" + "b*" * 300 + "b];", "mov.b64 %rd1, " + "{" * 5000 + "a" + "}" * 5000 + ";"):
         with refuses("syntax", r"operand that is not understood.*\.\.\.") as caught:
             parse(entry(long))

@@ -135,9 +135,8 @@ def test_mma_of_matrices_that_blocks_or_warps_share(first: str, second: str) -> 
 def test_the_same_bits_in_another_type_are_another_operand() -> None:
     a, b = numbers(1, 1, 16, 16), numbers(2, 1, 16, 8)
     both = MMA + " {%f0, %f1, %f2, %f3}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f8, %f8, %f8, %f8}; @%p1 "
-    found = product(
-        a, b, 1, 1, ("0", "0"), mma="mov.f32 %f8, 0f00000000; " + both + MMA.replace("f16.f16", "bf16.bf16")
-    )
+    both = "mov.f32 %f8, 0f00000000; " + both + MMA.replace("f16.f16", "bf16.bf16")
+    found = product(a, b, 1, 1, ("0", "0"), mma=both)
     brain = a.view(BFLOAT16).astype("f4")[0] @ b.view(BFLOAT16).astype("f4")[0]
     assert np.allclose(found[0, 0], a.astype("f4")[0] @ b.astype("f4")[0] + brain, rtol=1e-3)
 
@@ -170,9 +169,12 @@ def test_only_the_warps_that_execute_a_load_of_tiles_read() -> None:
     assert races_of(body, declarations=TILE) == []
 
 
-@pytest.mark.parametrize(("other", "kinds"), [(1, []), (16, ["RAW"])])
-def test_lanes_that_meet_in_two_groups_know_nothing_of_the_other_group(other: int, kinds: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("other", "upper", "kinds"), [(1, -65536, []), (16, -65536, ["RAW"]), (15, 0x7FFF0000, ["RAW"])]
+)
+def test_lanes_that_meet_in_two_groups_know_nothing_of_others(other: int, upper: int, kinds: list[str]) -> None:
     body = f"""mov.u32 %r3, tile; mad.lo.u32 %r2, %r0, 4, %r3; st.shared.u32 [%r2], %r0; setp.lt.u32 %p1, %r0, 16;
-    selp.u32 %r4, 0xffff, 0xffff0000, %p1; bar.warp.sync %r4; xor.b32 %r5, %r0, {other}; mad.lo.u32 %r2, %r5, 4, %r3;
+    selp.u32 %r4, 0xffff, {upper}, %p1; shr.u32 %r7, %r4, %r0; and.b32 %r7, %r7, 1; setp.eq.u32 %p2, %r7, 1;
+    @%p2 bar.warp.sync %r4; xor.b32 %r5, %r0, {other}; mad.lo.u32 %r2, %r5, 4, %r3;
     ld.shared.u32 %r6, [%r2];"""
     assert races_of(body, 32, declarations=TILE) == kinds

@@ -120,6 +120,8 @@ def test_blocks_and_warpgroups_have_matrices_and_scales_of_their_own() -> None:
     loop = ("add.u32 %r21, %r21, 1; setp.lt.u32 %p3, %r21, 3;", "@%p3 bra again;", STORE, "done:")
     alone = "mov.u32 %r21, 0; setp.ge.u32 %p2, %r0, 128; @%p2 bra done; again:"
     assert np.array_equal(run(alone, FENCE, SS, COMMIT, WAIT, *loop, threads=160)[0, :128], 3 * AB)
+    turned = SS.replace("%f1, %f2", "%f2, %f1")  # other accumulators, though the first is the same
+    assert np.array_equal(run(FENCE, SS, turned, COMMIT, WAIT, STORE)[0], AB + AB[:, [0, 2, 1, 3]])
     apart = "setp.eq.u32 %p3, %r1, 0; @%p3 bra one;"
     found = run(apart, FENCE, SS, "bra both; one:", FENCE, RS, "both:", COMMIT, WAIT, STORE, blocks=2)
     (_, b), (a, late) = map(matrices, memory(2))
@@ -127,17 +129,9 @@ def test_blocks_and_warpgroups_have_matrices_and_scales_of_their_own() -> None:
 
 
 def test_some_warpgroups_multiply_and_matrices_end_with_the_memory() -> None:
-    first, rest = (
-        "setp.lt.u32 %p2, %r0, 128; selp.b32 %r10, 0, %r10, %p2;",
-        (
-            "@%p2 add.u64 %rd11, %rd11, %rd2; @%p2 setp.eq.u32 %p0, %r0, 9; @%p2 bra past;",
-            RS,
-            "past:",
-            COMMIT,
-            WAIT,
-            STORE,
-        ),
-    )
+    first = "setp.lt.u32 %p2, %r0, 128; selp.b32 %r10, 0, %r10, %p2;"
+    skip = "@%p2 add.u64 %rd11, %rd11, %rd2; @%p2 setp.eq.u32 %p0, %r0, 9; @%p2 bra past;"
+    rest = (skip, RS, "past:", COMMIT, WAIT, STORE)
     assert np.array_equal(run(first, FENCE, *rest, threads=256)[0], [*(0 * AB), *ONES_B])
     assert np.array_equal(run(first, FENCE, SS, *rest, threads=256)[0], [*AB, *(AB + ONES_B)])
     found = run("setp.eq.u32 %p2, %r1, 0;", FENCE, SS, *rest, blocks=2)  # the same warpgroup of one block alone
@@ -155,10 +149,8 @@ def test_some_warpgroups_multiply_and_matrices_end_with_the_memory() -> None:
     _, end = matrices(np.concatenate([image[:1024], image[1920:]]))
     last = "add.u64 %rd11, %rd11, 112;"
     assert np.array_equal(run(last, FENCE, SS, COMMIT, WAIT, STORE)[0], fragment(A0 @ end))
-    error = refused(
-        last.replace("112", "113"), FENCE, SS, kind="out-of-bounds", says="matrix B .* reaches 16 bytes past"
-    )
-    assert error.address == 4096
+    last, says = last.replace("112", "114"), "matrix B .* reaches 32 bytes past"
+    assert refused(last, FENCE, SS, kind="out-of-bounds", says=says).address == 4096
     for who, where, place in (("%r1, 1", (1, 0, 0), "start 0x1800"), ("%r0, 128", (0, 0, 0), "start 0x1800")):
         wrong = f"setp.ge.u32 %p3, {who}; selp.b64 %rd12, 256, 0, %p3; add.u64 %rd11, %rd11, %rd12;"
         with refuses("uninitialised", f"matrix B .*{place}") as caught:
@@ -227,6 +219,8 @@ def test_a_fence_of_one_warpgroup_is_not_anothers() -> None:
     apart = "setp.ge.u32 %p2, %r0, 128; @%p2 bra later;"
     error = refused(apart, FENCE, "later:", SS, COMMIT, WAIT, threads=256, kind="missing-fence")
     assert error.lane == 128
+    body = ("shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 5;", FENCE, "@%p2 mov.f32 %f2, 0f00000000;", SS)
+    assert refused(*body, threads=256, kind="missing-fence", says="%f2 of a wgmma was written after").lane == 160
 
 
 def test_all_four_warps_take_part() -> None:
@@ -255,18 +249,18 @@ def test_warps_meet_at_the_fence_however_they_come() -> None:
 
 def test_a_warp_that_never_comes_to_the_fence_is_a_deadlock() -> None:
     apart = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2; @%p2 bar.sync 1, 64;"
-    error = str(
-        refused(apart, FENCE, SS, COMMIT, WAIT, kind="deadlock", says="wgmma.fence for others of their warpgroup")
-    )
+    says = "wgmma.fence for others of their warpgroup"
+    error = str(refused(apart, FENCE, SS, COMMIT, WAIT, kind="deadlock", says=says))
     assert ("without warp 2 of the warpgroup" in error, "barrier 1" in error) == (True, True)
     late = "@%p4 bra late; setp.eq.u32 %p3, %r20, 1; @%p3 bar.sync 2, 64;"  # warp 1 comes after 0 and 3
     body = (f"{apart} setp.eq.u32 %p4, %r20, 4;", late, FENCE, SS, COMMIT, WAIT, "ret; late:", "bar.sync 2, 64;")
     assert str(refused(*body, threads=160, kind="deadlock")).count("without warp 2 of the warpgroup") == 2
 
 
-@pytest.mark.parametrize(("body", "says"), table("second warpgroup"))
-def test_a_message_names_warps_of_the_second_warpgroup(body: tuple[str, ...], says: str) -> None:
-    refused("shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 6;", *body, threads=256, kind="divergent-warp", says=says)
+@pytest.mark.parametrize(("body", "says", "lane"), table("second warpgroup"))
+def test_a_message_names_warps_of_the_second_warpgroup(body: tuple[str, ...], says: str, lane: int) -> None:
+    warp = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 6;"
+    assert refused(warp, *body, threads=256, kind="divergent-warp", says=says).lane == lane
 
 
 WARP = "shr.u32 %r20, %r0, 5; setp.eq.u32 %p2, %r20, 2;"  # true in warp 2 alone
@@ -342,9 +336,8 @@ def test_a_matrix_lies_in_written_shared_memory() -> None:
     for highest in (13, 29, 45):  # of start, leading and stride offset
         refused(f"or.b64 %rd10, %rd10, {1 << highest};", FENCE, SS, kind="out-of-bounds", says="matrix A .* reaches")
     with pytest.raises(EmulationError) as caught:
-        kernel("add.u64 %rd11, %rd11, 0x80;", FENCE, SS, memory=8192).launch(
-            (1,), (128,), (np.zeros(512, np.float32), memory())
-        )
+        beyond = kernel("add.u64 %rd11, %rd11, 0x80;", FENCE, SS, memory=8192)
+        beyond.launch((1,), (128,), (np.zeros(512, np.float32), memory()))
     assert (caught.value.kind, caught.value.address) == ("uninitialised", 4096)
 
 
