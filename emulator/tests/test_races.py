@@ -457,12 +457,12 @@ class Model:
                     found.add("async overwrite" if flying == "fetch" else f"in-flight {'read' if reads else 'write'}")
             for index in self.live[byte]:
                 earlier = EARLIER[self.kinds[index]]
-                who = threads if threads and earlier == "write" else [thread]
+                who = threads if threads and earlier != "read" else [thread]
                 if (reads and earlier == "read") or (kind == "atom" == earlier):
                     continue
                 if any(index not in self.known[one] for one in who):
                     found.add("WAR" if earlier == "read" else LATER[kind])
-                elif threads and self.kinds[index] == "st" and any(~index not in self.known[one] for one in who):
+                elif threads and self.kinds[index] in "st atom" and any(~index not in self.known[one] for one in who):
                     found.add("proxy")
         return found
 
@@ -543,7 +543,8 @@ def begin(rng: np.random.Generator, races: SharedRaces, model: Model, *, partial
     if not wanted:
         model.kinds.append("name")
         model.flying[name] = (kind, together, address)
-    return {one.kind for one in found}, wanted
+    both = {one.kind for one in found}, wanted  # atomics of a warp have the last one's time: no fence, or no order
+    return both[0] - {"proxy"} or both[0], both[1] - {"proxy"} or both[1]
 
 
 def some_lanes(rng: np.random.Generator, *, partial: bool) -> BoolArray:
