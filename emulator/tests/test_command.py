@@ -100,14 +100,6 @@ def test_arrays_and_numbers_have_the_dtype_that_is_named(dtype: str) -> None:
     assert (np.asarray(number).dtype, float(number)) == (DTYPES[dtype], 5.0)
 
 
-def test_an_array_may_be_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert command.LARGEST == 4 << 30
-    monkeypatch.setattr(command, "LARGEST", 8)
-    assert [np.size(value.value) for value in parse_all(["float32:2:ones", "int8:2x4:zeros"], 0)] == [2, 8]
-    with pytest.raises(ptxemu.PtxemuError, match="found 12 bytes"):
-        parse_all(["float32:3:ones"], 0)
-
-
 def test_random_arrays_differ_and_depend_on_the_seed_alone() -> None:
     one, two, again, other = (
         [np.asarray(value.value) for value in parse_all(["float32:1000:randn", "float64:1000:rand"], seed)]
@@ -173,7 +165,12 @@ def test_files_that_hold_no_array_of_a_documented_dtype(
     assert re.search("in=@x.npy: bad --arg: .*" + says.replace("|", r"\|"), one_line(capsys))
 
 
-def test_an_infinity_may_be_asked_for() -> None:
+def test_an_infinity_may_be_asked_for_and_an_array_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command.LARGEST == 4 << 30
+    monkeypatch.setattr(command, "LARGEST", 8)
+    assert [np.size(value.value) for value in parse_all(["float32:2:ones", "int8:2x4:zeros"], 0)] == [2, 8]
+    with pytest.raises(ptxemu.PtxemuError, match="found 12 bytes"):
+        parse_all(["float32:3:ones"], 0)
     one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-INF"], 0))
     assert (one, two) == (float("inf"), -float("inf"))
 

@@ -175,17 +175,19 @@ class Operations(Synchronisation):
         """Bytes that two copies in flight write are written in any order, also if one thread issued both."""
         order = np.argsort(addresses, kind="stable")
         own, mine = addresses[order], threads[order]
-        meets = [(transfer, own[i], [*mine[i : i + 2]]) for i in np.flatnonzero(own[1:] == own[:-1])[:1]]
+        twice = np.flatnonzero(own[1:] == own[:-1])
+        meets = [(transfer, own[twice], mine[twice], mine[twice + 1])]
         for other, theirs, whose, width in self._stores:
             fine = min(unit, width)
-            common = np.intersect1d(_finer(theirs, width, fine), _finer(own, unit, fine))[:1]
-            both = ((theirs, whose), (own, mine))
-            meets += [(other, at, [who[np.searchsorted(here, at, "right") - 1] for here, who in both]) for at in common]
-        for other, at, pair in meets:
-            (first, thread), (second, late) = (block_and_thread(int(each)) for each in pair)
-            site = self._site(other.step.instruction)
-            finding = Finding("in-flight write", site, int(at), thread, late, 1, (first, second))
-            self._report("global", [finding], transfer.step.instruction, None)
+            at = np.intersect1d(_finer(theirs, width, fine), _finer(own, unit, fine))
+            one, two = (who[np.searchsorted(here, at, "right") - 1] for here, who in ((theirs, whose), (own, mine)))
+            meets.append((other, at, one, two))
+        for other, at, one, two in meets:
+            if at.size:
+                (first, thread), (second, late) = (block_and_thread(int(each[0])) for each in (one, two))
+                site, count = self._site(other.step.instruction), np.unique(two).size
+                finding = Finding("in-flight write", site, int(at[0]), thread, late, count, (first, second))
+                self._report("global", [finding], transfer.step.instruction, None)
         self._stores.append((transfer, own, mine, unit))
 
 
