@@ -148,6 +148,8 @@ BYTES = [at("st", row, 1, 16), sync(), at("st", lambda s: s.tid, 2, 1)]
         ([*ROWS[:2], sync(), ROWS[2]], {}, {("RAW", 1, 2)}),
         ([ROWS[0], at("ldmatrix", lambda s: row(s)[..., :16], 2, 16)], {}, set()),
         ([ROWS[0], at("ldmatrix", lambda s: row(s)[..., :16] + np.uint64(16), 2, 16, warp(1))], {}, {RAW}),
+        ([at("st", row, 1, 16, thread(5)), at("ldmatrix", lambda s: next_row(s)[..., :16], 2, 16, warp(1))],
+         {"threads": 33}, {RAW}),
         *(([at(one, row, 1, 16), at(two, next_row, 2, 16)], {}, {(kind, 1, 2)}) for one, two, kind in
           (("ld", "stmatrix", "WAR"), ("stmatrix", "ld", "RAW"), ("stmatrix", "st", "WAW"))),
         ([at("stmatrix", lambda s: row(s)[..., :16], 1, 16), at("ld", row, 2, 16, LANE < 16)], {}, set()),
@@ -361,6 +363,8 @@ def test_words_pages_and_readers_of_several_blocks() -> None:
     (race,) = watched(everyone, blocks=2, warps=32).reports
     assert (race.kind, race.first_thread, race.second_thread) == ("WAW", 1023, 1023)
     assert not watched(*(at("st", FAR_AWAY, 5, by=thread(t), space="global") for t in (0, 1023)), warps=32).reports
+    ends = at("st", lambda s: FAR_AWAY + s.ctaid * np.uint64((1 << 16) - 1), 5, 1, thread(0), "global")  # of a page
+    assert not watched(ends, blocks=2).reports
     quiet = Hazards(global_memory=False)
     everyone(Stream(quiet, blocks=3, warps=32))
     assert not quiet.reports
