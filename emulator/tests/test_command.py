@@ -209,9 +209,8 @@ def test_hazards_beyond_the_limit_are_counted(
 ) -> None:
     monkeypatch.setattr(command, "Hazards", lambda: ptxemu.Hazards(limit=3))
     Path("screen.ptx").write_text(text_of("screen.ptx"))
-    assert (
-        main(["screen.ptx", "--kernel", "races", "--block", "64", "--arg", "int32:1:zeros", "--hazards", "--json"]) == 1
-    )
+    words = "screen.ptx --kernel races --block 64 --arg int32:1:zeros --hazards --json"
+    assert main(words.split()) == 1
     facts = json.loads(capsys.readouterr().out)
     assert (len(facts["hazards"]), facts["hazards_dropped"]) == (3, 9)
 

@@ -260,9 +260,8 @@ def test_a_box_is_one_request_and_the_sectors_that_it_has(
 
 
 def test_stores_and_reductions_are_counted_apart() -> None:
-    text = (
-        "mad.lo.u32 turn, turn, 16, at; st.shared.v4.u32 [turn], {mb, mb, mb, mb};\nfence.proxy.async;\nbar.sync 0;\n"
-    )
+    text = "mad.lo.u32 turn, turn, 16, at; st.shared.v4.u32 [turn], {mb, mb, mb, mb};\n"
+    text += "fence.proxy.async;\nbar.sync 0;\n"
     text += "@one cp.async.bulk.global.shared::cta.bulk_group [out], [at], 160;\n"
     text += "@one cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [out+4096], [at], 64;\n"
     found = bulk(text + "@one cp.async.bulk.commit_group;\n@one cp.async.bulk.wait_group 0;")

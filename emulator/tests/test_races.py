@@ -287,20 +287,14 @@ TAKE = "xor.b32 %r3, %r0, {}; shl.b32 %r3, %r3, 2; add.u32 %r3, %r1, %r3; ld.sha
 TAKE += "st.global.u32 [%rd0], %r4;"
 
 
-@pytest.mark.parametrize(
-    ("between", "distance", "races"),
-    json.loads(text_of("synchronised.json")),
-)
+@pytest.mark.parametrize(("between", "distance", "races"), json.loads(text_of("synchronised.json")))
 def test_programs(between: str, distance: int, races: list[str]) -> None:
     body = "\n".join([PUT, between, TAKE.format(distance)])
     assert (run(body, 64, 3, declarations=TILE) == np.arange(64) ^ distance).all()  # right numbers in any case
     assert races_of(body, 64, 3, declarations=TILE) == races
 
 
-@pytest.mark.parametrize(
-    ("guard", "kinds"),
-    json.loads(text_of("one_element.json")),
-)
+@pytest.mark.parametrize(("guard", "kinds"), json.loads(text_of("one_element.json")))
 def test_lanes_and_warps_that_write_one_element_are_told_apart(guard: str, kinds: list[str]) -> None:
     hazards = Hazards()
     run(f"{guard} @%p1 st.shared.u32 [tile], %r0;", 64, declarations=TILE, observers=hazards)
