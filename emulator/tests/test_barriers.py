@@ -35,6 +35,9 @@ THREADS = np.arange(64)
         ((f"{OWN} setp.ge.u32 %p1, %r0, 32; @%p1 bra take; st.shared.u32 [%r11], %r0; bar.arrive 2, 64; "
          "st.global.u32 [%rd0], %r0; bra done; take: bar.sync 2, 64; ld.shared.u32 %r13, [%r11+-128]; "
          "st.global.u32 [%rd0], %r13; done:"), 64, 1, THREADS % 32),
+        # of two blocks one is complete first, the other has been signalled, too
+        (("setp.ge.u32 %p1, %r0, 32; @%p1 bra take; bar.arrive 2, 64; bra done; take: setp.eq.u32 %p2, %r60, 1; "
+         "@%p2 bra later; bar.sync 2, 64; bra done; later: bar.sync 2, 64; done: st.global.u32 [%rd0], 7;"), 64, 2, 7),
         # reductions, also over a block that ends within a warp
         ("setp.gt.u32 %p1, %r0, 42; bar.red.popc.u32 %r5, 0, %p1; st.global.u32 [%rd0], %r5;", 64, 1, 21),
         *((f"setp.{one}.u32 %p1, %r0, 42; bar.red.{how}.pred %p2, 0, %p1; selp.u32 %r5, 1, 0, %p2; {STORE_5}",

@@ -113,10 +113,10 @@ def test_copies_in_one_place(text: str, blocks: int, found: str) -> None:
     assert kinds(text.format(**globals(), **COPIES["texts"]), 32, blocks) == found
 
 
-@pytest.mark.parametrize(("text", "first", "second"), COPIES["threads"])
-def test_copies_that_meet_name_their_threads(text: str, first: int, second: int) -> None:
+@pytest.mark.parametrize(("text", "first", "second", "count"), COPIES["threads"])
+def test_copies_that_meet_name_their_threads(text: str, first: int, second: int, count: int) -> None:
     found, _ = launched(HEAD + text.format(**globals(), **COPIES["texts"]), 32)
-    assert {(each.first_thread, each.second_thread) for each in found.reports} == {(first, second)}
+    assert {(each.first_thread, each.second_thread, each.count) for each in found.reports} == {(first, second, count)}
 
 
 def test_what_copies_within_shared_memory_leave() -> None:

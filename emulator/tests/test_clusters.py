@@ -61,10 +61,7 @@ mov.u32 %word, %nctaid.x;\nst.global.u32 [%at], %word;"""
     assert out.ravel().tolist() == [4, 4] + [0] * 10
 
 
-@pytest.mark.parametrize(
-    ("cluster", "blocks", "target", "match"),
-    json.loads(text_of("no_such_cluster.json")),
-)
+@pytest.mark.parametrize(("cluster", "blocks", "target", "match"), json.loads(text_of("no_such_cluster.json")))
 def test_launches_that_no_chip_takes(cluster: int, blocks: int, target: str, match: str) -> None:
     with refuses("arguments", match):
         launch(kernel("").replace("sm_90a", target), 32, blocks, cluster=cluster)
@@ -100,13 +97,7 @@ RAW = ("RAW", "st.shared::cluster.u32", "ld.shared.u32")
         ),
         ("%r5;\nbarrier.cluster.arrive", "%r5;\nbarrier.cluster.arrive.relaxed", RAW),
     ],
-    ids=[
-        "right",
-        "a peer that may not have begun",
-        "no barrier behind the store",
-        "the second word",
-        "a relaxed arrival",
-    ],
+    ids=["right", "a peer that has not begun", "no barrier behind the store", "the second word", "a relaxed arrival"],
 )
 def test_a_clusters_barrier_orders_what_was_stored(old: str, new: str, race: tuple[str, str, str] | None) -> None:
     body = f"{SWAP}{MEET}"

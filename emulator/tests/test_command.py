@@ -174,7 +174,12 @@ def test_an_empty_file_is_named_in_errors_and_so_is_a_missing_package(capsys: py
     assert (done.returncode, done.stderr.count("\n"), "pip install" in done.stderr) == (2, 1, True)
 
 
-def test_an_infinity_may_be_asked_for() -> None:
+def test_an_infinity_may_be_asked_for_and_an_array_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command.LARGEST == 4 << 30
+    monkeypatch.setattr(command, "LARGEST", 8)
+    assert [np.size(value.value) for value in parse_all(["float32:2:ones", "int8:2x4:zeros"], 0)] == [2, 8]
+    with pytest.raises(ptxemu.PtxemuError, match="found 12 bytes"):
+        parse_all(["float32:3:ones"], 0)
     one, two = (float(np.asarray(value.value)) for value in parse_all(["float32:inf", "-INF"], 0))
     assert (one, two) == (float("inf"), -float("inf"))
 
@@ -213,9 +218,8 @@ def test_hazards_beyond_the_limit_are_counted(
 ) -> None:
     monkeypatch.setattr(command, "Hazards", lambda: ptxemu.Hazards(limit=3))
     Path("screen.ptx").write_text(text_of("screen.ptx"))
-    assert (
-        main(["screen.ptx", "--kernel", "races", "--block", "64", "--arg", "int32:1:zeros", "--hazards", "--json"]) == 1
-    )
+    words = "screen.ptx --kernel races --block 64 --arg int32:1:zeros --hazards --json"
+    assert main(words.split()) == 1
     facts = json.loads(capsys.readouterr().out)
     assert (len(facts["hazards"]), facts["hazards_dropped"]) == (3, 9)
 

@@ -89,6 +89,9 @@ def test_totals_do_not_depend_on_how_values_are_stored() -> None:
     shared = Patterns(wavefronts, 128)
     stride = np.array([4, 8, 128], dtype=np.uint64).reshape(3, 1, 1)
     assert shared.total(stride * LANES, 4, None, 3, 2) == (2 * (1 + 2 + 32), 6)
+    rows = (LANES * stride[:2]).astype(np.uint64)  # of two warps, then the same bytes of two blocks
+    assert shared.total(rows.reshape(1, 2, 32), 4, None, 2, 2) == (6, 4)
+    assert shared.total(rows, 4, np.array([True, False]).reshape(2, 1, 1), 2, 2) == (2, 2)
     garbage = np.where(LANES < 16, LANES * np.uint64(4), np.uint64(2**64 - 3)).reshape(1, 1, 32)
     assert shared.total(garbage, 4, (LANES < 16).reshape(1, 1, 32), 1, 1) == (1, 1)
 
@@ -257,9 +260,8 @@ def test_a_box_is_one_request_and_the_sectors_that_it_has(
 
 
 def test_stores_and_reductions_are_counted_apart() -> None:
-    text = (
-        "mad.lo.u32 turn, turn, 16, at; st.shared.v4.u32 [turn], {mb, mb, mb, mb};\nfence.proxy.async;\nbar.sync 0;\n"
-    )
+    text = "mad.lo.u32 turn, turn, 16, at; st.shared.v4.u32 [turn], {mb, mb, mb, mb};\n"
+    text += "fence.proxy.async;\nbar.sync 0;\n"
     text += "@one cp.async.bulk.global.shared::cta.bulk_group [out], [at], 160;\n"
     text += "@one cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [out+4096], [at], 64;\n"
     found = bulk(text + "@one cp.async.bulk.commit_group;\n@one cp.async.bulk.wait_group 0;")

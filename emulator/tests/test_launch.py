@@ -450,7 +450,8 @@ def test_a_loop_that_changes_nothing_ends_early(round_: str, schedule: str) -> N
         run(f"setp.eq.u32 %p1, %r0, 0; mov.f32 %f1, 0f00000000; again: {round_} @!%p1 bra again;", schedule=schedule)
 
 
-@pytest.mark.parametrize("round_", ["add.u32 %r1, %r1, 1;", "atom.global.xor.b32 %r2, [%rd0], 1; add.u32 %r1, %r1, 0;"])
+@pytest.mark.parametrize("round_", ["add.u32 %r1, %r1, 1;", "atom.global.xor.b32 %r2, [%rd0], 1; add.u32 %r1, %r1, 0;",
+    *(f"atom.global.add.u32 %r2, [%rd0], {by}; mov.u32 %r2, 0;" for by in (1, -1))])  # fmt: skip
 def test_a_loop_that_changes_something_goes_on(round_: str) -> None:
     with refuses("budget", r"found 2500\d;"):  # not a look later
         run(f"mov.u32 %r1, 0; again: {round_} bra again;", max_instructions=25_000)

@@ -257,6 +257,5 @@ def test_a_deadlock_of_a_cluster_names_the_block_that_is_missing() -> None:
     body = text_of("missing_block.ptx")
     with refuses("deadlock", r"threads that have not arrived: 32 of block \(1, 0, 0\);") as caught:
         launch(kernel(body), 64, 4, cluster=2)
-    assert all(
-        part in str(caught.value) for part in ("bar.sync 1, 96", "exited: 64;", "other blocks that stand still: 2")
-    )
+    for part in ("bar.sync 1, 96", "exited: 64;", "other blocks that stand still: 2"):
+        assert part in str(caught.value)

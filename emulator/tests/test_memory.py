@@ -363,9 +363,10 @@ COPY = "mov.b32 %r10, tile; ld.param.u64 %rd5, [out]; @%p1 cp.async.cg.shared.gl
 
 @pytest.mark.parametrize(("offset", "copied"), [(12, False), (16, True), (28, True), (32, False)])
 def test_a_read_of_bytes_in_flight_names_the_copy(offset: int, copied: bool) -> None:
-    body = f"setp.eq.u32 %p1, %r0, 3;\n{COPY}\nld.shared.u32 %r11, [%r10+{offset}];"
+    body = "setp.eq.u32 %p2, %r60, 1; setp.eq.and.u32 %p1, %r0, 3, %p2;"  # in the second block alone
+    body += f"\n{COPY}\n@%p2 ld.shared.u32 %r11, [%r10+{offset}];"
     with refuses("uninitialised", "4-byte read of shared memory not written before") as caught:
-        run(body, declarations=".shared .align 16 .b8 tile[256];")
+        run(body, 32, 2, declarations=".shared .align 16 .b8 tile[256];")
     line = caught.value.line
     assert (f"which the cp.async of line {line - 1} is still to write" in str(caught.value)) == copied
     assert ("wait for the copy with cp.async.wait_group" in str(caught.value)) == copied

@@ -173,11 +173,7 @@ class Barriers:
         """Threads have exited: who may go on now because nobody else is left to wait for."""
         if not self.machine.exited_arrive:
             return []
-        return [
-            released
-            for number in list(self.waiting)
-            for released in self._release(self.waiting[number][0].step, number)
-        ]
+        return [each for n in list(self.waiting) for each in self._release(self.waiting[n][0].step, n)]
 
     def _threads(self, lanes: BoolArray) -> Array:
         """How many threads of each block have arrived, (blocks,): a complete warp counts 32 even if it has fewer."""

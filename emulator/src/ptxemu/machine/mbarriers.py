@@ -202,9 +202,8 @@ class Mbarriers:
         """
         states = np.zeros(len(targets.blocks), np.uint64)
         rest = np.arange(len(targets.blocks))
-        together = nbytes is not None or not complete
         while True:
-            late = np.zeros(len(rest), np.bool_) if together else self._late(targets.chosen(rest), counts[rest])
+            late = self._late(targets.chosen(rest), counts[rest]) if complete else np.zeros(len(rest), np.bool_)
             now = rest[~late]
             announced = None if nbytes is None else nbytes[now]
             states[now] = self._arrivals(

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+import operator
 
 import numpy as np
 
@@ -253,12 +254,7 @@ class Traffic:
         return self.wavefronts - self.phases
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
-            self.requests + other.requests,
-            self.wavefronts + other.wavefronts,
-            self.phases + other.phases,
-            self.sectors + other.sectors,
-        )
+        return Traffic(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
@@ -302,9 +298,8 @@ class _Tally:
     phases: int = 0
 
     def traffic(self) -> Traffic:
-        if self.space == "shared":
-            return Traffic(self.requests, self.first, self.phases, 0)
-        return Traffic(self.requests, 0, 0, self.first)
+        first = (self.first, self.phases, 0) if self.space == "shared" else (0, 0, self.first)
+        return Traffic(self.requests, *first)
 
 
 @dataclass

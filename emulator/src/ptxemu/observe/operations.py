@@ -36,7 +36,7 @@ class Operations(Synchronisation):
         self.global_memory = True
         self._names: dict[int, tuple[int, object]] = {}  # id of an operation in flight: its number, and itself
         self._count = 0
-        self._stores: list[tuple[Transfer, Array, Array, int]] = []  # copies to global memory: addresses, threads, unit
+        self._stores: list[tuple[Transfer, Array, Array]] = []  # copies to global memory: addresses, threads
 
     @abstractmethod
     def _site(self, instruction: Instruction) -> int:
@@ -169,29 +169,24 @@ class Operations(Synchronisation):
         instruction = transfer.step.instruction
         self._report("global", self._memory.record(kind, threads, addresses, side.unit, site), instruction, None)
         if kind == "st":
-            self._check_stores(transfer, addresses, threads, side.unit)
+            self._check_stores(transfer, addresses, threads)
 
-    def _check_stores(self, transfer: Transfer, addresses: Array, threads: Array, unit: int) -> None:
+    def _check_stores(self, transfer: Transfer, addresses: Array, threads: Array) -> None:
         """Bytes that two copies in flight write are written in any order, also if one thread issued both."""
         order = np.argsort(addresses, kind="stable")
         own, mine = addresses[order], threads[order]
-        meets = [(transfer, own[i], [*mine[i : i + 2]]) for i in np.flatnonzero(own[1:] == own[:-1])[:1]]
-        for other, theirs, whose, width in self._stores:
-            fine = min(unit, width)
-            common = np.intersect1d(_finer(theirs, width, fine), _finer(own, unit, fine))[:1]
-            both = ((theirs, whose), (own, mine))
-            meets += [(other, at, [who[np.searchsorted(here, at, "right") - 1] for here, who in both]) for at in common]
-        for other, at, pair in meets:
-            (first, thread), (second, late) = (block_and_thread(int(each)) for each in pair)
-            site = self._site(other.step.instruction)
-            finding = Finding("in-flight write", site, int(at), thread, late, 1, (first, second))
-            self._report("global", [finding], transfer.step.instruction, None)
-        self._stores.append((transfer, own, mine, unit))
-
-
-def _finer(addresses: Array, unit: int, fine: int) -> Array:
-    """Addresses of units as those of smaller ones."""
-    return addresses if unit == fine else np.asarray(addresses[:, None] + np.arange(0, unit, fine)).reshape(-1)
+        twice = np.flatnonzero(own[1:] == own[:-1])
+        meets = [(transfer, own[twice], mine[twice], mine[twice + 1])]
+        for other, theirs, whose in self._stores:
+            at, its, ours = np.intersect1d(theirs, own, return_indices=True)  # whole pieces: see `boxes`
+            meets.append((other, at, whose[its], mine[ours]))
+        for other, at, one, two in meets:
+            if at.size:
+                (first, thread), (second, late) = (block_and_thread(int(each[0])) for each in (one, two))
+                site, count = self._site(other.step.instruction), np.unique(two).size
+                finding = Finding("in-flight write", site, int(at[0]), thread, late, count, (first, second))
+                self._report("global", [finding], transfer.step.instruction, None)
+        self._stores.append((transfer, own, mine))
 
 
 THREADS = WARPS * WARP

@@ -25,7 +25,7 @@ comes next differs from at least one of them. A strong store counts as an atomic
 - *order*: what a thread wrote (or read, or another operation did) is not ordered before the operation's issue; or what
   it did is not known to who comes later. A write becomes known with the phase of its mbarrier, the end of a read to
   the threads that waited for it.
-- *proxy*: a thread's ordinary write is ordered before the operation that reads or replaces it, but no
+- *proxy*: a thread's ordinary write or atomic is ordered before the operation that reads or replaces it, but no
   ``fence.proxy.async`` stands between. The fence may be the writer's, before the barrier, or that of any thread which
   knows of the write, as long as the operation's own thread knows of the fence.
 
@@ -264,7 +264,7 @@ class AsyncRaces:
         """
         accesses = self._accesses(threads[0], address)
         found = self.races.in_flight(accesses, "in-flight read")
-        found += self._after_write(accesses, threads, "RAW") + self.races.after_set("atomics", accesses, "RAW")
+        found += self._after("write", accesses, threads, "RAW") + self._after("atomics", accesses, threads, "RAW")
         self._fetches[name] = _Fetch(threads, address, site)
         self.shadow["fetches"][accesses.units] += 1
         return found
@@ -301,7 +301,8 @@ class AsyncRaces:
             chosen = ~(flying | landed)
             fresh = Accesses(accesses.threads[chosen], accesses.units[chosen])
         found = self.races.in_flight(fresh, "in-flight write")
-        found += self._after_write(fresh, np.array([thread]), "WAW")
+        for name, places in (("write", fresh), ("atomics", accesses)):
+            found += self._after(name, places, np.array([thread]), "WAW")
         return found + self.races.begin_write(accesses, site)
 
     def landed(self, thread: int, address: Array, site: int, key: Key) -> None:
@@ -342,16 +343,24 @@ class AsyncRaces:
             found += self.races.found(OVERWRITE, accesses, bad, sites, others)
         return found
 
-    def _after_write(self, accesses: Accesses, threads: Array, kind: str) -> list[Finding]:
-        """Findings of an operation against the last writes: unknown to its threads, or without a proxy fence."""
-        writers = self.shadow["writer"][accesses.units]
-        times = self.shadow["write_time"][accesses.units]
-        known = self.clocks.all_ordered(threads, writers, times)
-        fenced = self.clocks.all_ordered(threads, writers, times, fenced=True)
+    def _after(self, name: str, accesses: Accesses, threads: Array, kind: str) -> list[Finding]:
+        """Findings of an operation against last writes, or atomics since: unknown to its threads, or not fenced."""
+        units, which = accesses.units, np.arange(accesses.units.size)
+        if name == "write":
+            others, times, sites = (self.shadow[each][units] for each in ("writer", "write_time", "write_site"))
+        elif "atomics_time" in self.shadow:
+            which, warp = np.nonzero(self.shadow["atomics_time"][units])
+            atomics = (self.shadow[f"atomics_{part}"][units[which], warp] for part in ("lanes", "time", "site"))
+            lanes, times, sites = atomics
+            row, lane = np.nonzero(lanes[:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1))
+            which, others, times, sites = which[row], warp[row] * WARP + lane, times[row], sites[row]
+        else:
+            return []
+        known = self.clocks.all_ordered(threads, others, times)
+        fenced = self.clocks.all_ordered(threads, others, times, fenced=True)
         found = []
-        for name, bad in ((kind, np.flatnonzero(~known)), ("proxy", np.flatnonzero(known & ~fenced))):
-            sites = self.shadow["write_site"][accesses.units[bad]]
-            found += self.races.found(name, accesses, bad, sites, writers[bad])
+        for race, bad in ((kind, np.flatnonzero(~known)), ("proxy", np.flatnonzero(known & ~fenced))):
+            found += self.races.found(race, accesses, which[bad], sites[bad], others[bad])
         return found
 
     def _accesses(self, thread: int, address: Array) -> Accesses:
@@ -427,13 +436,12 @@ class SharedRaces:
             return []
         self.clocks.tick()
         found = self.in_flight(accesses, "in-flight write")
-        found += self._after_write(accesses, "WAW")
+        found += self._after_write(accesses, "WAW") + self.after_set("atomics", accesses, "WAW")
         return found + self.begin_write(accesses, site) + self._twice(accesses, site)
 
     def begin_write(self, accesses: Accesses, site: int) -> list[Finding]:
-        """An asynchronous write begins: against atomics and readers; from now on its bytes are in flight."""
-        found = self.after_set("atomics", accesses, "WAW") + self.after_set("readers", accesses, "WAR")
-        found += self.asynchronous.overwritten(accesses)
+        """An asynchronous write begins: against readers; from now on its bytes are in flight."""
+        found = self.after_set("readers", accesses, "WAR") + self.asynchronous.overwritten(accesses)
         self.shadow["owner"][accesses.units] = accesses.threads
         self.shadow["copy"][accesses.units] = site
         return found
