@@ -59,20 +59,24 @@ def expectations(inputs: Inputs) -> tuple[dict[str, Path], float]:
     """Names of arrays to the files of what they must hold, and the largest difference allowed.
 
     Raises:
-        FlashladderError: a line is not NAME=FILE, or names no file; the tolerance is no number of at least 0.
+        FlashladderError: a line is not NAME=FILE, names no file, no array of `args`, or one twice; the tolerance is no
+            number of at least 0, or of nothing.
     """
-    found = {}
+    lines = [line.partition("=") for line in inputs.lines("ARGS")]
+    found, arrays = dict[str, Path](), [name if equals else f"arg{n}" for n, (name, equals, _) in enumerate(lines)]
     for line in inputs.lines("EXPECTED"):
-        name, equals, file = line.partition("=")
-        if not (name and equals and Path(file).is_file()):
-            raise FlashladderError("bad input `expected`", expected="NAME=FILE.npy of a file that exists", found=line)
+        name, _, file = line.partition("=")
+        if not Path(file).is_file() or name not in arrays or name in found:
+            expected = f"NAME=FILE.npy of a file that exists, each name once, of {', '.join(arrays) or 'no argument'}"
+            raise FlashladderError("bad input `expected`", expected=expected, found=line)
         found[name] = Path(file)
     try:
         allowed = float(inputs["TOLERANCE"] or 0)
     except ValueError:
         allowed = -1.0
-    if not 0 <= allowed < float("inf"):
-        raise FlashladderError("bad input `tolerance`", expected="a number of 0 or more", found=inputs["TOLERANCE"])
+    if not 0 <= allowed < float("inf") or (allowed and not found):
+        expected = "a number of 0 or more, beside the input `expected`"
+        raise FlashladderError("bad input `tolerance`", expected=expected, found=inputs["TOLERANCE"])
     return found, allowed
 
 
@@ -85,9 +89,12 @@ def compared(name: str, wanted: Path, got: Path, allowed: float) -> Done:
         return Done(what, 2, f"error: cannot compare {wanted}: {error}")
     if expected.shape != found.shape:
         return Done(what, 1, f"error: {name}: expected the shape {expected.shape}, found {found.shape}")
-    worst = float(np.max(np.abs(found - expected), initial=0.0))
-    if not worst <= allowed:  # NaN is no agreement
-        return Done(what, 1, f"error: {name}: expected a difference of at most {allowed:g}, found {worst:g}")
+    with np.errstate(invalid="ignore"):
+        differences = np.where(found == expected, 0.0, np.abs(found - expected))  # an infinity is equal to itself
+    worst = float(np.max(differences, initial=0.0))
+    if not worst <= allowed:  # NaN agrees with nothing
+        at = ", ".join(map(str, np.unravel_index(np.argmax(differences), found.shape)))
+        return Done(what, 1, f"error: {name}[{at}]: expected a difference of at most {allowed:g}, found {worst:g}")
     return Done(what, 0, f"largest difference {worst:g}, allowed {allowed:g}")
 
 
@@ -101,12 +108,14 @@ def checks(inputs: Inputs, folder: Path) -> Iterator[Done]:
         raise FlashladderError("nothing to gate", expected="one of the inputs ptx, cuda, iteration, result")
     if inputs["PTX"] and inputs["CUDA"]:
         raise FlashladderError("two kernels to gate", expected="one of the inputs ptx and cuda", found="both")
+    if inputs["ARCH"] and not inputs["CUDA"]:
+        raise FlashladderError("the input `arch` is for `cuda`", found=inputs["ARCH"])
     if inputs["CUDA"] and not inputs["CUDA"].endswith(".cu"):
         raise FlashladderError("bad input `cuda`", expected="a file that ends in .cu", found=inputs["CUDA"])
     if file := inputs["PTX"] or inputs["CUDA"]:
         wanted, allowed = expectations(inputs)
         saved = {name: folder / f"{number}.npy" for number, name in enumerate(wanted)}
-        names = (*(["ARCH"] if inputs["CUDA"] else []), "KERNEL", "GRID", "BLOCK", "SHARED")
+        names = ("ARCH", "KERNEL", "GRID", "BLOCK", "SHARED")
         yield ran(
             f"{Path(file).name} runs without a hazard", "ptxemu", "--hazards", "--counters",
             *(f"--{name.lower()}={inputs[name]}" for name in names if inputs[name]),

@@ -27,9 +27,7 @@ def part_of(result: BenchResult, numbers: Sequence[int]) -> BenchResult:
     if missing := sorted(set(numbers) - timed):
         raise FlashladderError("not timed in this sweep", expected=f"some of {sorted(timed)}", found=missing[0])
     kernels = {key: kernel for key, kernel in result.kernels.items() if kernel.iteration in numbers}
-    groups = tuple(
-        group for group in result.groups if all(one.kernel in kernels or one.kernel == A_A for one in group.series)
-    )
+    groups = tuple(one for one in result.groups if all(each.kernel in {A_A, *kernels} for each in one.series))
     if missing_floors := sorted({group.dtype for group in groups} - result.floors_pct.keys()):
         raise FlashladderError("no A/A series, so no noise floor", found=missing_floors[0])
     own = {
@@ -39,10 +37,8 @@ def part_of(result: BenchResult, numbers: Sequence[int]) -> BenchResult:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = Parser(
-        description=(__doc__ or "").partition("\n")[0],
-        epilog="example: python analysis/ladder_of_sweep.py results/h200/hopper.json.gz 24 --out build/24.json.gz",
-    )
+    example = "example: python analysis/ladder_of_sweep.py results/h200/hopper.json.gz 24 --out build/24.json.gz"
+    parser = Parser(description=(__doc__ or "").partition("\n")[0], epilog=example)
     parser.add_argument("sweep", metavar="FILE", type=result_file, help="a timing (.json.gz)")
     parser.add_argument("numbers", metavar="N", type=whole, nargs="+", help="iterations that it holds")
     parser.add_argument("--out", metavar="FILE", type=named, required=True, help="the file to write (.json.gz)")

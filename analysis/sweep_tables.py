@@ -19,10 +19,8 @@ from flashladder.results.schema import BenchResult
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = Parser(
-        description=(__doc__ or "").partition("\n")[0],
-        epilog="example: python analysis/sweep_tables.py tune results/h200/tune.json.gz",
-    )
+    example = "example: python analysis/sweep_tables.py tune results/h200/tune.json.gz"
+    parser = Parser(description=(__doc__ or "").partition("\n")[0], epilog=example)
     parser.add_argument("kind", choices=("ablation", "toolchain", "tune"), help="what the sweep compares")
     parser.add_argument("result", metavar="FILE", type=result_file, help="packed result of the sweep (.json.gz)")
     parser.add_argument("--out", metavar="FOLDER", type=named, default=BUILD / "report", help="default: build/report")

@@ -27,6 +27,7 @@ from flashladder.version import __version__
 if TYPE_CHECKING:
     from invoke.collection import Collection
 
+SHELL = ("command-timeout", "dry", "echo", "hide", "prompt-for-sudo-password", "pty", "warn-only")  # of invoke
 HELP = ("--help", "-h")
 _UNKNOWN = re.compile(r"No idea what '(.*)' is!", re.DOTALL)
 _MISSING = re.compile(r"did not receive required positional arguments: (.*)")
@@ -133,7 +134,8 @@ def _explained(machine: ParseMachine, text: str) -> FlashladderError:
         flags = sorted(flag for flag in machine.context.flags if flag.startswith("--"))
         hint = closest(unknown[1], flags) or more
         return FlashladderError(f"{name} has no such flag", expected=", ".join(flags), found=unknown[1], hint=hint)
-    problem = f"{name} takes no further argument" if name else "no such task"
+    kind = "option, or none that does anything here" if unknown[1].startswith("-") else "task"
+    problem = f"{name} takes no further argument" if name else f"no such {kind}"
     hint = closest(unknown[1], [str(task) for task in machine.contexts]) or more
     return FlashladderError(problem, found=repr(unknown[1]), hint=hint)
 
@@ -143,12 +145,19 @@ class LineProgram(Program):
 
     @property
     def initial_context(self) -> ParserContext:
-        """Its own options, ``--search-root`` and ``--collection`` of invoke too, which has followed them by then."""
-        return ParserContext(args=[*self.core_args(), *self.task_args()])
+        """Its own options, ``--search-root`` and ``--collection`` of invoke too, which has followed them by then.
+
+        Without `SHELL`, as no task runs a shell.
+        """
+        own = [argument for argument in self.core_args() if argument.name not in SHELL]
+        return ParserContext(args=[*own, *self.task_args()])
 
     def parse_core_args(self) -> None:
         """Reads the options of the program itself; the words of tasks are left for later."""
         self.core = LineParser(initial=self.initial_context, ignore_unknown=True).parse_argv(self.argv[1:])
+        for argument in self.core_args():
+            if argument.name in SHELL:
+                self.core[0].add_arg(argument)  # invoke reads their defaults
 
     def _make_parser(self) -> LineParser:
         contexts = self.collection.to_contexts(ignore_unknown_help=self.config.tasks.ignore_unknown_help)

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from flashladder import parallel
 from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
-from flashladder.cases.inputs import cases_for, layouts
+from flashladder.cases.inputs import cases_for, emulator_cases, layouts
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import in_rank_order, same_model
@@ -287,7 +287,7 @@ def _by_kind(path: Path, result: AnyResult) -> list[str]:
         found = _sweep(result)
     elif isinstance(result, SecondOpinionResult):
         found = [*cross_checks.problems(result), *_lost_cells(result.paired)]
-    elif isinstance(result, CheckResult):
+    elif isinstance(result, CheckResult | EmulatedCheckResult):
         found = _cases(result)
     elif isinstance(result, SanitizerResult):
         found = _sanitizers(result)
@@ -312,17 +312,20 @@ def _lost_cells(result: BenchResult) -> Iterator[str]:
                 yield f"cell {_series(key, dtype, shape)}: is missing"
 
 
-def _cases(result: CheckResult) -> Iterator[str]:
-    """Failed cases, and cases that a kernel lacks, has twice, or refused without need."""
+def _cases(result: CheckResult | EmulatedCheckResult) -> Iterator[str]:
+    """Failed cases, and cases that a kernel lacks, has twice, or refused without need; on a CPU short ones may do."""
     yield from (f"{one.kernel} {one.case}: failed: {one.reason}" for one in result.cases if one.status == "fail")
     names = Counter((one.kernel, one.case) for one in result.cases)
     refused = [(one.kernel, one.case) for one in result.cases if one.status == "not_applicable"]
     for key, kernel in result.kernels.items():
-        due = {case.name: case for case in cases_for(KernelConfig.parse(kernel.config))}
+        config, stride = KernelConfig.parse(kernel.config), load_iteration(kernel.iteration).row_stride
+        own = {name: n for (of, name), n in names.items() if of == key}
+        due = {case.name: case for case in cases_for(config)}
+        if isinstance(result, EmulatedCheckResult):
+            short, due = ({one.name: one for one in emulator_cases(config, stride, quick=q)} for q in (True, False))
+            due = short if own.keys() <= short.keys() else due
         yield from (f"{key}: case {name} is missing" for name in due if not names[key, name])
-        own = [(name, n) for (of, name), n in names.items() if of == key]
-        yield from (f"{key}: case {name} is unknown or repeated" for name, n in own if name not in due or n > 1)
-        stride = load_iteration(kernel.iteration).row_stride
+        yield from (f"{key}: case {name} is unknown or repeated" for name, n in own.items() if name not in due or n > 1)
         for _, name in (one for one in refused if one[0] == key and one[1] in due):
             if not stride or {layout.seq for layout in layouts(due[name])} == {stride}:
                 yield f"{key}: case {name} was refused, expected pass: it takes such row strides"

@@ -228,11 +228,13 @@ def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
 
 
 def gpu_key(name: str, folder: Path = GPUS) -> str | None:
-    """The key of the GPU that the driver calls `name`, such as ``"a100"``; None for one without a file."""
-    for key, gpu in load_gpus(folder).items():
-        if any(fnmatchcase(name.lower(), pattern.lower()) for pattern in gpu.names):
-            return key
-    return None
+    """The key of the GPU that the driver calls `name`, such as ``"a100"``; None for one without a file.
+
+    Where the patterns of several files match, the longest one counts: ``NVIDIA H100 NVL*`` before ``NVIDIA H100*``.
+    """
+    patterns = [(pattern.lower(), key) for key, gpu in load_gpus(folder).items() for pattern in gpu.names]
+    matching = [(len(pattern), key) for pattern, key in patterns if fnmatchcase(name.lower(), pattern)]
+    return max(matching, key=lambda one: one[0], default=(0, None))[1]
 
 
 def configs_for(gpu: str | None, arch: str) -> str:

@@ -357,10 +357,15 @@ def _only(meant: Sequence[Kernel], where: str, arch: str) -> Kernel:
 
 
 def _listed_or_one(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> Kernel | None:
-    """The one kernel that is meant; None after all that may be meant were listed."""
+    """The one kernel that is meant; None after all that may be meant were listed.
+
+    Raises:
+        FlashladderError: an option that goes with one kernel, where there are several.
+    """
     meant = _meant(found, kind, wanted, where)
     if not wanted.list and (len(meant) == 1 or wanted.kernel):
         return _only(meant, where, wanted.arch)
+    wanted.require_only("a list of kernels; --kernel chooses one", "kernel", "arch", "list", "json")
     other = kernels_of(found, "PTX" if kind == "SASS" else "SASS", wanted.arch)
     print(_list([*meant, *(one for one in other if one.matches(wanted.kernel))], as_json=wanted.json))
     return None

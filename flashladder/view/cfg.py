@@ -24,10 +24,12 @@ from typing import Any
 from flashladder.arguments import within
 from flashladder.columns import table, terminal_width
 from flashladder.errors import FlashladderError
+from flashladder.files import relative
 from flashladder.machine_code.executions import Executions
 from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Regions, regions_of
 from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
 from flashladder.machine_code.sass import BYTES, Instruction, opcode_class
+from flashladder.names import HEADLINE_LENGTH
 from flashladder.view.binary import Wanted, file_named, sass_of
 
 Counts = Mapping[str, float]
@@ -312,9 +314,11 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
     """The picture of an iteration's kernel in a launch of `seq_len` positions, or of a kernel in a file.
 
     Raises:
-        FlashladderError: no such iteration, configuration or file, or a length that the tiles do not divide.
+        FlashladderError: no such iteration, configuration or file, a length that the tiles do not divide, or of a file.
     """
     if path := file_named(named, Wanted(config=config, kernel=kernel)):
+        if seq_len != HEADLINE_LENGTH:
+            raise FlashladderError("--seq-len is for iterations", found=relative(path))
         title, sass = sass_of(path, kernel, arch)
         return picture_of(title, regions_of(sass))
     from flashladder.build.compile import cubin_for

@@ -187,6 +187,7 @@ CASES: list[tuple[list[str], str]] = [
     (["LIST"], "did you mean 'list'?"),
     (["nosuch", "list"], "no such task: found 'nosuch'; `flashladder` alone shows the tasks"),
     (["$(ls)"], "no such task"),
+    (["--dry", "list"], "no such option, or none that does anything here: found '--dry'"),
     (["--help", "shwo"], "no such task: found 'shwo'; did you mean 'show'?"),
     (["--list", "nosuch"], "there are no groups of tasks"),
     (["show"], "show needs 'iteration'; `flashladder show --help` says more"),
@@ -197,5 +198,5 @@ CASES: list[tuple[list[str], str]] = [
     (["list", "--jso"], "list has no such flag: expected --json, found --jso; did you mean '--json'?"),
     (["ptxas", "7", "lits"], "found 'lits'; did you mean 'list'?"),
     (["bench", "7", "--tune=3"], "bench takes no further argument: found '3'"),
-    (["-T", "x", "list"], "--command-timeout needs a whole number, found 'x'"),
+    (["-D", "x", "list"], "--list-depth needs a whole number, found 'x'"),
 ]

@@ -405,7 +405,7 @@ def gate(runner: Path, **inputs: str) -> tuple[int, str, str]:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(("file", "expected", "code", "said"), [
     ("transpose.ptx", "expected.npy", 0, "largest difference 0, allowed 1e-06"),
-    ("transpose.ptx", "wrong.npy", 1, "out: expected a difference of at most 1e-06, found 0.5"),
+    ("transpose.ptx", "wrong.npy", 1, "]: expected a difference of at most 1e-06, found 0.5"),
     ("transpose_without_barrier.ptx", "expected.npy", 1, "shared RAW (read after write by another thread)"),
 ])  # fmt: skip
 def test_a_kernel_passes_or_is_stopped(runner: Path, file: str, expected: str, code: int, said: str) -> None:
@@ -428,8 +428,11 @@ def test_inputs_are_words_and_nothing_to_gate_is_an_error(runner: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    ({"GATE_EXPECTED": "y"}, "bad input `expected`"),
-    ({"GATE_EXPECTED": "y=nosuch.npy"}, "bad input `expected`"),
+    ({"GATE_EXPECTED": "y", "GATE_ARGS": "y=1"}, "bad input `expected`"),
+    ({"GATE_EXPECTED": "y=nosuch.npy", "GATE_ARGS": "y=1"}, "bad input `expected`"),
+    ({"GATE_EXPECTED": f"y={__file__}", "GATE_ARGS": "x=1\n2"}, "each name once, of x, arg1, found y="),
+    ({"GATE_EXPECTED": f"arg1={__file__}\narg1={__file__}", "GATE_ARGS": "x=1\n2"}, "bad input `expected`"),
+    ({"GATE_TOLERANCE": "0.5"}, "bad input `tolerance`: .*beside the input `expected`"),
     ({"GATE_TOLERANCE": "-1"}, "bad input `tolerance`"),
     ({"GATE_TOLERANCE": "nan"}, "bad input `tolerance`"),
     ({"GATE_TOLERANCE": "x"}, "bad input `tolerance`"),
@@ -438,6 +441,9 @@ def test_a_bad_input_is_one_line(given: dict[str, str], message: str, monkeypatc
     with pytest.raises(FlashladderError, match=message):
         expectations(Inputs(given))
     monkeypatch.setenv("GATE_PTX", "a.ptx")
+    monkeypatch.setenv("GATE_ARCH", "sm_90")
+    with pytest.raises(FlashladderError, match="the input `arch` is for `cuda`: found sm_90"):
+        gate_action.main()
     monkeypatch.setenv("GATE_CUDA", "a.cu")
     with pytest.raises(FlashladderError, match="two kernels to gate"):
         gate_action.main()
@@ -445,6 +451,7 @@ def test_a_bad_input_is_one_line(given: dict[str, str], message: str, monkeypatc
 
 @pytest.mark.parametrize(("wanted", "got", "code"), [
     (np.zeros(3), np.zeros(3), 0), (np.zeros(3), np.zeros(4), 1), (np.zeros(3), np.full(3, np.nan), 1),
+    (np.array([np.inf]), np.array([np.inf]), 0), (np.array([np.inf]), np.array([-np.inf]), 1), (np.nan, np.nan, 1),
     (np.zeros(0), np.zeros(0), 0), (np.array(["x"]), np.zeros(1), 2), (np.array([object()]), np.zeros(1), 2),
 ])  # fmt: skip
 def test_arrays_are_compared_by_shape_and_value(wanted: Any, got: Any, code: int, tmp_path: Path) -> None:

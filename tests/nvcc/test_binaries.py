@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 from pathlib import Path
 import subprocess
@@ -198,6 +199,15 @@ def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFix
         assert f"{TILE_64}, sm_90 " in " ".join(capsys.readouterr().out.split())
     with pytest.raises(FlashladderError, match="kernels of the file are meant: expected one"):
         command("cfg", str(made / "lib.so"))
+    with pytest.raises(FlashladderError, match="--seq-len is for iterations"):
+        command("cfg", str(made / "lib.so"), "--seq-len", "128")
+
+
+@pytest.mark.parametrize("option", ["counts", "control", "clean"])
+def test_a_form_of_one_kernel_is_not_ignored_where_there_are_several(made: Path, option: str) -> None:
+    for wanted in (Wanted(), Wanted(list=True)):
+        with pytest.raises(FlashladderError, match=f"--{option} does not go with a list of kernels; --kernel chooses"):
+            show_sass(made / "lib.so", replace(wanted, **{option: True}))  # type: ignore[arg-type]
 
 
 def test_a_steps_cubin_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,8 @@ from flashladder.cases.reference import References
 from flashladder.check import command as check
 from flashladder.check.command import CheckReport, Emulated, check_iteration, emulated_identity, rule
 from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.gate import verify
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.names import DTYPES
 from flashladder.problem import Shape
@@ -114,6 +116,25 @@ def test_every_kernel_is_checked_and_written_with_its_code(planted: Planted, tmp
         assert (written.gpu, written.rule) == (GPU, rule())
     assert planted.run(backend, 7).passed
     assert sorted(tmp_path.iterdir()) == [out], "without --out nothing is written"
+
+
+def test_verify_sees_what_an_emulated_check_failed_or_lacks(planted: Planted, tmp_path: Path) -> None:
+    out = tmp_path / "check.json"
+    planted.run("emulator", 7, out=out)
+    written: Any = load_result(out)
+    ((key, kernel),) = written.kernels.items()
+
+    def said(names: Sequence[str], **changes: Any) -> str:
+        cases = tuple(written.cases[0].model_copy(update={"kernel": key, "case": name, **changes}) for name in names)
+        return " ".join(verify._cases(written.model_copy(update={"cases": cases})))
+
+    config = KernelConfig.parse(kernel.config)
+    for quick in (False, True):
+        names = [one.name for one in emulator_cases(config, 0, quick=quick)]
+        assert said(names) == ""
+        assert f"case {names[0]} is missing" in said(names[1:])
+        assert f"case {names[0]} is unknown or repeated" in said([*names, names[0]])
+        assert "failed: far off" in said(names, status="fail", reason="far off")
 
 
 @BACKENDS

@@ -14,7 +14,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder import grid as grids
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY, AmpereConfig
-from flashladder.ladder.gpus import gpu_key, load_gpus, require_fit
+from flashladder.ladder.gpus import GPUS, gpu_key, load_gpus, require_fit
 from flashladder.ladder.grid import load_grid, runnable
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
@@ -140,6 +140,15 @@ LIMIT = "  threads_per_block: {value: 1024, unit: thread/block, source: a guide}
 )
 def test_a_drivers_name_leads_to_a_key(name: str, key: str | None) -> None:
     assert gpu_key(name) == key
+
+
+def test_the_longest_pattern_of_several_files_names_a_gpu(tmp_path: Path) -> None:
+    text = (GPUS / "h100.yaml").read_text()
+    (tmp_path / "h100.yaml").write_text(text)
+    own = text.replace("gpu: h100", "gpu: h100nvl").replace("NVIDIA H100*", "NVIDIA H100 NVL*")
+    (tmp_path / "h100nvl.yaml").write_text(own)
+    names = ("NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3")
+    assert [gpu_key(name, tmp_path) for name in names] == ["h100nvl", "h100"]
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,14 @@ class _Packer:
         """A number in its parameter's type; an untyped parameter (``b32``) takes a NumPy number's bits."""
         dtype = DTYPES[self.parameter.type]
         if dtype.kind not in "iu":  # bfloat16 counts as a float here
-            return np.array(number).astype(dtype).tobytes()
+            try:
+                with np.errstate(over="ignore"):
+                    made = np.array(number).astype(dtype)
+            except OverflowError:  # of an int beyond float64
+                made = np.array(np.inf, dtype)
+            if np.isinf(made) and number not in (np.inf, -np.inf):
+                self._refuse(f"a number that fits {self.parameter.type}, or inf", number)
+            return made.tobytes()
         if isinstance(number, np.generic):
             if self.parameter.type.startswith("b") and number.dtype.itemsize == dtype.itemsize:
                 return number.tobytes()
