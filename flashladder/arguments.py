@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from flashladder import paths
 from flashladder.errors import FlashladderError
-from flashladder.files import files_in, last_iteration, path_of
+from flashladder.files import files_in, last_iteration
 from flashladder.names import DEFAULT_ARCH, GPUS
+from flashladder.paths import path_of
 
 if TYPE_CHECKING:
     from invoke.tasks import Task

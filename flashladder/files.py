@@ -27,7 +27,7 @@ from typing import Any
 import zlib
 
 from flashladder.errors import FlashladderError
-from flashladder.paths import ITERATIONS, PACKAGE, ROOT
+from flashladder.paths import ITERATIONS, PACKAGE, ROOT, path_of
 
 MOST_HEADER_BYTES = 64 * 1024  # of a file, in which its kind shows
 KIND_OF_OUTPUT = {".cubin": b"\x7fELF", ".ptx": b".version", ".html": b"<"}  # what a file with such a name holds
@@ -181,11 +181,6 @@ def escaped(path: str) -> str:
 def sha256(data: bytes | str) -> str:
     """SHA-256 of bytes or of UTF-8 text, in lower-case hex."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
-
-
-def path_of(text: str) -> Path:
-    """`text` as a path; ``~/`` is the home folder, as a shell leaves it in ``--out=~/x``."""
-    return Path.home() / text[2:] if text.startswith("~/") else Path(text)
 
 
 def output_file(name: str, ending: str, option: str = "--out") -> Path:

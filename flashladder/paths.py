@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+
+def path_of(text: str) -> Path:
+    """`text` as a path; ``~/`` is the home folder, as a shell leaves it in ``--out=~/x``."""
+    return Path.home() / text[2:] if text.startswith("~/") else Path(text)
+
+
 PACKAGE = Path(__file__).resolve().parent
 CARRIED = PACKAGE / "carried"  # in an installed package alone: setup.py puts the ladder's files there
-ROOT = Path(os.environ.get("FLASHLADDER_ROOT") or (CARRIED if CARRIED.is_dir() else PACKAGE.parent)).resolve()
+ROOT = path_of(os.environ.get("FLASHLADDER_ROOT") or str(CARRIED if CARRIED.is_dir() else PACKAGE.parent)).resolve()
 KERNELS = ROOT / "kernels"
 ITERATIONS = ROOT / "iterations"
 CONFIGS = ROOT / "configs"
 RESULTS = ROOT / "results"
 # What is made goes into the checkout, or where there is none into the working folder.
-BUILD = Path(os.environ.get("FLASHLADDER_BUILD") or ("build" if ROOT == CARRIED else ROOT / "build")).absolute()
+BUILD = path_of(os.environ.get("FLASHLADDER_BUILD") or str("build" if ROOT == CARRIED else ROOT / "build")).absolute()

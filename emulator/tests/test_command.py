@@ -67,7 +67,7 @@ def test_clusters_and_orders(schedule: str) -> None:
 
 def test_a_saved_array_is_an_argument_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["add.ptx", *WORDS, "--save", "out=o.npy"]) == 0
-    np.save("o.npy", np.asfortranarray(np.load("o.npy").reshape(8, 8)))  # its elements in C's order
+    np.save("o.npy", np.load("o.npy").reshape(8, 8).T)  # in Fortran's order: its memory is as before
     words = [*WORDS[:4], "--arg", "in=@o.npy", "--arg", "n=0x20", "--json"]
     capsys.readouterr()
     assert main(["add.ptx", *words, "--save", "out=p.npy"]) == 0

@@ -44,7 +44,6 @@ from flashladder.files import (
     dump_json,
     files_in,
     make_folder,
-    path_of,
     read_text,
     relative,
     require_folder_or_nothing,
@@ -57,7 +56,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.paths import BUILD, ROOT
+from flashladder.paths import BUILD, ROOT, path_of
 from flashladder.sweep.place import covering_key
 from flashladder.sweep.plan import wanted
 from flashladder.toolchain.wheels import Pins, load_pins, require_arch

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_TILES = 3  # of a CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
+NO_VERDICT = ("syntax", "unsupported")  # kinds of `EmulationError` that say nothing against a kernel
 EMULATED_CONFIGS = (PUBLISHED_GPU,)  # whose configurations the emulator checks unless others are asked for
 ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
 
@@ -217,7 +218,8 @@ def emulated_run(
     sources, so that a changed copy of it meets the same check.
 
     The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
-    races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it.
+    races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it, or it holds
+    what the emulator does not know.
     """
     longest = dict[tuple[str, int], int]()  # watched, in blocks of keys, for each number of CTAs that share a tile
 
@@ -248,6 +250,9 @@ def emulated_run(
                 multiprocessors=max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS,
             )
         except failures() as error:
+            if getattr(error, "kind", "") in NO_VERDICT:
+                where = f"iteration {iteration.description}"
+                raise FlashladderError("the emulator cannot run it", where=where, found=error) from error
             raise RuntimeError(str(error)) from error
         if hazards.reports:
             more = f" ({len(hazards.reports) - 1 + hazards.dropped} more)" if len(hazards.reports) > 1 else ""

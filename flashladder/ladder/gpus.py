@@ -222,9 +222,16 @@ def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
     """All files of `folder`, by key.
 
     Raises:
-        FlashladderError: a file is not YAML, has an unknown or missing key, or is named after another GPU.
+        FlashladderError: a file is not YAML, has an unknown or missing key, is named after another GPU, or two files
+            have the same pattern.
     """
-    return {gpu.gpu: gpu for gpu in map(read_gpu, yaml_files(folder))}
+    found, claimed = {gpu.gpu: gpu for gpu in map(read_gpu, yaml_files(folder))}, dict[str, str]()
+    for key, pattern in ((key, pattern.lower()) for key, gpu in found.items() for pattern in gpu.names):
+        if (other := claimed.setdefault(pattern, key)) != key:
+            where = f"{relative(folder / other)}.yaml and {key}.yaml"
+            hint = "a longer pattern in one of them is tried first"
+            raise FlashladderError("two files name the same GPU", where=where, found=pattern, hint=hint)
+    return found
 
 
 def gpu_key(name: str, folder: Path = GPUS) -> str | None:

@@ -22,7 +22,6 @@ from flashladder.errors import FlashladderError, failures
 from flashladder.files import (
     checked_json,
     dump_json,
-    path_of,
     relative,
     require_file_or_nothing,
     require_folder_or_nothing,
@@ -30,6 +29,7 @@ from flashladder.files import (
     write_atomic,
 )
 from flashladder.located import first_problem
+from flashladder.paths import path_of
 from flashladder.results.schema import (
     SCHEMA_VERSION,
     BenchResult,

@@ -408,7 +408,7 @@ def _loaded(path: Path, text: str) -> Array:
         _refuse(text, "one array, a .npy file", f"{path}: an archive of {', '.join(found.files) or 'nothing'}")
     if found.dtype not in DTYPES.values():
         _refuse(text, f"an array of one of {', '.join(DTYPES)}", f"{path}: {found.dtype.str}")
-    return np.ascontiguousarray(found)
+    return found
 
 
 def parse_saves(texts: Sequence[str], values: Sequence[Named]) -> dict[str, Path]:

@@ -98,6 +98,8 @@ def test_without_a_checkout_it_reads_its_own_files_and_builds_in_the_working_fol
     ]  # fmt: skip
     elsewhere = installed(site, tmp_path, "-c", program, FLASHLADDER_BUILD="/somewhere/builds")
     assert elsewhere.stdout.splitlines()[1:3] == ["/somewhere/builds", "/somewhere/builds/store"]
+    at_home = installed(site, tmp_path, "-c", program, FLASHLADDER_BUILD="~/builds", HOME=str(tmp_path))
+    assert at_home.stdout.splitlines()[1] == str(tmp_path / "builds")
     checkout = installed(site, tmp_path, "-c", program, FLASHLADDER_ROOT=str(ROOT))
     assert checkout.stdout.splitlines()[:2] == [str(ROOT), str(ROOT / "build")]
 

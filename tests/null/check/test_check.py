@@ -30,6 +30,7 @@ from flashladder.cases.inputs import (
 from flashladder.cases.reference import References, Run, Subject, check_case
 from flashladder.check import command as check
 from flashladder.check.command import as_array, emulated_run
+from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere import AmpereConfig
 from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.ladder.iteration import included_files, load_iteration, translation_unit
@@ -376,6 +377,16 @@ def test_a_forbidden_access_is_a_failed_case_with_its_ptx_line(monkeypatch: pyte
     outcome = check_case(Subject(1, config, run), emulator_cases(config)[2], References(), "cpu")
     assert outcome.status == "fail"
     assert "kernel.ptx:12: an address outside every buffer, address 0x40" in str(outcome.reason)
+
+
+def test_what_the_emulator_does_not_know_is_no_failed_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise EmulationError("unsupported", "the call of vprintf is not supported", path="kernel.ptx", line=12)
+
+    run = run_of_one(monkeypatch, unknown, 1)
+    config = load_iteration(1).configs["a100"]
+    with pytest.raises(FlashladderError, match=r"iteration 1: the emulator cannot .*kernel.ptx:12: .*vprintf"):
+        check_case(Subject(1, config, run), emulator_cases(config)[2], References(), "cpu")
 
 
 @pytest.mark.parametrize("wrong", read_all(), ids=str)

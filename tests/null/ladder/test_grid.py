@@ -149,6 +149,10 @@ def test_the_longest_pattern_of_several_files_names_a_gpu(tmp_path: Path) -> Non
     (tmp_path / "h100nvl.yaml").write_text(own)
     names = ("NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3")
     assert [gpu_key(name, tmp_path) for name in names] == ["h100nvl", "h100"]
+    (tmp_path / "h100pcie.yaml").write_text(text.replace("gpu: h100", "gpu: h100pcie").replace("H100*", "h100*"))
+    load_gpus.cache_clear()
+    with pytest.raises(FlashladderError, match=r"h100\.yaml and h100pcie\.yaml: two files name the same GPU"):
+        gpu_key("NVIDIA A100", tmp_path)
 
 
 @pytest.mark.parametrize(
