@@ -131,7 +131,8 @@ def test_bad_input_could_not_run(words: str, says: str, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(("words", "code", "says"), json.loads(text_of("runs.json")))
 def test_what_a_run_tells(words: str, code: int, says: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    Path("screen.ptx").write_text(text_of("screen.ptx"))
+    for name in ("screen.ptx", "peers.ptx"):
+        Path(name).write_text(text_of(name))
     assert main(words.split()) == code
     told = "".join(capsys.readouterr())
     assert [each for each in says if not re.search(each, told)] == [], told

@@ -125,7 +125,7 @@ class Model:
 
     def settle(self) -> None:
         if self.pending == 0 and self.nbytes == 0:
-            self.phase, self.pending = self.phase + 1, self.expected
+            self.phase, self.pending = self.phase + 1, self.expected or -1
 
     def arrive(self, count: int, nbytes: int = 0, dropped: int = 0) -> int:
         """The pending count before; `count` is at most that."""
@@ -138,9 +138,9 @@ class Model:
 def operation(model: Model, random_: random.Random) -> tuple[str, int | None]:
     """A legal operation as PTX, applied to the model; and the pending count that its state has, if it has one."""
     choices = ["expect", "complete"]
-    if model.pending:
+    if model.pending > 0:
         choices += ["arrive", "arrive", "expecting"]
-        if model.expected > 2:
+        if model.expected > 0:
             choices.append("drop")
         if model.pending > 1:
             choices.append("quiet")

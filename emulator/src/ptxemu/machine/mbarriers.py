@@ -89,9 +89,9 @@ class Mbarrier:
 
     def complete(self) -> BoolArray:
         """Begins the next phase where the current one is complete; returns where."""
-        done: BoolArray = self.live & (self.pending == 0) & (self.bytes == 0) & (self.expected > 0)
+        done: BoolArray = self.live & (self.pending == 0) & (self.bytes == 0)
         self.phase[done] += 1
-        self.pending[done] = self.expected[done]
+        self.pending[done] = np.where(self.expected[done] > 0, self.expected[done], -1)  # -1: all have dropped out
         return done
 
 
@@ -323,7 +323,7 @@ class Mbarriers:
         if not complete and (here & (left >= slot.pending)).any():
             targets.fail(step, "arrive.noComplete would complete the phase", entries)
         while True:
-            now = np.minimum(left, slot.pending)
+            now = np.minimum(left, np.maximum(slot.pending, 0))
             slot.pending -= now
             left -= now
             done = self._settle(offset, slot)

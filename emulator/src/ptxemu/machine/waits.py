@@ -243,7 +243,7 @@ def _counts(slot: Mbarrier, block: int) -> str:
     """Where the mbarrier of a block stands, and who has arrived."""
     phase = int(slot.phase[block])
     text = (
-        f"it is in phase {phase}, {int(slot.pending[block])} of {int(slot.expected[block])} arrivals and "
+        f"it is in phase {phase}, {max(0, int(slot.pending[block]))} of {int(slot.expected[block])} arrivals and "
         f"{int(slot.bytes[block])} bytes outstanding"
     )
     now, before = slot.arrived(block, phase), slot.arrived(block, phase - 1)
