@@ -137,7 +137,7 @@ def test_arguments_lie_as_c_lays_them_out(parameters: str, arguments: tuple[Argu
         (".align 64 .b8 p[128]", (1,), "found 4 bytes; a CUtensorMap takes"),
         (".align 32 .b8 p[128]", (1,), "found 4 bytes; pass a structure"),
         (".u64 p", np.float32(512), "expected an integer, or an array for a pointer, found 512.0"),
-        (".u32 p", np.zeros(3), "expected 4 bytes, found 8 bytes"),
+        (".u32 p", np.zeros(3), "expected 4 bytes, found 8 bytes, an array's address: float64"),
         (".align 8 .b8 p[16]", (np.int64(1),),
          r"p \(a structure of 16 bytes\): expected 16 bytes, found 8 bytes; pass a structure from Python"),
         (".align 8 .b8 p[8]", (1.5,), "arrays, NumPy numbers, 32-bit integers or tuples"),
@@ -287,11 +287,11 @@ def test_sizes_and_amounts_in_several_forms() -> None:
         ({"max_instructions": "many"}, "instruction budget of a launch: expected a whole number, found 'many'"),
         *(({"first": wrong}, f"how many blocks run first: expected a whole number.*found {wrong!r}")
           for wrong in (0, True, "all")),
-        ({"cluster": "x"}, "cluster size: expected one to three positive numbers, found"),
+        ({"cluster": "x"}, "cluster size: expected one to three positive whole numbers, found"),
         ({"schedule": "sideways"}, "'together', 'reverse' or a seed"),
         ({"args": None}, r"arguments of a launch: expected a tuple or a list of them, such as \(x,\), found NoneType"),
         ({"args": np.zeros(1)}, "arguments of a launch: .*found ndarray"),
-        *(({"grid": wrong}, "k.ptx: grid size: expected one to three positive numbers, found")
+        *(({"grid": wrong}, "k.ptx: grid size: expected one to three positive whole numbers, found")
           for wrong in ((0,), (1, 1, 1, 1), (1.5,), "a", None)),
         *(({"block": wrong}, "k.ptx: block size") for wrong in (float("nan"), float("inf"), "12", ())),
         ({"grid": (1, 65536)}, "grid"),

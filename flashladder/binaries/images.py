@@ -131,7 +131,8 @@ def images(path: Path) -> Iterator[list[Image]]:
 def _some(found: list[Image]) -> list[Image]:
     if not found:
         expected = "a wheel, library, object, fatbin, cubin or PTX file"
-        raise FlashladderError("no GPU code in the file", expected=expected)
+        hint = "link-time code (LTO) becomes code when it is linked"
+        raise FlashladderError("no GPU code in the file", expected=expected, hint=hint)
     return found
 
 

@@ -105,7 +105,10 @@ def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> l
         return found
     if not path.is_dir():
         raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
-    folders = [path] if any(files_in(path, "*.json.gz")) else machine_folders(path)
+    if path.resolve() == RESULTS:
+        folders = machine_folders()
+    else:
+        folders = [one for one in (path, *files_in(path, "*")) if one.is_dir() and documents(one)]
     if not folders:
         raise FlashladderError(
             "nothing to verify", where=relative(path), expected="result files in it, or in a folder of it", found="none"
@@ -118,9 +121,9 @@ def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> l
     return found
 
 
-def machine_folders(results: Path = RESULTS) -> list[Path]:
-    """Folders of `results` that hold measurements of a machine."""
-    return [one for one in files_in(results, "*") if one.is_dir() and any(files_in(one, "*.json.gz"))]
+def machine_folders() -> list[Path]:
+    """Folders of the committed results that hold measurements of a machine."""
+    return [one for one in files_in(RESULTS, "*") if one.is_dir() and any(files_in(one, "*.json.gz"))]
 
 
 def documents(folder: Path) -> list[Path]:
@@ -183,7 +186,7 @@ def _content(path: Path) -> tuple[str, list[str]]:
     if version is None and path.name.startswith(ACCURACY):
         return "errors by iteration", _accuracy(path)
     if version is None:
-        if path.parent.parent.resolve() != RESULTS and not (path.parent / "README.md").is_file():
+        if RESULTS not in path.resolve().parents and not (path.parent / "README.md").is_file():
             load_result(path)  # which says what is missing
         return "data of another form, read whole", []
     result = load_result(path)

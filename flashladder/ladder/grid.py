@@ -284,10 +284,10 @@ def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
             error.where = located.where(("toolchains", i))
             raise
     if file.mode == "emulator":
-        for key in ("references", "toolchains"):
-            if getattr(file, key):
-                what, found = f"{key!r} in a grid of the emulator", ", ".join(getattr(file, key))
-                raise located.error((key,), what, "none: they are timed on a GPU", found)
+        for key in ("references", "toolchains", "pairs"):
+            if key in file.model_fields_set:
+                what = f"{key!r} in a grid of the emulator"
+                raise located.error((key,), what, "none: they are timed on a GPU", getattr(file, key))
     elif file.mode == "event-free" and file.pairs < FEWEST_PAIRS:
         what = "too few pairs for an honest interval"
         raise located.error(("pairs",), what, f"at least {FEWEST_PAIRS}", file.pairs)

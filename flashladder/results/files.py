@@ -22,7 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import dump_json, load_json, relative, sha256, unpacked, write_atomic
 from flashladder.ladder.gpus import gpu_key, load_gpus
-from flashladder.results.schema import SCHEMA_VERSION, AnyResult, Host, Origin, Result
+from flashladder.paths import RESULTS
+from flashladder.results.schema import KINDS, SCHEMA_VERSION, AnyResult, Host, Origin, Result
 
 DIGEST = "content_sha256"  # the one key that is about the document's text and in no model
 VERSION = "schema_version"
@@ -90,7 +91,8 @@ def identity(path: Path) -> Identity:
     """
     document = _of_file(_last_document, path)
     version = document.get(VERSION) if isinstance(document, dict) else None
-    if not isinstance(version, int) or isinstance(version, bool):
+    other = path.suffix == ".json" and RESULTS in path.resolve().parents and document.get("kind") not in KINDS
+    if not isinstance(version, int) or isinstance(version, bool) or other:
         return Identity(None, None, "")
     return Identity(version, document.get(DIGEST), digest_of(document))
 

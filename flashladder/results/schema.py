@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from statistics import median
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -676,3 +676,4 @@ AnyResult = Annotated[
     | SoakResult,
     Field(discriminator="kind"),
 ]
+KINDS = {model.model_fields["kind"].default for model in get_args(get_args(AnyResult)[0])}

@@ -325,8 +325,8 @@ def _ptx_text(text: str, kernel: Kernel, wanted: Wanted) -> str:
 def _meant(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> list[Kernel]:
     """The kernels that may be meant, at least one unless they are to be listed."""
     kernels = kernels_of(found, kind, wanted.arch)
-    if wanted.arch and not kernels:
-        arches = ", ".join(dict.fromkeys(image.arch for image in found))
+    if wanted.arch and not kernels and (others := kernels_of(found, kind)):
+        arches = ", ".join(dict.fromkeys(one.arch for one in others))
         raise FlashladderError("no code for this architecture", where=where, expected=arches, found=wanted.arch)
     if not kernels and not (wanted.list or wanted.kernel):
         other: Kind = "PTX" if kind == "SASS" else "SASS"
@@ -360,8 +360,10 @@ def _listed_or_one(found: Sequence[Image], kind: Kind, wanted: Wanted, where: st
     """The one kernel that is meant; None after all that may be meant were listed.
 
     Raises:
-        FlashladderError: an option that goes with one kernel, where there are several.
+        FlashladderError: an option that goes with one kernel, where there are several, or with text, beside --json.
     """
+    if wanted.json and (wanted.clean or wanted.normalised):
+        raise FlashladderError(f"--{'clean' if wanted.clean else 'normalised'} does not go with --json")
     meant = _meant(found, kind, wanted, where)
     if not wanted.list and (len(meant) == 1 or wanted.kernel):
         return _only(meant, where, wanted.arch)

@@ -196,6 +196,8 @@ def show_ptxas(
         for config in select_configs(one, configs)
         for name in arches_of(one, arch)
     ]
+    if as_json and out:
+        raise FlashladderError("--json does not go with --csv")
     if not jobs:
         raise FlashladderError("no configuration is selected", found=configs, hint="try --configs prog")
     rows, warnings = table_rows(jobs, compile_many(jobs))

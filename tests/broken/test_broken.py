@@ -129,7 +129,7 @@ def test_every_kernel_of_the_folder_is_tried() -> None:
     [
         ({"threads": 1025}, "threads of a block: expected at most 1024, found 1025"),
         ({"shared_bytes": 1 << 20}, "shared memory of a block on sm_80: expected at most 166912 bytes, found 1048576"),
-        ({"blocks": 0}, "grid size: expected one to three positive numbers, found (0,)"),
+        ({"blocks": 0}, "grid size: expected one to three positive whole numbers, found (0,)"),
     ],
 )
 def test_a_launch_that_no_gpu_takes(options: dict[str, int], says: str) -> None:

@@ -75,6 +75,7 @@ CASES: list[tuple[list[str], str]] = [
     (["diff", "7", "8", "--page", "x"], "bad --page"),
     (["sass", "8", "--out", "own.cu"], "bad --out: expected a file that ends in .cubin, found 'own.cu'"),
     (["sass", "8", "--out", "README.md/k.cubin"], "README.md: not a folder"),
+    (["ptxas", "8", "--csv", "no-such.csv", "--json"], "--json does not go with --csv"),
     (["ptxas", "8", "--csv", "README.md"], "bad --csv: expected a file that ends in .csv, found 'README.md'"),
     (["sass", "8", "--line", "a:1", "--counts"], "--counts does not go with --line and --opcode"),
     (["sass", "a.cubin", "--opcode", "LDSM"], "a file alone has no CUDA lines to ask for"),

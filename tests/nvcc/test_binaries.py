@@ -205,6 +205,9 @@ def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("option", ["counts", "control", "clean"])
 def test_a_form_of_one_kernel_is_not_ignored_where_there_are_several(made: Path, option: str) -> None:
+    if option == "clean":
+        with pytest.raises(FlashladderError, match="--clean does not go with --json"):
+            show_ptx_of_file(made / "lib.so", Wanted(kernel=TILE_64, clean=True, json=True))
     for wanted in (Wanted(), Wanted(list=True)):
         with pytest.raises(FlashladderError, match=f"--{option} does not go with a list of kernels; --kernel chooses"):
             show_sass(made / "lib.so", replace(wanted, **{option: True}))  # type: ignore[arg-type]

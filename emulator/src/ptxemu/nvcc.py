@@ -53,8 +53,7 @@ def compile_file(source: Path, arch: str) -> str:
             what = f"nvcc could not compile it for {arch} (exit code {done.returncode})"
             raise PtxemuError(what, where=source, hint=f"this nvcc is {command[0]}")
         if not made.is_file():
-            hint = "see $NVCC_APPEND_FLAGS and $NVCC_PREPEND_FLAGS"
-            raise PtxemuError("nvcc made no PTX of it", where=source, hint=hint)
+            raise PtxemuError("nvcc made no PTX of it", where=source, hint="see $NVCC_APPEND_FLAGS and its like")
         return made.read_text(encoding="utf-8")
 
 

@@ -293,4 +293,14 @@ def test_a_folder_is_searched_one_level_deep(tmp_path: Path) -> None:
     assert len(verify.verify(tmp_path / "sweep" / "cpu")) == 1
     with pytest.raises(FlashladderError, match="nothing to verify"):
         verify.verify(tmp_path / "far")
-    assert len(verify.verify(tmp_path / "near")) == 1
+    assert len(verify.verify(tmp_path / "near")) == 2
+    for place in ("near", "plain"):  # beside a packed document, and alone
+        (tmp_path / place / "other").mkdir(parents=True)
+        (tmp_path / place / "other" / "check.json").write_text("{}", encoding="utf-8")
+        assert [one.status for one in verify.verify(tmp_path / place)].count("failed") == 1
+
+
+def test_committed_data_of_another_form_is_no_broken_result() -> None:
+    for name in ("explain/predictions.json", "fuzzing.json"):
+        (one,) = verify.verify(RESULTS / name)
+        assert (one.status, one.summary) == ("ok", "data of another form, read whole")

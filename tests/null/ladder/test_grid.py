@@ -48,6 +48,7 @@ n_heads: 16
             2,
             "no toolchain of this CUDA version is pinned: expected",
         ),
+        ("gpu: any", "gpu: any\nmode: emulator\npairs: 12", 4, "'pairs' in a grid of the emulator"),
         ("gpu: any", "gpu: any\nbudget_minutes: .inf", 3, "bad value for 'budget_minutes'"),
         (
             "n_heads: 16",

@@ -43,7 +43,7 @@ def three(sizes: int | Sequence[int], what: str, path: str) -> tuple[int, int, i
     except (TypeError, ValueError, OverflowError):
         whole = ()
     if not 1 <= len(axes) <= 3 or len(whole) < len(axes):
-        expected = "one to three positive numbers"
+        expected = "one to three positive whole numbers"
         raise EmulationError("arguments", f"{what} size", path=path, expected=expected, found=axes)
     x, y, z = (*whole, 1, 1)[:3]
     return x, y, z
@@ -158,7 +158,8 @@ class _Packer:
         else:
             data = self._number(argument)
         if len(data) != size_of(self.parameter):
-            self._refuse(f"{size_of(self.parameter)} bytes", f"{len(data)} bytes")
+            what = f", an array's address: {argument.dtype}" if isinstance(argument, np.ndarray) else ""
+            self._refuse(f"{size_of(self.parameter)} bytes", f"{len(data)} bytes{what}")
         return data
 
     def _number(self, number: Number) -> bytes:

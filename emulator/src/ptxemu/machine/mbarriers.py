@@ -97,9 +97,7 @@ class Mbarrier:
 
 def summed(blocks: Array, counts: Array, size: int) -> Array:
     """Sums of the counts by block."""
-    total = np.zeros(size, np.int64)
-    np.add.at(total, blocks, counts)
-    return total
+    return np.bincount(blocks, counts, size).astype(np.int64)
 
 
 def check_range(step: Step, targets: Targets, entries: Array, counts: Array, least: int) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 import re
 
-from ptxemu.errors import EmulationError
+from ptxemu.errors import EmulationError, PtxemuError
 from ptxemu.syntax.declarations import Head, Names, head, registers, variables
 from ptxemu.syntax.lexer import IDENTIFIER, Place, Statement, split, statements, without_comments
 from ptxemu.syntax.tree import Function, Guard, Instruction, Label, Module, SourceLine, Symbol, Variable
@@ -220,8 +220,10 @@ def text_of(source: str | Path) -> tuple[str, str]:
     """PTX text and what to call it in messages: a string with a line break is the text itself, anything else a path.
 
     Raises:
-        PtxemuError: the file cannot be read.
+        PtxemuError: the file cannot be read, or none is named.
     """
     if isinstance(source, str) and "\n" in source:
         return source, "<ptx>"
+    if not str(source).strip():
+        raise PtxemuError("no file is named", expected="PTX, or the path of its file", found=repr(source))
     return read_text(Path(source)), str(source)
