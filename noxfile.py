@@ -106,13 +106,13 @@ def install(session: nox.Session, *names: str, torch: bool = True, venv: Path | 
 
 def stamped(venv: Path) -> list[str]:
     """The lines of an environment's stamp, two or more."""
-    stamp = venv / STAMP
-    return [*(stamp.read_text(encoding="utf-8").split("\n") if stamp.is_file() else [""]), ""]
+    return [*((venv / STAMP).read_text(encoding="utf-8").split("\n") if (venv / STAMP).is_file() else [""]), ""]
 
 
 def installed(venv: Path) -> set[str]:
-    """What lies in an environment's site-packages."""
-    return {path.name for path in venv.glob("lib/python*/site-packages/*") if path.name != "__pycache__"}
+    """What lies in an environment's site-packages, without the wheels that were built here, which come and go."""
+    names = (path.name for path in venv.glob("lib/python*/site-packages/[!_]*"))
+    return {name for name in names if not name.startswith("flashladder")}
 
 
 def editable(session: nox.Session, venv: Path, folder: str) -> None:

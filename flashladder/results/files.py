@@ -90,8 +90,8 @@ def identity(path: Path) -> Identity:
         FlashladderError: as `read_json`.
     """
     document = _of_file(_last_document, path)
-    version = document.get(VERSION) if isinstance(document, dict) else None
-    other = path.suffix == ".json" and RESULTS in path.resolve().parents and document.get("kind") not in KINDS
+    version, kind = (document.get(key) if isinstance(document, dict) else None for key in (VERSION, "kind"))
+    other = path.suffix == ".json" and RESULTS in path.resolve().parents and kind not in KINDS
     if not isinstance(version, int) or isinstance(version, bool) or other:
         return Identity(None, None, "")
     return Identity(version, document.get(DIGEST), digest_of(document))
