@@ -25,9 +25,13 @@ REGISTERS = (
 Race = tuple[str, str, str]
 
 
+TEXTS = Path(__file__).parent / "texts"
+PIECES = dict(one.split("\n", 1) for one in (TEXTS / "pieces.txt").read_text(encoding="utf-8").split("// ==== ")[1:])
+
+
 def text_of(name: str) -> str:
-    """The text of a file in ``texts``."""
-    return (Path(__file__).parent / "texts" / name).read_text(encoding="utf-8")
+    """The text of a file in ``texts``, or of a section of its ``pieces.txt``."""
+    return PIECES[name] if name in PIECES else (TEXTS / name).read_text(encoding="utf-8")
 
 
 # Leaves the thread's index in %r0, the block's in %r60, the address of out[block, thread] in %rd0.

@@ -160,7 +160,7 @@ def test_a_tensor_is_named_by_its_place_among_the_arguments() -> None:
             launch(LOAD_BOX, TensorMap(wrong, **fields), array)
     with refuses("arguments", "a tensor within its array"):
         launch(LOAD_BOX, TensorMap(1, **fields), array[:32].copy())
-    with refuses("arguments", r"found 8 bytes; a CUtensorMap takes a ptxemu\.TensorMap"):
+    with refuses("arguments", r"float16; a CUtensorMap takes a ptxemu\.TensorMap"):
         launch("", tensor(), tensor())
 
 
