@@ -206,6 +206,14 @@ def _show_any_text() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def say(text: str) -> None:
+    """Prints at once, for a command whose exit code is a verdict: a reader that has left does not end it."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        drop_stdout()
+
+
 def drop_stdout() -> None:
     """Sends what is left in the buffer nowhere: the interpreter flushes once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from flashladder import parallel
 from flashladder.emulate import reading as emulated
-from flashladder.errors import Checked, failures, require_checkout
+from flashladder.errors import Checked, failures, require_checkout, say
 from flashladder.files import dump_json, files_in
 from flashladder.gate import published as against
 from flashladder.gate.verify import Verified, documents, machine_folders, print_lines, verify_file, verify_folder
@@ -227,5 +227,5 @@ def gate(*, as_json: bool = False) -> int:
     require_checkout("gate")
     outcomes = Gate().run() if as_json else Gate().run(print_at_once)
     if as_json:
-        print(dump_json([asdict(one) for one in outcomes]).rstrip())
+        say(dump_json([asdict(one) for one in outcomes]).rstrip())
     return 1 if any(one.status == "failed" for one in outcomes) else 0

@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 import random
 import re
-import sys
 
 from tqdm import tqdm
 
@@ -25,7 +24,7 @@ from flashladder import parallel
 from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.cases.inputs import cases_for, emulator_cases, layouts
-from flashladder.errors import FlashladderError, require_checkout
+from flashladder.errors import FlashladderError, require_checkout, say
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import in_rank_order, same_model
 from flashladder.gpu.ncu import csv_beside, to_csv
@@ -624,8 +623,8 @@ def print_at_once(one: Verified) -> None:
 
 def print_lines(head: str, details: Iterable[str]) -> None:
     """Prints a line and what belongs to it, above a progress bar, at once."""
-    tqdm.write("\n".join([head, *(f"        {line}" for line in details)]))
-    sys.stdout.flush()
+    with tqdm.external_write_mode():
+        say("\n".join([head, *(f"        {line}" for line in details)]))
 
 
 def verify_and_tell(
@@ -654,10 +653,10 @@ def verify_and_tell(
     found = verify(path or RESULTS) if as_json else verify(path or RESULTS, print_at_once)
     failed = [one for one in found if one.status == "failed"]
     if as_json:
-        print(dump_json([asdict(one) for one in (*found, *timed)]).rstrip())
+        say(dump_json([asdict(one) for one in (*found, *timed)]).rstrip())
     else:
         files = f"{len(found)} file{'s' if len(found) > 1 else ''}"
-        print(f"{len(failed)} of {files} failed" if failed else f"{files} verified")
+        say(f"{len(failed)} of {files} failed" if failed else f"{files} verified")
         for one in timed:
             print_at_once(one)
     return 1 if failed or any(one.status == "failed" for one in timed) else 0

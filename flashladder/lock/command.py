@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from flashladder.arguments import Parser, whole
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout
-from flashladder.files import read_text, relative, write_atomic
+from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all, load_iteration
@@ -299,10 +299,13 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
     Writes nothing, and says so, where every architecture's machine code is the locked one.
 
     Raises:
-        FlashladderError: the reason is empty, there is no such iteration, or a kernel does not compile.
+        FlashladderError: the reason is empty, there is no such iteration, a kernel does not compile, or the changelog
+            cannot be read: then nothing is written.
     """
     require_checkout("lock")
     reason = _checked_reason(reason)
+    require_file_or_nothing(changelog)
+    before = read_text(changelog) if changelog.is_file() else "# Changelog\n\n"
     arches = _made_for([number])
     if not any(verify(arch, [number], folder=folder) for arch in arches):
         print(f"nothing to lock: iteration {number}'s machine code is the locked one")
@@ -310,7 +313,6 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
     verb = "re-lock" if any(number in read_lock(arch, folder).iterations for arch in arches) else "lock"
     for arch in arches:
         print(f"locked iteration {number}: {relative(write(arch, [number], reason, folder=folder))}")
-    before = read_text(changelog) if changelog.is_file() else "# Changelog\n\n"
     separator = "" if before.endswith("\n") else "\n"
     write_atomic(changelog, f"{before}{separator}- {verb} iteration {number}: {reason}\n")
 

@@ -46,6 +46,18 @@ def test_a_reader_that_leaves_ends_every_answer_quietly(words: list[str]) -> Non
         assert running.wait(timeout=120) == 0
 
 
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_reader_that_leaves_does_not_turn_a_no_into_a_yes(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{}")
+    command = [sys.executable, "-m", "invoke", "verify", str(tmp_path), *words]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait(timeout=120) == 1
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("words", [["--list"], ["show", "--help"], ["list"]], ids=" ".join)
 def test_a_full_disk_is_one_line(words: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import json
 from pathlib import Path
 
@@ -234,6 +234,19 @@ def test_relock_of_the_locked_machine_code_writes_nothing(
     no_compiler[7] = locked("code 7").model_copy(update={"flags": {"ptxas": ("-v",)}})
     lock.relock(7, "other flags", folder=tmp_path, changelog=tmp_path / "CHANGELOG.md")
     assert read_lock("sm_90", tmp_path).iterations[7].history == ("first lock", "other flags")
+
+
+@pytest.mark.parametrize("broken", [lambda path: path.write_bytes(b"\xfc"), Path.mkdir], ids=["latin-1", "folder"])
+def test_nothing_is_locked_where_the_changelog_cannot_take_the_line(
+    no_compiler: dict[int, Lock], tmp_path: Path, broken: Callable[[Path], object]
+) -> None:
+    for arch in LOCK_ARCHES:
+        lock.write(arch, None, "first lock", folder=tmp_path)
+    no_compiler[7] = locked("fixed 7", part="fixed")
+    broken(tmp_path / "CHANGELOG.md")
+    with pytest.raises(FlashladderError, match=r"CHANGELOG\.md"):
+        lock.relock(7, "fixed", folder=tmp_path, changelog=tmp_path / "CHANGELOG.md")
+    assert {read_lock(arch, tmp_path).iterations[7].history for arch in LOCK_ARCHES} == {("first lock",)}
 
 
 @pytest.mark.parametrize("reason", ["", "  \n"])
