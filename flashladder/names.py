@@ -1,4 +1,4 @@
-"""Names that many modules use, each here alone: keys of GPUs, the symbol of every kernel, Nsight Compute's metrics."""
+"""Names that many modules use, each here alone: dtypes, keys of GPUs, the kernels' symbol, Nsight Compute's metrics."""
 
 from __future__ import annotations
 

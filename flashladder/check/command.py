@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     import torch
 
 MOST_TILES = 3  # of a CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
-NO_VERDICT = ("syntax", "unsupported")  # kinds of `EmulationError` that say nothing against a kernel
+# Kinds of `EmulationError` that say nothing against a kernel; "arguments" does, as its plan makes them.
+NO_VERDICT = ("syntax", "unsupported")
 EMULATED_CONFIGS = (PUBLISHED_GPU,)  # whose configurations the emulator checks unless others are asked for
 ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
 

@@ -26,7 +26,7 @@ import sys
 from typing import Any
 
 from flashladder.columns import hanging
-from flashladder.errors import FlashladderError
+from flashladder.errors import PACKAGES, FlashladderError
 from flashladder.files import dump_json, require_folder_or_nothing
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain import wheels
@@ -272,10 +272,9 @@ def torch(gpu: bool) -> Finding:
 
 def emulator() -> Finding:
     """What runs PTX on the CPU: this package with bfloat16 for NumPy."""
-    packages = {"ptxemu": "ptxemu", "numpy": "numpy", "ml_dtypes": "ml-dtypes"}
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("ptxemu", "numpy", "ml_dtypes") if importlib.util.find_spec(name) is None]
     if missing:
-        remedy = f"run: pip install {' '.join(packages[name] for name in missing)} (in a checkout: nox -s dev)"
+        remedy = f"run: pip install {' '.join(PACKAGES[name] for name in missing)} (in a checkout: nox -s dev)"
         return Finding("emulator", False, f"{' and '.join(missing)} not installed", remedy)
     return Finding("emulator", True, f"ml_dtypes {importlib.metadata.version('ml_dtypes')}", "")
 

@@ -91,6 +91,7 @@ def identity(path: Path) -> Identity:
     """
     document = _of_file(_last_document, path)
     version, kind = (document.get(key) if isinstance(document, dict) else None for key in (VERSION, "kind"))
+    # Committed predictions and counters have versions of their own; a packed result without its kind is a damaged one.
     other = path.suffix == ".json" and RESULTS in path.resolve().parents and kind not in KINDS
     if not isinstance(version, int) or isinstance(version, bool) or other:
         return Identity(None, None, "")

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except PtxemuError as error:
             code = error.exit_code
             print(f"error: {error}", file=sys.stderr)
-        except ImportError as error:
+        except ImportError as error:  # ml_dtypes without NumPy raises no ModuleNotFoundError
             print(f"error: {' '.join(str(error).split())}; run: pip install numpy ml-dtypes", file=sys.stderr)
             code = 2
         except SystemExit as left:  # --help, --version

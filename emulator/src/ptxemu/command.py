@@ -247,7 +247,7 @@ def _program(options: argparse.Namespace) -> Program:
         for name in ("arch", "ptx"):
             if getattr(options, name):
                 raise PtxemuError(f"--{name} is for a CUDA file", expected="FILE.cu", found=repr(options.file))
-        return load(path if options.file.strip() else "")
+        return load(path if options.file.strip() else "")  # Path("") is "."
     arch = options.arch or DEFAULT_ARCH
     if not re.fullmatch(r"sm_\d{2,3}[af]?", arch, re.ASCII):
         raise PtxemuError("bad --arch", expected="for example sm_80", found=repr(arch))
