@@ -191,7 +191,7 @@ def timed(options: argparse.Namespace, device: Device) -> bool:
             raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
     result, complete = run_bench(options, device)
     if options.methods:
-        from flashladder.bench.cross_timers import compare
+        from flashladder.bench.cross_checks import compare
 
         compare(out, result, options.methods, options.rounds)
     print(ranking(result) if options.tune else table(result))

@@ -141,11 +141,7 @@ def _timed(hardware: Hardware, arm: Arm, inputs: int) -> tuple[Event, Event, boo
 
 
 def time_pairs(
-    hardware: Hardware,
-    reference: Arm,
-    arms: Sequence[Arm],
-    plan: Plan,
-    progress: Callable[[], object] = lambda: None,
+    hardware: Hardware, reference: Arm, arms: Sequence[Arm], plan: Plan, progress: Callable[[], object] = lambda: None
 ) -> tuple[tuple[Block, ...], Mapping[str, tuple[Pair, ...]]]:
     """Times all arms against the reference; raw pairs of dropped blocks are kept and marked by their block.
 

@@ -206,11 +206,7 @@ def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
 
 
 def emulated_run(
-    iteration: Iteration,
-    *,
-    memory_budget: int = MEMORY_BUDGET,
-    kernels: Path = KERNELS,
-    watched: Collection[str] = (),
+    iteration: Iteration, *, memory_budget: int = MEMORY_BUDGET, kernels: Path = KERNELS, watched: Collection[str] = ()
 ) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
 

@@ -450,11 +450,7 @@ RACES = (
     ),
     Race(
         Launch(
-            "races.cu",
-            "matrix_overwritten",
-            lambda: (zeros(32), np.arange(32, dtype=np.int32)),
-            np.arange(32) + 1,
-            32,
+            "races.cu", "matrix_overwritten", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.arange(32) + 1, 32
         ),
         *("WAR", "shared", "ldmatrix", "st.shared", (0, 1), 4),
     ),

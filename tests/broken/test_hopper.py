@@ -181,11 +181,7 @@ PROTOCOLS = (
     Defect("asynchronous.cu", "not_initialised", only(ramp(64), ramp(64)), ("mbarrier", "uninitialised"), "init"),
     Defect("asynchronous.cu", "overwritten", only(ramp(64)[::-1].copy()), ("mbarrier",)),
     Defect(
-        "asynchronous.cu",
-        "never_given_back",
-        only(_sums(ramp(256)), ramp(256), 4),
-        ("deadlock",),
-        "never completes",
+        "asynchronous.cu", "never_given_back", only(_sums(ramp(256)), ramp(256), 4), ("deadlock",), "never completes"
     ),
     Defect("asynchronous.cu", "given_back_too_early", only(_sums(ramp(256)), ramp(256), 4), MEMORY),
 )

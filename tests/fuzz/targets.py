@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from flashladder import program
 from flashladder.arguments import seconds, whole
 from flashladder.bench import command as bench
-from flashladder.bench.cross_timers import METRICS, Rounds, by_turn, read_nvbench
+from flashladder.bench.cross_checks import METRICS, Rounds, by_turn, read_nvbench
 from flashladder.binaries.images import images
 from flashladder.binaries.kernels import Kind, configuration, kernels_of, shortened, with_facts
 from flashladder.build import store
@@ -447,7 +447,7 @@ OUTPUTS = (
     ),
     Target(
         "ncu-table",
-        "gpu.ncu.read_launches, bench.cross_timers.by_turn",
+        "gpu.ncu.read_launches, bench.cross_checks.by_turn",
         decoded(_launches),
         lambda: [ncu_csv([NAMES.get(subject, KERNEL) for _, subject in SMALL.turns()]).encode()],
         ('"ID"', '","', METRICS[0], "\r", "1,000"),
@@ -469,7 +469,7 @@ OUTPUTS = (
     ),
     Target(
         "nvbench",
-        "bench.cross_timers.read_nvbench",
+        "bench.cross_checks.read_nvbench",
         filed("nvbench/in.json", lambda path: read_nvbench(path, [_rounds()])),
         lambda: [_nvbench()],
     ),

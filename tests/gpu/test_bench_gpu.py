@@ -13,7 +13,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench.cross_timers import ASK, Rounds
+from flashladder.bench.cross_checks import ASK, Rounds
 from flashladder.bench.energy import meter_of, sustain
 from flashladder.bench.references import (
     BACKENDS,

@@ -185,8 +185,7 @@ def test_cudnn_is_asked_for_through_transposed_views(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("name", "module"),
-    [("fa3", "flash_attn_interface"), ("fa4", "flash_attn.cute"), ("flash-attn", "flash_attn")],
+    ("name", "module"), [("fa3", "flash_attn_interface"), ("fa4", "flash_attn.cute"), ("flash-attn", "flash_attn")]
 )
 def test_a_wheels_arm_is_its_own_function_without_options(
     monkeypatch: pytest.MonkeyPatch, name: str, module: str

@@ -41,12 +41,7 @@ import ptxemu
 from ptxemu import EmulationError
 from ptxemu.values import Array
 from tests.broken import wrong_page
-from tests.broken.wrong_kernels import (
-    LAUNCH,
-    WrongKernel,
-    config_of,
-    read_all,
-)
+from tests.broken.wrong_kernels import LAUNCH, WrongKernel, config_of, read_all
 
 CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
@@ -349,8 +344,7 @@ def test_the_first_launch_and_every_longer_one_are_watched(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("reports", "dropped", "message"),
-    [(("a race",), 0, "a race"), (("a race", "b", "c"), 4, "a race (6 more)")],
+    ("reports", "dropped", "message"), [(("a race",), 0, "a race"), (("a race", "b", "c"), 4, "a race (6 more)")]
 )
 def test_a_race_fails_the_launch(
     monkeypatch: pytest.MonkeyPatch, reports: tuple[str, ...], dropped: int, message: str
@@ -399,7 +393,7 @@ def test_the_mistake_can_be_made_in_a_file_that_the_iteration_is_composed_of(wro
 
 
 TYPES_ONLY = {  # no instruction comes of them
-    *("kernels/ampere/contracts.cuh", "kernels/hopper/contracts.cuh", "kernels/ptx/value_types.cuh"),
+    *("kernels/ampere/contracts.cuh", "kernels/hopper/contracts.cuh", "kernels/ptx/value_types.cuh")
 }
 
 
