@@ -55,8 +55,7 @@ from flashladder.build.installed import load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import load_json
-from flashladder.gpu.doctor import require_ncu
-from flashladder.gpu.ncu import ncu_version, profile, read_launches
+from flashladder.gpu.ncu import profile, run_ncu
 from flashladder.ladder.config import KernelConfig
 from flashladder.located import first_problem
 from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, LIBRARIES, TENSOR
@@ -532,16 +531,9 @@ def ask_ncu(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
     Raises:
         FlashladderError: no ncu, counters are refused, it failed, or it saw other launches.
     """
-    ncu = require_ncu()
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "ncu.csv"
-        line = [
-            str(ncu), "--clock-control", "none", "--profile-from-start", "off", "--print-kernel-base", "demangled",
-            "--metrics", ",".join(METRICS), "--csv", "--print-units", "base", "--log-file", str(log),
-            *command(cells),
-        ]  # fmt: skip
-        found = by_turn(read_launches(profile(line, timeout_s, "ncu", log), METRICS), cells)
-    version = ncu_version(ncu)
+    options = ("--profile-from-start", "off", "--print-kernel-base", "demangled")
+    launches, version = run_ncu(command(cells), METRICS, timeout_s, *options)
+    found = by_turn(launches, cells)
     return [_opinion("ncu", version, *one) for one in zip(cells, found, strict=True)]
 
 

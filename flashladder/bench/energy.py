@@ -23,22 +23,30 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from operator import and_
-from pathlib import Path
 from statistics import median
 import time
 
-from flashladder.arguments import Parser, seconds, whole
-from flashladder.bench.command import add_kernels, add_result, choose, on_this_gpu, require_same
-from flashladder.bench.references import FA2, Subject, arms, reference_forward, reference_identity
+from flashladder.arguments import Parser, require_numbers, some_seconds, whole
+from flashladder.bench.command import (
+    ARMS,
+    add_kernels,
+    add_result,
+    add_show,
+    choose,
+    on_this_gpu,
+    resumable,
+    until_spent,
+)
+from flashladder.bench.references import FA2, Subject, reference_forward, reference_identity
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.gpu.device import Device
-from flashladder.names import REFERENCES, Dtype
+from flashladder.gpu.device import Device, origin
+from flashladder.names import Dtype
 from flashladder.problem import Shape
 from flashladder.results.derive import NO_THROTTLE, SW_POWER_CAP, Plan, reason_names
-from flashladder.results.files import OTHER_FILE, load_as, write_result
+from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Gpu, Sample, Sustained
 
 BATCH_S = 0.005  # of launches that are counted together
@@ -89,7 +97,9 @@ def sustain(meter: Meter, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: floa
     ticks: list[tuple[float, int]] = []  # time and energy
     ends: list[tuple[float, int]] = []  # time and launches, as the first batch behind each tick is done
     samples: list[Sample] = []
-    last, seen, looked = _energy(meter), 0, 0.0
+    last, seen, looked = meter.energy_mj(), 0, 0.0
+    if last is None:
+        raise FlashladderError("this GPU does not tell its energy", expected="nvmlDeviceGetTotalEnergyConsumption")
     for now, done in _looks(meter, arm, each, LONGEST * at_least_s):
         if done > seen and len(ends) < len(ticks):
             ends.append((now, done))
@@ -106,7 +116,7 @@ def sustain(meter: Meter, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: floa
             samples.append(meter.sample())
             looked = now
         due = not ticks or (len(ticks) == len(ends) == 1 and now - ends[0][0] >= at_least_s)
-        energy = _energy(meter)
+        energy = meter.energy_mj() or last
         if due and energy != last:
             ticks.append((now, energy))
         last = energy
@@ -145,13 +155,6 @@ def _looks(meter: Meter, arm: Arm, each: int, most_s: float) -> Iterator[tuple[f
         meter.pause()
         now = meter.clock()
         yield now, done
-
-
-def _energy(meter: Meter) -> int:
-    found = meter.energy_mj()
-    if found is None:
-        raise FlashladderError("this GPU does not tell its energy", expected="nvmlDeviceGetTotalEnergyConsumption")
-    return found
 
 
 @dataclass(frozen=True)
@@ -223,24 +226,19 @@ def render(result: EnergyResult) -> str:
     return "\n".join([*lines, "", LEGEND])
 
 
-def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, bool]:
-    """Measures every subject at every dtype and length; subjects alternate, and one that does not run is left out.
-
-    Returns:
-        All runs, those of an earlier file included; the flag says whether the budget sufficed.
+def measure(options: argparse.Namespace, device: Device) -> None:
+    """Measures every subject at every dtype and length and prints the table; subjects alternate.
 
     Raises:
         FlashladderError: a wheel is missing, the GPU does not tell its energy, or `options.out` is of something else.
     """
-    kernels, identities = choose(options, device.gpu.arch)
-    beside = arms(options.references, options.dtypes)
-    for line in beside.left_out:
-        print(f"left out: {line}")
-    result = EnergyResult(
-        rung=device.rung, gpu=device.gpu, host=device.host, kernels=identities, reference=reference_identity({}),
-        references=dict(beside.identities), seconds=options.seconds, runs=(),
+    kernels, identities, beside = choose(options, device.gpu.arch)
+    fresh = EnergyResult(
+        **origin(device), kernels=identities, reference=reference_identity({}), references=dict(beside.identities),
+        seconds=options.seconds, runs=(),
     )  # fmt: skip
-    result = earlier(options.out, result)
+    names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
+    result = resumable(options.out, fresh, **names) or fresh
     done = {(run.dtype, run.shape) for run in result.runs}
     work = [(d, s) for d in options.dtypes for s in map(shape_of, options.seq_lens) if (d, s) not in done]
     subjects = [
@@ -250,22 +248,19 @@ def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, 
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)
-    meter, start = meter_of(device), time.monotonic()
-    plan = Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2)
-    for dtype, shape in work:
-        if options.budget and time.monotonic() - start > options.budget:
-            return result, False
-        own = [one for one in subjects if one.dtype == dtype]
+    meter, plan = meter_of(device), Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2)
+    for dtype, shape in until_spent(options, work):
         sets = prepare(dtype, shape, plan).sets
         runs = [
             sustain(meter, _arm(one, sets), dtype, shape, options.seconds, turn)
             for turn in range(options.turns)
-            for one in own
+            for one in subjects
+            if one.dtype == dtype
         ]
         result = result.model_copy(update={"runs": (*result.runs, *runs)})
         if options.out:
             write_result(options.out, result)
-    return result, True
+    print(render(result))
 
 
 def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
@@ -284,54 +279,28 @@ def meter_of(device: Device) -> Meter:
     return Meter(mark, device.telemetry.energy_mj, device.telemetry.sample)
 
 
-def earlier(path: Path | None, fresh: EnergyResult) -> EnergyResult:
-    """`fresh` with the runs of an earlier file, which must be of the same GPU, kernels, references and seconds.
-
-    Raises:
-        FlashladderError: it is of others.
-    """
-    if path is None or not path.is_file():
-        return fresh
-    old = load_as(path, EnergyResult, hint=OTHER_FILE)
-    names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
-    facts = [(what, getattr(fresh, name), getattr(old, name)) for what, name in names.items()]
-    require_same(path, [*facts, ("GPU", fresh.gpu.uuid, old.gpu.uuid)])
-    return old
-
-
-def _parser() -> argparse.ArgumentParser:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints the table, or prints that of a file."""
     parser = Parser(
         prog="python -m flashladder.bench.energy",
         description="Power, clock and energy per FLOP of kernels and references that run continuously for seconds.",
         epilog="example: python -m flashladder.bench.energy 19 24 --references all --seq-lens 4096",
     )
     add_kernels(parser)
-    known = ("all", *REFERENCES)
-    parser.add_argument("--references", nargs="+", default=[], choices=known, metavar="NAME", help=", ".join(known))
+    parser.add_argument("--references", nargs="+", default=[], choices=ARMS, metavar="NAME", help=", ".join(ARMS))
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, default=list(SEQ_LENS), metavar="S")
-    parser.add_argument("--seconds", type=seconds, default=2.0, help="of a run, at least (default: 2)")
+    parser.add_argument("--seconds", type=some_seconds, default=2.0, help="of a run, at least (default: 2)")
     parser.add_argument("--turns", type=whole, default=TURNS, help=f"of each subject (default: {TURNS})")
     add_result(parser, "dtype and length")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measures and prints the table, or prints that of a file."""
-    parser = _parser()
+    add_show(parser)
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, EnergyResult)))
         return 0
-    if not options.numbers or options.turns < 1 or options.seconds <= 0:
-        parser.error("expected iterations, at least one turn and more than 0 seconds")
-    options.tune = False  # as `choose` asks
-
-    def measured(options: argparse.Namespace, device: Device) -> bool:
-        result, complete = measure(options, device)
-        print(render(result))
-        return complete
-
-    on_this_gpu(options, measured)
+    require_numbers(parser, options)
+    if options.turns < 1:
+        parser.error("expected at least one turn")
+    on_this_gpu(options, measure)
     return 0
 
 

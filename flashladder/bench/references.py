@@ -27,13 +27,14 @@ from pathlib import Path
 import re
 import sys
 from tempfile import TemporaryDirectory
+import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
 import warnings
 
 from flashladder.arguments import Parser
 from flashladder.cases.inputs import Tensors, torch_dtype
 from flashladder.cases.reference import Run
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import one_line_errors
 from flashladder.files import load_json, write_atomic
 from flashladder.gpu.device import run_bounded
 from flashladder.ladder.config import KernelConfig
@@ -200,20 +201,9 @@ class Arms:
     left_out: tuple[str, ...] = ()
 
 
-def backend(name: str) -> Backend:
-    """How the reference `name` is called.
-
-    Raises:
-        FlashladderError: there is no such reference.
-    """
-    if name not in BACKENDS:
-        raise FlashladderError("no such reference", expected=" or ".join(BACKENDS), found=name)
-    return BACKENDS[name]
-
-
 def lacking(name: str, dtype: str) -> str | None:
     """Why the reference does not run here, in one line; None when it does. Compiles it where it is compiled at use."""
-    found = backend(name)
+    found = BACKENDS[name]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns once per reason why a backend refuses
@@ -234,18 +224,16 @@ def probe(dtype: str) -> torch.Tensor:
 
 
 def _line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 160 else text[:157] + "..."
+    return textwrap.shorten(str(error), 160) or type(error).__name__
 
 
 def reference_subject(name: str, dtype: str) -> Subject:
     """The reference as something to time; it returns O, so that it is copied in the check alone.
 
     Raises:
-        FlashladderError: there is no such reference.
         ImportError: it is not installed.
     """
-    forward = backend(name).forward()
+    forward = BACKENDS[name].forward()
     return Subject(name, dtype, lambda tensors: forward(tensors.q, tensors.k, tensors.v), returns=True)
 
 
@@ -266,7 +254,7 @@ def reference_identity(kernels: Mapping[str, str], name: str = FA2) -> Reference
     """A reference as it is installed here; `kernels` maps dtype to the name of its kernel, once profiled."""
     import torch
 
-    found = backend(name)
+    found = BACKENDS[name]
     return Reference(
         op=found.op,
         version=found.version(),
@@ -298,7 +286,7 @@ def seen_kernel(dtype: str, name: str) -> str | None:
     from torch.profiler import ProfilerActivity, profile
 
     q = probe(dtype)
-    forward = backend(name).forward()
+    forward = BACKENDS[name].forward()
     forward(q, q, q)
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
@@ -325,7 +313,7 @@ def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Referenc
             names[dtype] = kernel
     if names == reference.kernels:
         return reference
-    tile = next((tile for kernel in names.values() if (tile := backend(name).tile(kernel))), reference.tile)
+    tile = next((tile for kernel in names.values() if (tile := BACKENDS[name].tile(kernel))), reference.tile)
     return reference.model_copy(update={"kernels": names, "tile": tile})
 
 

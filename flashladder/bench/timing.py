@@ -30,6 +30,7 @@ CLOCK_TOLERANCE = 0.02  # the SM clock is level when five looks agree this well
 SLICE_S = 0.1  # of warm-up between two looks at the clock
 FLUSH_BYTES = 256 * 2**20  # at least; twice the L2 where that is larger (an H200 has 60 MB)
 FIRST_SEED = 20_240_000  # of the input sets
+GROUP_S = 1.5  # about: inputs, references, checks and warm-up of one group
 
 
 class Event(Protocol):
@@ -296,17 +297,10 @@ def bench_group(
     )
 
 
-def estimate_s(
-    counts: Sequence[tuple[Shape, int, int]], plan: Plan, *, tflops: float, slow: float = 6.0, group_s: float = 1.5
-) -> float:
-    """About how many seconds a plan takes where FA2 reaches `tflops`.
-
-    `counts`: per group its shape, how many kernels run at about FA2's speed, and how many are `slow` times slower, as
-    the base kernel is. `group_s`: inputs, references, checks and warm-up of one group, in seconds.
-    """
+def estimate_s(counts: Sequence[tuple[Shape, int]], plan: Plan, *, tflops: float) -> float:
+    """About how many seconds a plan takes where FA2 reaches `tflops`; `counts`: per group its shape, and subjects."""
     total = 0.0
-    for shape, n_even, n_slow in counts:
+    for shape, count in counts:
         launch = shape.flops / (tflops * 1e12) + FLUSH_BYTES / 3e12
-        even = (n_even + 1) * 2 * launch  # the A/A series is one more
-        total += plan.visit * plan.blocks * (even + n_slow * (1 + slow) * launch) + group_s
+        total += plan.visit * plan.blocks * (count + 1) * 2 * launch + GROUP_S  # the A/A series is one more
     return total

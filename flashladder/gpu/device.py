@@ -142,6 +142,11 @@ class Device:
     foreign_before: int | None
 
 
+def origin(device: Device) -> dict[str, Any]:
+    """What every result says about the GPU that it is of."""
+    return {"rung": device.rung, "gpu": device.gpu, "host": device.host}
+
+
 def open_device() -> Device:
     """Opens torch's current GPU.
 

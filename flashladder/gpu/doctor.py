@@ -28,7 +28,7 @@ from typing import Any
 from flashladder.columns import hanging
 from flashladder.errors import PACKAGES, FlashladderError
 from flashladder.files import dump_json, require_folder_or_nothing
-from flashladder.paths import BUILD, ROOT
+from flashladder.paths import BUILD
 from flashladder.toolchain import wheels
 
 CUDA_TORCH = "`pip install torch` brings a CUDA build on Linux"
@@ -198,15 +198,14 @@ def privileged(status: Path = PROCESS_STATUS) -> bool:
     return found is not None and bool(int(found[1], 16) & CAP_SYS_ADMIN)
 
 
-def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, *, admin: bool | None = None) -> Finding:
+def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, status: Path = PROCESS_STATUS) -> Finding:
     """Whether hardware counters can be read: Nsight Compute is there and the driver lets this user."""
-    admin = privileged() if admin is None else admin
     try:
         found = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
         return Finding("counters", False, "no NVIDIA driver is loaded", "use a machine with a GPU to profile")
     restricted = found is None or found[1] != "0"
-    if restricted and not admin:
+    if restricted and not privileged(status):
         return Finding(
             "counters", False, "the driver keeps them for administrators (ERR_NVGPUCTRPERM)",
             "as root: write 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' to /etc/modprobe.d/, then reboot",
@@ -236,8 +235,7 @@ def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
         return Finding(name, True, look())
     except FlashladderError as error:
         found = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
-        broken = "mend or restore the file" if ".yaml" in str(error.where) else remedy
-        return Finding(name, False, str(found), error.hint or broken)
+        return Finding(name, False, str(found), error.hint or remedy)
 
 
 def _compiler() -> str:
@@ -279,33 +277,25 @@ def emulator() -> Finding:
     return Finding("emulator", True, f"ml_dtypes {importlib.metadata.version('ml_dtypes')}", "")
 
 
-def disk(folder: Path = ROOT, needed_gb: float = DISK_GB) -> Finding:
+def disk() -> Finding:
     """Free space where builds go."""
-    build = BUILD if folder == ROOT else folder / "build"
     try:
-        require_folder_or_nothing(build)
+        require_folder_or_nothing(BUILD)
     except FlashladderError as error:
         return Finding("disk", False, f"{error.where} is {error.found}, where builds need a folder", "remove it")
-    place = build if build.is_dir() else folder
+    place = BUILD if BUILD.is_dir() else BUILD.parent
     free = shutil.disk_usage(place).free / 1e9
-    return Finding(
-        "disk", free >= needed_gb, f"{free:.1f} GB free in {place}", f"free space: builds need {needed_gb:g} GB"
-    )
+    found = f"{free:.1f} GB free in {place}"
+    return Finding("disk", free >= DISK_GB, found, f"free space: builds need {DISK_GB:g} GB")
 
 
 def diagnose() -> Diagnosis:
     """Looks at everything; takes about a second."""
     gpu, driver = gpus()
-    has_gpu, admin = gpu.found != "none", privileged()
-    counted = counters(find_ncu(), admin=admin)
-    lockable = has_gpu and admin
-    ninja = _looked_for("ninja", lambda: str(wheels.find_ninja()), "run: pip install ninja")
-    clocks = Finding(
-        "clocks",
-        lockable,
-        "may be locked (not tried)" if lockable else "no permission to lock them",
-        "not needed: ratios are paired, and nothing here changes a clock",
-    )
+    has_gpu = gpu.found != "none"
+    lockable = has_gpu and privileged()
+    may = "may be locked (not tried)" if lockable else "no permission to lock them"
+    clocks = Finding("clocks", lockable, may, "not needed: ratios are paired, and nothing here changes a clock")
     uv = "run: pip install 'nox[uv]' (pip is used without it: slower, and no hard links between environments)"
     findings = (
         Finding(
@@ -313,8 +303,9 @@ def diagnose() -> Diagnosis:
             "install Python 3.10 or newer",
         ),
         _looked_for("compiler", _compiler, "install g++, or set CXX"),
-        _looked_for("toolchain", _toolchain, "run: nox -s dev"), ninja, torch(has_gpu), emulator(),
-        tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
+        _looked_for("toolchain", _toolchain, "run: nox -s dev"),
+        _looked_for("ninja", lambda: str(wheels.find_ninja()), "run: pip install ninja"), torch(has_gpu), emulator(),
+        tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counters(find_ncu()), clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
     compiles = ok["compiler"] and ok["toolchain"] and ok["ninja"] and (BUILD.is_dir() or not os.path.lexists(BUILD))

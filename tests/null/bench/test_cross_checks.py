@@ -144,7 +144,7 @@ def test_only_the_rounds_are_inside_the_profilers_window() -> None:
 def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Rounds(("fa2", KERNELS[0]), "fp16", TINY, 2)
     ncu = fake_ncu(tmp_path, ncu_csv([NAMES["fa2"], OURS] * 2, {OURS: 2000}))
-    monkeypatch.setattr(cross_checks, "require_ncu", lambda: ncu)
+    monkeypatch.setattr("flashladder.gpu.ncu.require_ncu", lambda: ncu)
     (found,) = cross_checks.ask_ncu([rounds], 30.0)
     assert (found.method, found.mode, found.version) == ("ncu", "ncu-base", "Version 2025.3")
     assert [(one.rounds, one.us) for one in found.timings] == [((0, 1), (1.0, 1.0)), ((0, 1), (2.0, 2.0))]

@@ -16,10 +16,12 @@ from flashladder.bench.energy import PAUSE_S, WARM_UP_S, Meter, limit_of, steady
 from flashladder.bench.references import Arms, Subject
 from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
+from flashladder.ladder.config import KernelConfig
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Reference, Sample
-from tests.null.bench_fixture import GPU, KEY, SHAPE, energy_of, group, look, result, sustained
+from tests.null.bench_fixture import FAST, GPU, KEY, SHAPE, energy_of, group, look, result, sustained
 
+CONFIG = KernelConfig.parse(FAST)
 LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
 
 
@@ -126,7 +128,7 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(
             energy_of(*runs)
     with pytest.raises(SystemExit, match="2"):
         energy.main([])
-    assert "expected iterations" in capsys.readouterr().err
+    assert "give iterations" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -164,13 +166,13 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Card:
     )  # fmt: skip
     monkeypatch.setattr(command, "open_device", lambda: device)
     monkeypatch.setattr(energy, "meter_of", lambda _: card.meter)
-    choose = ([subject(KEY)], {KEY: timed.kernels[KEY]})
-    monkeypatch.setattr(energy, "choose", lambda *_: choose)
+    kernel = (16, CONFIG, lambda *_: card.launch(0), timed.kernels[KEY])
+    monkeypatch.setattr(command, "installed_kernels", lambda *_: [kernel])
     found = Arms((subject("cudnn"),), {"cudnn": cudnn}, ("fa4: not installed",))
-    monkeypatch.setattr(energy, "arms", lambda *_: found)
+    monkeypatch.setattr(command, "arms", lambda *_: found)
     monkeypatch.setattr(energy, "reference_identity", lambda _: timed.reference)
     monkeypatch.setattr(energy, "reference_forward", lambda *_: card.launch(0))
-    tensors = SimpleNamespace(q=0, k=0, v=0)
+    tensors = SimpleNamespace(q=0, k=0, v=0, out=0)
     monkeypatch.setattr(energy, "prepare", lambda *_: SimpleNamespace(sets=(tensors,)))
     return card
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 import time
 from types import SimpleNamespace
@@ -58,12 +59,13 @@ class Planted:
         self.now = 0.0
 
     def run(self, backend: str, *numbers: int, **changed: object) -> CheckReport:
-        given = {"configs": ["a100"], "dtypes": ["fp16"], "quick": True, "budget": 0.0, "out": None} | changed
+        given = {"configs": ["a100"], "dtypes": ["fp16"], "quick": True, "budget": 0.0, "out": None, "tune": False}
+        options = argparse.Namespace(**given | changed, numbers=numbers)
         self.asked.clear()
         if backend == "emulator":
-            return check.run_emulated(numbers, argparse.Namespace(**given))
+            return check.run_emulated(options)
         device: Any = SimpleNamespace(gpu=self.gpu, host=this_host(), rung="GPU")
-        return check.run_checks(numbers, argparse.Namespace(**given), device)
+        return check.run_checks(options, device)
 
     def identity(self, number: int, config: Any, arch: str) -> Kernel:
         return Kernel(
@@ -83,12 +85,13 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     made = Planted()
 
     def load_installed(number: int) -> Any:
-        return SimpleNamespace(identity=lambda config, arch: made.identity(number, config, arch))
+        kernel = partial(made.identity, number)
+        return SimpleNamespace(identity=kernel, require=lambda _: None, run=None)
 
     def over(function: Any, items: Sequence[int], _: str) -> list[CheckReport]:
         return [function(item) for item in items]
 
-    monkeypatch.setattr(check, "load_installed", load_installed)
+    monkeypatch.setattr("flashladder.bench.command.load_installed", load_installed)
     monkeypatch.setattr(check, "emulated_identity", lambda one, config: made.identity(one.number, config, "sm_80"))
     monkeypatch.setattr(check, "check_iteration", made.check_iteration)
     monkeypatch.setattr(check, "ptx_many", lambda _: None)
@@ -212,8 +215,8 @@ def test_the_command_asks_the_gpu_or_the_emulator(
     asked: list[object] = []
     report = CheckReport((outcome("k", "a"),))
 
-    def asks(numbers: list[int], options: argparse.Namespace, *device: object) -> CheckReport:
-        asked.append((*device, numbers, options.configs))
+    def asks(options: argparse.Namespace, *device: object) -> CheckReport:
+        asked.append((*device, options.numbers, options.configs))
         return report
 
     monkeypatch.setattr(check, "open_device", lambda: "a device")
