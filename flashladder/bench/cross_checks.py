@@ -30,7 +30,7 @@ Run:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 import importlib
@@ -89,7 +89,7 @@ HOST = "host_ns"  # counter of torch's timer: what it takes the host to queue on
 HELD_UP = 0.9  # if queuing takes this share of a launch's time or more, the host sets the time, not the GPU
 Cell = tuple[str, str, Shape]
 Place = tuple[int, int, int]  # group, block, which of the block's pairs
-Pairs = Mapping[Place, tuple[float, float]]  # microseconds of FA2 and of a subject
+Pairs = Mapping[Place, tuple[float, float]]  # microseconds of a subject, log ratio of FA2's to them
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _paired(result: BenchResult) -> Iterator[Advantage]:
 
 
 def _pairs(parts: Sequence[tuple[Group, Series]]) -> Pairs:
-    """Times of FA2 and of a subject in microseconds, of blocks that count, by place."""
+    """Of blocks that count, by place."""
     found: dict[Place, tuple[float, float]] = {}
     for group, series in parts:
         dropped = {block.index for block in group.blocks if block.dropped is not None}
@@ -150,27 +150,24 @@ def _pairs(parts: Sequence[tuple[Group, Series]]) -> Pairs:
         for pair in series.pairs:
             turn = seen[pair.block] = seen.get(pair.block, -1) + 1
             if pair.block not in dropped:
-                found[id(group), pair.block, turn] = (pair.reference_us, pair.kernel_us)
+                ratio = float(log_ratios([pair.reference_us], [pair.kernel_us])[0])
+                found[id(group), pair.block, turn] = (pair.kernel_us, ratio)
     return found
 
 
 def _against(own: Pairs, theirs: Pairs) -> LogSummary:
     """Log ratio of a library's time to a kernel's: pair by pair where they share blocks, else of both medians."""
     if places := sorted(own.keys() & theirs.keys()):
-        ratios = np.array([_log(own[place]) - _log(theirs[place]) for place in places])
+        ratios = np.array([own[place][1] - theirs[place][1] for place in places])
         blocks = {block: number for number, block in enumerate(dict.fromkeys(place[:2] for place in places))}
         return summarize(ratios, [blocks[place[:2]] for place in places])
-    mine, other = (np.array([_log(pair) for pair in pairs.values()]) for pairs in (own, theirs))
+    mine, other = (np.array([ratio for _, ratio in pairs.values()]) for pairs in (own, theirs))
     low, high = interval(resampled_medians(mine) - resampled_medians(other, seed=SEED + 1))
     return LogSummary(float(np.median(mine) - np.median(other)), low, high, min(mine.size, other.size))
 
 
 def _median_us(pairs: Pairs) -> float:
-    return float(np.median([us for _, us in pairs.values()]))
-
-
-def _log(pair: tuple[float, float]) -> float:
-    return float(log_ratios(pair[:1], pair[1:])[0])
+    return float(np.median([us for us, _ in pairs.values()]))
 
 
 def _others(opinion: Opinion, kernels: Mapping[str, object]) -> Iterator[Advantage]:
@@ -225,7 +222,7 @@ def beside_libraries(found: Sequence[Advantage]) -> list[str]:
         among = columns.listed(list(dict.fromkeys(name for one in own for name in one.among)))
         title = f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}: speed over the best of {among}"
         lines += ["", title, *columns.table(rows, None, right={3, 4, 5, 7})]
-    return [line.rstrip() for line in lines]
+    return lines
 
 
 def held_up(timings: Timings) -> bool:
@@ -237,37 +234,25 @@ def held_up(timings: Timings) -> bool:
 def derive(result: SecondOpinionResult) -> SecondOpinionResult:
     """The same result with the paired tables and all agreements derived from raw samples."""
     paired = summaries.derive(result.paired)
-    cells = _cells(paired)
-    found = tuple(
-        _agreement(opinion, timings, cells[cell], 1.0 + paired.floors_pct[opinion.dtype] / 100.0)
-        for opinion in result.opinions
-        for timings in opinion.timings
-        if (cell := (timings.subject, opinion.dtype, opinion.shape)) in cells
-    )
-    return result.model_copy(update={"paired": paired, "agreements": found})
+    cells, found = _cells(paired), list[Agreement]()
+    for opinion, timings in ((one, timings) for one in result.opinions for timings in one.timings):
+        if (beside := cells.get((timings.subject, opinion.dtype, opinion.shape))) is None:
+            continue
+        pct, low, high = _against_rounds(opinion, timings, FA2)
+        floor = 1.0 + paired.floors_pct[opinion.dtype] / 100.0  # the ratio that two runs of FA2 itself may differ by
+        agreement = Agreement(
+            method=opinion.method, kernel=timings.subject, dtype=opinion.dtype, shape=opinion.shape,
+            pct=pct, pct_low=low, pct_high=high, kernel_us=float(np.median(timings.us)),
+            reference_us=float(np.median(list(by_round(opinion, FA2).values()))), n_rounds=len(set(timings.rounds)),
+            off_pct=100.0 * (pct / beside.pct - 1.0),
+            agrees=low <= beside.pct_high * floor and beside.pct_low <= high * floor,
+        )  # fmt: skip
+        found.append(agreement)
+    return result.model_copy(update={"paired": paired, "agreements": tuple(found)})
 
 
 def _cells(paired: BenchResult) -> Mapping[Cell, Summary]:
     return {(one.kernel, one.dtype, one.shape): one for one in paired.summaries}
-
-
-def _agreement(opinion: Opinion, timings: Timings, paired: Summary, floor: float) -> Agreement:
-    """One tool's ratio of one cell; `floor` is the ratio that two runs of FA2 itself may differ by."""
-    pct, low, high = _against_rounds(opinion, timings, FA2)
-    return Agreement(
-        method=opinion.method,
-        kernel=timings.subject,
-        dtype=opinion.dtype,
-        shape=opinion.shape,
-        pct=pct,
-        pct_low=low,
-        pct_high=high,
-        kernel_us=float(np.median(timings.us)),
-        reference_us=float(np.median(list(by_round(opinion, FA2).values()))),
-        n_rounds=len(set(timings.rounds)),
-        off_pct=100.0 * (pct / paired.pct - 1.0),
-        agrees=low <= paired.pct_high * floor and paired.pct_low <= high * floor,
-    )
 
 
 def problems(result: SecondOpinionResult) -> list[str]:
@@ -323,7 +308,7 @@ def table(result: SecondOpinionResult) -> str:
                 rows.append(_row(one.method, opinion.mode, one, clock, told))
         floor = f"A/A floor {result.paired.floors_pct[dtype]:.2f} points"
         lines.append(f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}; {floor}")
-        lines += [line.rstrip() for line in columns.table(rows, None, right={2, 3, 4, 5, 6})]
+        lines += columns.table(rows, None, right={2, 3, 4, 5, 6})
     lines += [*beside_libraries(advantages(result)), ""]
     intervals = "95 %: intervals over pairs (paired) or rounds (others); agree: they overlap within the A/A floor"
     return "\n".join([*lines, intervals, *(f"left out: {line}" for line in result.left_out)])
@@ -428,7 +413,7 @@ def prepared(cells: Sequence[Rounds]) -> Iterator[tuple[Rounds, Launches]]:
 
 
 def warm_up(launches: Launches) -> None:
-    """Launches every subject until its compiler, plans and allocations are behind it."""
+    """Launches every subject `WARM_UPS` times."""
     for launch in launches.values():
         for _ in range(WARM_UPS):
             launch()
@@ -443,38 +428,6 @@ def launch_rounds(rounds: Rounds, launches: Launches, wait: Callable[[], object]
         launches[key]()
     wait()
     window.stop()
-
-
-def nvbench_rounds(
-    bench: Any, stream: Callable[[Any], Any], cells: Iterable[tuple[Rounds, Launches]], out: str
-) -> None:
-    """One NVBench benchmark per turn, named ``CELL ROUND INDEX``; cold L2, isolated, at NVBench's own throttle rule.
-
-    Args:
-        bench: the module `cuda.bench`.
-        stream: makes a context manager of a launch; what is queued inside goes to NVBench's stream.
-        cells: how many turns, and what launches the subjects.
-        out: JSON file to write; the samples go into files beside it.
-    """
-
-    def benchmark(launch: Callable[[], object]) -> Callable[[Any], None]:
-        def isolated(how: Any) -> None:
-            with stream(how):
-                launch()
-
-        def run(state: Any) -> None:
-            state.exec(isolated, batched=False)
-
-        return run
-
-    for cell, (rounds, launches) in enumerate(cells):
-        for number in range(rounds.rounds):
-            for index, key in enumerate(rounds.subjects):
-                made = bench.register(benchmark(launches[key])).set_name(f"{cell} {number} {index}")
-                made.set_cold_warmup_runs(WARM_UPS)
-    count = str(SAMPLES)
-    stop = ["--stopping-criterion", "sample-count", "--target-samples", count, "--min-samples", count]
-    bench.run_all_benchmarks(["flashladder", "--devices", "0", *stop, "--jsonbin", out])
 
 
 def ask_nvbench(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
@@ -581,45 +534,40 @@ def _counted(rounds: Rounds, counted: Sequence[Mapping[str, int]]) -> tuple[Timi
     return _timings(rounds, samples, counters)
 
 
-def ask_torch(cells: Sequence[Rounds], _: float) -> list[Opinion]:
-    """Times of ``torch.utils.benchmark.Timer``, launches back to back for `RUN_S` in each turn."""
-    import torch
+def _torch_s(launch: Callable[[], object], count: int) -> float:
+    """Seconds of one of `count` launches by torch's timer."""
     from torch.utils import benchmark
 
-    def timer(launch: Callable[[], object]) -> Any:
-        return benchmark.Timer(stmt="launch()", globals={"launch": launch})
-
-    version, wait = f"torch.utils.benchmark of torch {torch.__version__}", torch.cuda.synchronize
-    return [_opinion("torch", version, one, torch_rounds(timer, wait, one, own)) for one, own in prepared(cells)]
+    return float(benchmark.Timer(stmt="launch()", globals={"launch": launch}).timeit(count).median)
 
 
-def torch_rounds(
-    timer: Callable[[Callable[[], object]], Any],
-    wait: Callable[[], object],
-    rounds: Rounds,
-    launches: Launches,
-    clock: Callable[[], float] = time.perf_counter,
-) -> tuple[Timings, ...]:
-    """One sample a turn: the mean of as many launches as take about `RUN_S`, with the host's own time beside it.
+def ask_torch(cells: Sequence[Rounds], _timeout_s: float) -> list[Opinion]:
+    """Times of ``torch.utils.benchmark.Timer``: one sample a turn, the mean of as many launches as take about `RUN_S`.
 
-    `timer` makes torch's timer of something to call; `wait` waits for the GPU.
+    The host's own time to queue one stands beside it.
     """
-    counts = {key: max(1, round(RUN_S / timer(launch).timeit(FIRST).median)) for key, launch in launches.items()}
-    found: Samples = {key: [] for key in launches}
-    host: dict[str, list[int]] = {key: [] for key in launches}
-    for number, key in rounds.turns():
-        queued = min(max(QUEUED[0], counts[key] // 10), QUEUED[1])
-        wait()
-        start = clock()
-        for _ in range(queued):
-            launches[key]()
-        host[key].append(round((clock() - start) / queued * 1e9))
-        wait()
-        found[key].append((number, float(timer(launches[key]).timeit(counts[key]).median) * 1e6))
-    return _timings(rounds, found, {key: {HOST: values} for key, values in host.items()})
+    import torch
+
+    opinions, wait = [], torch.cuda.synchronize
+    for rounds, launches in prepared(cells):
+        counts = {key: max(1, round(RUN_S / _torch_s(launch, FIRST))) for key, launch in launches.items()}
+        found: Samples = {key: [] for key in launches}
+        host: dict[str, list[int]] = {key: [] for key in launches}
+        for number, key in rounds.turns():
+            queued = min(max(QUEUED[0], counts[key] // 10), QUEUED[1])
+            wait()
+            start = time.perf_counter()
+            for _ in range(queued):
+                launches[key]()
+            host[key].append(round((time.perf_counter() - start) / queued * 1e9))
+            wait()
+            found[key].append((number, _torch_s(launches[key], counts[key]) * 1e6))
+        timings = _timings(rounds, found, {key: {HOST: values} for key, values in host.items()})
+        opinions.append(_opinion("torch", f"torch.utils.benchmark of torch {torch.__version__}", rounds, timings))
+    return opinions
 
 
-def ask_events(method: Method, cells: Sequence[Rounds], _: float) -> list[Opinion]:
+def ask_events(method: Method, cells: Sequence[Rounds], _timeout_s: float) -> list[Opinion]:
     """Events around single launches: without a flush, or with the L2 flushed and all subjects alternating."""
     import torch
 
@@ -634,8 +582,7 @@ def ask_events(method: Method, cells: Sequence[Rounds], _: float) -> list[Opinio
             buffer.zero_()
 
     single = partial(one_launch, cuda_event, prepare, torch.cuda.synchronize)
-    timed: Callable[[Single, Rounds, Launches], tuple[Timings, ...]]
-    timed = turn_rounds if method == "turns" else warm_rounds
+    timed: Callable[..., tuple[Timings, ...]] = turn_rounds if method == "turns" else warm_rounds
     version = f"events of torch {torch.__version__}"
     return [_opinion(method, version, one, timed(single, one, own)) for one, own in prepared(cells)]
 
@@ -677,13 +624,11 @@ def warm_rounds(single: Single, rounds: Rounds, launches: Launches) -> tuple[Tim
     return _timings(rounds, found)
 
 
-def turn_rounds(
-    single: Single, rounds: Rounds, launches: Launches, clock: Callable[[], float] = time.perf_counter
-) -> tuple[Timings, ...]:
+def turn_rounds(single: Single, rounds: Rounds, launches: Launches) -> tuple[Timings, ...]:
     """One sample a turn, in each round in another order, the same in every run, after `RUN_UP_S` of such rounds."""
     warm_up(launches)
-    begun = clock()
-    while clock() - begun < RUN_UP_S:
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < RUN_UP_S:
         for key, launch in launches.items():
             single(key, launch)
     found: Samples = {key: [] for key in launches}
@@ -768,7 +713,10 @@ def _alike(paired: BenchResult, rounds: int) -> list[list[Rounds]]:
 
 
 def launch_cells(cells: str, nvbench: str | None = None) -> None:
-    """Launches cells (JSON) on the current GPU: for ncu, or for NVBench, which then writes `nvbench`."""
+    """Launches cells (JSON) on the current GPU: for ncu, or for NVBench, which then writes `nvbench`.
+
+    NVBench has one benchmark per turn, named ``CELL ROUND INDEX``; cold L2, isolated, at its own throttle rule.
+    """
     import torch
 
     loaded = list(prepared(CELLS.validate_json(cells)))
@@ -781,11 +729,25 @@ def launch_cells(cells: str, nvbench: str | None = None) -> None:
         return
     bench = importlib.import_module("cuda.bench")  # optional package
 
-    def on_stream(launch: Any) -> Any:
-        external: Any = torch.cuda.ExternalStream
-        return torch.cuda.stream(external(launch.get_stream().addressof()))
+    def benchmark(launch: Callable[[], object]) -> Callable[[Any], None]:
+        def isolated(how: Any) -> None:
+            external: Any = torch.cuda.ExternalStream
+            with torch.cuda.stream(external(how.get_stream().addressof())):
+                launch()
 
-    nvbench_rounds(bench, on_stream, loaded, nvbench)
+        def run(state: Any) -> None:
+            state.exec(isolated, batched=False)
+
+        return run
+
+    for cell, (rounds, launches) in enumerate(loaded):
+        for number, key in rounds.turns():
+            name = f"{cell} {number} {rounds.subjects.index(key)}"
+            made = bench.register(benchmark(launches[key])).set_name(name)
+            made.set_cold_warmup_runs(WARM_UPS)
+    count = str(SAMPLES)
+    stop = ["--stopping-criterion", "sample-count", "--target-samples", count, "--min-samples", count]
+    bench.run_all_benchmarks(["flashladder", "--devices", "0", *stop, "--jsonbin", nvbench])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -72,10 +72,9 @@ Done = Callable[[], bool]
 
 @dataclass(frozen=True)
 class Meter:
-    """What a run needs of a GPU.
+    """What a run needs of a GPU: `mark` notes what is queued by now and returns what tells whether that is done.
 
-    `mark` notes what is queued by now; what it returns tells whether that is done. `energy_mj`: the energy counter in
-    millijoules, None where the GPU has none.
+    `energy_mj`: the energy counter in millijoules, None where the GPU has none.
     """
 
     mark: Callable[[], Done]
@@ -176,17 +175,11 @@ def steady(result: EnergyResult) -> tuple[Steady, ...]:
     cells: dict[tuple[str, str, int], list[Sustained]] = {}
     for run in result.runs:
         cells.setdefault((run.subject, run.dtype, run.shape.seq_len), []).append(run)
-    return tuple(
-        Steady(
-            *cell,
-            tflops=median(run.tflops for run in runs),
-            watts=median(run.watts for run in runs),
-            mhz=_median_clock(runs),
-            pj_per_flop=median(run.pj_per_flop for run in runs),
-            limit=limit_of(result.gpu, runs),
-        )
-        for cell, runs in cells.items()
-    )
+    found = []
+    for cell, runs in cells.items():
+        tflops, watts, frugal = (median(getattr(run, of) for run in runs) for of in ("tflops", "watts", "pj_per_flop"))
+        found.append(Steady(*cell, tflops, watts, _median_clock(runs), frugal, limit_of(result.gpu, runs)))
+    return tuple(found)
 
 
 def limit_of(gpu: Gpu, runs: Sequence[Sustained]) -> str:

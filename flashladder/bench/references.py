@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from functools import partial
 import importlib
 from importlib import metadata
+from itertools import product
 import json
 import os
 from pathlib import Path
 import re
 import sys
 from tempfile import TemporaryDirectory
-import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
 import warnings
 
@@ -62,11 +62,8 @@ Forward = Callable[[Any, Any, Any], Any]
 class Subject:
     """Something to time.
 
-    Attributes:
-        key: how results name it: a kernel's key, or a reference's name.
-        dtype: fp16 or bf16.
-        launch: queues it once on these tensors and copies nothing besides.
-        returns: `launch` returns O, (B, S, H, D), instead of writing it into the tensors' own.
+    `key`: a kernel's key, or a reference's name. `launch` queues it once on these tensors and copies nothing besides;
+    with `returns` it returns O, (B, S, H, D), instead of writing it into the tensors' own.
     """
 
     key: str
@@ -84,11 +81,11 @@ class Subject:
 def kernel_subject(iteration: int, config: KernelConfig, run: Run, variant: str = "") -> Subject:
     """A kernel of the ladder, or an ablation of one: `run(q, k, v, out, short_form)`."""
     form = config.short_form()
-    return Subject(
-        kernel_key(iteration, form, variant),
-        config.dtype,
-        lambda tensors: run(tensors.q, tensors.k, tensors.v, tensors.out, form),
-    )
+
+    def launch(tensors: Tensors) -> object:
+        return run(tensors.q, tensors.k, tensors.v, tensors.out, form)
+
+    return Subject(kernel_key(iteration, form, variant), config.dtype, launch)
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,7 @@ def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
 
     length = q.shape[1]
     fa2 = torch.ops.aten._flash_attention_forward  # noqa: SLF001 - torch exposes FA2 itself under no public name
-    outputs = fa2(q, k, v, None, None, length, length, 0.0, False, False)
-    result: torch.Tensor = outputs[0]
+    result: torch.Tensor = fa2(q, k, v, None, None, length, length, 0.0, False, False)[0]
     return result
 
 
@@ -224,7 +220,8 @@ def probe(dtype: str) -> torch.Tensor:
 
 
 def _line(error: Exception) -> str:
-    return textwrap.shorten(str(error), 160) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def reference_subject(name: str, dtype: str) -> Subject:
@@ -241,11 +238,12 @@ def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Arms:
     """The references `names` (``all``: every one but FA2, which is timed anyway), in the dtypes that run here."""
     wanted = dict.fromkeys(name for given in names for name in (REFERENCES if given == "all" else (given,)))
     subjects: list[Subject] = []
-    left_out: list[str] = []
-    for name in wanted:
-        reasons = {dtype: lacking(name, dtype) for dtype in dtypes}
-        subjects += [reference_subject(name, dtype) for dtype, reason in reasons.items() if reason is None]
-        left_out += dict.fromkeys(reason for reason in reasons.values() if reason)
+    left_out: dict[str, None] = {}
+    for name, dtype in product(wanted, dtypes):
+        if reason := lacking(name, dtype):
+            left_out[reason] = None
+        else:
+            subjects.append(reference_subject(name, dtype))
     found = dict.fromkeys(subject.key for subject in subjects)
     return Arms(tuple(subjects), {name: reference_identity({}, name) for name in found}, tuple(left_out))
 
@@ -272,16 +270,13 @@ def reference_kernel(dtype: str, name: str = FA2) -> str | None:
     """
     with TemporaryDirectory(prefix="flashladder-") as folder:
         out = Path(folder, "kernel.json")
-        program = [sys.executable, "-m", "flashladder.bench.references", name, dtype, "--out", str(out)]
-        run_bounded(program, PROFILER_S)
-        if not out.is_file():
-            return None
-        found: str | None = load_json(out.read_bytes())["kernel"]
+        run_bounded([sys.executable, "-m", "flashladder.bench.references", name, dtype, "--out", str(out)], PROFILER_S)
+        found: str | None = load_json(out.read_bytes())["kernel"] if out.is_file() else None
         return found
 
 
 def seen_kernel(dtype: str, name: str) -> str | None:
-    """The same, by this process's profiler: of several launches the longest."""
+    """The same, by this process's profiler: of several launches the longest; copies and fills do not count."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -296,13 +291,13 @@ def seen_kernel(dtype: str, name: str) -> str | None:
 
 
 def longest_kernel(events: Sequence[Any]) -> str | None:
-    """The name of the longest launch among a profiler's events; copies and fills do not count."""
+    """The name of the longest launch among a profiler's events."""
     launches = [
         (float(event.time_range.elapsed_us()), str(event.name))
         for event in events
         if str(event.device_type).endswith("CUDA") and not event.name.startswith(("Memset", "Memcpy"))
     ]
-    return max(launches)[1] if launches else None
+    return max(launches, default=(0.0, None))[1]
 
 
 def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Reference:

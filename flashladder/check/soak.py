@@ -95,13 +95,9 @@ def _shapes(*sizes: tuple[int, int, int]) -> tuple[Shape, ...]:
 
 
 SMALL_SHAPES = _shapes((1, 1, 2), (3, 129, 1), (1, 512, 2), (2, 1000, 3))
+# One of 131,073 rows is in a tile of its own; (4, 262144, 16) has 2^31 elements, the last 2^32 and a sample more.
 LONG_SHAPES = _shapes(
-    (1, 65_537, 2),
-    (1, 131_073, 1),  # one row in a tile of its own
-    (1, 262_144, 2),
-    (1, 262_143, 1),
-    (4, 262_144, 16),  # 2^31 elements, 2^32 bytes
-    (2049, 1024, 16),  # 2^32 elements and a sample; 262,272 tiles
+    (1, 65_537, 2), (1, 131_073, 1), (1, 262_144, 2), (1, 262_143, 1), (4, 262_144, 16), (2049, 1024, 16)
 )
 
 
@@ -111,17 +107,12 @@ def described(shape: Shape) -> str:
 
 
 class Gpu:
-    """This process's GPU, and a second stream on it that multiplies matrices in fp16.
-
-    Attributes:
-        device: torch's, of the tensors.
-        tell: writes down what hung, as one line; called before the process ends.
-    """
+    """This process's GPU, and a second stream on it that multiplies matrices in fp16."""
 
     device = "cuda"
 
     def __init__(self) -> None:
-        self.tell: Callable[[str], object] = lambda _: None
+        self.tell: Callable[[str], object] = lambda _: None  # writes down what hung, before the process ends
 
     @cached_property
     def _second(self) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
@@ -405,32 +396,32 @@ class Soak:
             told, least = f"{subject.key}: the file holds fewer {what} than are asked for", f"at least {asked:,}"
             raise FlashladderError(told, where=self.out, expected=least, found=f"{found:,}", hint=OTHER_FILE)
 
-    def beside_load(self, subject: Subject, repeats: int, *, quick: bool) -> None:
+    def load(self, subject: Subject, options: argparse.Namespace) -> None:
         """Every case of a kernel beside products."""
         done = {case.case: case for case in self.result.cases if case.kernel == subject.key}
-        for case in cases_for(subject.config, quick=quick):
+        for case in cases_for(subject.config, quick=options.quick):
             if case.name in done:
                 if done[case.name].status == "pass":
-                    self.require_enough(subject, "repeats", done[case.name].repeats, repeats)
+                    self.require_enough(subject, "repeats", done[case.name].repeats, options.repeats)
                 continue
             load = Load(self.gpu)
             loaded = replace(subject, run=load.around(subject.run))
             with self.gpu.within(CASE_S, f"{subject.key}, case {case.name}"):
-                checked = check_case(loaded, case, self.references, self.gpu.device, repeats)
+                checked = check_case(loaded, case, self.references, self.gpu.device, options.repeats)
                 found = load.taken(subject.key, case.name)
             self.keep(cases=checked, **({"beside": found} if found else {}))
 
-    def many_launches(self, subject: Subject, launches: int) -> None:
+    def launches(self, subject: Subject, options: argparse.Namespace) -> None:
         """All small shapes of a kernel, with so many launches in all."""
         done = {one.shape: one.launches for one in self.result.hammered if one.kernel == subject.key}
-        each = -(-launches // len(SMALL_SHAPES))
+        each = -(-options.launches // len(SMALL_SHAPES))
         for shape in SMALL_SHAPES:
             if shape in done:
                 self.require_enough(subject, "launches of a shape", done[shape], each)
             else:
                 self.keep(hammered=hammer(subject, shape, each, self.gpu))
 
-    def long_rows(self, subject: Subject) -> None:
+    def far(self, subject: Subject, _: argparse.Namespace) -> None:
         """All long and large shapes that a kernel takes."""
         done = {one.shape for one in self.result.far if one.kernel == subject.key}
         for shape in LONG_SHAPES:
@@ -442,21 +433,22 @@ def problems(result: SoakResult) -> list[str]:
     """One line per thing that went wrong."""
     found = [f"hung: {result.hung}"] if result.hung else []
     found += [f"{one.kernel}, case {one.case}: {one.reason}" for one in result.cases if one.status == "fail"]
-    runs: tuple[Hammered | FarRows, ...] = (*result.hammered, *result.far)
-    for run in runs:
+    counted: list[tuple[Hammered | FarRows, str]] = [(run, f"{run.looks} looks found") for run in result.hammered]
+    for run, count in (*counted, *((run, f"{run.launches} launches wrote") for run in result.far)):
         where = f"{run.kernel} at {described(run.shape)}"
         if run.differing:
-            count = f"{run.looks} looks found" if isinstance(run, Hammered) else f"{run.launches} launches wrote"
             found.append(f"{where}: {run.differing} of {count} other bits than the first")
         if not run.finite:
             found.append(f"{where}: elements of O are NaN or infinite, or were not written")
-        if isinstance(run, FarRows):
-            errors = {"max error": (run.max_error, run.max_allowed), "relative RMS": (run.rms_error, run.rms_allowed)}
-            for what, (error, allowed) in errors.items():
-                if error is None or not error <= allowed:
-                    told = "NaN" if error is None else f"{error:.3g}"
-                    found.append(f"{where}: {what} {told} (allowed {allowed:.3g})")
+        for what, error, allowed in _far_errors(run) if isinstance(run, FarRows) else ():
+            if error is None or not error <= allowed:
+                told = "NaN" if error is None else f"{error:.3g}"
+                found.append(f"{where}: {what} {told} (allowed {allowed:.3g})")
     return found
+
+
+def _far_errors(run: FarRows) -> tuple[tuple[str, float | None, float], ...]:
+    return (("max error", run.max_error, run.max_allowed), ("relative RMS", run.rms_error, run.rms_allowed))
 
 
 def render(result: SoakResult) -> str:
@@ -470,18 +462,16 @@ def render(result: SoakResult) -> str:
          f"{one.seconds / one.launches * 1e6:.1f}", str(one.looks), str(one.differing))
         for one in result.hammered
     ]  # fmt: skip
-    long = [("kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed")]
+    long = [["kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed"]]
     for one in result.far:
-        most, rms = (
-            "NaN" if error is None else f"{error / allowed:.0%}"
-            for error, allowed in ((one.max_error, one.max_allowed), (one.rms_error, one.rms_allowed))
-        )
-        where = (_short(one.kernel), described(one.shape))
-        long.append((*where, str(one.launches), f"{one.seconds:.3f}", str(one.differing), most, rms))
-    for title, rows, first in (
+        shares = ["NaN" if error is None else f"{error / allowed:.0%}" for _, error, allowed in _far_errors(one)]
+        counts = [str(one.launches), f"{one.seconds:.3f}", str(one.differing)]
+        long.append([_short(one.kernel), described(one.shape), *counts, *shares])
+    parts: tuple[tuple[str, Sequence[Sequence[str]], int], ...] = (
         ("beside matrix products, bit for bit", beside, 1), ("launched again and again", hammered, 2),
         ("long rows", long, 2),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for title, rows, first in parts:
         if rows[1:]:
             lines += ["", title, *table(rows, None, right=range(first, 7))]
     return "\n".join([*lines, "", *(f"FAILED {line}" for line in wrong), f"{len(wrong)} problems"])
@@ -520,14 +510,9 @@ def measure(options: argparse.Namespace, device: Device) -> None:
         rule=rule(),
     )  # fmt: skip
     soak = Soak(earlier(options.out, fresh), options.out, Gpu())
-    parts = {
-        "load": lambda one: soak.beside_load(one, options.repeats, quick=options.quick),
-        "launches": lambda one: soak.many_launches(one, options.launches),
-        "far": soak.long_rows,
-    }
     for part, subject in until_spent(options, [(part, subject) for part in options.parts for subject in kernels]):
         print(f"{part}: {subject.key}", flush=True)
-        parts[part](subject)
+        getattr(soak, part)(subject, options)  # of `PARTS`
     print(render(soak.result))
     if found := problems(soak.result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=options.out)

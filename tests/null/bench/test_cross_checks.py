@@ -8,6 +8,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -335,15 +336,14 @@ def test_a_launch_that_the_gpu_waited_for_is_taken_again() -> None:
         warm_rounds(gpu.single(), rounds, gpu.launches(fa2=2.0))
 
 
-def test_subjects_in_turn_with_each_other_run_up_and_change_their_order() -> None:
+def test_subjects_in_turn_with_each_other_run_up_and_change_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round has each subject once, behind a flush; a second's run-up is no sample."""
     rounds, took = Rounds(("fa2", "cudnn", "fa4"), "fp16", TINY, 12), {"fa2": 2.0, "cudnn": 1.0, "fa4": 1.5}
 
     def once() -> tuple[Sleeper, tuple[Timings, ...]]:
         gpu, ticks = Sleeper(), iter([0.0, 0.4, 0.9, RUN_UP_S])
-
-        made = gpu.launches(**took)
-        return gpu, turn_rounds(gpu.single(flush=True), rounds, made, clock=lambda: next(ticks))
+        monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+        return gpu, turn_rounds(gpu.single(flush=True), rounds, gpu.launches(**took))
 
     gpu, found = once()
     assert once()[0].log == gpu.log, "the same orders in every run"
