@@ -125,18 +125,10 @@ def check_iteration(
 ) -> CheckReport:
     """Checks every selected configuration of an iteration; ends early if a failed launch broke the CUDA context.
 
-    Args:
-        number: of a step of the ladder.
-        configs: selection keys (`prog`, `a100`, `all`, ...) or short forms.
-        dtypes: ``fp16``, ``bf16`` or both.
-        quick: short lengths only.
-        references: share one over several calls, so that each reference is computed once.
-        device: torch device of the tensors.
-        run: the operator; None for the installed wheel's.
-        done: cases to skip, from an earlier run.
-        cases: the cases of a configuration; None for the GPU's.
-        repeats: runs that must agree bit for bit.
-        bar: show progress on a terminal.
+    `configs`: selection keys (`prog`, `a100`, `all`, ...) or short forms. `references`: shared by several calls, so
+    that each is computed once. `device`: torch's, of the tensors. `run`: the operator; None for the installed wheel's.
+    `done`: cases to skip, from an earlier run. `cases`: of a configuration; None for the GPU's. `repeats`: runs that
+    must agree bit for bit. `bar`: show progress on a terminal.
 
     Raises:
         FlashladderError: no such iteration, wheel or configuration.
@@ -166,9 +158,7 @@ def check_iteration(
 def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
     """A view of a CPU tensor of 16-bit elements as their bits, with its shape, strides and the memory around it.
 
-    Args:
-        tensor: any strided view.
-        storages: the whole of each storage by its address; filled here, so that views of one storage share it.
+    `storages` has the whole of each storage by its address; it is filled here, so that views of one storage share it.
     """
     import torch
 
@@ -288,14 +278,10 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
         FlashladderError: nothing here can compile it.
     """
     return Kernel(
-        iteration=iteration.number,
-        config=config.short_form(),
-        dtype=config.dtype,
-        arch=iteration.family.targets.ptx,
-        text_sha256=None,
-        build=sha256(version() + rule() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
+        iteration=iteration.number, config=config.short_form(), dtype=config.dtype, arch=iteration.family.targets.ptx,
+        text_sha256=None, build=sha256(version() + rule() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
         toolchain=dict(tools_of().ptx_versions),
-    )
+    )  # fmt: skip
 
 
 Result = CheckResult | EmulatedCheckResult

@@ -56,11 +56,8 @@ def torch_build() -> TorchBuild | None:
 def require_gpu(instead: str = EMULATOR) -> None:
     """Refuses a machine without a GPU, its driver or a CUDA build of torch, before torch is imported.
 
-    Args:
-        instead: what works on this CPU, for the error's hint.
-
     Raises:
-        FlashladderError: one of them is missing; says what to install and what works without it.
+        FlashladderError: one of them is missing; says what to install, and that `instead` works on this CPU.
     """
     if not n_gpus():
         raise FlashladderError(
@@ -257,14 +254,13 @@ def tool(name: str, remedy: str) -> Finding:
 
 def torch(gpu: bool) -> Finding:
     """Version of torch and the CUDA it was built with."""
-    remedy = "run: nox -s dev (or install torch >= 2.10; a CPU build is enough to compile)"
-    build = torch_build()
+    remedy, build = "run: nox -s dev (or install torch >= 2.10; a CPU build is enough to compile)", torch_build()
     if build is None:
         return Finding("torch", False, "not installed in this environment", remedy)
-    ok = tuple(int(part) for part in re.findall(r"\d+", build.version)[:2]) >= OLDEST_TORCH
     if gpu and not build.cuda:
         found = f"{build.version}, CPU only beside a GPU"
         return Finding("torch", False, found, "install a CUDA build of torch >= 2.10 (on Linux: pip install torch)")
+    ok = tuple(int(part) for part in re.findall(r"\d+", build.version)[:2]) >= OLDEST_TORCH
     return Finding("torch", ok, f"{build.version}, " + (f"CUDA {build.cuda}" if build.cuda else "CPU only"), remedy)
 
 
@@ -323,7 +319,7 @@ def render(diagnosis: Diagnosis) -> str:
     """The diagnosis for people: one line per finding, remedies under what is lacking."""
     lines = []
     for finding in diagnosis.findings:
-        lines.append(hanging(f"{'ok     ' if finding.ok else 'lacking'}  {finding.name:9s}  ", finding.found))
+        lines.append(hanging(f"{'ok' if finding.ok else 'lacking':7s}  {finding.name:9s}  ", finding.found))
         if not finding.ok and finding.remedy:
             lines.append(hanging(f"{'':9s}{'':9s}  -> ", finding.remedy))
     nothing = "read the ladder, verify and render results; no kernel is compiled or timed without a compiler or a GPU"

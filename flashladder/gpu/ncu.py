@@ -61,8 +61,7 @@ Counters = Mapping[str, int]
 class Launches:
     """Which kernels to launch, in order: iterations, then their configurations, on one shape.
 
-    Attributes:
-        rare: also launch a kernel on the shapes at which its control flow differs: few tiles, divergent warps.
+    With `rare` also on the shapes at which a kernel's control flow differs: few tiles, divergent warps.
     """
 
     numbers: tuple[int, ...]
@@ -82,9 +81,8 @@ class Launches:
 
     def kernels(self) -> list[tuple[int, KernelConfig]]:
         """Iteration and configuration of each kernel, in launch order."""
-        return [
-            (number, config) for number in self.numbers for config in chosen_configs(number, self.configs, self.dtypes)
-        ]
+        chosen = {number: chosen_configs(number, self.configs, self.dtypes) for number in self.numbers}
+        return [(number, config) for number, configs in chosen.items() for config in configs]
 
     def identities(self, arch: str) -> dict[str, Kernel]:
         """What results say about these kernels on a GPU of `arch`, by name."""
