@@ -1,15 +1,13 @@
 """Power, clock and energy per FLOP of kernels and references that run continuously for seconds, read through NVML.
 
 Paired timings say which kernel is faster, not what limits it. If the GPU is power-limited, fewer joules per FLOP make a
-kernel faster; at full clock something else limits it (`limit_of`).
-Subjects alternate. Each is launched back to back, without a flush, for half a second to warm up and then for at least
-`--seconds`. Power is measured between two ticks of the GPU's energy counter (about ten a second). Batches of launches
-are queued ahead of the running one, so that asking the driver, which takes milliseconds, leaves no gap. `--out` is
-written after each dtype and length; what it holds is not run again.
+kernel faster; at full clock something else limits it (`limit_of`). Subjects alternate, each launched back to back for
+half a second to warm up and then for at least `--seconds`. Power is measured between two ticks of the GPU's energy
+counter (about ten a second). Batches of launches are queued ahead of the running one, so that asking the driver, which
+takes milliseconds, leaves no gap.
 
 Run on a machine with a GPU:
     python -m flashladder.bench.energy 19 24 --references all --seq-lens 512 4096 16384 --out energy.json.gz
-    python -m flashladder.bench.energy 24 --references all --seq-lens 16384 --seconds 10 --out energy_10s.json.gz
     python -m flashladder.bench.energy --show results/h200/energy.json.gz
 Exit code: 0 done, 2 it could not run, or the budget was spent before its end.
 """
@@ -42,7 +40,7 @@ from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.gpu.device import Device, origin
+from flashladder.gpu.device import Device, Telemetry, origin
 from flashladder.names import Dtype
 from flashladder.problem import Shape
 from flashladder.results.derive import NO_THROTTLE, SW_POWER_CAP, Plan, reason_names
@@ -70,36 +68,31 @@ LEGEND = (
 Done = Callable[[], bool]
 
 
-@dataclass(frozen=True)
-class Meter:
-    """What a run needs of a GPU: `mark` notes what is queued by now and returns what tells whether that is done.
+def mark() -> Done:
+    """Notes what is queued by now; what it returns tells whether that is done."""
+    import torch
 
-    `energy_mj`: the energy counter in millijoules, None where the GPU has none.
-    """
-
-    mark: Callable[[], Done]
-    energy_mj: Callable[[], int | None]
-    sample: Callable[[], Sample]
-    clock: Callable[[], float] = time.monotonic
-    pause: Callable[[], object] = lambda: time.sleep(PAUSE_S)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch does not annotate it
+    event.record()
+    return event.query
 
 
-def sustain(meter: Meter, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: float, turn: int = 0) -> Sustained:
+def sustain(telemetry: Telemetry, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: float, turn: int = 0) -> Sustained:
     """Launches `arm` back to back; power is that between two ticks of the energy counter.
 
     Raises:
         FlashladderError: the GPU does not tell its energy, or its counter stands still.
     """
-    each = _launches_a_batch(meter, arm)
-    for _ in _looks(meter, arm, each, WARM_UP_S):
+    each = _launches_a_batch(arm)
+    for _ in _looks(arm, each, WARM_UP_S):
         pass
     ticks: list[tuple[float, int]] = []  # time and energy
     ends: list[tuple[float, int]] = []  # time and launches, as the first batch behind each tick is done
     samples: list[Sample] = []
-    last, seen, looked = meter.energy_mj(), 0, 0.0
+    last, seen, looked = telemetry.energy_mj(), 0, 0.0
     if last is None:
         raise FlashladderError("this GPU does not tell its energy", expected="nvmlDeviceGetTotalEnergyConsumption")
-    for now, done in _looks(meter, arm, each, LONGEST * at_least_s):
+    for now, done in _looks(arm, each, LONGEST * at_least_s):
         if done > seen and len(ends) < len(ticks):
             ends.append((now, done))
             looked = now
@@ -112,36 +105,36 @@ def sustain(meter: Meter, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: floa
                 seconds=round(seconds, 6), joules=round(watts * seconds, 3), samples=tuple(samples),
             )  # fmt: skip
         if ends and now - looked >= LOOK_S:
-            samples.append(meter.sample())
+            samples.append(telemetry.sample())
             looked = now
         due = not ticks or (len(ticks) == len(ends) == 1 and now - ends[0][0] >= at_least_s)
-        energy = meter.energy_mj() or last
+        energy = telemetry.energy_mj() or last
         if due and energy != last:
             ticks.append((now, energy))
         last = energy
     raise FlashladderError("the GPU's energy counter stands still", where=arm.key, expected="about ten ticks a second")
 
 
-def _launches_a_batch(meter: Meter, arm: Arm) -> int:
+def _launches_a_batch(arm: Arm) -> int:
     """So many launches that they take about `BATCH_S`; the first of all may compile, and does not count."""
     count, took = 1, 0.0
     while count == 1 or took < 4 * BATCH_S:
         count *= 1 if not took else 2
-        start = meter.clock()
+        start = time.monotonic()
         for turn in range(count):
             arm.launch(turn)
-        done = meter.mark()
+        done = mark()
         while not done():
-            meter.pause()
-        took = meter.clock() - start
+            time.sleep(PAUSE_S)
+        took = time.monotonic() - start
     return max(1, round(count * BATCH_S / took))
 
 
-def _looks(meter: Meter, arm: Arm, each: int, most_s: float) -> Iterator[tuple[float, int]]:
+def _looks(arm: Arm, each: int, most_s: float) -> Iterator[tuple[float, int]]:
     """For `most_s` seconds the time and how many launches are done, with `AHEAD` batches of `each` queued behind."""
     queued: deque[Done] = deque()
     launched = done = 0
-    start = now = meter.clock()
+    start = now = time.monotonic()
     while now - start < most_s:
         while queued and queued[0]():
             queued.popleft()
@@ -150,9 +143,9 @@ def _looks(meter: Meter, arm: Arm, each: int, most_s: float) -> Iterator[tuple[f
             for turn in range(launched, launched + each):
                 arm.launch(turn)
             launched += each
-            queued.append(meter.mark())
-        meter.pause()
-        now = meter.clock()
+            queued.append(mark())
+        time.sleep(PAUSE_S)
+        now = time.monotonic()
         yield now, done
 
 
@@ -241,11 +234,11 @@ def measure(options: argparse.Namespace, device: Device) -> None:
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)
-    meter, plan = meter_of(device), Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2)
+    plan = Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2)
     for dtype, shape in until_spent(options, work):
         sets = prepare(dtype, shape, plan).sets
         runs = [
-            sustain(meter, _arm(one, sets), dtype, shape, options.seconds, turn)
+            sustain(device.telemetry, _arm(one, sets), dtype, shape, options.seconds, turn)
             for turn in range(options.turns)
             for one in subjects
             if one.dtype == dtype
@@ -258,18 +251,6 @@ def measure(options: argparse.Namespace, device: Device) -> None:
 
 def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
     return Arm(subject.key, lambda i: subject.launch(sets[i % len(sets)]))
-
-
-def meter_of(device: Device) -> Meter:
-    """The GPU as torch and NVML see it."""
-    import torch
-
-    def mark() -> Done:
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch does not annotate it
-        event.record()
-        return event.query
-
-    return Meter(mark, device.telemetry.energy_mj, device.telemetry.sample)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,17 +1,12 @@
 """What is timed: kernels of the ladder, and the references that they are compared with.
 
-References are torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel. Everything is paired with FA2; one ratio to it
-says little to a person who would use cuDNN or FA3 instead (rule 2 of the measurement protocol). A reference is
-launched, checked and timed as kernels are (`flashladder.bench.timing`). If one is not installed or does not run on this
-GPU, one line says so and the others are timed. All compute non-causal attention of (B, S, H, D) tensors.
+References are torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel, on (B, S, H, D) tensors, without a mask;
+everything is paired with FA2 (rule 2 of the measurement protocol). A reference is launched, checked and timed as
+kernels are. If one is not installed or does not run on this GPU, one line says so and the others are timed.
 
-This module is also a program. It asks torch's profiler which kernel a reference launches, in a process of its own: when
-a process that used the profiler ends, CUPTI hands its buffers back to a profiler that is gone. On an H200 that ended 6
-of 18 runs with ``free(): invalid pointer``. This program leaves without it, and what times kernels never loads CUPTI.
-
-Run, on a machine with a GPU:
-    python -m flashladder.bench 16 --references all
-    python -m flashladder.bench.references fa2 fp16 --out kernel.json
+``python -m flashladder.bench.references fa2 fp16 --out kernel.json`` asks torch's profiler which kernel a reference
+launches, in a process of its own: when a process that used the profiler ends, CUPTI hands its buffers back to one that
+is gone. On an H200 that ended 6 of 18 runs with ``free(): invalid pointer``. What times kernels never loads CUPTI.
 """
 
 from __future__ import annotations
@@ -90,18 +85,13 @@ def kernel_subject(iteration: int, config: KernelConfig, run: Run, variant: str 
 
 @dataclass(frozen=True)
 class Backend:
-    """How to call a reference.
+    """How to call a reference."""
 
-    `op` is what results call it. `forward` loads what it needs and returns the function of (q, k, v) that queues the
-    reference once and returns O. `version`: None where that is torch's. `tile`: from the name of its kernel. `marks`: a
-    pattern that the names of its kernels have, and those of the other references have not.
-    """
-
-    op: str
-    forward: Callable[[], Forward]
-    version: Callable[[], str | None]
-    tile: Callable[[str], str | None]
-    marks: str
+    op: str  # what results call it
+    forward: Callable[[], Forward]  # loads what it needs; the function of (q, k, v) queues it once and returns O
+    version: Callable[[], str | None]  # None where that is torch's
+    tile: Callable[[str], str | None]  # from the name of its kernel
+    marks: str  # a pattern that the names of its kernels have, and those of the other references have not
 
 
 def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -16,11 +16,10 @@ from functools import partial
 import math
 import mmap
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.names import DTYPES
 from flashladder.problem import Shape
 
 if TYPE_CHECKING:
@@ -51,32 +50,20 @@ BLOCK = 64  # keys that most kernels take at a time, or a multiple of what they 
 
 @dataclass(frozen=True)
 class Case:
-    """One input.
-
-    Attributes:
-        name: unique among a kernel's cases.
-        shape: of all four tensors.
-        view: how the tensors lie in memory.
-        scale: factor on Q; 30 makes logits of about +-120.
-        seed: of the N(0, 1) draw.
-        turn: which of the four layouts of a mixed view Q has, K, V and O having the next ones; of a view `one_off`,
-            which tensor has another row stride than the others' 2048 elements.
-        far_bytes: the one large stride of a far view.
-        contents: what the slices hold (`CONTENTS`), in turn: heads of sample 0, then of sample 1, and so on.
-        expanded: K has one head and V one sample that serve all, by strides of 0.
-        repeats: runs that must agree bit for bit, the first included; 0: as many as the checker makes.
-    """
+    """One input; its name is unique among a kernel's cases."""
 
     name: str
-    shape: Shape
-    view: View = "contiguous"
-    scale: float = 1.0
-    seed: int = 0
+    shape: Shape  # of all four tensors
+    view: View = "contiguous"  # how the tensors lie in memory
+    scale: float = 1.0  # factor on Q
+    seed: int = 0  # of the N(0, 1) draw
+    # Which of the four layouts of a mixed view Q has, K, V and O having the next ones; of a view `one_off`, which
+    # tensor has another row stride than the others' 2048 elements.
     turn: int = 0
-    far_bytes: int = 0
-    contents: tuple[str, ...] = ("normal",)
-    expanded: bool = False
-    repeats: int = 0
+    far_bytes: int = 0  # the one large stride of a far view
+    contents: tuple[str, ...] = ("normal",)  # of the slices, in turn: heads of sample 0, then of sample 1, and so on
+    expanded: bool = False  # K has one head and V one sample that serve all, by strides of 0
+    repeats: int = 0  # runs that must agree bit for bit, the first included; 0: as many as the checker makes
 
 
 @dataclass(frozen=True)
@@ -108,8 +95,7 @@ class Tensors:
         return {int(tensor.stride(1)) for tensor in (self.q, self.k, self.v, self.out)}
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Where a tensor lies: the number of its buffer, its first element in there, and its strides in elements."""
 
     buffer: int
@@ -117,11 +103,6 @@ class Layout:
     batch: int
     seq: int
     head: int
-
-    @property
-    def strides(self) -> tuple[int, int, int, int]:
-        """In the order of a tensor's dimensions."""
-        return self.batch, self.seq, self.head, 1
 
     def end(self, shape: Shape) -> int:
         """One past the last element."""
@@ -143,15 +124,15 @@ def layouts(case: Case) -> tuple[Layout, ...]:
     if case.view == "packed":
         inputs = tuple(Layout(0, number * row, 3 * plain[0], 3 * row, d) for number in range(3))
         return (*inputs, Layout(1, 0, *plain))
+    wide, longer = ((d, shape.seq_len * heads * d, heads * d, d) for heads in (FULL_HEADS, FULL_HEADS + 1))
+    if case.view == "one_off":
+        return tuple(Layout(number, *(longer if number == case.turn else wide)) for number in range(4))
     one: Mapping[str, tuple[int, int, int, int]] = {
         "contiguous": (0, *plain),
         "transposed": (0, plain[0], d, shape.seq_len * d),
-        "head_slice": (d, shape.seq_len * FULL_HEADS * d, FULL_HEADS * d, d),
+        "head_slice": wide,
         "sliced": (32 * row, 2 * (shape.seq_len + 64) * row, row, d),
     }
-    if case.view == "one_off":
-        longer = (d, shape.seq_len * (FULL_HEADS + 1) * d, (FULL_HEADS + 1) * d, d)
-        return tuple(Layout(number, *(longer if number == case.turn else one["head_slice"])) for number in range(4))
     return tuple(Layout(number, *one[case.view]) for number in range(4))
 
 
@@ -195,9 +176,7 @@ def torch_dtype(name: str) -> torch.dtype:
     """``fp16`` or ``bf16`` as torch names it."""
     import torch
 
-    if name not in DTYPES:
-        raise FlashladderError("no such dtype", expected=" or ".join(DTYPES), found=name)
-    return torch.float16 if name == "fp16" else torch.bfloat16
+    return {"fp16": torch.float16, "bf16": torch.bfloat16}[name]
 
 
 def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
@@ -208,16 +187,19 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
     sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
     places = layouts(case)
     buffers = [_buffer(case, places, number, element, device) for number in range(places[-1].buffer + 1)]
-    views = [torch.as_strided(buffers[one.buffer], sizes, one.strides, one.offset) for one in places]
+    views = [torch.as_strided(buffers[one.buffer], sizes, (*one[2:], 1), one.offset) for one in places]
     generator = torch.Generator(device=device).manual_seed(case.seed)
     for view in views[:3]:
         view.copy_(torch.randn(sizes, generator=generator, device=device, dtype=element))
     views[0].mul_(case.scale)
-    _fill(case, views, generator)
+    for number in range(shape.batch * shape.n_heads):
+        b, h = divmod(number, shape.n_heads)
+        q, k, v = (view[b, :, h] for view in views[:3])
+        CONTENTS[case.contents[number % len(case.contents)]](Slice(q, k, v, generator))
     around = buffers[places[-1].buffer]
     if case.view in FAR:
         start = places[-1].offset - shape.d_head // SLOT
-        around = torch.as_strided(around, (*sizes[:3], SLOT * shape.d_head), places[-1].strides, start)
+        around = torch.as_strided(around, (*sizes[:3], SLOT * shape.d_head), (*places[-1][2:], 1), start)
     if case.expanded:
         views[1], views[2] = views[1][:, :, :1].expand(sizes), views[2][:1].expand(sizes)
     tensors = Tensors(views[0], views[1], views[2], views[3], around)
@@ -244,21 +226,11 @@ def _sparse(count: int, element: torch.dtype) -> torch.Tensor:
     try:
         memory = mmap.mmap(-1, 2 * count, flags=flags)
     except OSError as error:
-        raise FlashladderError(
-            "no address space for a sparse tensor",
-            expected=f"{2 * count / 2**30:.1f} GiB, of which less than 1 % are touched",
-            found=error,
-            hint="lift the limit: ulimit -v unlimited, or sysctl vm.overcommit_memory=0",
-        ) from error
+        hint = "lift the limit: ulimit -v unlimited, or sysctl vm.overcommit_memory=0"
+        size = f"{2 * count / 2**30:.1f} GiB, of which less than 1 % are touched"
+        what = "no address space for a sparse tensor"
+        raise FlashladderError(what, expected=size, found=error, hint=hint) from error
     return torch.frombuffer(memory, dtype=element)
-
-
-def _fill(case: Case, views: list[torch.Tensor], generator: torch.Generator) -> None:
-    """Turns the slices into what `contents` says, in place."""
-    for number in range(case.shape.batch * case.shape.n_heads):
-        b, h = divmod(number, case.shape.n_heads)
-        q, k, v = (view[b, :, h] for view in views[:3])
-        CONTENTS[case.contents[number % len(case.contents)]](Slice(q, k, v, generator))
 
 
 @dataclass(frozen=True)

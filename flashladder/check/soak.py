@@ -2,15 +2,12 @@
 
 A race that shows once in a hundred thousand launches, beside another kernel, or where a number leaves 32 bits, is in no
 table of times. All runs under a watchdog, so that a kernel that hangs is named.
-
-`load`: every case of the check, with 50 runs that agree bit for bit while a second stream multiplies matrices of three
-sizes. Alone on the GPU a kernel's CTAs begin together and meet the same neighbours each time; beside products they
-begin when an SM happens to be free, and share the L2 and the power limit.
-`launches`: a million launches of each kernel at small shapes. The host queues the first `PLAIN` of a shape one by one,
-CUDA graphs of `GRAPH` launches the others. O is poisoned before each look.
-`far`: rows of up to 262,144 positions and tensors of more than 2^32 elements. Whole outputs of that size would take
-hours in fp64: rows around powers of two, the first and the last ones are compared. NaN poison shows rows that were not
-written; the sum of all bits shows that each launch writes the same.
+`load`: every case of the check, with 50 runs that agree bit for bit while a second stream multiplies matrices. Alone on
+the GPU a kernel's CTAs begin together; beside products when an SM happens to be free, and share the L2 and the power.
+`launches`: a million at small shapes. The host queues the first `PLAIN` of a shape one by one, CUDA graphs of `GRAPH`
+launches the others. O is poisoned before each look.
+`far`: whole outputs of this size would take hours in fp64: rows around powers of two, the first and the last ones are
+compared. NaN poison shows rows that were not written; the sum of all bits shows that each launch writes the same.
 
 Run on a machine with a GPU:
     python -m flashladder.check.soak 26 27 --out soak.json.gz       # resumes if the file exists

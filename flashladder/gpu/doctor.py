@@ -167,12 +167,16 @@ def decoded(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def find_ncu() -> Path | None:
-    """Nsight Compute's command line: on PATH, else the newest in the places its installers use."""
-    if path := shutil.which("ncu"):
+def find_tool(name: str, *folders: str) -> Path | None:
+    """A tool of NVIDIA's: on PATH, else the newest in these folders, which may have stars."""
+    if path := shutil.which(name):
         return Path(path)
-    places = [*Path("/opt/nvidia/nsight-compute").glob("*/ncu"), *Path("/usr/local").glob("cuda*/bin/ncu")]
-    return max(places, default=None)
+    return max((found for folder in folders for found in Path("/").glob(f"{folder[1:]}/{name}")), default=None)
+
+
+def find_ncu() -> Path | None:
+    """Nsight Compute's command line."""
+    return find_tool("ncu", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/bin")
 
 
 def require_ncu() -> Path:

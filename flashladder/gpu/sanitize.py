@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import os
 from pathlib import Path
 import re
-import shutil
 import time
 
 from flashladder.arguments import CONFIGS, OUT, Parser, add_numbers, require_numbers, result_file, seconds
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu.device import open_device, origin, run_bounded
+from flashladder.gpu.doctor import find_tool
 from flashladder.gpu.ncu import Launches
 from flashladder.ladder.iteration import load_all
 from flashladder.names import DTYPES, PUBLISHED_GPU
@@ -35,16 +35,11 @@ _ERRORS = re.compile(r"(?:ERROR SUMMARY: (\d{1,9}) error|RACECHECK SUMMARY: (\d{
 
 
 def find_sanitizer() -> Path:
-    """compute-sanitizer: on PATH, else in a CUDA install.
-
-    Raises:
-        FlashladderError: it is not installed.
-    """
-    if found := shutil.which("compute-sanitizer"):
-        return Path(found)
-    if places := [*Path("/usr/local").glob("cuda*/bin/compute-sanitizer")]:
-        return max(places)
-    raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
+    """compute-sanitizer: on PATH, else in a CUDA install."""
+    found = find_tool("compute-sanitizer", "/usr/local/cuda*/bin")
+    if found is None:
+        raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
+    return found
 
 
 def count_errors(text: str) -> int | None:
