@@ -317,7 +317,7 @@ def add_kernels(parser: argparse.ArgumentParser, configs: str = "this GPU's") ->
 def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
     """How long, and where to; `begun`: what is not begun once the budget is spent."""
     parser.add_argument("--budget", type=seconds, default=0.0, help=f"begin no {begun} after this many seconds")
-    parser.add_argument("--out", type=result_file, help=f"{OUT}; goes on when it exists")
+    parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:
@@ -384,7 +384,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with the plan of pairs that follows from it."""
     program = program_of("bench")
     example = f"example: {program} 7 --configs a100 --seq-lens 4096"
-    parser = Parser(prog=program, description="Times iterations in turn with FA2.", epilog=example)
+    parser = Parser(prog=program, description="Times iterations, alternating with FA2.", epilog=example)
     add_kernels(parser)
     add_result(parser, "group")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
