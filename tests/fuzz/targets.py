@@ -23,8 +23,7 @@ from flashladder import program
 from flashladder.arguments import seconds, whole
 from flashladder.bench import command as bench
 from flashladder.bench.cross_timers import METRICS, Rounds, by_turn, read_nvbench
-from flashladder.binaries.images import images
-from flashladder.binaries.kernels import Kind, configuration, kernels_of, shortened, with_facts
+from flashladder.binaries import Kind, images, kernels_of, shortened, with_facts
 from flashladder.build import store
 from flashladder.build.command import is_fresh
 from flashladder.build.wheel import checked_manifest
@@ -334,12 +333,6 @@ def _all_of_cubin(data: bytes) -> None:
     cubin.debug_ptx(data)
 
 
-def _symbol(text: str) -> None:
-    shortened(text)
-    if found := configuration(text):
-        assert configuration(found.short_form()) == found
-
-
 @cache
 def _binaries() -> list[bytes]:
     """A fatbin of every form, one in a library, and a wheel that holds it."""
@@ -423,11 +416,11 @@ OUTPUTS = (
         _all_of_cubin,
         lambda: [(DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90)],
     ),
-    Target("binary", "binaries.images.images, kernels_of", filed("x.bin", _binary), _binaries),
+    Target("binary", "binaries.images, kernels_of", filed("x.bin", _binary), _binaries),
     Target(
         "symbol",
-        "binaries.kernels.configuration, shortened",
-        spoken(_symbol),
+        "binaries.configuration, shortened",
+        spoken(shortened),
         lambda: [one.encode() for one in (*FORWARD, *BACKWARD)],
         ("Flash_fwd_kernel_traits<", "ILi128E", "Lb1E", "cutlass::half_t", "(int)", "> >", "+", "="),
     ),

@@ -17,8 +17,7 @@ import zipfile
 
 import pytest
 
-from flashladder.binaries.images import images
-from flashladder.binaries.kernels import kernels_of, with_facts
+from flashladder.binaries import images, kernels_of, with_facts
 from flashladder.build import command as artifacts
 from flashladder.build import library as native
 from flashladder.build import wheel
