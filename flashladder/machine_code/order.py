@@ -30,8 +30,7 @@ def mma_before_use(ptx: str) -> int:
     """
     issued, found = 0, 0
     waiting: dict[str, tuple[int, int]] = {}  # register -> its load, and the mma issued before that load
-    for load, statement in enumerate(normalise(ptx).split(";")):
-        line = statement.strip().rpartition("\n")[2]
+    for load, line in enumerate(_statements(ptx)):
         if line.startswith("ldmatrix."):
             waiting |= dict.fromkeys(_REGISTER.findall(_GROUP.findall(line)[0]), (load, issued))
         elif line.startswith("mma."):
@@ -45,14 +44,12 @@ def mma_before_use(ptx: str) -> int:
 
 def mma_same_a(ptx: str) -> int:
     """The ``mma`` whose A fragment is that of the ``mma`` before it, whatever stands between the two."""
-    found, before = 0, ""
-    for statement in normalise(ptx).split(";"):
-        line = statement.strip().rpartition("\n")[2]
-        if line.startswith("mma."):
-            _, left, _, _ = _GROUP.findall(line)
-            found += left == before
-            before = left
-    return found
+    fragments = [_GROUP.findall(line)[1] for line in _statements(ptx) if line.startswith("mma.")]
+    return sum(left == before for before, left in itertools.pairwise(fragments))
+
+
+def _statements(ptx: str) -> Iterator[str]:
+    return (statement.strip().rpartition("\n")[2] for statement in normalise(ptx).split(";"))
 
 
 def hmma_after_ldsm(instructions: Iterable[Instruction]) -> int:
@@ -104,6 +101,10 @@ def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
     return tuple(heaviest)
 
 
+def _weight(run: Sequence[Instruction]) -> tuple[int, int]:
+    return sum(one.opcode_class == PRODUCT for one in run), len(run)
+
+
 def usual_path(loop: Sequence[Instruction], targets: Targets) -> tuple[Instruction, ...]:
     """A loop as most of its rounds run: the way through `steady` with the fewest of `RARE`, straight on if it is one.
 
@@ -124,10 +125,6 @@ def usual_path(loop: Sequence[Instruction], targets: Targets) -> tuple[Instructi
         path.append(code[place])
         place = ways[-1 - place]
     return tuple(path)
-
-
-def _weight(run: Sequence[Instruction]) -> tuple[int, int]:
-    return sum(one.opcode_class == PRODUCT for one in run), len(run)
 
 
 def stretches(code: Sequence[Instruction]) -> list[Stretch]:
@@ -154,12 +151,7 @@ def under_products(instructions: Sequence[Instruction]) -> dict[str, int]:
         pending = _behind([one], pending)
         if pending and one.opcode_class in found:
             found[one.opcode_class] += 1
-    return {measure(name): count for name, count in found.items()}
-
-
-def measure(opcode_class: str) -> str:
-    """The name of a class's count in claims: ``mufu_under_products``."""
-    return f"{opcode_class.lower()}_under_products"
+    return {f"{name.lower()}_under_products": count for name, count in found.items()}
 
 
 def _behind(instructions: Iterable[Instruction], pending: int) -> int:
