@@ -337,8 +337,7 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
         regions = regions_of(disassemble(cubin_for(iteration, chosen, arch).cubin, lines=False))
         return picture_of(f"{title}: {chosen.short_form()}; warps have roles: runs not counted", regions)
     shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=chosen.d_head)
-    found = executed(iteration, chosen, arch, shape)
-    return picture_of(f"{title}, S = {shape.seq_len}: {chosen.short_form()}", found.regions, found.warp)
+    return picture_of(f"{title}, S = {seq_len}: {chosen.short_form()}", *executed(iteration, chosen, arch, shape))
 
 
 def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: str, forms: Sequence[str] = ()) -> None:
