@@ -72,7 +72,7 @@ def _value(text: str, values: Values, constants: Constants) -> int | None:
 
 
 def _logic(a: int, b: int, c: int, lut: int) -> int:
-    """LOP3: each bit of the result is looked up by the bits of three inputs in a table of eight."""
+    """LOP3, PLOP3: each bit of the result is looked up by the bits of three inputs in a table of eight."""
     found = 0
     for row in range(8):
         if lut >> row & 1:
@@ -124,7 +124,8 @@ def _results(  # noqa: PLR0911 - a form of instruction each
         inputs = [value for value in read[2:] if value is not None]
         if len(inputs) != len(read) - 2 or len(inputs) != (3 if kind == "ISETP" else 5):
             return {}
-        bits = _compared(modifiers, *inputs) if kind == "ISETP" else _looked_up(*inputs)
+        tables = inputs[3:]
+        bits = [_logic(*inputs[:3], table) & 1 for table in tables] if tables else _compared(modifiers, *inputs)
         return {name: bit for name, bit in zip(texts[:2], bits, strict=False) if _PREDICATE.match(name)}
     formula, n_inputs = _FORMULAS.get(kind, (None, 0))
     known = read[1 : 1 + n_inputs]
@@ -143,11 +144,6 @@ def _compared(modifiers: Sequence[str], left: int, right: int, other: int) -> Se
         left, right = (value - WORD if value >= WORD // 2 else value for value in (left, right))
     holds = int(compare(left, right))
     return combine(holds, other), combine(1 - holds, other)
-
-
-def _looked_up(a: int, b: int, c: int, *tables: int) -> Sequence[int]:
-    """PLOP3: two functions of three predicates, each by a table of eight."""
-    return [table >> (a * 4 + b * 2 + c) & 1 for table in tables]
 
 
 def _next(register: re.Match[str], n: int) -> str:
@@ -258,9 +254,9 @@ class Executions:
     flow: Flow  # the kernel
     blocks: tuple[int, ...]  # how often each block runs
     edges: Mapping[tuple[int, int], int]  # how often control goes from one block to another
-    # how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`
+    # how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`; one with
+    # a predicate that is not known is taken to run
     off: Mapping[int, int]
-    unknown: frozenset[int]  # places of instructions whose predicate is not known; they are taken to run
     votes: frozenset[int] = frozenset()  # places of votes that were passed: what they say was taken for granted
 
     def counts(self, blocks: Collection[int] | None = None) -> Counter[str]:
@@ -289,26 +285,23 @@ def run(flow: Flow, constants: Constants, *, asked: bool = False) -> Executions:
     Raises:
         FlashladderError: a branch depends on what `constants` do not decide, or the kernel does not end.
     """
-    off, unknown = Counter[int](), set[int]()
-    order = list(_walk(flow, constants, off, unknown, asked=asked))
-    visits = Counter(order)
-    votes = (
-        place
-        for block in visits
-        for place, one in enumerate(flow.code(block), flow.blocks[block].begin)
-        if is_vote(one, operands(one))
+    off = Counter[int]()
+    order = list(_walk(flow, constants, off, asked=asked))
+    visits, code = Counter(order), flow.sass.instructions
+    passed = (place for block in visits for place in range(flow.blocks[block].begin, flow.blocks[block].end))
+    votes = frozenset(place for place in passed if is_vote(code[place], operands(code[place])))
+    return Executions(
+        flow, tuple(map(visits.__getitem__, range(len(flow.blocks)))), Counter(pairwise(order)), off, votes
     )
-    blocks = tuple(visits[index] for index in range(len(flow.blocks)))
-    return Executions(flow, blocks, Counter(pairwise(order)), off, frozenset(unknown), frozenset(votes))
 
 
 def path(flow: Flow, constants: Constants, *, asked: bool = False) -> Iterator[int]:
     """The blocks of a kernel in the order in which a warp runs them; arguments and errors as of `run`."""
-    return _walk(flow, constants, Counter(), set(), asked=asked)
+    return _walk(flow, constants, Counter(), asked=asked)
 
 
-def _walk(flow: Flow, constants: Constants, off: Counter[int], unknown: set[int], *, asked: bool) -> Iterator[int]:
-    """The blocks in order; `off` and `unknown` are filled in as of `Executions`."""
+def _walk(flow: Flow, constants: Constants, off: Counter[int], *, asked: bool) -> Iterator[int]:
+    """The blocks in order; `off` is filled in as of `Executions`."""
     code, values = flow.sass.instructions, Values()
     needed = _deciding(code)
     written = (written_by(one, operands(one)) for one in code)
@@ -322,10 +315,7 @@ def _walk(flow: Flow, constants: Constants, off: Counter[int], unknown: set[int]
             return
         yield block
         for place in places[block]:
-            runs = _guard(code[place], values, constants)
-            off[place] += runs == 0
-            if runs is None:
-                unknown.add(place)
+            off[place] += _guard(code[place], values, constants) == 0
             if changes[place]:
                 advance(code[place], values, constants, asked=asked)
         block = _behind(flow, block, values, constants)

@@ -210,9 +210,6 @@ def test_regions_are_as_the_schedule_has_them(arch: str) -> None:
         peeled, loop = (count(regions.code(name)).get("HMMA", 0) for name in (PEELED, LOOP))
         assert loop == sum(len(flow.tensor(block)) for block in range(len(flow.blocks))) - peeled
         assert peeled == (loop if step.parts.schedule in FIRST else 0)
-        assert not [
-            i for i in found.warp.unknown if flow.sass.instructions[i].opcode_class in ("HMMA", "LDSM", "LDGSTS")
-        ]
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
