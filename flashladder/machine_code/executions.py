@@ -124,8 +124,8 @@ def _results(  # noqa: PLR0911 - a form of instruction each
         inputs = [value for value in read[2:] if value is not None]
         if len(inputs) != len(read) - 2 or len(inputs) != (3 if kind == "ISETP" else 5):
             return {}
-        tables = inputs[3:]
-        bits = [_logic(*inputs[:3], table) & 1 for table in tables] if tables else _compared(modifiers, *inputs)
+        a, b, c, *tables = inputs
+        bits = [_logic(a, b, c, table) & 1 for table in tables] if tables else _compared(modifiers, a, b, c)
         return {name: bit for name, bit in zip(texts[:2], bits, strict=False) if _PREDICATE.match(name)}
     formula, n_inputs = _FORMULAS.get(kind, (None, 0))
     known = read[1 : 1 + n_inputs]
@@ -290,9 +290,8 @@ def run(flow: Flow, constants: Constants, *, asked: bool = False) -> Executions:
     visits, code = Counter(order), flow.sass.instructions
     passed = (place for block in visits for place in range(flow.blocks[block].begin, flow.blocks[block].end))
     votes = frozenset(place for place in passed if is_vote(code[place], operands(code[place])))
-    return Executions(
-        flow, tuple(map(visits.__getitem__, range(len(flow.blocks)))), Counter(pairwise(order)), off, votes
-    )
+    blocks = tuple(visits[index] for index in range(len(flow.blocks)))
+    return Executions(flow, blocks, Counter(pairwise(order)), off, votes)
 
 
 def path(flow: Flow, constants: Constants, *, asked: bool = False) -> Iterator[int]:
