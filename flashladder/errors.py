@@ -25,7 +25,6 @@ PACKAGES = {
     "pynvml": "nvidia-ml-py",
     "yaml": "pyyaml",
     **dict.fromkeys(("jinja2", "matplotlib", "pandas"), "'flashladder[report]'"),
-    **dict.fromkeys(("ninja", "wheel"), "'flashladder[build]'"),
 }
 
 LONGEST_FACT = 2000  # characters of what was expected or found that a message shows

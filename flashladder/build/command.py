@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 
+from flashladder import __version__
 from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
@@ -53,9 +54,7 @@ from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, format_table, to_csv
 from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain.errors import disk_full
-from flashladder.toolchain.wheels import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
-from flashladder.version import __version__
+from flashladder.toolchain import Toolchain, demangle, disk_full, find_toolchain, gpu_arch, load_pins
 
 SCHEMA = 1
 UNTIMED = [name for name in COLUMNS if name != "compile_ms"]  # of the wheel, whose bytes are the same each time

@@ -31,7 +31,7 @@ from flashladder.ladder.family import Family, Targets
 from flashladder.ladder.iteration import Iteration, included_files, translation_unit
 from flashladder.machine_code.ptxas import PtxasRow, format_table
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import (
+from flashladder.toolchain import (
     Toolchain,
     find_toolchain,
     gpu_arch,

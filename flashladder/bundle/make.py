@@ -33,6 +33,7 @@ import zipfile
 
 from tqdm import tqdm
 
+from flashladder import __version__
 from flashladder.build.command import build_iteration
 from flashladder.build.compile import ptx_many, tools_of
 from flashladder.build.store import TOOLS_FILE
@@ -59,8 +60,7 @@ from flashladder.ladder.selection import select_configs
 from flashladder.paths import BUILD, ROOT, path_of
 from flashladder.sweep.place import covering_key
 from flashladder.sweep.plan import wanted
-from flashladder.toolchain.wheels import Pins, load_pins, require_arch
-from flashladder.version import __version__
+from flashladder.toolchain import Pins, load_pins, require_arch
 
 UNASKED = ("cpu", "smoke")  # grids of a node without a GPU, and with a model that has none of its own
 PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))

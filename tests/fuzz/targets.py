@@ -60,8 +60,7 @@ from flashladder.sweep.place import Card, chosen, read_manifest, visible
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
 from flashladder.sweep.slurm import free, parse_options
 from flashladder.sweep.workers import answer_of
-from flashladder.toolchain.errors import diagnose
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import diagnose, load_pins
 from ptxemu.command import parse_all
 from ptxemu.syntax.parser import parse as parse_ptx
 from ptxemu.text import parse_bytes
@@ -219,7 +218,7 @@ DOCUMENTS = (
     Target("gpu", "ladder.gpus.read_gpu", filed("a100.yaml", read_gpu), _committed("gpus/a100.yaml"), YAML),
     Target(
         "toolchain",
-        "toolchain.wheels.load_pins",
+        "toolchain.load_pins",
         filed("toolchain.yaml", load_pins.__wrapped__),
         _committed("toolchain.yaml"),
         YAML,
@@ -440,7 +439,7 @@ OUTPUTS = (
     ),
     Target(
         "compiler-log",
-        "toolchain.errors.diagnose",
+        "toolchain.diagnose",
         decoded(_diagnosed),
         lambda: list(ERRORS),
         ("error:", "fatal", "[with Part=Kernel::Layout]", "died due to signal 9"),

@@ -32,7 +32,7 @@ from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.paths import BUILD, KERNELS
-from flashladder.toolchain.wheels import host_compiler
+from flashladder.toolchain import host_compiler
 
 CONFIGS = (
     KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"),

@@ -24,7 +24,7 @@ from flashladder.ladder.gpus import configs_for, tuned_from
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import host_compiler
+from flashladder.toolchain import host_compiler
 from tests.nvcc.conftest import BY_MAPS, MAP_CONFIG
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from flashladder.machine_code.cubin import text_sha256
 from flashladder.machine_code.ptxas import to_csv
 from flashladder.names import KERNEL
 from flashladder.paths import ROOT
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 
 pytestmark = pytest.mark.nvcc
 pytest.importorskip("torch", reason="the torch binding is built against torch")

@@ -20,7 +20,7 @@ from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.family import Family
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.ptxas import to_csv
-from flashladder.toolchain.wheels import demangle, find_toolchain
+from flashladder.toolchain import demangle, find_toolchain
 
 PART = "#pragma once\n__device__ inline float twice(float x) { return x * 2.0f; }\n"
 UNIT = """#include "sub/part.cuh"

@@ -17,8 +17,7 @@ import tempfile
 import zipfile
 
 from flashladder.build.wheel import toolchain_of
-from flashladder.toolchain.errors import clean_environment
-from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
+from flashladder.toolchain import clean_environment, find_toolchain, host_compiler, load_pins
 
 HERE = Path(__file__).parent
 SOURCES = {"tiny": HERE.parent / "tiny.cu", "variety": HERE / "variety.cu"}

@@ -7,19 +7,16 @@ from importlib.machinery import ModuleSpec
 import importlib.util
 from pathlib import Path
 import sys
-import types
 
 import pytest
 
+from flashladder import toolchain
 from flashladder.build import wheel as toolchains
 from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import errors as own_cuda
-from flashladder.toolchain import wheels as toolchain
-from flashladder.toolchain.wheels import (
+from flashladder.toolchain import (
     Toolchain,
     demangle,
-    find_ninja,
     find_toolchain,
     gpu_arch,
     host_compiler,
@@ -62,10 +59,10 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     ("text", "message"),
     [
         ("cuda: [", ":1: not valid YAML, "),
-        ("cuda: '13.0'", ": missing key 'packages'"),
+        ("cuda: '13.0'", ":1: missing key 'packages'"),
         ("- 1", ":1: wrong content: expected a mapping of keys to values, found list [1]"),
         ("", ":1: wrong content: expected a mapping of keys to values, found an empty file"),
-        ("cuda: 1\npackages: 2\n", ": the toolchain pins are malformed: found 'int' object"),
+        ("cuda: 1\npackages: 2\n", ":1: bad value for 'cuda'"),
         ("cuda: '13.0'\npackages: " + "[" * 500 + "]" * 500, ":2: not valid YAML, it nests deeper than 24 levels"),
     ],
 )
@@ -122,22 +119,6 @@ def test_the_host_compiler_is_cxx_else_the_first_on_path_or_one_clear_line(
     clang.unlink()
     with pytest.raises(FlashladderError, match=r"no C\+\+ compiler found.*apt install g\+\+"):
         host_compiler()
-
-
-def test_ninja_from_its_wheel_then_from_path_then_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = types.ModuleType("ninja")
-    monkeypatch.setattr(wheel, "BIN_DIR", str(tmp_path / "wheel"), raising=False)
-    monkeypatch.setitem(sys.modules, "ninja", wheel)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    in_path, in_wheel = script(tmp_path / "path" / "ninja"), script(tmp_path / "wheel" / "ninja")
-    assert find_ninja() == in_wheel
-    in_wheel.unlink()
-    assert find_ninja() == in_path
-    monkeypatch.setitem(sys.modules, "ninja", None)
-    assert find_ninja() == in_path
-    in_path.unlink()
-    with pytest.raises(FlashladderError, match="was not found; run: pip install ninja"):
-        find_ninja()
 
 
 def test_the_gpu_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +235,9 @@ def test_ptx_is_not_compiled_and_a_file_without_a_kernel_has_nothing_to_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FlashladderError, match=rf"^{name}: PTX is compiled already.*`ptxemu {word}`$"):
-        own_cuda.compile_file(Path(name))
-    monkeypatch.setattr(own_cuda, "compile_file", lambda *_: Path(name))
+        toolchain.compile_file(Path(name))
+    monkeypatch.setattr(toolchain, "compile_file", lambda *_: Path(name))
     for entry, says in (("", "no kernel is in it"), (".entry add() { ret; }", f"run it with `ptxemu {word} --grid")):
         Path(name).write_text(f".version 9.0\n.target sm_80\n{entry}\n")
-        own_cuda.compile_and_tell("own.cu", "sm_80")
+        toolchain.compile_and_tell("own.cu", "sm_80")
         assert says in capsys.readouterr().out
