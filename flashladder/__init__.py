@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from flashladder.names import __version__
 
 if TYPE_CHECKING:
     from flashladder.ops import configurations as configurations

@@ -20,9 +20,9 @@ from invoke.parser.context import ParserContext
 from invoke.parser.parser import ParseMachine, Parser, ParseResult
 from invoke.program import Program
 
-from flashladder import __version__
 from flashladder.arguments import own_kernel
 from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.names import __version__
 
 if TYPE_CHECKING:
     from invoke.collection import Collection

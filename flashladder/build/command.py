@@ -28,7 +28,6 @@ import sys
 import tempfile
 import time
 
-from flashladder import __version__
 from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
@@ -53,6 +52,7 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, format_table, to_csv
+from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain import Toolchain, demangle, disk_full, find_toolchain, gpu_arch, load_pins
 

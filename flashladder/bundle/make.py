@@ -33,7 +33,6 @@ import zipfile
 
 from tqdm import tqdm
 
-from flashladder import __version__
 from flashladder.build.command import build_iteration
 from flashladder.build.compile import ptx_many, tools_of
 from flashladder.build.store import TOOLS_FILE
@@ -57,6 +56,7 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
+from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT, path_of
 from flashladder.sweep.place import covering_key
 from flashladder.sweep.plan import wanted

@@ -361,9 +361,7 @@ def test_each_source_is_compiled_once_for_all_architectures(anywhere: Lab) -> No
         ("ptxas", "kill -9 $$", r"ptxas was killed \(signal 9\).*--jobs 1"),
     ],
 )
-def test_a_failure_of_one_compiler_among_many_is_one_line(
-    anywhere: Lab, tool: str, script: str, told: str
-) -> None:
+def test_a_failure_of_one_compiler_among_many_is_one_line(anywhere: Lab, tool: str, script: str, told: str) -> None:
     wanted = entries(anywhere)
     anywhere.script(tool, script)
     with pytest.raises(FlashladderError, match=told) as caught:
