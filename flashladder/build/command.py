@@ -31,7 +31,7 @@ import time
 from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
-from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source
+from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source
 from flashladder.build.store import CubinEntry, PtxEntry, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
@@ -159,8 +159,10 @@ def make(
         logs = dict.fromkeys(path for entry in entries for path in (entry.ptx_entry.log, entry.log))
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs]
         log = library.Log([*texts, host_log], parent / f"{request.folder.name}.failed.log")
-        rows = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
-        table_cpp = table_source(request.name, rows, tuned_from(request.iteration.configs))
+        kernels = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
+        of = request.iteration
+        tuned = tuned_from(of.configs)
+        table_cpp = table_source(request.name, of.family, kernels, request.arches, of.row_stride, tuned)
         built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
         write_logs(scratch, "\n".join(log.parts), toolchain)
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
@@ -204,8 +206,8 @@ def _kernel(
     entries: Sequence[CubinEntry],
     toolchain: Toolchain,
     log: library.Log,
-) -> TableRow:
-    """Copies one configuration's files from the store into its folder, packs its fatbin, and gives its table row."""
+) -> library.Kernel:
+    """Copies one configuration's files from the store into its folder, and packs its fatbin."""
     mine = [entry for (_, other, _), entry in zip(request.jobs, entries, strict=True) if other == config]
     unit: PtxEntry = mine[0].ptx_entry
     folder = scratch / config.slug()
@@ -214,9 +216,8 @@ def _kernel(
     ptx = Path(shutil.copyfile(unit.ptx, folder / "kernel.ptx"))
     cubins = {e.arch: Path(shutil.copyfile(e.cubin, folder / f"kernel.{e.arch}.cubin")) for e in mine}
     packed = library.fatbin(folder, (ptx, request.iteration.family.targets.ptx), cubins, toolchain, log)
-    of = request.iteration
-    own = of.family.for_plan(of.parts, config)
-    return TableRow(config, packed.relative_to(scratch), of.family, request.arches, of.row_stride, own)
+    own = request.iteration.family.for_plan(request.iteration.parts, config)
+    return config, packed.relative_to(scratch), own
 
 
 def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:

@@ -33,6 +33,7 @@ from typing import Any
 import zipfile
 
 from flashladder.build.compile import default_arch
+from flashladder.build.library import LIBRARY_NAME
 from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import files_in, load_json, make_folder, relative, sha256, write_atomic
@@ -42,7 +43,6 @@ from flashladder.toolchain import Toolchain, disk_full, find_toolchain, load_pin
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"
-LIBRARY = "_C.abi3.so"
 LIBRARY_DIGEST = "library_sha256"  # its key in the manifest
 
 # Runs in a process of its own: the operator exists, and the library offers exactly the configurations that were built.
@@ -128,7 +128,7 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     Raises:
         FlashladderError: it, or the library, is missing, damaged or older than this check; `hint` says what to do.
     """
-    path, library = folder / "manifest.json", folder / LIBRARY
+    path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source, torch_root
+from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source, torch_root
 from flashladder.ladder.gpus import configs_for, tuned_from
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
@@ -446,12 +446,11 @@ def taken(folder: Path, number: int, key: str, asked: list[tuple[int, str]]) -> 
     """What a library of an iteration, built with the configurations of a selection key, runs."""
     (folder / "empty.fatbin").write_bytes(bytes(64))
     step = load_iteration(number)
-    rows = [
-        TableRow(config, folder / "empty.fatbin", step.family, ("sm_80",), step.row_stride)
-        for config in select_configs(step, key)
-    ]
+    kernels = [(config, folder / "empty.fatbin", ()) for config in select_configs(step, key)]
     source, program = folder / "main.cpp", folder / "program"
-    source.write_text(PROGRAM + table_source("flashladder_97", rows, tuned_from(step.configs)), encoding="utf-8")
+    tuned = tuned_from(step.configs)
+    text = table_source("flashladder_97", step.family, kernels, ("sm_80",), step.row_stride, tuned)
+    source.write_text(PROGRAM + text, encoding="utf-8")
     command = [str(host_compiler()), "-std=c++17", "-Wno-unused-function", f"-I{KERNELS}", str(source)]
     subprocess.run([*command, "-o", str(program)], check=True)
     words = [str(word) for pair in asked for word in pair]

@@ -22,7 +22,7 @@ from flashladder import toolchain
 from flashladder.build import command as build
 from flashladder.build import wheel
 from flashladder.build.installed import load_installed
-from flashladder.build.library import TableRow, table_source
+from flashladder.build.library import LIBRARY_NAME, table_source
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
 from flashladder.ladder.config import KernelConfig
@@ -66,7 +66,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_the_installed_digest_is_read_without_importing(installed: Path) -> None:
     assert wheel.installed_digest("flashladder_77") == "d"
     assert "flashladder_77" not in sys.modules
-    (installed / wheel.LIBRARY).write_bytes(b"\x7fELG")
+    (installed / LIBRARY_NAME).write_bytes(b"\x7fELG")
     assert wheel.installed_digest("flashladder_77") is None  # its library is damaged
     assert wheel.installed_digest("flashladder_78") is None
 
@@ -169,11 +169,8 @@ def test_uvs_cache_is_left_out(
 CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax")
 
 
-ROW = TableRow(CONFIG, Path("a/kernel.fatbin"), FAMILY, ("sm_90", "sm_80"), 2048)
-
-
 def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
-    source = table_source("flashladder_16", [ROW])
+    source = table_source("flashladder_16", FAMILY, [(CONFIG, Path("a/kernel.fatbin"), ())], ("sm_90", "sm_80"), 2048)
     row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0'
     assert f"{row}, 0, 0, {2**30 - 1}, {{0}}}}," in source
     struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
