@@ -32,7 +32,7 @@ from flashladder.gpu.device import exclusive
 from flashladder.gpu.doctor import Diagnosis, Finding
 from flashladder.gpu.doctor import render as render_diagnosis
 from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.located import closest, is_of_a_file
+from flashladder.located import closest
 from flashladder.machine_code.opcodes import unknown
 from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage
 from flashladder.names import GPUS
@@ -306,8 +306,3 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], 
 def test_a_text_is_read_without_its_mark_and_foreign_line_ends(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\r\nb\rc\xc3\xbc")
     assert read_text(tmp_path / "a") == "a\nb\nc\u00fc"
-
-
-def test_an_error_that_names_a_file_is_known() -> None:
-    places = ("iterations/07_x.yaml:3", "kernels/x.cuh", "a.json", "iteration 3", None)
-    assert [is_of_a_file(FlashladderError("x", where=one)) for one in places] == [True, True, True, False, False]

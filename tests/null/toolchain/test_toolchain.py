@@ -58,7 +58,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cuda: [", ":1: not valid YAML, "),
+        ("cuda: [", ":2: not valid YAML, "),
         ("cuda: '13.0'", ":1: missing key 'packages'"),
         ("- 1", ":1: wrong content: expected a mapping of keys to values, found list [1]"),
         ("", ":1: wrong content: expected a mapping of keys to values, found an empty file"),
