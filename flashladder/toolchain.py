@@ -103,11 +103,10 @@ INSTALL_HOST_COMPILER = (
     "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or set CXX to its path"
 )
 
-COMPILERS = ("nvcc", "ptxas", "fatbinary")
-READERS = ("cuobjdump", "nvdisasm")
-NVCC_RUNS = ("nvvm/bin/cicc",)  # of its own; beside it the host compiler (`host_compiler`)
-NVCC_READS = (
-    *("bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"),
+COMPILERS = ("bin/nvcc", "bin/ptxas")
+READERS = ("bin/fatbinary", "bin/cuobjdump", "bin/nvdisasm")
+NVCC_READS = (  # and runs, as ``nvcc -ptx --dryrun`` says; beside it the host compiler (`host_compiler`)
+    *("nvvm/bin/cicc", "bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"),
     *("include/cuda_runtime.h", "include/crt/host_config.h"),
 )
 
@@ -146,8 +145,8 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     pins = load_pins()
     _require_versions(pins.packages, {name: _installed(name) for name in pins.packages})
     root = _cuda_root(pins)
-    tools = {name: _program(pins, root, f"bin/{name}") for name in (*COMPILERS, *READERS)}
-    _require_parts(pins, root)
+    _require_files(pins, root, (*COMPILERS, *READERS, *NVCC_READS))
+    tools = {Path(name).name: root / name for name in (*COMPILERS, *READERS)}
     filt = root / "bin" / "cu++filt"
     demangler = filt if filt.is_file() else Path(shutil.which("c++filt") or filt)
     own = Toolchain(root=root, **tools, cuxxfilt=demangler, versions=pins.packages)
@@ -157,8 +156,8 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     found = {found.name: found.version for found in metadata.distributions(path=[str(folder)])}
     _require_versions(wanted, {name: found.get(name) for name in wanted})
     root = folder / "nvidia" / root.name
-    nvcc, ptxas = (_program(pins, root, f"bin/{name}") for name in ("nvcc", "ptxas"))
-    _require_parts(pins, root)
+    _require_files(pins, root, (*COMPILERS, *NVCC_READS))
+    nvcc, ptxas = (root / name for name in COMPILERS)
     return replace(own, root=root, nvcc=nvcc, ptxas=ptxas, versions={**own.versions, **wanted})
 
 
@@ -183,35 +182,19 @@ def _installed(package: str) -> str | None:
 
 
 def _cuda_root(pins: Pins) -> Path:
-    """``nvidia/cu13`` of this environment: `nvidia` is a namespace package, so it can have several folders."""
-    folder = "cu" + pins.cuda.split(".", maxsplit=1)[0]
-    spec = importlib.util.find_spec("nvidia")
-    places = [Path(place) / folder for place in (spec.submodule_search_locations or ())] if spec else []
-    for place in places:
-        if (place / "bin" / "nvcc").is_file():
-            return place
-    raise _incomplete(pins, f"nvidia/{folder}/bin/nvcc", ", ".join(str(place) for place in places) or "no such package")
+    """``site-packages/nvidia/cu13`` of this environment."""
+    folder = "nvidia/cu" + pins.cuda.partition(".")[0]
+    return Path(str(metadata.distribution("nvidia-cuda-nvcc").locate_file(folder)))
 
 
-def _require_parts(pins: Pins, root: Path) -> None:
-    """Raises `FlashladderError` where a file is missing that ``nvcc -ptx --dryrun`` says it runs or reads."""
-    for name in NVCC_RUNS:
-        _program(pins, root, name)
-    if missing := [name for name in NVCC_READS if not (root / name).is_file()]:
-        raise _incomplete(pins, f"the file {root / missing[0]}", "no such file")
-
-
-def _program(pins: Pins, root: Path, name: str) -> Path:
-    path = root / name
-    if path.is_file() and os.access(path, os.X_OK):
-        return path
-    raise _incomplete(pins, f"the program {path}", "nothing that can be run")
-
-
-def _incomplete(pins: Pins, expected: str, found: str) -> FlashladderError:
-    wheels = " ".join(f"{name}=={version}" for name, version in pins.packages.items())
-    what = "the CUDA toolchain wheels are recorded as installed, but files are missing"
-    return FlashladderError(what, expected=expected, found=found, hint=f"run: pip install --force-reinstall {wheels}")
+def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
+    if missing := next((root / name for name in names if not (root / name).is_file()), None):
+        raise FlashladderError(
+            "the CUDA toolchain wheels are recorded as installed, but files are missing",
+            expected=f"the file {missing}",
+            hint="run: pip install --force-reinstall "
+            + " ".join(f"{name}=={version}" for name, version in pins.packages.items()),
+        )
 
 
 def demangle(text: str, toolchain: Toolchain) -> str:

@@ -149,7 +149,7 @@ def make(
         table: rows of the ptxas table, and warnings.
 
     Raises:
-        FlashladderError: a compiler or the linker failed.
+        FlashladderError: a compiler or the linker failed, or no demangler is on this machine.
     """
     require_folder_or_nothing(request.folder)
     objects, host_log = library.host_objects(toolchain, request.iteration.family.plan)
@@ -164,7 +164,10 @@ def make(
         tuned = tuned_from(of.configs)
         table_cpp = table_source(request.name, of.family, kernels, request.arches, of.row_stride, tuned)
         built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
-        write_logs(scratch, "\n".join(log.parts), toolchain)
+        text = "\n".join(log.parts)
+        write_atomic(scratch / "build.log", text)
+        if re.search(r"\b_Z\w", text):  # functions of a debug build; a release build inlines all but the kernel
+            write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", format_table(*table))
         manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}
@@ -184,19 +187,6 @@ def make(
         scratch.replace(request.folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def write_logs(folder: Path, text: str, toolchain: Toolchain) -> None:
-    """Writes ``build.log``, and ``build.demangled.log`` where the log names C++ symbols.
-
-    Those are the functions of a debug build: the kernel is ``extern "C"``, and a release build inlines all others.
-
-    Raises:
-        FlashladderError: there are such names, and no demangler is on this machine.
-    """
-    write_atomic(folder / "build.log", text)
-    if re.search(r"\b_Z\w", text):
-        write_atomic(folder / "build.demangled.log", demangle(text, toolchain))
 
 
 def _kernel(
@@ -260,9 +250,6 @@ def git_revision() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit + "+changes" * bool(changes)
-
-
-NEEDED_BYTES = 200 * 2**20  # what one iteration's store entries, library and wheel take at most, with room to spare
 
 
 @dataclass(frozen=True)
@@ -360,18 +347,9 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Makes `folder`; turns a full disk, before and while building, and other trouble with files into one line."""
+    """Makes `folder`; turns a full disk and other trouble with files into one line."""
     try:
         make_folder(folder)
-        free = shutil.disk_usage(folder).free
-        if free < NEEDED_BYTES:
-            raise FlashladderError(
-                "too little disk space for a build",
-                where=relative(folder),
-                expected=f"{NEEDED_BYTES // 2**20} MiB free",
-                found=f"{free // 2**20} MiB",
-                hint="free space, or set FLASHLADDER_ROOT to a checkout on another disk",
-            )
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -409,7 +387,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cuda=options.toolchain,
         )
         if not result.up_to_date:
-            print(render(result.rows, (), terminal_width()), end="")
+            print(render(result.rows, terminal_width()), end="")
         state = f"up to date ({result.seconds:.1f} s)" if result.up_to_date else f"built in {result.seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
         label = parse_subject(" ".join(options.subject), options.toolchain).label
