@@ -7,7 +7,7 @@ Why: a person who has the package but not yet the ladder in mind types its name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import importlib.util
+from importlib import import_module
 import sys
 
 from flashladder.errors import FlashladderError, one_line_errors
@@ -31,12 +31,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 hint="set FLASHLADDER_ROOT to a checkout of flashladder",
             )
         sys.dont_write_bytecode = True  # as invoke does: reading commands write nothing into the checkout
-        spec = importlib.util.spec_from_file_location("tasks", ROOT / "tasks.py")
-        assert spec is not None
-        assert spec.loader is not None
-        tasks = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(tasks)
-        program.run(tasks.namespace, words)
+        sys.path.insert(0, str(ROOT))
+        program.run(import_module("tasks").namespace, words)
 
 
 if __name__ == "__main__":

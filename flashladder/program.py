@@ -48,13 +48,6 @@ class UsageError(ParseError, Exit):
         return 2
 
 
-def closest(name: str, candidates: Sequence[str]) -> str | None:
-    """A hint at a misspelt task or flag."""
-    from flashladder.located import closest as search  # which brings pydantic: only needed for an error
-
-    return search(name, candidates)
-
-
 class LineParser(Parser):
     """Reads a command line word by word with invoke's `ParseMachine`, and translates its errors."""
 
@@ -120,6 +113,8 @@ def _flag(machine: ParseMachine) -> str:
 
 def _explained(machine: ParseMachine, text: str) -> FlashladderError:
     """What invoke says about a command line, in this project's words."""
+    from flashladder.located import closest  # which brings pydantic: only needed for an error
+
     name = getattr(machine.context, "name", None)
     more = f"`{called()} {name} --help` says more" if name else shows_tasks()
     if missing := _MISSING.search(text):
@@ -179,6 +174,8 @@ class LineProgram(Program):
                 sys.stdout.flush()
                 raise
             except ParseError as error:
+                from flashladder.located import closest
+
                 name = str(self.args.help.value)
                 hint = closest(name, list(self.parser.contexts)) or shows_tasks()
                 raise FlashladderError("no such task", found=repr(name), hint=hint) from error
