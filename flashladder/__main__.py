@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 import sys
 
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import one_line_errors, require_checkout
 from flashladder.paths import ROOT
 
 
@@ -24,12 +24,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with one_line_errors():
         from flashladder import program
 
-        if not (ROOT / "tasks.py").is_file():
-            raise FlashladderError(
-                "the tasks live in a checkout, and this package is installed without one",
-                where=ROOT,
-                hint="set FLASHLADDER_ROOT to a checkout of flashladder",
-            )
+        require_checkout("a task")
         sys.dont_write_bytecode = True  # as invoke does: reading commands write nothing into the checkout
         sys.path.insert(0, str(ROOT))
         program.run(import_module("tasks").namespace, words)

@@ -256,15 +256,14 @@ def validate(model: type[Model], located: Located) -> Model:
     """`located` as an instance of `model`.
 
     Raises:
-        FlashladderError: the file does not fit; the mistake that comes first in the file, and how many more there are.
+        FlashladderError: the file does not fit; the mistake that comes first in the file.
     """
     try:
         return model.model_validate(located.data)
     except ValidationError as error:
-        problems = sorted(error.errors(include_url=False), key=lambda e: (_line(located, e), e["type"] == "missing"))
-        first, *others = (_place(located, one) for one in problems)
-        others = [one for one in others if one[: len(first)] != first]  # an alternative of a union fails in many places
-        raise _explain(model, located, problems[0], len(set(others))) from error
+        problems = error.errors(include_url=False)
+        first = min(problems, key=lambda problem: (_line(located, problem), problem["type"] == "missing"))
+        raise _explain(model, located, first) from error
 
 
 def first_problem(error: Exception) -> str:
@@ -302,14 +301,13 @@ def _line(located: Located, problem: ErrorDetails) -> int:
     return int(located.where(location).rpartition(":")[2]) if location and location[0] in located.data else 10**9
 
 
-def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_more: int) -> FlashladderError:
+def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails) -> FlashladderError:
     """One pydantic problem in this project's words."""
     location = tuple(problem["loc"])
     where = located.where(location)
     name = ".".join(map(str, _place(located, problem))) or "the file"
     context: Mapping[str, Any] = problem.get("ctx") or {}
     kind, found = problem["type"], _shown(problem["input"])
-    more = f"{n_more} more mistake{'s' * (n_more > 1)} in this file" if n_more else None
     what, hint = f"bad value for {name!r}", None
     expected: object
     if kind == "missing":
@@ -332,7 +330,7 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_
         found = context.get("found", found)
     else:
         expected = re.sub(r"^(Input should be|\w+ should have|Value error,) ", "", problem["msg"])
-    return FlashladderError(what, where=where, expected=expected, found=found, hint=hint or more)
+    return FlashladderError(what, where=where, expected=expected, found=found, hint=hint)
 
 
 def _place(located: Located, problem: ErrorDetails) -> Location:

@@ -21,7 +21,6 @@ import importlib
 import importlib.util
 import io
 import json
-import os
 from pathlib import Path
 import shutil
 import stat
@@ -36,7 +35,7 @@ from flashladder.build.compile import default_arch
 from flashladder.build.library import LIBRARY_NAME
 from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import files_in, load_json, make_folder, relative, sha256, write_atomic
+from flashladder.files import files_in, load_json, make_folder, read_bytes, relative, sha256, write_atomic
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain import Toolchain, disk_full, find_toolchain, load_pins
@@ -166,9 +165,7 @@ def install(*wheels: Path) -> None:
         if "No space left" in done.stderr:
             raise disk_full(Path(sys.prefix))
         what = f"the wheel could not be installed ({_last_line(done.stderr)})"
-        temporary = os.environ.get("TMPDIR")
-        hint = "TMPDIR names no folder; set it to one" if temporary and not Path(temporary).is_dir() else None
-        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels), hint=hint)
+        raise FlashladderError(what, where=", ".join(map(relative, wheels)))
 
 
 def installer() -> list[str]:
@@ -267,40 +264,27 @@ def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
     """The folder that holds the wheels of CUDA version `cuda`; whole, or as it was before.
 
     Raises:
-        FlashladderError: they cannot be installed: no lock file, no network, no space.
+        FlashladderError: they cannot be installed: no lock file, no network.
     """
-    locked = REQUIREMENTS / f"toolchain-{cuda}.txt"
-    try:
-        digest = sha256(locked.read_bytes())
-        make_folder(folder)
-        target = folder / cuda
-        with entry_lock(folder):  # two builds that need it wait for one download
-            stamp = target / STAMP
-            if not stamp.is_file() or stamp.read_bytes() != digest.encode():
-                _install(locked, target)
-                write_atomic(stamp, digest)
-    except OSError as error:
-        raise FlashladderError(
-            f"the compiler of CUDA {cuda} cannot be installed ({error.strerror})",
-            where=relative(Path(error.filename or folder)),
-        ) from error
+    locked, target = REQUIREMENTS / f"toolchain-{cuda}.txt", make_folder(folder) / cuda
+    digest, stamp = sha256(read_bytes(locked)), target / STAMP
+    with entry_lock(folder):  # two builds that need it wait for one download
+        if stamp.is_file() and stamp.read_bytes() == digest.encode():
+            return target
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{cuda}-") as scratch:
+            made = Path(scratch) / "wheels"
+            options = ["--target", str(made), "--no-deps", "--require-hashes", "-r", str(locked)]
+            done = subprocess.run([*installer(), *options], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise FlashladderError(
+                    f"the compiler of CUDA {cuda} could not be installed ({_last_line(done.stderr)})",
+                    where=relative(locked),
+                    hint="a network, or wheels that UV_FIND_LINKS names, are needed once",
+                )
+            shutil.rmtree(target, ignore_errors=True)
+            made.replace(target)
+        write_atomic(stamp, digest)
     return target
-
-
-def _install(locked: Path, target: Path) -> None:
-    """Installs exactly what `locked` names into `target`, in place of what was there."""
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-        made = Path(scratch) / "wheels"
-        options = ["--target", str(made), "--no-deps", "--require-hashes", "-r", str(locked)]
-        done = subprocess.run([*installer(), *options], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise FlashladderError(
-                f"the compiler of CUDA {target.name} could not be installed ({_last_line(done.stderr)})",
-                where=relative(locked),
-                hint="a network, or wheels that UV_FIND_LINKS names, are needed once",
-            )
-        shutil.rmtree(target, ignore_errors=True)
-        made.replace(target)
 
 
 def main() -> None:

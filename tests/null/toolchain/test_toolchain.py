@@ -210,7 +210,7 @@ def test_a_failed_installation_leaves_what_was_there(lock: Path, tmp_path: Path)
     assert sorted((folder / "13.1").rglob("*")) == before
     assert [path.name for path in folder.iterdir() if path.name.startswith(".13")] == []
     lock.unlink()
-    with pytest.raises(FlashladderError, match=r"toolchain-13\.1\.txt: the compiler of CUDA 13\.1 cannot be installed"):
+    with pytest.raises(FlashladderError, match=r"toolchain-13\.1\.txt: cannot read the file"):
         provide("13.1", folder)
 
 
