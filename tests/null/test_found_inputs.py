@@ -86,7 +86,6 @@ def test_the_page_is_what_the_figures_give() -> None:
     [
         (b'{"a": 1, "b": {"x": 1, "x": 2}}', "the key 'x' stands twice in one object"),
         (b'\xef\xbb\xbf{"a": 1}', "it begins with a byte order mark"),
-        (b'{"a": "\xff"}', "not UTF-8"),
         (b'{"a": "\\ud800"}', "surrogates not allowed"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "it nests too deep"),
         (b"1" * 5000, "an integer of more than 4300 digits"),

