@@ -18,8 +18,7 @@ from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.ptxas import parse_log
 from flashladder.machine_code.sass import decoded, disassemble
 from flashladder.names import KERNEL
-from flashladder.toolchain.errors import clean_environment
-from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
+from flashladder.toolchain import clean_environment, find_toolchain, host_compiler, load_pins
 from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import DATA
