@@ -18,10 +18,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 import re
+from types import MappingProxyType
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.iteration import Expect, Iteration, frozen, load_all, load_iteration, no_such_iteration
+from flashladder.ladder.claim import Expect
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration, no_such_iteration
 from flashladder.located import closest
 from flashladder.paths import ITERATIONS
 from flashladder.toolchain.wheels import load_pins
@@ -229,11 +231,11 @@ def _ablation(
         title=f"{base.title}, {word} {said}",
         why=f"Iteration {base.number} {word} the change of iteration {step.number} ({step.title}). {step.why}",
         parent=base.number,
-        change=frozen(change),
+        change=MappingProxyType(change),
         parts=parts,
-        configs=frozen(configs),
-        own_configs=frozen({}),
-        expect=Expect((), (), (), frozen({})),
+        configs=MappingProxyType(configs),
+        own_configs=MappingProxyType({}),
+        expect=Expect((), (), (), MappingProxyType({})),
         description=description,
     )
 

@@ -23,9 +23,9 @@ from flashladder.names import DTYPES
 ELEMENT_BYTES = 2
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 D_HEAD = 128  # elements: the head size of every kernel so far, of grids and of checks
-_NAME = re.compile(r"\((?P<dtype>[A-Z0-9]+), (?P<sizes>\d{1,9}(?:, \d{1,9}){3})\): (?P<words>\S+)", re.ASCII)
+_NAME = re.compile(r"\((?P<dtype>[A-Z0-9]+), (?P<sizes>\d{1,9}(?:, \d{1,9})*)\): (?P<words>\S+)", re.ASCII)
 _BRIEF = re.compile(
-    r"(?P<tile>\d{1,9}(?:,\d{1,9}){2})(?P<numbers>(?: \d{1,9}(?:_\d{1,9})*)+)(?P<flags>(?:\+\w+)*)", re.ASCII
+    r"(?P<tile>\d{1,9}(?:,\d{1,9})*)(?P<numbers>(?: \d{1,9}(?:_\d{1,9})*)*)(?P<flags>(?:\+\w+)*)", re.ASCII
 )
 
 
@@ -37,7 +37,8 @@ class Word:
         text: ``buffer``; of numbers with a place for each, ``load_{}_{}_{}_tiles``.
         fields: one Boolean, or an integer for each place.
         brief: of a Boolean, its word in the short form; empty where the parts decide it.
-        key: of a Boolean, its key in iterations/*.yaml; empty where the parts decide it.
+        key: its key in iterations/*.yaml, with a list of numbers; empty where the parts decide a Boolean, and where
+            each number stands under its own name.
         least: of numbers, the smallest that a kernel could have.
         optional: numbers that are all 0 have no word.
     """
@@ -92,27 +93,19 @@ class KernelConfig(ABC):
         """Refuses what cannot be a configuration of any iteration.
 
         Raises:
-            FlashladderError: a field has a wrong type, or a value that no kernel could have.
+            FlashladderError: a field has a value that no kernel could have.
         """
-        least = dict.fromkeys(self.sizes, 1) | {
-            f: word.least for word in self.words if not word.is_flag for f in word.fields
-        }
+        least = dict.fromkeys(self.sizes, 1) | {name: word.least for word in self.numbers() for name in word.fields}
         if self.dtype not in DTYPES:
             raise bad_field("dtype", " or ".join(DTYPES), self.dtype)
         for name, smallest in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise bad_field(name, "an integer", value)
-            if value < smallest:
-                raise bad_field(name, f"{smallest} or more", value)
-        for name in self.flags():
-            if not isinstance(getattr(self, name), bool):
-                raise bad_field(name, "True or False", getattr(self, name))
+            if getattr(self, name) < smallest:
+                raise bad_field(name, f"{smallest} or more", getattr(self, name))
 
     @classmethod
-    def flags(cls) -> dict[str, Word]:
-        """Field to word of each Boolean."""
-        return {word.fields[0]: word for word in cls.words if word.is_flag}
+    def numbers(cls) -> list[Word]:
+        """The words that stand for numbers."""
+        return [word for word in cls.words if not word.is_flag]
 
     @classmethod
     def of(cls, knobs: Mapping[str, Any], dtype: str = "fp16") -> Self:
@@ -164,7 +157,7 @@ class KernelConfig(ABC):
 
     def brief(self) -> str:
         """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,64,4 2_2_2+buffer``."""
-        numbers = [word.values(self) for word in self.words if not word.is_flag]
+        numbers = [word.values(self) for word in self.numbers()]
         flags = [word.brief for word in self.words if word.brief and word.values(self)]
         return "+".join([" ".join([self.tile, *("_".join(map(str, own)) for own in numbers if own)]), *flags])
 
@@ -175,11 +168,11 @@ class KernelConfig(ABC):
         if match is None:
             return None
         tile, numbers, flags = match["tile"].split(","), match["numbers"].split(), match["flags"].split("+")[1:]
-        found: dict[str, Any] = dict(zip(cls.sizes[1:], map(int, tile), strict=True))
-        for word, own in zip([word for word in cls.words if not word.is_flag], numbers, strict=False):
-            if len(own.split("_")) != len(word.fields):
-                return None
-            found |= zip(word.fields, map(int, own.split("_")), strict=True)
+        given = [(cls.sizes[1:], tile)]
+        given += [(word.fields, own.split("_")) for word, own in zip(cls.numbers(), numbers, strict=False)]
+        if any(len(names) != len(own) for names, own in given):
+            return None
+        found: dict[str, Any] = {name: int(one) for names, own in given for name, one in zip(names, own, strict=True)}
         return found | {word.fields[0]: word.brief in flags for word in cls.words if word.brief}
 
     def slug(self) -> str:
@@ -204,12 +197,9 @@ class KernelConfig(ABC):
             if read is None:
                 return None
             knobs |= read
-        if form is None or not all(
-            knobs.keys() >= {*word.fields} for word in cls.words if not (word.is_flag or word.optional)
-        ):
+        if form is None or len(sizes := form["sizes"].split(", ")) != len(cls.sizes):
             return None
-        knobs |= zip(cls.sizes, map(int, form["sizes"].split(", ")), strict=True)
-        config = cls.of(knobs, form["dtype"].lower())
+        config = cls.of(knobs | dict(zip(cls.sizes, map(int, sizes), strict=True)), form["dtype"].lower())
         if config.short_form() != text:
             expected = repr(config.short_form())
             raise FlashladderError("not the short form of a kernel configuration", expected=expected, found=repr(text))

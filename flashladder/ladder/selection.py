@@ -134,11 +134,10 @@ def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> Kerne
         )
     if conflicts := family.conflicts(parts, config):
         own = family.conflicts(parts, family.fit(parts, config))  # not of a flag the parts decide
-        found = (own or conflicts)[0]
         raise FlashladderError(
             f"iteration {iteration.description} cannot express {text}",
             expected="a legal combination",
-            found=found if text.startswith("(") else family.in_brief(found),
+            found=(own or conflicts)[0],
         )
     return config
 

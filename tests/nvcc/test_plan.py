@@ -243,7 +243,7 @@ def require_same_extent(found: dict[str, Any], wanted: Launch) -> None:
         (HOPPER, KERNELS / HOPPER.plan, HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240), 4),
         (HOPPER, KERNELS / HOPPER.plan, PERSISTENT, 4),
         (HOPPER, KERNELS / HOPPER.plan, SPLIT, 4),
-        (rows.FAMILY, Path(rows.__file__).with_name("plan.cpp"), rows.RowConfig("fp16", 8), 0),
+        (rows.FAMILY, Path(rows.__file__).with_name("plan.cpp"), rows.RowConfig("fp16", 128, 8), 0),
     ],
     ids=["ampere", "hopper", "persistent", "split", "rows"],
 )

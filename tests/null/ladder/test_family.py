@@ -54,23 +54,21 @@ class Newer(Ampere):
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (Ampere(), "twin: two families of one name: found ampere"),
+        (Ampere(), "twin: the family cannot be loaded: .*of a name of its own, found <flashladder.*Ampere"),
         (7, "twin: the family cannot be loaded: expected a module with FAMILY, .* found 7"),
-        (ValueError("no"), r"twin: the family cannot be loaded: .*found ValueError\('no'\)"),
         (FlashladderError("not UTF-8"), "twin: not UTF-8"),
     ],
 )
 def test_a_family_that_cannot_be_one_is_told(found: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "_LOADED", dict(family._LOADED))
-    family.register("twin", found)
+    monkeypatch.setitem(family.LOADED, "twin", found)
     with pytest.raises(FlashladderError, match=told):
         families()
 
 
-@pytest.mark.parametrize("name", ["hoper", 7, None, ["ampere"]])
-def test_an_unknown_family_is_refused(name: object) -> None:
-    with pytest.raises(FlashladderError, match="no such family of kernels: expected ampere or hopper, found"):
-        family_named(name)
+def test_an_unknown_family_is_refused() -> None:
+    for name in ("hoper", 7, None, ["ampere"]):
+        with pytest.raises(FlashladderError, match="no such family of kernels: expected ampere or hopper, found"):
+            family_named(name)
 
 
 def test_a_short_form_is_parsed_by_its_own_family_and_an_iteration_expresses_no_other() -> None:

@@ -17,8 +17,9 @@ import yaml
 from flashladder.errors import FlashladderError
 from flashladder.ladder import json_schema as schema
 from flashladder.ladder.ablation import load_description, parse_subject
+from flashladder.ladder.claim import Claim
 from flashladder.ladder.families.ampere import AmpereConfig
-from flashladder.ladder.iteration import Claim, claim_configs, load_all, load_iteration
+from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
 from flashladder.located import read_yaml
 from flashladder.names import GPUS
 from flashladder.paths import CONFIGS, ITERATIONS, RESULTS
