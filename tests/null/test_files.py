@@ -49,7 +49,7 @@ def test_digests_do_not_depend_on_where_the_checkout_is() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["flashladder.build 7", "flashladder report --check", "flashladder doctor", "flashladder.ladder.json_schema"],
+    ["flashladder.build 7", "flashladder report --check", "flashladder doctor", "flashladder.ladder.grid"],
 )
 def test_a_wrong_root_is_one_line_in_every_command(words: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", *words.split()]

@@ -99,7 +99,7 @@ def test_cells_that_a_gpu_cannot_run_are_left_out_with_their_reason() -> None:
         replace(cell, iteration=replace(cell.iteration, family=Newer())) if cell.iteration.number == 16 else cell
         for cell in grid.cells
     )
-    mixed = runnable(replace(grid, cells=newer), "sm_90")
+    mixed = runnable(grid.model_copy(update={"cells": newer}), "sm_90")
     left = sum(cell.iteration.number == 16 for cell in grid.cells)
     assert len(mixed.cells) == len(grid.cells) - left > 0 < left
     assert mixed.excluded[-1] == (left, "iteration 16: not run here: needs compute capability 10.3 or later")

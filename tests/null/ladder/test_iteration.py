@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder import json_schema as schema
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.claim import Claim
 from flashladder.ladder.families.ampere import AmpereConfig
+from flashladder.ladder.grid import schemas
 from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
 from flashladder.located import read_yaml
 from flashladder.names import GPUS
@@ -293,9 +293,9 @@ def test_the_error_of_a_parent_names_the_parents_file(tmp_path: Path) -> None:
 
 
 def test_exported_schemas_are_current() -> None:
-    for path, text in schema.schemas().items():
-        assert path.read_text(encoding="utf-8") == text, "run: python -m flashladder.ladder.json_schema"
-    assert {path.name for path in (CONFIGS / "schema").glob("*.json")} == {path.name for path in schema.schemas()}
+    for path, text in schemas().items():
+        assert path.read_text(encoding="utf-8") == text, "run: python -m flashladder.ladder.grid"
+    assert {path.name for path in (CONFIGS / "schema").glob("*.json")} == {path.name for path in schemas()}
 
 
 @pytest.mark.parametrize(
@@ -308,12 +308,12 @@ def test_exported_schemas_are_current() -> None:
     ids=lambda value: value if isinstance(value, str) else f"{value.parent.name}-{value.stem}",
 )
 def test_committed_files_fit_their_json_schema(name: str, path: Path) -> None:
-    rules = yaml.safe_load(next(text for file, text in schema.schemas().items() if file.stem == name))
+    rules = yaml.safe_load(next(text for file, text in schemas().items() if file.stem == name))
     jsonschema.validate(read_yaml(path), rules)
 
 
 def test_the_json_schema_refuses_what_the_models_refuse() -> None:
-    rules = next(json.loads(text) for file, text in schema.schemas().items() if file.stem == "iteration")
+    rules = next(json.loads(text) for file, text in schemas().items() if file.stem == "iteration")
     good = read_yaml(load_iteration(8).path)
     assert isinstance(good, dict)
     for bad in ({"titel": "x"}, {"change": {"layout": "round"}}, {"expect": {"sass": {"LOP3": {"falls": -1}}}}):
