@@ -34,19 +34,12 @@ _WORDS = {"-": "minus", "+": "plus", "": ""}
 
 @dataclass(frozen=True)
 class Subject:
-    """One iteration with at most one change, through one CUDA version's compiler.
+    """One iteration with at most one change, through one CUDA version's compiler."""
 
-    Attributes:
-        number: of the iteration, or of the one that an ablation varies.
-        sign: ``-`` for a change taken back, ``+`` for one added, else empty.
-        change: its name, ``double_buffer``; else empty.
-        cuda: version of the compiler's wheels, ``13.1``; empty for the pinned one.
-    """
-
-    number: int
-    sign: str = ""
-    change: str = ""
-    cuda: str = ""
+    number: int  # of the iteration, or of the one that an ablation varies
+    sign: str = ""  # ``-`` for a change taken back, ``+`` for one added, else empty
+    change: str = ""  # its name, ``double_buffer``; else empty
+    cuda: str = ""  # version of the compiler's wheels, ``13.1``; empty for the pinned one
 
     @property
     def text(self) -> str:
@@ -138,22 +131,24 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     if not sign:
         return base
     lineage = _lineage(base, folder)
-    candidates = _names(lineage[1:] if sign == "-" else _others(lineage, folder))
-    if not candidates:
-        every = f"every change of the family {base.family.name}: there is none to add"
-        verb = "no change to take back" if sign == "-" else every
-        raise FlashladderError(f"iteration {base.number} has {verb}", found=repr(text))
+    known = {step.number for step in lineage}
+    others = (step for step in load_all(folder) if step.family is base.family and step.number not in known)
+    candidates = _names(lineage[1:] if sign == "-" else others)
     if name not in candidates:
         done = "taken back from" if sign == "-" else "added to"
         raise FlashladderError(
             f"nothing named {name!r} can be {done} iteration {base.number}",
-            expected=f"one of {', '.join(candidates)}",
+            expected=f"one of {', '.join(candidates)}" if candidates else "no change: there is none",
             found=repr(text),
             hint=closest(name, list(candidates)),
         )
     step, concerns = candidates[name]
-    back = sign == "-"
-    parts = _taken_back(base, step, concerns, lineage) if back else _added(base, step, concerns)
+    if sign == "-":
+        parts = _taken_back(base, step, concerns, lineage)
+    else:
+        parts = replace(base.parts, **{concern: step.change[concern] for concern in concerns})
+        if any(base.family.contradictions(parts)):  # a part of the change cannot stand alone
+            parts = replace(base.parts, **step.change)
     return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder, frozenset(concerns))
 
 
@@ -166,12 +161,6 @@ def _lineage(iteration: Iteration, folder: Path) -> list[Iteration]:
             break
         lineage.insert(0, parent)
     return lineage
-
-
-def _others(lineage: Iterable[Iteration], folder: Path) -> list[Iteration]:
-    """Every step of the family that is not in the lineage."""
-    known = {step.number: step.family for step in lineage}
-    return [step for step in load_all(folder) if step.number not in known and step.family in known.values()]
 
 
 def _names(steps: Iterable[Iteration]) -> dict[str, tuple[Iteration, tuple[str, ...]]]:
@@ -194,14 +183,6 @@ def _taken_back(base: Iteration, step: Iteration, concerns: Iterable[str], linea
     for older in reversed(history[:-1]):
         loose = {concern for found in base.family.contradictions(result) for concern in found.concerns} - fixed
         result = replace(result, **{concern: getattr(older, concern) for concern in loose})
-    return result
-
-
-def _added(base: Iteration, step: Iteration, concerns: Iterable[str]) -> Any:
-    """The parts of `base` with the step's change, wholly where a part of it cannot stand alone."""
-    result = replace(base.parts, **{concern: step.change[concern] for concern in concerns})
-    if any(base.family.contradictions(result)):
-        result = replace(base.parts, **step.change)
     return result
 
 

@@ -31,24 +31,16 @@ _BRIEF = re.compile(
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a configuration's name, and the fields that it stands for.
+    """One word of a configuration's name, and the fields that it stands for."""
 
-    Attributes:
-        text: ``buffer``; of numbers with a place for each, ``load_{}_{}_{}_tiles``.
-        fields: one Boolean, or an integer for each place.
-        brief: of a Boolean, its word in the short form; empty where the parts decide it.
-        key: its key in iterations/*.yaml, with a list of numbers; empty where the parts decide a Boolean, and where
-            each number stands under its own name.
-        least: of numbers, the smallest that a kernel could have.
-        optional: numbers that are all 0 have no word.
-    """
-
-    text: str
-    fields: tuple[str, ...]
-    brief: str = ""
+    text: str  # ``buffer``; of numbers with a place for each, ``load_{}_{}_{}_tiles``
+    fields: tuple[str, ...]  # one Boolean, or an integer for each place
+    brief: str = ""  # of a Boolean, its word in the short form; empty where the parts decide it
+    # its key in iterations/*.yaml, with a list of numbers; empty where the parts decide a Boolean, and where each
+    # number stands under its own name
     key: str = ""
-    least: int = 0
-    optional: bool = False
+    least: int = 0  # of numbers, the smallest that a kernel could have
+    optional: bool = False  # numbers that are all 0 have no word
 
     @property
     def is_flag(self) -> bool:
@@ -69,25 +61,15 @@ class Word:
 
 
 class KernelConfig(ABC):
-    """The knobs of one compiled kernel; a family's is a frozen, ordered dataclass.
+    """The knobs of one compiled kernel; a family's is a frozen, ordered dataclass."""
 
-    Attributes:
-        example: a name of the family, for messages.
-        sizes: fields of the tile: d_head, B_r, B_c and what shares the rows out.
-        words: what the name says besides, in order.
-        dtype: element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each).
-        d_head: head size in elements.
-        B_r: query rows that one CTA owns; `multiples` says whether it divides seq_len.
-        B_c: rows of K and V in one step of its loop, as B_r.
-    """
-
-    example: ClassVar[str] = ""
-    sizes: ClassVar[tuple[str, ...]] = ()
-    words: ClassVar[tuple[Word, ...]] = ()
-    dtype: str
-    d_head: int
-    B_r: int
-    B_c: int
+    example: ClassVar[str] = ""  # a name of the family, for messages
+    sizes: ClassVar[tuple[str, ...]] = ()  # fields of the tile: d_head, B_r, B_c and what shares the rows out
+    words: ClassVar[tuple[Word, ...]] = ()  # what the name says besides, in order
+    dtype: str  # element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each)
+    d_head: int  # head size in elements
+    B_r: int  # query rows that one CTA owns; `multiples` says whether it divides seq_len
+    B_c: int  # rows of K and V in one step of its loop, as B_r
 
     def __post_init__(self) -> None:
         """Refuses what cannot be a configuration of any iteration.

@@ -64,58 +64,36 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A rule that takes configurations out of the tuning space.
+    """A rule that takes configurations out of the tuning space."""
 
-    Attributes:
-        name: one word for reports.
-        why: the mechanism by which such a configuration loses.
-        excludes: whether the rule applies to a configuration.
-    """
-
-    name: str
-    why: str
-    excludes: Callable[[Any], bool]
+    name: str  # one word for reports
+    why: str  # the mechanism by which such a configuration loses
+    excludes: Callable[[Any], bool]  # whether the rule applies to a configuration
 
 
 @dataclass(frozen=True, eq=False)
 class TensorBox:
-    """A tensor and the box of it that one copy moves: what a tensor map is made of; axes are listed innermost first.
+    """A tensor and the box of it that one copy moves: what a tensor map is made of; axes are listed innermost first."""
 
-    Attributes:
-        tensor: the array whose first element is the tensor's.
-        dtype: of its elements, fp16 or bf16.
-        dims: elements along each axis.
-        strides: bytes between neighbours along each axis but the first, whose elements are adjacent.
-        box: elements that a copy spans along each axis.
-        swizzle: bytes within which the box's rows are permuted in shared memory.
-    """
-
-    tensor: Any
-    dtype: str
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int
+    tensor: Any  # the array whose first element is the tensor's
+    dtype: str  # of its elements, fp16 or bf16
+    dims: tuple[int, ...]  # elements along each axis
+    strides: tuple[int, ...]  # bytes between neighbours along each axis but the first, whose elements are adjacent
+    box: tuple[int, ...]  # elements that a copy spans along each axis
+    swizzle: int  # bytes within which the box's rows are permuted in shared memory
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch as data: what an emulator, or a driver, is told beside the kernel.
+    """A launch as data: what an emulator, or a driver, is told beside the kernel."""
 
-    Attributes:
-        grid: CTAs in x, y and z.
-        block: threads of a CTA in x (y, z).
-        arguments: the kernel's parameters in order; a structure is a tuple of its members, a tensor map a `TensorBox`.
-        shared_bytes: dynamic shared memory of a CTA.
-        cluster: CTAs of a cluster in x, y and z.
-        resident: a CTA goes on with what is left, so that no more of x are launched than there are multiprocessors.
-    """
-
-    grid: tuple[int, int, int]
-    block: tuple[int, ...]
+    grid: tuple[int, int, int]  # CTAs in x, y and z
+    block: tuple[int, ...]  # threads of a CTA in x (y, z)
+    # the kernel's parameters in order; a structure is a tuple of its members, a tensor map a `TensorBox`
     arguments: tuple[Any, ...]
-    shared_bytes: int
-    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int  # dynamic shared memory of a CTA
+    cluster: tuple[int, int, int] = (1, 1, 1)  # CTAs of a cluster in x, y and z
+    # a CTA goes on with what is left, so that no more of x are launched than there are multiprocessors
     resident: bool = False
 
     def ctas(self, multiprocessors: int) -> tuple[int, int, int]:
@@ -199,37 +177,28 @@ struct Kernel {{
 
 
 class Family(ABC):
-    """One kind of kernel.
+    """One kind of kernel."""
 
-    Attributes:
-        name: what ``family:`` says.
-        parts_type: a frozen dataclass, one field per concern, with its value.
-        config_type: of its configurations.
-        change_model: what a file's ``change`` may hold: the fields of `parts_type`, all optional.
-        legend: what `KernelConfig.brief` of its configurations says, as lines of text.
-        required: fields that an iteration without a parent of its family must give; an ablation of a step that only
-            tunes takes them along.
-        brought: a concern, and the knobs that a change of it is about, so that an ablation takes them along.
-        exclusions: the rules that take configurations out of the tuning space, in the order in which they are reported.
-        plan: the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with
-            the sources in ``kernels/host/``.
-        least_capability: the compute capability that its kernels need, (8, 0).
-        warps_alike: whether all warps of a kernel run the same way: then a walk through its machine code counts what
-            runs, a model predicts it and a trace follows it.
-        max_row_bytes: from one position to the next at most; what the argument structure can hold.
-    """
-
-    name: ClassVar[str]
-    parts_type: ClassVar[type[Any]]
-    config_type: ClassVar[type[KernelConfig]]
-    change_model: ClassVar[type[Model]]
-    legend: ClassVar[str] = ""
+    name: ClassVar[str]  # what ``family:`` says
+    parts_type: ClassVar[type[Any]]  # a frozen dataclass, one field per concern, with its value
+    config_type: ClassVar[type[KernelConfig]]  # of its configurations
+    change_model: ClassVar[type[Model]]  # what a file's ``change`` may hold: the fields of `parts_type`, all optional
+    legend: ClassVar[str] = ""  # what `KernelConfig.brief` of its configurations says, as lines of text
+    # fields that an iteration without a parent of its family must give; an ablation of a step that only tunes takes
+    # them along
     required: ClassVar[tuple[str, ...]] = ()
+    # a concern, and the knobs that a change of it is about, so that an ablation takes them along
     brought: ClassVar[tuple[str, tuple[str, ...]]] = ("", ())
+    # the rules that take configurations out of the tuning space, in the order in which they are reported
     exclusions: ClassVar[Sequence[Exclusion]] = ()
+    # the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with the sources in
+    # ``kernels/host/``
     plan: ClassVar[str]
-    least_capability: ClassVar[tuple[int, int]]
+    least_capability: ClassVar[tuple[int, int]]  # the compute capability that its kernels need, (8, 0)
+    # from one position to the next at most; what the argument structure can hold
     max_row_bytes: ClassVar[int] = 2**31 - 1
+    # whether all warps of a kernel run the same way: then a walk through its machine code counts what runs, a model
+    # predicts it and a trace follows it
     warps_alike: ClassVar[bool] = True
 
     @property
@@ -420,39 +389,24 @@ class Family(ABC):
 
 @dataclass(frozen=True)
 class Iteration:
-    """One step of the ladder, or an ablation of one, resolved through its parents.
+    """One step of the ladder, or an ablation of one, resolved through its parents."""
 
-    Attributes:
-        number: its place, from 1; an ablation keeps the number of the iteration that it varies.
-        slug: the idea as the file name says it, safe in file names.
-        title: the idea in a few words.
-        why: the mechanism, in the field's terms.
-        unmeasured: why no timing of it is owed yet; empty as soon as one is. Its cases may have been checked before.
-        parent: the iteration that this one differs from; None for the first.
-        change: concern to new value; what differs from the parent.
-        family: what kind of kernel it is: whose concerns, configurations and launch.
-        parts: one value per concern of the family.
-        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there, of the family's type.
-        own_configs: GPU key to the knobs that this step itself sets, under the names of the family's configuration.
-        expect: claims against the parent.
-        path: the YAML file.
-        description: what `load_description` accepts to get this iteration back, for example ``16 - swizzle``.
-    """
-
-    number: int
-    slug: str
-    title: str
-    why: str
-    unmeasured: str
-    parent: int | None
-    change: Mapping[str, object]
-    family: Family
-    parts: Any
+    number: int  # its place, from 1; an ablation keeps the number of the iteration that it varies
+    slug: str  # the idea as the file name says it, safe in file names
+    title: str  # the idea in a few words
+    why: str  # the mechanism, in the field's terms
+    unmeasured: str  # why no timing of it is owed yet; empty as soon as one is. Its cases may have been checked before
+    parent: int | None  # the iteration that this one differs from; None for the first
+    change: Mapping[str, object]  # concern to new value; what differs from the parent
+    family: Family  # what kind of kernel it is: whose concerns, configurations and launch
+    parts: Any  # one value per concern of the family
+    # GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there, of the family's type
     configs: Mapping[str, Any]
+    # GPU key to the knobs that this step itself sets, under the names of the family's configuration
     own_configs: Mapping[str, Mapping[str, object]]
-    expect: Expect
-    path: Path
-    description: str
+    expect: Expect  # claims against the parent
+    path: Path  # the YAML file
+    description: str  # what `load_description` accepts to get this iteration back, for example ``16 - swizzle``
 
     def __hash__(self) -> int:
         """Equal iterations have equal descriptions and parts (mappings have no hash of their own)."""

@@ -3,8 +3,8 @@
 A sweep, its dry run, its resume and the report agree on the cells because this module alone reads and checks a grid and
 says what it selects. Nothing is measured here.
 
-``python -m flashladder.ladder.grid`` writes ``configs/schema/*.json``, the JSON Schema of all YAML files for editors, of
-the models here and in the modules below; a test checks that those files are current.
+``python -m flashladder.ladder.grid`` writes ``configs/schema/*.json``, the JSON Schema of all YAML files for editors,
+from the models here and in the modules below; a test checks that those files are current.
 """
 
 from __future__ import annotations
@@ -134,21 +134,14 @@ class Cell:
 
 
 class Grid(GridFile):
-    """A checked grid: its file, whose `toolchains` are ``""`` for the pinned one, and what it selects.
+    """A checked grid: its file, whose `toolchains` are ``""`` for the pinned one, and what it selects."""
 
-    Attributes:
-        name: the file's stem.
-        cells: every kernel on every shape, in order, without what is excluded; each for all of `toolchains`.
-        shapes: every problem; references are timed on each, in each of `dtypes`.
-        excluded: how many cells each exclusion left out, with its reason.
-        sha256: of the file.
-    """
-
-    name: str
+    name: str  # the file's stem
+    # every kernel on every shape, in order, without what is excluded; each for all of `toolchains`
     cells: tuple[InstanceOf[Cell], ...]
-    shapes: tuple[Shape, ...]
-    excluded: tuple[tuple[int, str], ...]
-    sha256: str
+    shapes: tuple[Shape, ...]  # every problem; references are timed on each, in each of `dtypes`
+    excluded: tuple[tuple[int, str], ...]  # how many cells each exclusion left out, with its reason
+    sha256: str  # of the file
 
     @property
     def budget_s(self) -> float | None:

@@ -42,22 +42,7 @@ TILE = ("B_r", "B_c", "n_warps")
 
 @dataclass(frozen=True, order=True)
 class AmpereConfig(KernelConfig):
-    """The knobs of one compiled kernel.
-
-    Attributes (besides those of `KernelConfig`):
-        n_warps: warps of a CTA; each owns ``B_r / n_warps`` query rows.
-        async_copy: global to shared memory through 16-byte ``cp.async``.
-        eager_load_blocks: the next K and V blocks are in flight before they are needed.
-        swizzled: tiles in shared memory are permuted in 16-byte units against bank conflicts.
-        Q_mma_load_K_tiles: how much of Q one step loads to registers, in units of 8 elements of the mma's k dimension
-            (2 is one 16-wide k-tile); 0 is the whole operand before the first mma.
-        K_mma_load_K_tiles: the same for K, along d_head.
-        V_mma_load_K_tiles: the same for V, along B_c.
-        mma_double_buffer_loads: the next step's fragments are loaded while this step's mma run.
-        optimized_softmax: iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the
-            first KV block starts the row statistics instead of correcting -inf and 0.
-        kv_rings: K and V lie in rings of two stages each, instead of one tile each.
-    """
+    """The knobs of one compiled kernel."""
 
     example = EXAMPLE
     sizes = ("d_head", *TILE)
@@ -74,16 +59,20 @@ class AmpereConfig(KernelConfig):
     d_head: int
     B_r: int
     B_c: int
-    n_warps: int
-    async_copy: bool
-    eager_load_blocks: bool
-    swizzled: bool
+    n_warps: int  # warps of a CTA; each owns ``B_r / n_warps`` query rows
+    async_copy: bool  # global to shared memory through 16-byte ``cp.async``
+    eager_load_blocks: bool  # the next K and V blocks are in flight before they are needed
+    swizzled: bool  # tiles in shared memory are permuted in 16-byte units against bank conflicts
+    # how much of Q one step loads to registers, in units of 8 elements of the mma's k dimension (2 is one 16-wide
+    # k-tile); 0 is the whole operand before the first mma
     Q_mma_load_K_tiles: int
-    K_mma_load_K_tiles: int
-    V_mma_load_K_tiles: int
-    mma_double_buffer_loads: bool
+    K_mma_load_K_tiles: int  # the same for K, along d_head
+    V_mma_load_K_tiles: int  # the same for V, along B_c
+    mma_double_buffer_loads: bool  # the next step's fragments are loaded while this step's mma run
+    # iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the first KV block starts the
+    # row statistics instead of correcting -inf and 0
     optimized_softmax: bool
-    kv_rings: bool = False
+    kv_rings: bool = False  # K and V lie in rings of two stages each, instead of one tile each
 
     @property
     def load_tiles(self) -> tuple[int, int, int]:
@@ -125,31 +114,18 @@ PEELED = ("exp2_peeled", "exp2_stale")  # arithmetic that asks for a first block
 
 @dataclass(frozen=True)
 class Parts:
-    """One value per concern: the stem of its file under ``kernels/ampere/<concern>/``, but for `row_stride`.
+    """One value per concern: the stem of its file under ``kernels/ampere/<concern>/``, but for `row_stride`."""
 
-    Attributes:
-        layout: how a tile lies in shared memory.
-        schedule: when K and V blocks are fetched, and in which order they are visited.
-        operands: what loads of fragments the iteration can do; the configuration picks per operand.
-        k_order: order of K's fragments in registers.
-        softmax: the online softmax's arithmetic.
-        normalize: how O is divided by its row sums.
-        gmem: how global addresses are formed.
-        epilogue: how O's shared-memory addresses are formed.
-        store_policy: cache policy of O's stores.
-        row_stride: elements between two rows of one head, fixed at compile time; 0 is any.
-    """
-
-    layout: str
-    schedule: str
-    operands: str
-    k_order: str
-    softmax: str
-    normalize: str
-    gmem: str
-    epilogue: str
-    store_policy: str
-    row_stride: int
+    layout: str  # how a tile lies in shared memory
+    schedule: str  # when K and V blocks are fetched, and in which order they are visited
+    operands: str  # what loads of fragments the iteration can do; the configuration picks per operand
+    k_order: str  # order of K's fragments in registers
+    softmax: str  # the online softmax's arithmetic
+    normalize: str  # how O is divided by its row sums
+    gmem: str  # how global addresses are formed
+    epilogue: str  # how O's shared-memory addresses are formed
+    store_policy: str  # cache policy of O's stores
+    row_stride: int  # elements between two rows of one head, fixed at compile time; 0 is any
 
     @property
     def era(self) -> str:
@@ -217,11 +193,6 @@ def live_registers(config: AmpereConfig) -> int:
     return max(first, second)
 
 
-def resident_warps(config: AmpereConfig) -> int:
-    """Warps per SM that an A100's shared memory leaves room for."""
-    return SM_SMEM_BYTES // (config.smem_bytes + 1024) * config.n_warps
-
-
 EXCLUSIONS = (
     Exclusion(
         "registers",
@@ -231,7 +202,7 @@ EXCLUSIONS = (
     Exclusion(
         "residency",
         f"fewer than {LEAST_WARPS} warps fit an A100's SM: nothing issues while they wait for mma or ldmatrix",
-        lambda config: resident_warps(config) < LEAST_WARPS,
+        lambda config: SM_SMEM_BYTES // (config.smem_bytes + 1024) * config.n_warps < LEAST_WARPS,
     ),
     Exclusion(
         "small_steps",
@@ -255,13 +226,9 @@ def grid_of(config: AmpereConfig, shape: tuple[int, int, int, int]) -> tuple[int
     return (seq_len // config.B_r, heads, batch)
 
 
-def launch_of(config: AmpereConfig, tensors: Sequence[Any]) -> Launch:
-    """Four pointers, their strides of samples, heads and positions in bytes, and the number of KV blocks.
-
-    Args:
-        config: of the kernel.
-        tensors: Q, K, V and O: arrays (batch, seq_len, n_heads, d_head).
-    """
+def launch_of(config: AmpereConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
+    """Four pointers, their strides of samples, heads and positions in bytes, and the number of KV blocks."""
+    del multiprocessors  # every GPU gets the same grid
     import numpy as np  # which a build, where nothing is launched, does without
 
     seq_len = tensors[0].shape[1]
@@ -298,6 +265,7 @@ class Ampere(Family):
     exclusions = EXCLUSIONS
     live_registers = staticmethod(live_registers)
     grid = staticmethod(grid_of)
+    launch = staticmethod(launch_of)
     plan = "ampere/plan.cpp"
     least_capability = (8, 0)
 
@@ -394,11 +362,6 @@ class Ampere(Family):
             members += ["template <int k_tiles, int x4s>"]
             members += [f"using {operand}Operand = flashladder::{name}<k_tiles, x4s>;"]
         return self.composed(of, config, self.part_files(of, config), "FlashFwdArgs", members, ENTRY)
-
-    def launch(self, config: AmpereConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
-        """See `launch_of`; every GPU gets the same grid."""
-        del multiprocessors
-        return launch_of(config, tensors)
 
 
 FAMILY = Ampere()

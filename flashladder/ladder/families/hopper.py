@@ -69,19 +69,7 @@ SIZES = (
 
 @dataclass(frozen=True, order=True)
 class HopperConfig(KernelConfig):
-    """The knobs of one compiled kernel.
-
-    Attributes (besides those of `KernelConfig`):
-        n_consumers: warpgroups that multiply; each owns ``B_r / n_consumers`` query rows.
-        k_stages: tiles in the ring of K.
-        v_stages: tiles in the ring of V.
-        producer_registers: registers per thread of the warpgroup that fetches tiles (``setmaxnreg``); 0 without one.
-        consumer_registers: of those that multiply; 0 without a producer.
-        overlap: the softmax of a block runs under the product P V of the block before it.
-        persistent: a CTA computes tile after tile; Q has two stages then, so that the next one's comes early.
-        flattened: blocks of all tiles are one loop, with two buffers of P.
-        split: where there are few tiles, the CTAs of a cluster share the blocks of one and merge their O.
-    """
+    """The knobs of one compiled kernel."""
 
     example = "(FP16, 128, 128, 128, 2): stages_2_2+registers_24_240+overlap"
     sizes = ("d_head", *TILE)
@@ -97,15 +85,17 @@ class HopperConfig(KernelConfig):
     d_head: int
     B_r: int
     B_c: int
-    n_consumers: int
-    k_stages: int
-    v_stages: int
+    n_consumers: int  # warpgroups that multiply; each owns ``B_r / n_consumers`` query rows
+    k_stages: int  # tiles in the ring of K
+    v_stages: int  # tiles in the ring of V
+    # registers per thread of the warpgroup that fetches tiles (``setmaxnreg``); 0 without one
     producer_registers: int = 0
-    consumer_registers: int = 0
-    overlap: bool = False
+    consumer_registers: int = 0  # of those that multiply; 0 without a producer
+    overlap: bool = False  # the softmax of a block runs under the product P V of the block before it
+    # a CTA computes tile after tile; Q has two stages then, so that the next one's comes early
     persistent: bool = False
-    flattened: bool = False
-    split: bool = False
+    flattened: bool = False  # blocks of all tiles are one loop, with two buffers of P
+    split: bool = False  # where there are few tiles, the CTAs of a cluster share the blocks of one and merge their O
 
     @property
     def q_stages(self) -> int:
@@ -175,23 +165,14 @@ class HopperConfig(KernelConfig):
 
 @dataclass(frozen=True)
 class Parts:
-    """One value per concern: the stem of its file under ``kernels/hopper/<concern>/``.
+    """One value per concern: the stem of its file under ``kernels/hopper/<concern>/``."""
 
-    Attributes:
-        pipeline: how tiles of K and V travel: rings of full and empty barriers.
-        roles: who fetches, who multiplies, and with how many registers.
-        mainloop: the products of a KV block and the order of what is between them.
-        softmax: the online softmax's arithmetic.
-        scheduler: which tiles of Q a CTA takes.
-        epilogue: how O leaves.
-    """
-
-    pipeline: str
-    roles: str
-    mainloop: str
-    softmax: str
-    scheduler: str
-    epilogue: str
+    pipeline: str  # how tiles of K and V travel: rings of full and empty barriers
+    roles: str  # who fetches, who multiplies, and with how many registers
+    mainloop: str  # the products of a KV block and the order of what is between them
+    softmax: str  # the online softmax's arithmetic
+    scheduler: str  # which tiles of Q a CTA takes
+    epilogue: str  # how O leaves
 
 
 def _size_conflicts(config: HopperConfig) -> Iterator[str]:
@@ -366,13 +347,7 @@ def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
 
 
 def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
-    """Four tensor maps, the scale of scores for powers of two, and the numbers of positions, blocks, heads and samples.
-
-    Args:
-        config: of the kernel.
-        tensors: Q, K, V and O: arrays (batch, seq_len, n_heads, d_head).
-        multiprocessors: of the GPU.
-    """
+    """Four tensor maps, the scale of scores for powers of two, and the numbers of positions, blocks, heads, samples."""
     import numpy as np  # which a build, where nothing is launched, does without
 
     batch, seq_len, heads, d_head = tensors[0].shape

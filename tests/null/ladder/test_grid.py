@@ -170,7 +170,7 @@ def test_the_longest_pattern_of_several_files_names_a_gpu(tmp_path: Path) -> Non
         ("arch: sm_80", "arch: ampere", r"4: bad value for 'arch': expected text matching ^sm_\d+$, found 'ampere'"),
         ("arch: sm_80", "arch: 0200", "4: a value that programs read differently: expected a whole number in decimals"),
         ("gpu: z9", "gpu: z8", "1: key and file name differ: expected z9, found z8"),
-        (LIMIT, "", "1: bad value for 'the file': expected threads_per_block, shared_memory_per_block, registers_per"),
+        (LIMIT, "", "5: bad value for 'peaks': expected threads_per_block, registers_per_block, registers_per_thread, "),
         (GOOD, "[1, 2]", "1: wrong content: expected a mapping of keys to values, found list [1, 2]"),
         (GOOD, "a: [", "1: not valid YAML, "),
         (GOOD, f"gpu: {'[' * 500}{']' * 500}", "1: not valid YAML, it nests deeper than 24 levels"),
