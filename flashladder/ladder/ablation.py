@@ -23,7 +23,7 @@ from typing import Any
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.claim import Expect
-from flashladder.ladder.iteration import Iteration, load_all, load_iteration, no_such_iteration
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.located import closest
 from flashladder.paths import ITERATIONS
 from flashladder.toolchain.wheels import load_pins
@@ -80,11 +80,15 @@ class Subject:
         return f"nox -s build-iteration-{self.number}" + f" -- {words.strip()}" * bool(words)
 
 
-def split_description(text: str) -> tuple[int, str, str] | None:
-    """``16 - double buffer`` as number, sign and name (16, "-", "double_buffer"); None where it is no such thing."""
-    match = _DESCRIPTION.fullmatch(text)
-    if match is None:
-        return None
+def split_description(text: str) -> tuple[int, str, str]:
+    """``16 - double buffer`` as number, sign and name: 16, "-", "double_buffer".
+
+    Raises:
+        FlashladderError: it is no such thing.
+    """
+    if (match := _DESCRIPTION.fullmatch(text)) is None:
+        expected = "a number, or one change to one, such as '16 - swizzle' or '7 + xor_static'"
+        raise FlashladderError("not a description of an iteration", expected=expected, found=repr(text))
     return int(match[1]), match[2] or "", re.sub(r"[ -]+", "_", (match[3] or "").lower())
 
 
@@ -99,19 +103,7 @@ def parse_subject(subject: int | str, cuda: str = "") -> Subject:
     Raises:
         FlashladderError: not a description, or no toolchain of that version is pinned.
     """
-    found = split_description(str(subject))
-    if found is None:
-        raise not_a_description(str(subject))
-    return Subject(*found, load_pins().axis(cuda))
-
-
-def not_a_description(text: str) -> FlashladderError:
-    """The error that `text` names no iteration and no ablation."""
-    return FlashladderError(
-        "not a description of an iteration",
-        expected="a number, or one change to one, such as '16 - swizzle' or '7 + xor_static'",
-        found=repr(text),
-    )
+    return Subject(*split_description(str(subject)), load_pins().axis(cuda))
 
 
 def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
@@ -120,10 +112,7 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     Raises:
         FlashladderError: not a description, nothing of that name, or a result that no configuration can express.
     """
-    found = split_description(text)
-    if found is None:
-        raise no_such_iteration(text, folder) if text.isascii() and text.isdigit() else not_a_description(text)
-    number, sign, name = found
+    number, sign, name = split_description(text)
     if sign == "-" and name.isdigit() and int(name) > number:  # 1-5
         numbers = ", ".join(str(one) for one in range(number, min(int(name), number + 4) + 1))
         raise FlashladderError("ranges are not read", expected=f"numbers one by one: {numbers}", found=repr(text))
@@ -198,9 +187,8 @@ def _ablation(
     if not change and configs == dict(base.configs):
         reasons.append(f"it differs in nothing from iteration {base.number}")
     if reasons:
-        raise FlashladderError(
-            f"{description!r} is not a possible iteration", expected="parts that go together", found=reasons[0]
-        )
+        what = f"{description!r} is not a possible iteration"
+        raise FlashladderError(what, expected="parts that go together", found=reasons[0])
     sign, name = description.split()[1:]
     word = "without" if sign == "-" else "with"
     fell = {c: getattr(base.parts, c) for c in base.family.concerns if c in change.keys() - meant and sign == "-"}

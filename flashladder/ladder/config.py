@@ -78,11 +78,12 @@ class KernelConfig(ABC):
             FlashladderError: a field has a value that no kernel could have.
         """
         least = dict.fromkeys(self.sizes, 1) | {name: word.least for word in self.numbers() for name in word.fields}
+        wrong = {name: f"{smallest} or more" for name, smallest in least.items() if getattr(self, name) < smallest}
         if self.dtype not in DTYPES:
-            raise bad_field("dtype", " or ".join(DTYPES), self.dtype)
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise bad_field(name, f"{smallest} or more", getattr(self, name))
+            wrong["dtype"] = " or ".join(DTYPES)
+        for name, expected in wrong.items():
+            found = repr(getattr(self, name))
+            raise FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=found)
 
     @classmethod
     def numbers(cls) -> list[Word]:
@@ -105,6 +106,11 @@ class KernelConfig(ABC):
     @abstractmethod
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA in bytes."""
+
+    @property
+    def registers(self) -> int:
+        """Registers per thread at least: the fp32 accumulators of O live through the whole main loop."""
+        return self.B_r * self.d_head // self.n_threads
 
     @property
     def multiples(self) -> Mapping[str, int]:
@@ -166,32 +172,13 @@ class KernelConfig(ABC):
         changed: Callable[..., Self] = replace
         return changed(self, dtype=dtype)
 
-    @classmethod
-    def match(cls, text: str) -> Self | None:
-        """The configuration whose name is `text`; None where `text` is not of this family.
-
-        Raises:
-            FlashladderError: it is of this family's form, and not exactly the name of a configuration.
-        """
-        form, knobs = _NAME.fullmatch(text), dict[str, Any]()
-        for one in form["words"].split("+") if form else ():
-            read = next((found for word in cls.words if (found := word.read(one)) is not None), None)
-            if read is None:
-                return None
-            knobs |= read
-        if form is None or len(sizes := form["sizes"].split(", ")) != len(cls.sizes):
-            return None
-        config = cls.of(knobs | dict(zip(cls.sizes, map(int, sizes), strict=True)), form["dtype"].lower())
-        if config.short_form() != text:
-            expected = repr(config.short_form())
-            raise FlashladderError("not the short form of a kernel configuration", expected=expected, found=repr(text))
-        return config
-
     def needs(self) -> dict[str, tuple[int, str]]:
         """What a CTA needs of a GPU: limit under ``peaks`` of configs/gpus/*.yaml to (number, unit in words)."""
         return {
             "threads_per_block": (self.n_threads, "threads per CTA"),
             "shared_memory_per_block": (self.smem_bytes, "bytes of shared memory per CTA"),
+            "registers_per_thread": (self.registers, "registers per thread"),
+            "registers_per_block": (self.B_r * (self.d_head + self.B_c), "registers per CTA for O and S"),
         }
 
     def __str__(self) -> str:
@@ -207,7 +194,7 @@ class KernelConfig(ABC):
         """
         if isinstance(text, str):
             for family in KernelConfig.__subclasses__():
-                if isinstance(found := _matched(family, text), cls):
+                if isinstance(found := _match(family, text), cls):
                     return found
         examples = dict.fromkeys(family.example for family in KernelConfig.__subclasses__() if issubclass(family, cls))
         raise FlashladderError(
@@ -218,10 +205,22 @@ class KernelConfig(ABC):
 
 
 @lru_cache(maxsize=4096)  # results name few configurations, many times
-def _matched(family: type[KernelConfig], text: str) -> KernelConfig | None:
-    return family.match(text)
+def _match(family: type[KernelConfig], text: str) -> KernelConfig | None:
+    """The configuration whose name is `text`; None where `text` is not of this family.
 
-
-def bad_field(name: str, expected: str, found: object) -> FlashladderError:
-    """What to raise for a value that no kernel could have."""
-    return FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=repr(found))
+    Raises:
+        FlashladderError: it is of this family's form, and not exactly the name of a configuration.
+    """
+    form, knobs = _NAME.fullmatch(text), dict[str, Any]()
+    for one in form["words"].split("+") if form else ():
+        read = next((found for word in family.words if (found := word.read(one)) is not None), None)
+        if read is None:
+            return None
+        knobs |= read
+    if form is None or len(sizes := form["sizes"].split(", ")) != len(family.sizes):
+        return None
+    config = family.of(knobs | dict(zip(family.sizes, map(int, sizes), strict=True)), form["dtype"].lower())
+    if (expected := config.short_form()) != text:
+        what = "not the short form of a kernel configuration"
+        raise FlashladderError(what, expected=repr(expected), found=repr(text))
+    return config

@@ -109,16 +109,11 @@ class Model(BaseModel):
 
 
 def part_names(folder: Path) -> tuple[str, ...]:
-    """The parts of a concern, in the order in which the ladder meets them.
+    """The parts of a concern, in the order in which the ladder meets them: ``kernels/<family>/<concern>/<stem>.cuh``.
 
-    Args:
-        folder: ``kernels/<family>/<concern>``; a part is a file ``<stem>.cuh`` whose first line names it:
-            ``// Layout `xor` (iteration 2): ...``. The rest of it need not be UTF-8 here: whoever compiles or shows a
-            part reads its text (`flashladder.ladder.iteration`), and names the file. So with an empty file, which is
-            a part that was lost, and one that names another part, which is a copy: they stand last.
-
-    Raises:
-        FlashladderError: a file of that name cannot be read.
+    The first line of each names it: ``// Layout `xor` (iteration 2): ...``; whoever compiles or shows a part reads the
+    rest. An empty file is a part that was lost, and one that names another part is a copy: they stand last, and whoever
+    reads them tells.
     """
     found, broken = [], []
     for path in files_in(folder, "*.cuh"):

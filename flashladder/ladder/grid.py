@@ -17,8 +17,7 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import BeforeValidator, Field, InstanceOf, TypeAdapter, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Field, InstanceOf, TypeAdapter
 
 from flashladder.arguments import Parser
 from flashladder.errors import FlashladderError, one_line_errors
@@ -46,29 +45,9 @@ Mode = Literal["event-free", "tune", "emulator"]
 ReferenceName = Literal["cudnn", "fa3", "fa4", "flash-attn"]
 
 
-def _description(value: object) -> str:
-    """An iteration's number or an ablation, as text."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str):
-        return value
-    raise PydanticCustomError(
-        "description",
-        "not an iteration",
-        {"expected": "a number or an ablation such as '16 - swizzle'", "found": str(value)},
-    )
-
-
 _Descriptions = Annotated[
-    list[
-        Annotated[
-            str,
-            BeforeValidator(_description),
-            WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
-        ]
-    ],
-    Field(min_length=1),
-]
+    list[Annotated[int, Field(ge=1)] | str], Field(min_length=1)
+]  # and ablations
 
 
 class ShapeFile(Model):
@@ -88,7 +67,8 @@ class ExcludeFile(Model):
 
     def leaves_out(self, description: str, dtype: str, seq_len: int) -> bool:
         """Whether the cell is among them."""
-        asked = ((self.iterations, description), (self.dtypes, dtype), (self.seq_lens, seq_len))
+        iterations = self.iterations and [*map(str, self.iterations)]
+        asked = ((iterations, description), (self.dtypes, dtype), (self.seq_lens, seq_len))
         return all(chosen is None or found in chosen for chosen, found in asked)
 
 
@@ -170,16 +150,11 @@ def grid_file(name: str, folder: Path = FOLDER) -> Path:
         if not there:
             raise FlashladderError("no such file of a grid", where=name, hint=closest(path.stem, names))
         if path.stem in names and not path.samefile(folder / path.name):
-            raise FlashladderError(
-                "the name of a committed grid", where=name, expected="another one", found=path.stem, hint="rename it"
-            )
+            what = "the name of a committed grid"
+            raise FlashladderError(what, where=name, expected="another one", found=path.stem, hint="rename it")
     elif name not in names:
-        raise FlashladderError(
-            "unknown grid",
-            expected=f"one of {', '.join(names)}, or a path that ends in .yaml",
-            found=repr(name),
-            hint=closest(name, names),
-        )
+        expected = f"one of {', '.join(names)}, or a path that ends in .yaml"
+        raise FlashladderError("unknown grid", expected=expected, found=repr(name), hint=closest(name, names))
     return path
 
 
@@ -197,7 +172,7 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     shapes = [Shape(batch=one.batch, seq_len=one.seq_len, n_heads=file.n_heads, d_head=D_HEAD) for one in file.seq_lens]
     _each_once(located, file, shapes)
     cells, left_out, described = [], [0] * len(file.exclude), set[str]()
-    for i, description in enumerate(file.iterations):
+    for i, description in enumerate(map(str, file.iterations)):
         iteration, configs = _selected(located, i, description, file)
         if iteration.description in described:  # however it is spelled
             raise _twice(located, "iterations", i, description)

@@ -21,7 +21,7 @@ from pydantic import Field, create_model
 
 from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative, unreadable
-from flashladder.ladder.claim import ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName
+from flashladder.ladder.claim import ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName, Scope
 from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.family import (
     DEFAULT,
@@ -116,15 +116,7 @@ def resolve_parts(located: Located, family: Family, change: Mapping[str, object]
 def resolve_config(
     located: Located, gpu: str, family: Family, parts: Any, knobs: Mapping[str, object], parent: Any
 ) -> Any:
-    """The fp16 configuration on one GPU: the parent's, then what the file says, then what the parts decide.
-
-    Args:
-        located: the file.
-        gpu: key of the GPU.
-        family: of the iteration.
-        parts: of the iteration.
-        knobs: what the file says for this GPU.
-        parent: the parent's configuration; None for the first iteration of its family.
+    """The fp16 configuration on one GPU: the parent's, then what `knobs` of the file say, then what the parts decide.
 
     Raises:
         FlashladderError: the file says something that the parts decide otherwise, or the result is not legal or too
@@ -162,15 +154,13 @@ def resolve_expect(
         FlashladderError: a claim against a parent that does not exist, for an architecture that the family has no code
             for, or made at an illegal configuration.
     """
-    result = Expect(
-        sass=(
-            *(replace(claim, metric=name) for name, claim in expect.sass.items()),
-            *(replace(claim, metric=name, scope="main_loop") for name, claim in expect.main_loop.items()),
-        ),
-        ptx=tuple(replace(claim, metric=name, scope="ptx") for name, claim in expect.ptx.items()),
-        counters=tuple(replace(claim, metric=name, scope="counters") for name, claim in expect.counters.items()),
-        at=MappingProxyType({} if expect.at is None else family.knobs(expect.at)),
-    )
+    scopes: dict[str, Scope] = {"sass": "kernel", "main_loop": "main_loop", "ptx": "ptx", "counters": "counters"}
+    found = {
+        key: tuple(replace(claim, metric=name, scope=scope) for name, claim in getattr(expect, key).items())
+        for key, scope in scopes.items()
+    }
+    at = {} if expect.at is None else family.knobs(expect.at)
+    result = Expect((*found["sass"], *found["main_loop"]), found["ptx"], found["counters"], MappingProxyType(at))
     if first and (lonely := [c for c in result.claims if c.needs_parent]):
         raise located.error(("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
     for claim in result.sass:
@@ -178,9 +168,8 @@ def resolve_expect(
             place: Location = ("expect", "main_loop" if claim.scope == "main_loop" else "sass", claim.metric)
             what = f"a claim for machine code that the family {family.name} does not have"
             raise located.error(place, what, " or ".join(family.targets.arches), ", ".join(nowhere))
-    for config in configs.values() if result.at else ():
-        at = replace(config, **result.at)
-        if conflicts := family.conflicts(parts, at):
+    for config in configs.values() if at else ():
+        if conflicts := family.conflicts(parts, replace(config, **at)):
             raise located.error(("expect", "at"), "claims at an illegal configuration", "a legal one", conflicts[0])
     return result
 

@@ -49,9 +49,6 @@ def select_configs(
         FlashladderError: an unknown key or dtype, a tile that the tuning space lacks, or a configuration that the
             iteration cannot express.
     """
-    for dtype in dtypes:
-        if dtype not in DTYPES:
-            raise FlashladderError("unknown dtype", expected=" or ".join(DTYPES), found=repr(dtype))
     if key.startswith("("):
         return (_expressible(iteration, KernelConfig.parse(key), key),)
     chosen = tuple(dict.fromkeys(_chosen(iteration, key, folder)))
@@ -61,10 +58,7 @@ def select_configs(
 def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") -> KernelConfig:
     """The one configuration that `key` names (see `select_configs`), or that of the A100 when there is none.
 
-    Args:
-        iteration: whose configuration it is.
-        key: for commands that show or run a single kernel.
-        dtype: overrides that of a short form; everything else is fp16 without it.
+    `dtype` overrides that of a short form; everything else is fp16 without it.
 
     Raises:
         FlashladderError: as `select_configs`, or `key` names none or several.
@@ -72,12 +66,11 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") ->
     key = key or PUBLISHED_GPU
     chosen = select_configs(iteration, key, (dtype or DTYPES[0],))
     if len(chosen) != 1:
-        listed = [config.brief() for config in chosen[:MOST_LISTED]]
-        more = f" and {len(chosen) - MOST_LISTED} more" if len(chosen) > MOST_LISTED else ""
+        briefs, more = [config.brief() for config in chosen], len(chosen) - MOST_LISTED
         raise FlashladderError(
             f"{key!r} names {len(chosen)} configurations of iteration {iteration.description}, and one is needed",
             expected=f"{', '.join(iteration.configs)} or one of these",
-            found="; ".join(listed) + more,
+            found="; ".join(briefs[:MOST_LISTED]) + f" and {more} more" * (more > 0),
         )
     return chosen[0].with_dtype(dtype) if dtype else chosen[0]
 

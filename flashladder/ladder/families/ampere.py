@@ -90,18 +90,6 @@ class AmpereConfig(KernelConfig):
         stages = 2 if self.kv_rings else 1
         return (self.B_r + 2 * stages * self.B_c) * self.d_head * ELEMENT_BYTES
 
-    def needs(self) -> dict[str, tuple[int, str]]:
-        """Threads, shared memory and the registers that every iteration needs.
-
-        Those are the fp32 accumulators of O, which live through the whole main loop, and of S beside them. What else a
-        kernel keeps is the assembler's to place or to spill.
-        """
-        return {
-            **super().needs(),
-            "registers_per_thread": (self.B_r * self.d_head // self.n_threads, "registers per thread for O"),
-            "registers_per_block": (self.B_r * (self.d_head + self.B_c), "registers per CTA for O and S"),
-        }
-
 
 ERAS: Mapping[str, str] = {"linear": "runtime_offsets", "xor": "runtime_offsets"}
 """Layouts whose offsets are computed at run time to their era; the body of one is ``flash_fwd_<era>.cuh``."""

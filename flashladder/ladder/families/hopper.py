@@ -61,10 +61,7 @@ READING = ("roles", "mainloop", "", "pipeline", "softmax", "scheduler", "epilogu
 TILE = ("B_r", "B_c", "n_consumers")
 RING_STAGES = ("k_stages", "v_stages")
 REGISTER_KNOBS = ("producer_registers", "consumer_registers")
-SIZES = (
-    *("B_r", "B_c", "d_head", "n_consumers", "q_stages", "k_stages", "v_stages"),
-    *("producer_registers", "consumer_registers", "n_threads", "smem_bytes"),
-)
+SIZES = ("B_r", "B_c", "d_head", "n_consumers", "q_stages", *RING_STAGES, *REGISTER_KNOBS, "n_threads", "smem_bytes")
 
 
 @dataclass(frozen=True, order=True)
@@ -153,14 +150,10 @@ class HopperConfig(KernelConfig):
         stages = self.q_stages + self.k_stages + self.v_stages
         return rows * self.d_head * ELEMENT_BYTES + stages * MBARRIERS + self.split * self.B_r * STATS
 
-    def needs(self) -> dict[str, tuple[int, str]]:
-        """Threads, shared memory and the registers of the accumulators of O, and of S beside them."""
-        each = self.rows * self.d_head // WARPGROUP
-        return {
-            **super().needs(),
-            "registers_per_thread": (max(each, self.consumer_registers), "registers per thread"),
-            "registers_per_block": (self.B_r * (self.d_head + self.B_c), "registers per CTA for O and S"),
-        }
+    @property
+    def registers(self) -> int:
+        """Those of the accumulators of O; where roles deal them out, the consumer's."""
+        return max(self.rows * self.d_head // WARPGROUP, self.consumer_registers)
 
 
 @dataclass(frozen=True)
