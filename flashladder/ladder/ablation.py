@@ -28,7 +28,7 @@ from flashladder.located import closest
 from flashladder.paths import ITERATIONS
 from flashladder.toolchain.wheels import load_pins
 
-_DESCRIPTION = re.compile(r"\s*(\d{1,9})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
+_DESCRIPTION = re.compile(r"\s*(\d{1,99})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
 _WORDS = {"-": "minus", "+": "plus", "": ""}
 
 
