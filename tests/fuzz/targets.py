@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from flashladder import program
 from flashladder.arguments import seconds, whole
 from flashladder.bench import command as bench
-from flashladder.bench.cross_timers import METRICS, Rounds, by_turn, read_nvbench
+from flashladder.bench.cross_checks import METRICS, Rounds, by_turn, read_nvbench
 from flashladder.binaries import Kind, images, kernels_of, shortened, with_facts
 from flashladder.build import store
 from flashladder.build.command import is_fresh
@@ -399,10 +399,10 @@ OUTPUTS = (
     Target("symbol", "binaries.configuration, shortened", spoken(shortened), (*FORWARD, *BACKWARD)),
     Target("ptxas-log", "machine_code.ptxas.parse_log", decoded(_ptxas_log), (LOG_SM_80, LOG_SM_90)),
     Target("compiler-log", "toolchain.diagnose", decoded(_diagnosed), ERRORS),
-    Target("ncu-table", "gpu.ncu.read_launches, bench.cross_timers.by_turn", decoded(_launches), _ncu_table),
+    Target("ncu-table", "gpu.ncu.read_launches, bench.cross_checks.by_turn", decoded(_launches), _ncu_table),
     Target("ncu-published", "gpu.ncu.read_peer", filed("peer.csv", read_peer), _peer),
     Target("sanitizer-log", "gpu.sanitize.count_errors", decoded(count_errors), SANITIZED),
-    Target("nvbench", "bench.cross_timers.read_nvbench", filed("nvbench/in.json", _benched), _nvbench),
+    Target("nvbench", "bench.cross_checks.read_nvbench", filed("nvbench/in.json", _benched), _nvbench),
     Target("worker-answer", "sweep.workers.answer_of", answer_of, ANSWERS),
     Target("plot", "report.plot.rendered_by", rendered_by, (SVG,)),
 )
