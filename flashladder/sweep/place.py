@@ -28,7 +28,7 @@ from flashladder.build.compile import ptx_many
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
 from flashladder.gpu.device import exclusive
-from flashladder.gpu.doctor import decoded, require_gpu
+from flashladder.gpu.doctor import decoded, nvml, require_gpu
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
@@ -82,7 +82,13 @@ def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
         yield Place(tuple(cpus()), CPU, "")
         return
     fit, other = fitting(chosen(cards(), options.gpus), grid.gpu, anyway=options.anyway)
-    with locked(fit) as devices:
+    with ExitStack() as stack:
+        for card in fit:
+            stack.enter_context(exclusive(card.uuid))
+        devices = [
+            Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"})
+            for card in fit
+        ]
         yield Place(tuple(devices), machine_name(fit[0].name), fit[0].arch, other)
 
 
@@ -100,29 +106,21 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
         FlashladderError: there is none, or NVML does not answer.
     """
     require_gpu("`invoke sweep --grid cpu` sweeps on this CPU")
-    try:
-        import pynvml
-    except ModuleNotFoundError as error:
-        raise FlashladderError("NVML binding not installed", hint="pip install nvidia-ml-py") from error
     found = []
-    try:
-        pynvml.nvmlInit()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name, uuid = (decoded(ask(handle)) for ask in (pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetUUID))
-            major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    with nvml() as asked:
+        for index in range(asked.nvmlDeviceGetCount()):
+            handle = asked.nvmlDeviceGetHandleByIndex(index)
+            major, minor = asked.nvmlDeviceGetCudaComputeCapability(handle)
+            name, uuid = decoded(asked.nvmlDeviceGetName(handle)), decoded(asked.nvmlDeviceGetUUID(handle))
             found.append(Card(index, name, uuid, f"sm_{major}{minor}"))
-    except pynvml.NVMLError as error:
-        raise FlashladderError("no GPU answers through NVML", found=error) from error
-    return visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
+    words = environment.get("CUDA_VISIBLE_DEVICES")
+    return found if words is None else [card for word in words.split(",") for card in named(found, word)]
 
 
-def visible(found: Sequence[Card], named: str | None) -> list[Card]:
-    """Of `found` those that CUDA_VISIBLE_DEVICES names, by index or by the beginning of their UUID; None: all."""
-    if named is None:
-        return list(found)
-    words = [word.strip() for word in named.split(",") if word.strip()]
-    return [card for word in words for card in found if str(card.index) == word or card.uuid.startswith(word)]
+def named(found: Sequence[Card], word: str) -> list[Card]:
+    """The cards that a word names, by index or by the beginning of their UUID."""
+    word = word.strip()
+    return [card for card in found if str(card.index) == word or (len(word) > 4 and card.uuid.startswith(word))]
 
 
 def chosen(found: Sequence[Card], text: str) -> list[Card]:
@@ -134,13 +132,13 @@ def chosen(found: Sequence[Card], text: str) -> list[Card]:
     if text == "all":
         return list(found)
     picked: list[Card] = []
-    for word in (word.strip() for word in text.split(",")):
-        match = [card for card in found if str(card.index) == word or (len(word) > 4 and card.uuid.startswith(word))]
+    for word in text.split(","):
+        match = named(found, word)
         if len(match) != 1 or match[0] in picked:
             raise FlashladderError(
                 "no such GPU" if not match else "a GPU is named twice",
                 expected="all, or some of " + ", ".join(f"{card.index} ({card.uuid})" for card in found),
-                found=repr(word),
+                found=repr(word.strip()),
             )
         picked += match
     return picked
@@ -157,8 +155,7 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
     fit = [card for card in found if made_for in ("any", gpu_key(card.name))]
     other = None
     if not fit:
-        if not anyway:
-            raise another_gpu(made_for, ", ".join(dict.fromkeys(card.name for card in found)))
+        require_same(made_for, ", ".join(dict.fromkeys(card.name for card in found)), anyway=anyway)
         fit, other = list(found), made_for
     if len(models := dict.fromkeys(card.name for card in fit)) > 1:
         raise FlashladderError(
@@ -169,28 +166,11 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
     return fit, other
 
 
-def another_gpu(made_for: str, found: str) -> FlashladderError:
-    """The error for a grid that was made for another GPU than it would be measured on."""
-    what, hint = load_gpus()[made_for].title, "--anyway measures it all the same, and marks the results"
-    return FlashladderError(
-        f"the grid was made for another GPU: {what}", expected=made_for, found=found, hint=hint
-    )  # fmt: skip
-
-
-@contextmanager
-def locked(found: Sequence[Card]) -> Iterator[list[Device]]:
-    """The cards as devices, each locked against other measurements of this host for as long as this lasts.
-
-    Raises:
-        FlashladderError: another process measures on one of them.
-    """
-    with ExitStack() as stack:
-        for card in found:
-            stack.enter_context(exclusive(card.uuid))
-        yield [
-            Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"})
-            for card in found
-        ]
+def require_same(made_for: str, found: str, *, anyway: bool) -> None:
+    """Raises `FlashladderError` about a grid that was made for another GPU than the one found, unless `anyway`."""
+    if not anyway:
+        what, hint = load_gpus()[made_for].title, "--anyway measures it all the same, and marks the results"
+        raise FlashladderError(f"the grid was made for another GPU: {what}", expected=made_for, found=found, hint=hint)
 
 
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
@@ -225,33 +205,22 @@ def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any
     return None
 
 
-def code_of(cell: PlannedCell, arch: str) -> tuple[str, str] | None:
-    """The interpreter that has a cell's kernel, and the SHA-256 of its machine code; None where no wheel holds it.
+def code_of(cell: PlannedCell, arch: str) -> tuple[str, str]:
+    """The interpreter that has a cell's kernel, and the SHA-256 of its machine code; a reference has its version.
 
-    Where no machine code is ever made for `arch` the driver compiles the PTX, and the digest is that of all inputs of
-    the wheel. Where it is made, and this wheel lacks it, the digest is empty.
+    The digest is empty where no wheel holds the kernel, or it was not made for `arch`. Where no machine code is ever
+    made for `arch` the driver compiles the PTX, and the digest is that of all inputs of the wheel.
     """
-    found = wheel_of(cell.subject, cell.toolchain, ROOT) if cell.config else None
+    if not cell.config:
+        return sys.executable, reference_version(cell.subject) or ""
+    found = wheel_of(cell.subject, cell.toolchain, ROOT)
     kernels = found[1].get("kernels") if found else None
     if found is None or not isinstance(kernels, dict) or cell.config not in kernels:
-        return None
+        return sys.executable, ""
     own = kernels[cell.config]
     if kernel := own.get(arch) or own.get(f"{arch}a"):  # machine code for one architecture alone
         return found[0], str(kernel["text_sha256"])
     return found[0], "" if arch in load_pins().arches else str(found[1]["inputs_digest"])
-
-
-def digests(cells: Sequence[PlannedCell], arch: str) -> list[str]:
-    """The digest of each cell's code for `arch`, of a reference its version; empty: it is not built."""
-    return [
-        (code_of(cell, arch) or ("", ""))[1] if cell.config else reference_version(cell.subject) or "" for cell in cells
-    ]
-
-
-def python_of(cell: PlannedCell, arch: str) -> str:
-    """The interpreter of the environment that has the cell's kernel; this one for a reference."""
-    found = code_of(cell, arch)
-    return found[0] if found else sys.executable
 
 
 @lru_cache(maxsize=8)
@@ -281,21 +250,22 @@ def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> p
     Raises:
         FlashladderError: a build failed.
     """
-    if place.machine == CPU:
-        from flashladder.sweep.measure import known_digests as digests_here
-    else:
 
-        def digests_here(wanted: Sequence[PlannedCell]) -> list[str]:
-            return digests(wanted, place.arch)
+    def digests(wanted: Sequence[PlannedCell]) -> Sequence[str]:
+        if place.machine != CPU:
+            return [code_of(cell, place.arch)[1] for cell in wanted]
+        from flashladder.sweep.measure import known_digests
 
-    made = plan.make(grid, place.machine, digests_here)
+        return known_digests(wanted)
+
+    made = plan.make(grid, place.machine, digests)
     if not build or not made.unbuilt:
         return made
     if not quiet:
-        print(to_build(made), flush=True)
+        print(to_build(made)[2], flush=True)
     build_all(plan.kernels_of(made.unbuilt), place)
     wheel_of.cache_clear()
-    return plan.make(grid, place.machine, digests_here)
+    return plan.make(grid, place.machine, digests)
 
 
 def require_built(made: plan.Plan) -> None:

@@ -68,11 +68,8 @@ def address_of(cell: PlannedCell, code: str, settings: Settings) -> str:
     shape = cell.shape
     sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
     own = (cell.subject, cell.config, cell.dtype, sizes, cell.toolchain, code)
-    return sha256(_json(own) + _json(asdict(settings)))[:DIGITS]
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    parts = (json.dumps(one, sort_keys=True, separators=(",", ":")) for one in (own, asdict(settings)))
+    return sha256("".join(parts))[:DIGITS]
 
 
 def title(cell: PlannedCell) -> str:

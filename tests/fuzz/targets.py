@@ -56,9 +56,9 @@ from flashladder.results.files import load_result, read_json, write_result
 from flashladder.results.published import PUBLISHED
 from flashladder.results.schema import Failure, PlannedCell
 from flashladder.sweep import command as sweep
-from flashladder.sweep.place import Card, chosen, read_manifest, visible
+from flashladder.sweep.place import Card, chosen, named, read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
-from flashladder.sweep.slurm import free, parse_options
+from flashladder.sweep.slurm import parse_options
 from flashladder.sweep.workers import answer_of
 from flashladder.toolchain.errors import diagnose
 from flashladder.toolchain.wheels import load_pins
@@ -518,14 +518,9 @@ def _argument(text: str) -> None:
 
 def _cards(text: str) -> None:
     cards = [Card(index, "NVIDIA H200", f"GPU-{index}{index}aa-bb", "sm_90") for index in range(4)]
-    assert set(visible(cards, text)) <= set(cards)
+    assert set(named(cards, text)) <= set(cards)
     picked = chosen(cards, text)
     assert len(set(picked)) == len(picked)
-
-
-def _sinfo(text: str) -> None:
-    """Slurm's answer is a program's: lines of another form are skipped, never a failure."""
-    assert min(free(text)) >= 0
 
 
 def _numbers(text: str) -> None:
@@ -577,7 +572,6 @@ def _encoded(texts: Sequence[str]) -> list[bytes]:
 
 DESCRIPTIONS = ("16", "16 - swizzle", "7 + xor_static", "16 - double buffer", "16-swizzle", "1 + tuned", "12 - eager")
 KEYS = ("a100", "prog", "prog:h200", "prog-all", "64,64", "128, 64", "64,64,4 2_2_2+buffer", EXAMPLE)
-SINFO = "node1|idle|gpu:h100:8(S:0-1),nic:2|gpu:h100:2(IDX:0-1)|8/56/0/64\nnode2|mix-|gpu:4|gpu:1|1/3/0/4\n"
 
 WORDS = (
     Target(
@@ -620,15 +614,8 @@ WORDS = (
         ("partition=", "time=", "array=", "gpu=", "gres=", ",", "1-2:3:4"),
     ),
     Target(
-        "sinfo",
-        "sweep.slurm.free",
-        spoken(_sinfo),
-        lambda: [SINFO.encode()],
-        ("gpu:", "idle", "|", "(S:0-1)", "8/56/0/64"),
-    ),
-    Target(
         "cards",
-        "sweep.place.visible, chosen",
+        "sweep.place.named, chosen",
         spoken(_cards),
         lambda: _encoded(("0,1", "all", "GPU-11", "3", "GPU-22aa-bb,0")),
         ("GPU-", ",", "all"),

@@ -19,8 +19,8 @@ from flashladder.report.sweeps import render_energy as render
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, Reference
 from flashladder.sweep import plan
-from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
+from flashladder.sweep.screen import pack
 from tests.null.bench_fixture import KEY, SHAPE, energy_of, group, look, result, sustained
 from tests.null.sweep_fixture import SMALL, digests, failed, grid, timed
 
@@ -32,7 +32,7 @@ def packed(tmp_path: Path) -> BenchResult:
     records = Records(tmp_path / "out")
     for number, cell in enumerate(made.cells):
         records.write(failed(cell) if number == 1 else timed(cell, made, seed=number))
-    document = pack(made, records, tmp_path / "h200.json.gz")
+    document = pack(made, records)
     assert isinstance(document, BenchResult)
     return document
 
