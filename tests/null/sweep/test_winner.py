@@ -135,15 +135,17 @@ def test_few_pairs_never_win() -> None:
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ITERATIONS, tmp_path / "iterations"))
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copied = Path(shutil.copytree(ITERATIONS, tmp_path / "iterations"))
+    monkeypatch.setattr(winner, "ITERATIONS", copied)
+    return copied
 
 
-def run(tmp_path: Path, copy: Path, ratio: float, *more: str) -> int:
+def run(tmp_path: Path, ratio: float, *more: str) -> int:
     speeds = {PRESENT: both(1.05), FAST: both(ratio)}
     path = write_result(tmp_path / "tune.json.gz", made(speeds, 24))
     write_result(tmp_path / "tuned.json.gz", made(speeds, 24, 1))
-    return winner.main([str(path), "--iterations", str(copy), *more])
+    return winner.main([str(path), *more])
 
 
 def texts(folder: Path) -> dict[str, str]:
@@ -152,9 +154,9 @@ def texts(folder: Path) -> dict[str, str]:
 
 def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = texts(copy)
-    assert run(tmp_path, copy, 1.08) == 0
+    assert run(tmp_path, 1.08) == 0
     assert texts(copy) == before  # without --write nothing is touched
-    assert run(tmp_path, copy, 1.08, "--write") == 0
+    assert run(tmp_path, 1.08, "--write") == 0
     after = texts(copy)
     (name,) = (name for name in before if before[name] != after[name])
     new = [line for line in after[name].splitlines() if line not in before[name].splitlines()]
@@ -164,7 +166,7 @@ def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys:
     assert "entered: " in capsys.readouterr().out
     assert load_iteration(16, copy).configs["h200"] == FAST
     assert [one.configs for one in load_all(copy)][:15] == [one.configs for one in load_all()][:15]
-    evidence = enter({16: PRESENT}, "h200", "other.json.gz, sha256 00", copy)
+    evidence = enter({16: PRESENT}, "h200", "other.json.gz, sha256 00")
     assert [path.name for path in evidence] == [name]
     again = texts(copy)[name]
     assert again.count("# tuned: ") == 1
@@ -175,12 +177,12 @@ def test_write_enters_nothing_that_is_not_faster(
     tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = texts(copy)
-    assert run(tmp_path, copy, 1.0501, "--write") == 0
+    assert run(tmp_path, 1.0501, "--write") == 0
     assert texts(copy) == before
     assert "nothing to enter" in capsys.readouterr().out
 
 
-def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path, copy: Path) -> None:
+def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path) -> None:
     timed = made({PRESENT: both(1.05)}, 24)
     report = timed.model_copy(update={"purpose": "report"})
     path, again = tmp_path / "tune.json.gz", tmp_path / "tuned.json.gz"
@@ -188,9 +190,9 @@ def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path, copy: P
         write_result(path, rungs)
         write_result(again, finals)
         with pytest.raises(FlashladderError, match=f"{name}: not a tuning run: found timings for a report"):
-            winner.main([str(path), "--iterations", str(copy)])
+            winner.main([str(path)])
     with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: these are the finals"):
-        winner.main([str(again), "--iterations", str(copy)])
+        winner.main([str(again)])
 
 
 def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
@@ -200,7 +202,7 @@ def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
     before = texts(copy)
     other = load_iteration(15, copy).configs["a100"]
     with pytest.raises(FlashladderError, match="another configuration than was asked for"):
-        enter({15: other}, "h200", "e", copy)
+        enter({15: other}, "h200", "e")
     with pytest.raises(FlashladderError, match="no configuration of h200 on a line of its own"):
-        enter({16: other}, "h200", "e", copy)
+        enter({16: other}, "h200", "e")
     assert texts(copy) == before
