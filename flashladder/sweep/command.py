@@ -21,7 +21,7 @@ from flashladder.gpu.doctor import n_gpus
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
 from flashladder.sweep import plan, screen, slurm, tune
-from flashladder.sweep.place import FOLDER, Place, available, code_of, make_plan, place_of, require_built
+from flashladder.sweep.place import FOLDER, Place, available, code_of, make_plan, place_of
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, held, out_folder
 from flashladder.sweep.workers import Device, Task, run
@@ -109,13 +109,12 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
         grid = runnable(grid, place.arch)
     records = Records(options.out or FOLDER / place.machine / grid.name)
     if options.dry_run:
-        made = make_plan(grid, place, build=False)
+        made = make_plan(grid, place)
         print(_dry_run(made, records, len(place.devices), options, lines))
         return 0
     screen.require_own_name(grid, records.packed)
     with held(records.folder, options.shard) if options.slurm is None else nullcontext():
         made = make_plan(grid, place, build=not options.no_build, quiet=options.json)
-        require_built(made)
         if options.slurm is not None:
             return slurm.measure(made, place, options, lines, records, main)
         if grid.mode == "tune":

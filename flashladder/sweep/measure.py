@@ -164,11 +164,8 @@ class Session:
         self._inputs: dict[tuple[object, ...], Prepared] = {}
         self._identities: dict[tuple[str, str], Reference] = {}
         self._last = float("-inf")
-
-    def told(self) -> Mapping[str, Any]:
-        """What the worker says about itself when it is ready."""
         gpu = self._device.gpu
-        return {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}
+        self.told = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # when the worker is ready
 
     def measure(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
         """The document of a cell, and the seconds that the GPU worked for it.

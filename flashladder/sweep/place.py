@@ -186,12 +186,8 @@ def read_manifest(path: Path) -> Mapping[str, Any] | None:
 def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any]] | None:
     """The interpreter that has a wheel, and its manifest: the iteration's own environment below `root`, or this one.
 
-    What was found once is kept until `wheel_of.cache_clear`.
-
-    Args:
-        subject: an iteration, or an ablation such as ``16 - swizzle``.
-        cuda: CUDA version of its compiler; empty for the pinned one.
-        root: the checkout, whose ``.nox/build-iteration-N`` are the iterations' own environments.
+    `subject` is an iteration, or an ablation such as ``16 - swizzle``; `cuda` the version of its compiler, empty for
+    the pinned one. What was found once is kept until `wheel_of.cache_clear`.
 
     Raises:
         FlashladderError: `subject` is no description, or no toolchain of version `cuda` is pinned.
@@ -242,13 +238,14 @@ def available(grid: Grid) -> tuple[Grid, list[str]]:
     return replace(grid, references=tuple(name for name in grid.references if name not in missing)), lines
 
 
-def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> plan.Plan:
-    """The plan of a grid at a place, after building what is missing if `build`; else such cells have no code digest.
+def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: bool = True) -> plan.Plan:
+    """The plan of a grid at a place, after building what is missing if `build`.
 
-    Unless `quiet`, says how many kernels are built, and about how long that takes.
+    Where it is None cells whose kernel is missing have no code digest. Unless `quiet`, says how many kernels are built,
+    and about how long that takes.
 
     Raises:
-        FlashladderError: a build failed.
+        FlashladderError: a build failed, or a kernel is missing where `build` is False.
     """
 
     def digests(wanted: Sequence[PlannedCell]) -> Sequence[str]:
@@ -259,24 +256,20 @@ def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> p
         return known_digests(wanted)
 
     made = plan.make(grid, place.machine, digests)
-    if not build or not made.unbuilt:
-        return made
-    if not quiet:
-        print(to_build(made)[2], flush=True)
-    build_all(plan.kernels_of(made.unbuilt), place)
-    wheel_of.cache_clear()
-    return plan.make(grid, place.machine, digests)
-
-
-def require_built(made: plan.Plan) -> None:
-    """Raises `FlashladderError` when a kernel of the plan is not built here."""
-    if unbuilt := plan.kernels_of(made.unbuilt):
+    if build and made.unbuilt:
+        if not quiet:
+            print(to_build(made)[2], flush=True)
+        build_all(plan.kernels_of(made.unbuilt), place)
+        wheel_of.cache_clear()
+        made = plan.make(grid, place.machine, digests)
+    if build is not None and (unbuilt := plan.kernels_of(made.unbuilt)):
         first = unbuilt[0]
         raise FlashladderError(
             f"{len(unbuilt)} kernels of the grid are not built here",
             found=f"iteration {first.subject}: {first.config}",
             hint=f"leave out --no-build, or: invoke build '{first.subject}' --configs '{first.config}'",
         )
+    return made
 
 
 def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
@@ -293,7 +286,12 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
         by_wheel.setdefault((kernel.subject, kernel.toolchain), set()).add(kernel.config)
     environment = {**os.environ, "FLASHLADDER_BUILD": str(BUILD)}
     for (subject, toolchain), configs in tqdm(by_wheel.items(), desc="build", unit="wheel", disable=None, leave=False):
-        command = build_command(subject, toolchain, covering_key(subject, configs), place.arch)
+        number, *words = parse_subject(subject).text.split()
+        words += ["--arch", place.arch, "--configs", covering_key(subject, configs)]
+        words += ["--toolchain", toolchain] if toolchain else []
+        command = [sys.executable, "-m", "flashladder.build", number, *words]  # into this environment
+        if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():
+            command = [nox, "-s", f"build-iteration-{number}", "--", *words]  # into one of its own
         ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if ran.returncode:
             lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
@@ -318,12 +316,3 @@ def covering_key(subject: str, configs: set[str]) -> str:
             return key
     wanted = ", ".join(sorted(KernelConfig.parse(config).brief() for config in configs))
     raise FlashladderError(f"no selection key holds all configurations of iteration {subject}", found=wanted)
-
-
-def build_command(subject: str, toolchain: str, key: str, arch: str) -> list[str]:
-    """The command that builds and installs one wheel: by nox into its own environment, without nox into this one."""
-    number, *change = parse_subject(subject).text.split()
-    options = ["--arch", arch, "--configs", key, *(["--toolchain", toolchain] if toolchain else [])]
-    if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():
-        return [nox, "-s", f"build-iteration-{number}", "--", *change, *options]
-    return [sys.executable, "-m", "flashladder.build", number, *change, *options]

@@ -171,16 +171,16 @@ def packed(document: object) -> bytes:
 
 def out_folder(text: str) -> Path:
     """`text` as the path of a folder that is there or can be made, for argparse's ``type``."""
-    path = path_of(text).absolute()
-    if not text.strip() or not path.resolve().name:
-        raise argparse.ArgumentTypeError(f"expected a folder, found {text!r}")
+    path, why = path_of(text).resolve(), repr(text[:60])
     try:
-        require_folder_or_nothing(path)
+        if text.strip() and path.name:
+            require_folder_or_nothing(path)
+            return path
     except FlashladderError as error:
-        raise argparse.ArgumentTypeError(f"expected a folder, found the file {error.where}") from error
+        why = f"the file {error.where}"
     except OSError as error:  # a name that is too long
-        raise argparse.ArgumentTypeError(f"expected a folder, found {text[:60]!r} ({error.strerror})") from error
-    return path.resolve() if path.name == ".." else path
+        why = f"{why} ({error.strerror})"
+    raise argparse.ArgumentTypeError(f"expected a folder, found {why}")
 
 
 @contextmanager

@@ -236,7 +236,11 @@ class Worker:
 
     def _ended(self, task: Task, line: bytes | None, timeout_s: float) -> Failure:
         """Ends a process whose `line` is no answer; None: it gave no line in time."""
-        is_gone = line is not None and not line.endswith(b"\n") and self._has_ended()
+        assert self._process
+        is_gone = False
+        if line is not None and not line.endswith(b"\n"):  # it closed its stdout
+            with suppress(subprocess.TimeoutExpired):
+                is_gone = self._process.wait(LET_GO_S) is not None
         code, tail = self.end()
         if line is None:
             told = f"no answer within {round(timeout_s, 1):g} s: its worker was ended"
@@ -247,16 +251,6 @@ class Worker:
             told, code = f"its worker answered {line[:80].decode(errors='replace').strip()!r}, which is no answer", None
         kind: FailureKind = "timeout" if line is None else "crash"
         return Failure(address=task.cell.address, kind=kind, message=told, exit_code=code, tail=tail)
-
-    def _has_ended(self) -> bool:
-        """Whether the process ends within `LET_GO_S`; its exit code is still to be had."""
-        assert self._process
-        end = time.monotonic() + LET_GO_S
-        while not os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.005)
-        return True
 
     def _record(self, task: Task, found: Mapping[str, Any] | Failure, attempt: int, seconds: float) -> CellRecord:
         """The record of an answer, or of a failure; a process that is fit for no more is ended."""
@@ -279,7 +273,7 @@ class Worker:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and all that it started; its group keeps its number until it is waited for."""
+    """Ends a process and all that it started, which is its group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -317,15 +311,9 @@ def run(
 ) -> Outcome:
     """Measures all tasks on all devices at once; each record is on disk before its cell is told as done.
 
-    Args:
-        tasks: what is missing.
-        devices: a worker each.
-        records: where records go.
-        budget_s: seconds after which no task is started.
-        follow: from a record to the tasks that it brings.
-        tell: called with each event: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
-            ``worker-broken``, ``held-back``, ``lane-lost``; never by two threads at once.
-        module: what the workers run.
+    No task is started after `budget_s` seconds. `follow` gives the tasks that a record brings. `tell` is called with
+    each event, never by two threads at once: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
+    ``worker-broken``, ``held-back``, ``lane-lost``.
 
     Raises:
         FlashladderError: a record could not be written; the workers are ended, what was written stays.
@@ -425,7 +413,7 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
     from flashladder.sweep.measure import Session
 
     session = Session()
-    return session.measure, {"event": "ready", **session.told()}
+    return session.measure, {"event": "ready", **session.told}
 
 
 def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]] = measurer) -> int:
