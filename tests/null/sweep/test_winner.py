@@ -109,21 +109,19 @@ def test_the_joint_winner_is_good_in_both_dtypes_and_finals_judge_it() -> None:
     assert "16 both " + FAST.brief() in table
 
 
-def test_the_larger_floor_of_both_dtypes_judges_what_they_share() -> None:
-    """The smaller one alone would tell a difference of three per cent."""
-    speeds = {PRESENT: both(1.05), FAST: both(1.08)}
-    finals = made(speeds, 24, 1)
-    for floors, expected in (({"fp16": 5.0, "bf16": 0.1}, "same"), ({"fp16": 0.1, "bf16": 0.1}, "faster")):
-        judge = finals.model_copy(update={"floors_pct": floors})
-        (joint,) = (one for one in judged(made(speeds, 24), judge) if one.dtype == BOTH)
-        assert joint.verdict == expected
-
-
-def test_the_finals_overrule_the_rungs() -> None:
+@pytest.mark.parametrize(
+    ("floors", "ratio", "expected"),
+    [
+        ({"fp16": 5.0, "bf16": 0.1}, 1.08, "same"),  # the smaller floor alone would tell three per cent
+        ({"fp16": 0.1, "bf16": 0.1}, 1.08, "faster"),
+        ({"fp16": 0.1, "bf16": 0.1}, 1.02, "slower"),  # than the rungs said
+    ],
+)
+def test_the_finals_and_the_larger_floor_judge(floors: dict[str, float], ratio: float, expected: str) -> None:
     rungs = made({PRESENT: both(1.05), FAST: both(1.08)}, 24)
-    finals = made({PRESENT: both(1.05), FAST: both(1.02)}, 24, 1)
+    finals = made({PRESENT: both(1.05), FAST: both(ratio)}, 24, 1).model_copy(update={"floors_pct": floors})
     (joint,) = (one for one in judged(rungs, finals) if one.dtype == BOTH)
-    assert (joint.config, joint.verdict) == (FAST, "slower")
+    assert (joint.config, joint.verdict) == (FAST, expected)
 
 
 def test_few_pairs_never_win() -> None:
@@ -155,7 +153,9 @@ def texts(folder: Path) -> dict[str, str]:
 def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = texts(copy)
     assert run(tmp_path, 1.08) == 0
-    assert texts(copy) == before  # without --write nothing is touched
+    assert run(tmp_path, 1.0501, "--write") == 0
+    assert "nothing to enter" in capsys.readouterr().out
+    assert texts(copy) == before  # without --write, or where nothing is faster
     assert run(tmp_path, 1.08, "--write") == 0
     after = texts(copy)
     (name,) = (name for name in before if before[name] != after[name])
@@ -171,15 +171,6 @@ def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys:
     again = texts(copy)[name]
     assert again.count("# tuned: ") == 1
     assert again.replace("  # tuned: other.json.gz, sha256 00\n", "") == before[name]
-
-
-def test_write_enters_nothing_that_is_not_faster(
-    tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = texts(copy)
-    assert run(tmp_path, 1.0501, "--write") == 0
-    assert texts(copy) == before
-    assert "nothing to enter" in capsys.readouterr().out
 
 
 def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path) -> None:
