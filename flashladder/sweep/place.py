@@ -259,10 +259,10 @@ def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: boo
     if build and made.unbuilt:
         if not quiet:
             print(to_build(made)[2], flush=True)
-        build_all(plan.kernels_of(made.unbuilt), place)
+        build_all(made.unbuilt, place)
         wheel_of.cache_clear()
         made = plan.make(grid, place.machine, digests)
-    if build is not None and (unbuilt := plan.kernels_of(made.unbuilt)):
+    if build is not None and (unbuilt := made.unbuilt):
         first = unbuilt[0]
         raise FlashladderError(
             f"{len(unbuilt)} kernels of the grid are not built here",

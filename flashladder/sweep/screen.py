@@ -40,7 +40,7 @@ from flashladder.results.schema import (
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU, Plan, title
 from flashladder.sweep.records import Document, Records
-from flashladder.sweep.workers import Event, Outcome
+from flashladder.sweep.workers import Event
 
 WIDTH = 80  # columns of text
 MESSAGES = {
@@ -130,7 +130,7 @@ def to_build(made: Plan) -> tuple[int, float, str]:
 
     These are the whole grid's, of which a shard builds all as well: it cuts a plan whose code is known.
     """
-    kernels, seconds = len(plan.kernels_of(made.unbuilt)), plan.build_s(made.cells, made.settings, default_jobs())
+    kernels, seconds = len(made.unbuilt), plan.build_s(made, default_jobs())
     told = f"{count(kernels, 'kernel')} to build: about {duration(seconds)}" if kernels else "nothing to build"
     return kernels, seconds, told
 
@@ -244,9 +244,8 @@ def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
     for name, of in (
         ("GPU models", lambda one: one.gpu.name),
         ("drivers", lambda one: one.gpu.driver),
-        ("modes", lambda one: one.mode),
         ("torch versions", lambda one: one.reference.torch),
-        ("settings", lambda one: one.settings),
+        ("modes or settings", lambda one: (one.mode, one.settings)),
     ):
         if len(found := dict.fromkeys(map(of, documents))) > 1:
             raise FlashladderError(
@@ -322,13 +321,3 @@ def exit_code(cells: Sequence[PlannedCell], failures: Sequence[Failure], told: s
     name = next(title(cell) for cell in cells if cell.address == first.address)
     told = told or f"{len(failures)} of {len(cells)} cells failed"
     raise CheckFailed(f"{told}, the first: {name}: {first.kind}: {first.message}", hint="--retry measures them again")
-
-
-def unfinished(outcome: Outcome, left: str, folder: Path, held: str = "") -> FlashladderError:
-    """The error for what a run has `left`, such as ``3 of 8 cells are not measured``."""
-    why = "the GPU could not be measured on" if held else "no worker comes up for them"
-    if outcome.out_of_time:
-        why = "the grid's budget is spent"
-    found = held or "; ".join(f"{name}: {message}" for name, message in outcome.lost.items()) or None
-    hint = "the same command goes on with them"
-    return FlashladderError(f"{why}: {left}", where=relative(folder), found=found, hint=hint)

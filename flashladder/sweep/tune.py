@@ -27,6 +27,7 @@ from flashladder.bench.command import ranking as ranking_table
 from flashladder.bench.references import FA2
 from flashladder.bench.timing import FIRST_SEED
 from flashladder.columns import table
+from flashladder.errors import FlashladderError
 from flashladder.files import relative, sha256
 from flashladder.ladder.grid import FEWEST_PAIRS
 from flashladder.ladder.iteration import Iteration, load_iteration
@@ -38,9 +39,9 @@ from flashladder.sweep.measure import candidate_in
 from flashladder.sweep.place import Place, code_of
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Planned, Screen, exit_code, finish_shard, join, unfinished
+from flashladder.sweep.screen import WIDTH, Planned, Screen, exit_code, finish_shard, join
 from flashladder.sweep.winner import FINALS, finalists, judged, render
-from flashladder.sweep.workers import Task, run
+from flashladder.sweep.workers import GOES_ON, Task, run
 
 HANDFUL = 4  # go through every rung: the winner needs somebody to be compared with
 HALF = 0.5
@@ -322,10 +323,10 @@ def climb(
 
     first = list(chain.from_iterable(map(tasks, left)))
     with screen.measuring(lines, records.folder):
-        outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
-    if left := [ladder for ladder in ladders if not ladder.done]:
-        told = f"{len(left)} of {len(ladders)} ladders are not at their end"
-        raise unfinished(outcome, told, records.folder, next((ladder.held for ladder in left if ladder.held), ""))
+        run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
+    if held := [ladder.held for ladder in ladders if ladder.held]:
+        told = f"{len(held)} of {len(ladders)} ladders are not at their end: the GPU could not be measured on"
+        raise FlashladderError(told, where=relative(records.folder), found=held[0], hint=GOES_ON)
 
 
 def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:
@@ -379,7 +380,7 @@ def left_out(iteration: Iteration) -> Mapping[str, int]:
 def planned(made: plan.Plan, records: Records, *, retry: bool = False) -> Planned:
     """The plan of a tuning run: spaces, what was left out of them by which rule and why, rungs."""
     ladders = ladders_of(made)
-    if not plan.kernels_of(made.unbuilt):
+    if not made.unbuilt:
         for ladder in ladders:
             ladder.replay(records, retry=retry)
     left = [ladder for ladder in ladders if not ladder.done]

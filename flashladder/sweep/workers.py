@@ -36,6 +36,8 @@ from typing import IO, Any, TextIO, TypeGuard
 from pydantic import ValidationError
 
 from flashladder import parallel
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
 from flashladder.paths import PACKAGE
 from flashladder.results.schema import Failure, FailureKind, PlannedCell
 from flashladder.sweep.records import CellRecord, Records, first_line, kind_of
@@ -46,6 +48,7 @@ READY_S = 180.0  # a worker imports torch and opens the GPU in this time, or nev
 LET_GO_S = 5.0  # a worker that closed its stdout ends in this time
 UNKILLABLE_S = 30.0  # a process that outlives SIGKILL so long hangs in a driver
 KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGUSR2)  # the last announces the end of a Slurm task's time
+GOES_ON = "the same command goes on with them"
 TAIL = 2000  # bytes of a dead worker's stderr that its record keeps
 PIPE_BYTES = 1 << 20  # a request fits into its pipe, so that writing it never waits for the worker
 
@@ -126,6 +129,19 @@ class Worker:
         """Tells an event of this device, unless the sweep ends."""
         if not self._is_closed:
             self._tell({**more, "event": event, "lane": self.device.name})
+
+    def next_of(self, ready: Sequence[Task]) -> Task | None:
+        """Its next task: of its own interpreter, else of the one with the most tasks, none that is broken."""
+        counts = Counter(task.python for task in ready if not self.is_lost and task.python not in self.broken)
+        python = self.python if self.python in counts else max(counts, key=counts.__getitem__, default=None)
+        return next((task for task in ready if task.python == python), None)
+
+    def give_up(self, python: str, ready: Sequence[Task], message: str) -> None:
+        """Leaves an interpreter alone, and the device where there is no other one, or the last one did not work."""
+        self.broken.append(python)
+        self.is_lost = not self.is_sound or all(task.python in self.broken for task in ready)
+        self.is_sound = False
+        self.tell("lane-lost" if self.is_lost else "worker-broken", message=message)
 
     def measure(self, task: Task) -> CellRecord:
         """The record of a task.
@@ -290,15 +306,6 @@ def _why_lost(found: Mapping[str, Any] | Failure) -> str:
     return str(found.get("message") or f"its worker said {found['event']!r} instead of 'ready'")
 
 
-@dataclass
-class Outcome:
-    """How a run went: why devices were lost, how many cells are left, and whether time ran out."""
-
-    lost: dict[str, str] = field(default_factory=dict)
-    left: int = 0
-    out_of_time: bool = False
-
-
 def run(
     tasks: Iterable[Task],
     devices: Sequence[Device],
@@ -308,7 +315,7 @@ def run(
     follow: Callable[[CellRecord], Iterable[Task]] = lambda _: (),
     tell: Callable[[Event], object] = lambda _: None,
     module: str = MODULE,
-) -> Outcome:
+) -> None:
     """Measures all tasks on all devices at once; each record is on disk before its cell is told as done.
 
     No task is started after `budget_s` seconds. `follow` gives the tasks that a record brings. `tell` is called with
@@ -316,11 +323,11 @@ def run(
     ``worker-broken``, ``held-back``, ``lane-lost``.
 
     Raises:
-        FlashladderError: a record could not be written; the workers are ended, what was written stays.
-        KeyboardInterrupt: the workers are ended, what was written stays.
+        FlashladderError: cells are left (time is up, or no worker comes up for them), or a record could not be written.
+        KeyboardInterrupt: as with any error the workers are ended, and what was written stays.
     """
     end = math.inf if budget_s is None else time.monotonic() + budget_s
-    ready, outcome, one_at_a_time = list(tasks), Outcome(), threading.Lock()
+    ready, lost, one_at_a_time = list(tasks), dict[str, str](), threading.Lock()
 
     def say(event: Event) -> None:
         with one_at_a_time:
@@ -331,12 +338,10 @@ def run(
     pool = ThreadPoolExecutor(max(1, len(workers)))
     try:
         while True:
-            outcome.out_of_time = bool(ready) and time.monotonic() > end
             at_work = [worker for worker, _ in busy.values()]
-            for worker in workers if not outcome.out_of_time else ():
-                if worker in at_work or worker.is_lost:
-                    continue
-                if task := next_task(ready, worker.python, worker.broken):
+            is_late = time.monotonic() > end
+            for worker in workers:
+                if worker not in at_work and not is_late and (task := worker.next_of(ready)):
                     ready.remove(task)
                     worker.tell("started", cell=task.cell)
                     busy[pool.submit(worker.measure, task)] = worker, task
@@ -348,11 +353,8 @@ def run(
                     record = done.result()
                 except DeviceLost as error:
                     ready.insert(0, task)
-                    others = {one.python for one in ready} - {*worker.broken, task.python}
-                    worker.is_lost, worker.is_sound = not worker.is_sound or not others, False
-                    worker.broken.append(task.python)
-                    outcome.lost[worker.device.name] = str(error)
-                    worker.tell("lane-lost" if worker.is_lost else "worker-broken", message=str(error))
+                    lost[worker.device.name] = str(error)
+                    worker.give_up(task.python, ready, str(error))
                 else:
                     records.write(record)
                     ready[:0] = follow(record)
@@ -363,15 +365,12 @@ def run(
         pool.shutdown()
         for worker in workers:
             worker.end()
-    outcome.left = len(ready)
-    return outcome
-
-
-def next_task(ready: Sequence[Task], warm: str | None, broken: Sequence[str]) -> Task | None:
-    """The next task for a worker: of its own interpreter, else of the one with the most tasks, none of `broken`."""
-    counts = Counter(task.python for task in ready if task.python not in broken)
-    python = warm if warm in counts else max(counts, key=counts.__getitem__, default=None)
-    return next((task for task in ready if task.python == python), None)
+    if ready:
+        why = "the grid's budget is spent" if is_late else "no worker comes up for them"
+        raise FlashladderError(
+            f"{why}: {len(ready)} cells are not measured", where=relative(records.folder),
+            found="; ".join(f"{name}: {message}" for name, message in lost.items()) or None, hint=GOES_ON,
+        )  # fmt: skip
 
 
 def die_with(parent: int) -> None:

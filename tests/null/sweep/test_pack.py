@@ -70,9 +70,9 @@ def test_a_failure_comes_along_and_its_cell_has_no_numbers(tmp_path: Path, made:
     ("changed", "told"),
     [({"gpu": GPU.model_copy(update={"name": "NVIDIA Example 2"})}, "GPU models"),
      ({"gpu": GPU.model_copy(update={"driver": "1"})}, "drivers"),
-     ({"mode": "event-locked"}, "modes"),
+     ({"mode": "event-locked"}, "modes or settings"),
      ({"reference": TORCH}, "torch versions"),
-     ({"settings": Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**29)}, "settings")],
+     ({"settings": Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**29)}, "modes or settings")],
 )  # fmt: skip
 def test_one_table_mixes_no_machines_and_no_modes(
     tmp_path: Path, made: plan.Plan, changed: dict[str, object], told: str
