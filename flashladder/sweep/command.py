@@ -142,7 +142,9 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
     if not options.shard:
         return screen.finish(made, records, shown, place.made_for)
     failures = [failure for cell in mine if (failure := records.read(cell.address).failure)]
-    return screen.finish_shard(options.shard, mine, failures, f"{len(mine)} cells")
+    index, count = options.shard
+    print(f"shard {index} of {count}: {len(mine)} cells are done", file=sys.stderr)
+    return screen.exit_code(mine, failures)
 
 
 def _dry_run(made: plan.Plan, records: Records, devices: int, options: argparse.Namespace, lines: Sequence[str]) -> str:

@@ -307,12 +307,6 @@ def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = 
     return exit_code(made.cells, document.sweep.failures if document.sweep else ())
 
 
-def finish_shard(part: tuple[int, int], cells: Sequence[PlannedCell], failures: Sequence[Failure], what: str) -> int:
-    """Says that one part (index, count) of a sweep is done; 0, or as `exit_code`."""
-    print(f"shard {part[0]} of {part[1]}: {what} are done", file=sys.stderr)
-    return exit_code(cells, failures)
-
-
 def exit_code(cells: Sequence[PlannedCell], failures: Sequence[Failure], told: str = "") -> int:
     """0; `CheckFailed`, with what is `told` and the first failure, where some of the cells failed."""
     if not failures:

@@ -128,10 +128,7 @@ class Task:
     before: int = 0  # records when it was started
 
     def __call__(self) -> int:
-        """Runs the sweep's command.
-
-        Returns:
-            0, or 1 where some cells failed, which their records tell.
+        """Runs the sweep's command; 0, or 1 where some cells failed, which their records tell.
 
         Raises:
             SystemExit: it could not run (2), or was asked to end (143).
@@ -303,12 +300,7 @@ def submit_array(request: Request, tasks: int) -> str:
 
 
 def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mapping[str, Any]]:
-    """Waits until no task of the array waits or runs any more.
-
-    Args:
-        request: whose array it is.
-        job: its id.
-        done: counts the cells that have a record.
+    """Waits until no task of the array `job` waits or runs any more; `done` counts the cells that have a record.
 
     Yields:
         every change, ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}`` with the last

@@ -4,10 +4,6 @@ A space of a hundred configurations spreads over twenty per cent, so that two pa
 best. Per iteration and dtype a ladder of rungs: all candidates with few pairs, the better half with more, until a
 handful have 24. Ties with the leader, which noise may have put behind it, go on as well. Then the finals: the best ones
 and the configuration that the iteration has now, timed again in a fresh process on other inputs.
-
-Run, on a machine with a GPU:
-    python -m flashladder.sweep --grid tune
-    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ import json
 import math
 from pathlib import Path
 from statistics import median, variance
+import sys
 import textwrap
 
 from flashladder.bench.command import ranking as ranking_table
@@ -39,7 +36,7 @@ from flashladder.sweep.measure import candidate_in
 from flashladder.sweep.place import Place, code_of
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Planned, Screen, exit_code, finish_shard, join
+from flashladder.sweep.screen import WIDTH, Planned, Screen, exit_code, join
 from flashladder.sweep.winner import FINALS, finalists, judged, render
 from flashladder.sweep.workers import GOES_ON, Task, run
 
@@ -180,7 +177,7 @@ class Ladder:
     def _failed(self, part: Part, failure: Failure) -> None:
         """Leaves the candidate that is the cause out, or halves the part."""
         cells = {key_of(cell): cell for cell in part}
-        named = candidate_in(failure.message, failure.tail, list(cells))
+        named = candidate_in(failure, list(cells))
         if named is None and failure.kind in SAYS_NOTHING:
             self.held = f"{failure.kind}: {failure.message}"
             return
@@ -257,24 +254,30 @@ def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: S
     ladders = ladders[part[0] :: part[1]] if part else ladders
     climb(made, ladders, place, records, options, lines)
     if part:
-        failures = [failure for ladder in ladders for failure in ladder.failures]
-        return finish_shard(part, entered(ladders), failures, f"{len(ladders)} ladders")
+        print(f"shard {part[0]} of {part[1]}: {len(ladders)} ladders are done", file=sys.stderr)
+        return _code(ladders)
     document = pack(made, made.cells, ladders, records.packed, place.made_for)
     finals = finals_of(made, document)
     climb(made, finals, place, records, options)
     floors = [with_code(cell, cell.code, finals[0].settings) for cell in made.cells if cell.subject == FA2]
-    again = pack(made, [*entered(finals), *floors], finals, records.packed.with_name(FINALS), place.made_for)
+    again = pack(
+        made,
+        [*(cell for ladder in finals for cell in ladder.entered), *floors],
+        finals,
+        records.packed.with_name(FINALS),
+        place.made_for,
+    )
     if not options.json:
         table = render(judged(document, again))
         print("\n".join([ranking_table(document), "", table, relative(records.packed)]))
-    every = [*ladders, *finals]
-    failures = [failure for ladder in every for failure in ladder.failures]
-    return exit_code(entered(every), failures, f"{len(failures)} candidates failed and were left out")
+    return _code([*ladders, *finals])
 
 
-def entered(ladders: Sequence[Ladder]) -> list[PlannedCell]:
-    """All candidates."""
-    return [cell for ladder in ladders for cell in ladder.entered]
+def _code(ladders: Sequence[Ladder]) -> int:
+    """0; `CheckFailed` where candidates failed."""
+    failures = [failure for ladder in ladders for failure in ladder.failures]
+    entered = [cell for ladder in ladders for cell in ladder.entered]
+    return exit_code(entered, failures, f"{len(failures)} candidates failed and were left out")
 
 
 def climb(

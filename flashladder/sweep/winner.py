@@ -4,10 +4,7 @@ The rungs chose, the finals judge (other inputs, a fresh process), and a person 
 iteration has one configuration per GPU for both dtypes: the winner is the one with the best harmonic mean of both among
 those that went through every rung.
 
-Run:
-    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz
     python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz --write   # enters those that are faster
-Exit code: 0 done, 2 it could not run.
 """
 
 from __future__ import annotations
@@ -193,10 +190,8 @@ def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult
 def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[Path]:
     """Writes configurations for one GPU into the iterations' files, all of them or none; returns the changed files.
 
-    Args:
-        configs: iteration to its new fp16 configuration.
-        gpu: the key under which it stands.
-        evidence: what a comment says about where it comes from.
+    `configs` are fp16 configurations by iteration, `gpu` the key under which they stand, `evidence` what a comment says
+    about where they come from.
 
     Raises:
         FlashladderError: a file is not laid out as expected, or an edit would change more than was asked for.

@@ -77,18 +77,11 @@ def test_every_task_has_a_gpu_of_its_own(slurm: Cluster, tmp_path: Path) -> None
     assert events[-1] == {"event": "slurm", "done": 5, "states": {"COMPLETED": 5}, "waiting": []}
 
 
-def test_cpu_tasks_ask_for_no_gpu_and_a_single_one_is_no_array(slurm: Cluster, tmp_path: Path) -> None:
+def test_cpu_tasks_ask_for_no_gpu_and_a_silent_controller_is_asked_again(
+    slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = request(tmp_path, "cpus=2", 0, machine="cpu")
-    job = submit_array(one, 1)
-    assert watched(one, job)[0] == {"COMPLETED": 1}
-    (path,) = tmp_path.glob("*.json.gz")
-    note = json.loads(path.read_text(encoding="utf-8"))
-    assert (note["gpus"], note["cpus"]) == ("", "2")
-
-
-def test_a_silent_controller_is_asked_again(slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = request(tmp_path, "cpus=1", 0, machine="cpu")
-    job = submit_array(one, 1)
+    job = submit_array(one, 1)  # a single one is no array
     answered, silent = slurm_array.tasks_of, iter([True, True, False, True])
 
     def ask(of: Request) -> list[tuple[str, str, str]]:
@@ -101,6 +94,9 @@ def test_a_silent_controller_is_asked_again(slurm: Cluster, tmp_path: Path, monk
     assert states == {"COMPLETED": 1}
     assert [event["event"] for event in events[:2]] == ["slurm-silent", "slurm"]  # told once
     assert "Unable to contact" in events[0]["message"]
+    (path,) = tmp_path.glob("*.json.gz")
+    note = json.loads(path.read_text(encoding="utf-8"))
+    assert (note["gpus"], note["cpus"]) == ("", "2")
 
 
 def test_without_slurm_or_submitit_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

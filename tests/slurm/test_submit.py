@@ -24,14 +24,8 @@ def test_every_key_is_read() -> None:
         "gres": "gpu:h100:1", "mem": "32G", "gpu": "h100", "cpus": 4, "array": 8, "time": 26 * 60 + 3,
     }  # fmt: skip
     assert parse_options("") == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "minutes"),
-    [("90", 90), ("0:61", 2), ("2:00:00", 120), ("1-0", 1440), ("1-1:30", 1530), ("0-0:0:1", 1)],
-)
-def test_times_are_slurms(text: str, minutes: int) -> None:
-    assert parse_options(f"time={text}") == {"time": minutes}
+    times = {"90": 90, "0:61": 2, "2:00:00": 120, "1-0": 1440, "1-1:30": 1530, "0-0:0:1": 1}
+    assert {text: parse_options(f"time={text}") for text in times} == {text: {"time": n} for text, n in times.items()}
 
 
 @pytest.mark.parametrize(

@@ -84,18 +84,6 @@ def emulated_cell(made: plan.Plan) -> Any:
     return measure.emulated(cell, {"grid": made.grid.name, "grid_sha256": made.grid.sha256})
 
 
-def test_a_right_cell_is_a_document_about_itself(emulated: Emulated, one_cell: plan.Plan) -> None:
-    document, seconds = emulated_cell(one_cell)
-    assert emulated.tensors.out.shape == (1, 128, 1, 128)
-    assert seconds == 0.25
-    assert document.sweep.planned == one_cell.cells
-    assert [(one.address, one.accuracy.ok, one.hazards) for one in document.cells] == [
-        (one_cell.cells[0].address, True, 0)
-    ]
-    assert [(one.instructions, one.counters) for one in document.cells] == [(9, {"loads": 3})]
-    assert [kernel.build for kernel in document.kernels.values()] == [one_cell.cells[0].code]
-
-
 def fall(_: torch.Tensor) -> None:
     raise EmulationError("address", "a read\noutside of any allocation")
 
