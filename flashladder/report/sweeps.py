@@ -21,7 +21,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
-from flashladder.paths import ITERATIONS, RESULTS
+from flashladder.paths import RESULTS
 from flashladder.report.data import TITLES, other_runs
 from flashladder.report.plot import FAINT, data_digest, saved
 from flashladder.report.tables import DASH, plain
@@ -30,7 +30,7 @@ from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as, load_result
 from flashladder.results.schema import BenchResult, EnergyResult, Kernel, Summary
 from flashladder.results.statistics import LogSummary, percent, stated
-from flashladder.sweep.winner import Candidate, documents, judged, rows_of, to_csv
+from flashladder.sweep.winner import Candidate, documents, judged, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -301,13 +301,12 @@ RANKED = (
 )
 
 
-def tuning_pages(path: Path, rungs: BenchResult | None = None, iterations: Path = ITERATIONS) -> dict[str, bytes]:
+def tuning_pages(path: Path, rungs: BenchResult | None = None) -> dict[str, bytes]:
     """The files of a tuning run by their suffix: md, csv, svg, png.
 
     Args:
         path: the document of the rungs; that of the finals lies beside it.
         rungs: what is in it, where it was read already.
-        iterations: folder of the iterations whose present configurations the winners are compared with.
 
     Raises:
         FlashladderError: one of the documents is missing or of no tuning run.
@@ -334,7 +333,7 @@ def tuning_pages(path: Path, rungs: BenchResult | None = None, iterations: Path 
             str(one.number), one.dtype, one.config.brief(), one.verdict, _told(one.winner),
             one.own_config.brief() if one.own_config else "none for this GPU", _told(one.present),
         )
-        for one in judged(rungs, finals, iterations)
+        for one in judged(rungs, finals)
     ]  # fmt: skip
     gpu, dtypes = plain(rungs.gpu.name), ", ".join(sorted({one.dtype for one in rungs.summaries}))
     parts = [
@@ -348,9 +347,10 @@ def tuning_pages(path: Path, rungs: BenchResult | None = None, iterations: Path 
         RANKED,
     ]
     subtitle = f"{gpu}, {day}, {dtypes}, {len(rungs.summaries)} configurations, {lengths}"
+    table = ([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
     data = [[row.tile, row.pct, row.spilled, *(getattr(row, name) for name, _ in PANELS)] for row in rows]
     drawn = saved(partial(_tuning_figure, rows, subtitle), f"{subtitle}; data {data_digest(data)}")
-    return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": to_csv(rows).encode(), **drawn}
+    return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": csv_text(Candidate._fields, table).encode(), **drawn}
 
 
 def _told(summary: LogSummary | None) -> str:

