@@ -10,9 +10,9 @@ Run: ``invoke gate``. Exit code: 0 all hold, 1 a check failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 import runpy
@@ -25,7 +25,15 @@ from flashladder.emulate import reading as emulated
 from flashladder.errors import Checked, failures, require_checkout, say
 from flashladder.files import dump_json, files_in
 from flashladder.gate import published as against
-from flashladder.gate.verify import Verified, documents, machine_folders, print_lines, verify_file, verify_folder
+from flashladder.gate.verify import (
+    Outcome,
+    documents,
+    machine_folders,
+    outcome,
+    print_at_once,
+    verify_file,
+    verify_folder,
+)
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -47,16 +55,6 @@ PEER_ARCH = "sm_90"  # of the published kernels whose registers were read
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One check: ``ok``, ``failed`` or ``skipped``, a line per failing cell, and how much was compared."""
-
-    name: str
-    status: str
-    details: tuple[str, ...] = ()
-    summary: str = ""
-
-
-@dataclass(frozen=True)
 class Check:
     """A named check; `run` may raise, and `unit` is what a `Found` counts."""
 
@@ -70,50 +68,43 @@ def attempt(check: Check) -> Outcome:
     try:
         found = check.run()
     except failures() as error:
-        return Outcome(check.name, "failed", (str(error),))
+        return Outcome(check.name, "failed", details=(str(error),))
     except Exception as error:  # noqa: BLE001 - a defect of one check must not hide what the others say
-        return Outcome(check.name, "failed", (" ".join(f"{type(error).__name__}: {error}".split()),))
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        return Outcome(check.name, "failed", details=(told,))
     if isinstance(found, Checked):
         failure = (str(found.failure),) if found.failure else ()
-        return outcome(check.name, (*found.problems, *failure), found.summary, found.notes)
+        done = outcome(check.name, (*found.problems, *failure), found.summary)
+        return done if done.details else replace(done, details=found.notes)
     if isinstance(found, Found):
         if not found.n and not found.problems:
-            return Outcome(check.name, "skipped", ("nothing of this kind under results/",))
+            return Outcome(check.name, "skipped", details=("nothing of this kind under results/",))
         return outcome(check.name, found.problems, f"{found.n:,} {check.unit}")
     return found
-
-
-def outcome(name: str, problems: Iterable[str], summary: str, notes: tuple[str, ...] = ()) -> Outcome:
-    """``failed`` with the problems, or ``ok`` with the notes."""
-    details = tuple(problems)
-    return Outcome(name, "failed" if details else "ok", details or notes, summary)
 
 
 def lock_problems(lock: LockFile) -> list[str]:
     """Kernels that a lock lacks or should not hold, that spill more than the published ones, or use other registers."""
     found = []
     ladder = {iteration.number: iteration for iteration in load_all()}
+    peers = read_peer(PEER) if lock.arch == PEER_ARCH else {}
     for step in sorted(ladder.keys() | lock.iterations.keys()):
         locks_it = step in ladder and lock.arch in ladder[step].family.targets.arches
         wanted = {config.short_form() for config in select_configs(ladder[step], "prog")} if locks_it else set()
         held = lock.iterations[step].kernels if step in lock.iterations else {}
-        found += [f"iteration {step}, {form}: is not locked" for form in sorted(wanted - held.keys())]
-        found += [
-            f"iteration {step}, {form}: is locked, but not of the ladder" for form in sorted(held.keys() - wanted)
-        ]
+        published = ladder[step].configs[PUBLISHED_GPU].short_form() if step in ladder and step in peers else None
+        told = [f"{form}: is not locked" for form in sorted(wanted - held.keys())]
+        told += [f"{form}: is locked, but not of the ladder" for form in sorted(held.keys() - wanted)]
         for form, kernel in held.items():
             full = KernelConfig.parse(form).tile == SPILLING_TILE and kernel.registers == ALL_REGISTERS
             allowed = MOST_SPILLS if full else 0
             if kernel.spill_stores > allowed:
-                found.append(f"iteration {step}, {form}: spills {kernel.spill_stores} bytes, at most {allowed}")
-    peers = read_peer(PEER) if lock.arch == PEER_ARCH else {}
-    for step in peers.keys() & ladder.keys() & lock.iterations.keys():
-        form = ladder[step].configs[PUBLISHED_GPU].short_form()
-        ours, theirs = lock.iterations[step].kernels.get(form), peers[step][REGISTERS]
-        if ours is not None and abs(ours.registers - theirs) > REGISTER_TOLERANCE:
-            expected = f"expected {theirs} within {REGISTER_TOLERANCE}, as the published kernel"
-            found.append(f"iteration {step}, {form}: {ours.registers} registers, {expected}")
-    return [f"{lock.arch}: {line}" for line in found]
+                told.append(f"{form}: spills {kernel.spill_stores} bytes, at most {allowed}")
+            if form == published and abs(kernel.registers - peers[step][REGISTERS]) > REGISTER_TOLERANCE:
+                expected = f"expected {peers[step][REGISTERS]} within {REGISTER_TOLERANCE}, as the published kernel"
+                told.append(f"{form}: {kernel.registers} registers, {expected}")
+        found += [f"{lock.arch}: iteration {step}, {line}" for line in told]
+    return found
 
 
 class Gate:
@@ -129,7 +120,7 @@ class Gate:
         return collect()
 
     @cached_property
-    def verified(self) -> Future[list[Verified]]:
+    def verified(self) -> Future[list[Outcome]]:
         """Every document, verified in other processes meanwhile."""
         files = [path for folder in self.folders for path in documents(folder)]
         return self.background.submit(parallel.over, verify_file, files, "documents", stop=self.stop)
@@ -137,22 +128,20 @@ class Gate:
     def checks(self) -> list[Check]:
         """Every check: the quick ones, then tables, then the documents, which take longest."""
         return [
-            Check("published figures are as taken over", published_intact, "files"),
+            Check("published figures are as taken over", _published_intact, "files"),
             Check("claims about machine code and PTX", code_claims.check),
             Check("claims about counters, measured", emulated.check_hardware_claims),
             Check("claims about counters, emulated", emulated.check_claims),
-            Check("the emulator counts what GPUs count, and finds no race", emulator_agrees),
-            Check("every kernel is locked, within the published registers and spills", locks),
-            Check("results belong to locked machine code", self.results_locked),
+            Check("the emulator counts what GPUs count, and finds no race", _emulator_agrees),
+            Check("every kernel is locked, within the published registers and spills", _locks),
+            Check("results belong to locked machine code", self._results_locked),
             Check(PROGRESSIONS, lambda: outcome(PROGRESSIONS, *against.against_published(self.ladder, RESULTS))),
             Check("kernels keep up with their published peers", lambda: against.against_peers(self.ladder), "figures"),
-            Check("named files are there, timed kernels were checked", self.folders_whole, "folders"),
-            Check(
-                "tables and plots are what the results give", lambda: rendered(report.committed(self.ladder)), "files"
-            ),
-            Check("the report's page is what the results give", lambda: rendered(report.pages(self.ladder)), "file"),
-            Check("notes on the iterations are what the results give", lambda: rendered(notes(self.ladder)), "notes"),
-            Check("documents follow from their samples and the locks", self.documents_hold, "documents"),
+            Check("named files are there, timed kernels were checked", self._folders_whole, "folders"),
+            Check("tables and plots are what the results give", lambda: _same(report.committed(self.ladder)), "files"),
+            Check("the report's page is what the results give", lambda: _same(report.pages(self.ladder)), "file"),
+            Check("notes on the iterations are what the results give", lambda: _same(_notes(self.ladder)), "notes"),
+            Check("documents follow from their samples and the locks", self._documents_hold, "documents"),
         ]
 
     def run(self, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
@@ -172,54 +161,44 @@ class Gate:
                 self.stop.set()  # after Ctrl-C nobody waits for the documents
         return outcomes
 
-    def results_locked(self) -> Found:
-        """Every timing of the tables belongs to locked machine code."""
+    def _results_locked(self) -> Found:
         return Found(self.ladder.refused, sum(len(machine.measured) for machine in self.ladder.machines))
 
-    def folders_whole(self) -> Found:
-        """Files that a machine's README names are there, and every timed kernel was checked."""
+    def _folders_whole(self) -> Found:
         found = [one for folder in self.folders for one in verify_folder(folder)]
-        return Found([f"{one.path}: {one.summary}: {line}" for one in found for line in one.details], len(self.folders))
+        return Found([f"{one.name}: {one.summary}: {line}" for one in found for line in one.details], len(self.folders))
 
-    def documents_hold(self) -> Found:
-        """Every document of every machine follows from its samples and the locks."""
+    def _documents_hold(self) -> Found:
         found = self.verified.result()
-        return Found([f"{one.path}: {line}" for one in found for line in one.details], len(found))
+        return Found([f"{one.name}: {line}" for one in found for line in one.details], len(found))
 
 
-def rendered(files: Mapping[Path, bytes]) -> Found:
+def _same(files: Mapping[Path, bytes]) -> Found:
     """Committed files are these bytes, which the results give."""
     return Found(report.stale(files), len(files))
 
 
-def notes(ladder: Ladder) -> dict[Path, bytes]:
+def _notes(ladder: Ladder) -> dict[Path, bytes]:
     """Notes on the iterations, as `analysis/render_notes.py` makes them of claims, locks and results."""
     made: dict[Path, str] = runpy.run_path(str(ROOT / "analysis" / "render_notes.py"))["notes"](ladder)
     return {path: text.encode() for path, text in made.items()}
 
 
-def published_intact() -> Found:
-    """Every published CSV is the bytes that were taken over."""
+def _published_intact() -> Found:
     return Found(published.problems(), len(files_in(published.PUBLISHED, "*.csv")))
 
 
-def emulator_agrees() -> Found:
+def _emulator_agrees() -> Found:
     """The emulator's committed counters are a GPU's, of locked PTX without races; the table beside them fits."""
     reading = emulated.load_reading()
     found = [line for file in emulated.hardware_files() for line in emulated.problems(file, reading)]
     return Found([*found, *emulated.reading_problems(emulated.READING), *emulated.stale(reading)], len(reading.kernels))
 
 
-def locks() -> Found:
-    """Every lock is complete and within limits."""
+def _locks() -> Found:
     every = [read_lock(arch) for arch in LOCK_ARCHES]
     n = sum(len(entry.kernels) for lock in every for entry in lock.iterations.values())
     return Found([line for lock in every for line in lock_problems(lock)], n)
-
-
-def print_at_once(done: Outcome) -> None:
-    """Prints a line about a check and one per failing cell, also into a pipe, above the progress bar."""
-    print_lines(f"{done.status:8s}{done.name}" + (f" ({done.summary})" if done.summary else ""), done.details)
 
 
 def gate(*, as_json: bool = False) -> int:

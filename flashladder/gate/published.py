@@ -23,7 +23,6 @@ from flashladder.results.published import (
     Statistic,
     load_description,
     read_csv,
-    tolerance_points,
 )
 from flashladder.results.schema import BenchResult, Mean, Summary
 from flashladder.results.statistics import spearman
@@ -109,7 +108,7 @@ def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]
             n += 1
             statistic = f"seq{one.shape.seq_len}" if isinstance(one, Summary) else "hmean"
             where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, beside {names[0]}"
-            cell = (wanted[key].pct, tolerance_points(tolerance, statistic))
+            cell = (wanted[key].pct, tolerance.points(statistic))
             problems += failing(where, cell, one.pct, (known_of(expected, wanted[key]), known_of(found, one)))
     return Found(problems, n)
 

@@ -22,8 +22,8 @@ from flashladder.arguments import Parser
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import files_in, relative, sha256, write_atomic
 from flashladder.gate import published as against
-from flashladder.gate.command import PROGRESSIONS, Check, Gate, Outcome, attempt, outcome, print_at_once
-from flashladder.gate.verify import verify
+from flashladder.gate.command import PROGRESSIONS, Check, Gate, attempt
+from flashladder.gate.verify import Outcome, outcome, print_at_once, verify
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD, RESULTS
 from flashladder.results.files import machine_name
@@ -35,13 +35,7 @@ NO_GPU = "no GPU here: {} cases were checked on the emulator, nothing was timed"
 
 @dataclass(frozen=True)
 class Measured:
-    """What was done with the kernels on this machine.
-
-    Attributes:
-        line: one line about it.
-        folder: results of this machine, with the locks and published figures they are held against; None without a GPU.
-        outcomes: checks of these results, as the gate makes them.
-    """
+    """What was done with the kernels here in a line, its folder of results (None without a GPU), checks of these."""
 
     line: str
     folder: Path | None = None
@@ -99,7 +93,7 @@ def measure() -> Measured:
     ladder = collect(folder)
     for name, data in report.render(ladder).items():
         write_atomic(folder / name, data)
-    found = [f"{one.path}: {line}" for one in verify(machine) for line in one.details]
+    found = [f"{one.name}: {line}" for one in verify(machine) for line in one.details]
     problems, told = against.against_published(ladder)
     beside = against.beside_committed(folder)
     outcomes = (
@@ -120,8 +114,8 @@ def emulate() -> Measured:
     kernels = {case.kernel for case in report.cases}
     failures = [f"{case.kernel} {case.case}: {case.reason}" for case in report.failures]
     summary = f"{len(kernels)} kernels, {len(report.cases)} cases, {time.monotonic() - start:.0f} s"
-    status = "ok" if report.passed else "failed"
-    found = Outcome("this CPU: checks passed on the emulator", status, tuple(failures), summary)
+    none = () if report.passed or failures else ("no case passed",)
+    found = outcome("this CPU: checks passed on the emulator", (*failures, *none), summary)
     return Measured(NO_GPU.format(len(report.cases)), outcomes=(found,))
 
 

@@ -22,7 +22,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from tqdm import tqdm
 
 from flashladder.arguments import Parser
@@ -33,13 +33,13 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.located import read_committed
-from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, read_lock
+from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, find_locked, read_lock
 from flashladder.machine_code import flow, order, sass
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 from flashladder.machine_code.sass import opcode_class
 from flashladder.paths import BUILD, RESULTS
-from flashladder.results.schema import kernel_key
+from flashladder.results.schema import Strict, kernel_key
 from flashladder.toolchain.wheels import find_toolchain, load_pins
 
 COUNTS = RESULTS / "steps" / "counts.json"
@@ -49,11 +49,7 @@ DISASSEMBLER = "nvidia-cuda-nvdisasm"
 TOGETHER = 32  # kernels in one run of nvdisasm
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class MachineCode(_Model):
+class MachineCode(Strict):
     """One kernel on one architecture: instructions by opcode with modifiers, and measures, in the kernel and its loop.
 
     Measures are in lower case: ``total``, ``registers`` (of the kernel), and those of the order of instructions
@@ -65,7 +61,7 @@ class MachineCode(_Model):
     main_loop: dict[str, Count]
 
 
-class StepKernel(_Model):
+class StepKernel(Strict):
     """One kernel of a step or of its parent; `ptx` are PTX instructions by full opcode, and measures."""
 
     iteration: int
@@ -75,7 +71,7 @@ class StepKernel(_Model):
     sass: dict[str, MachineCode]
 
 
-class StepCounts(_Model):
+class StepCounts(Strict):
     """All of them, by kernel."""
 
     schema_version: Literal[1] = 1
@@ -232,9 +228,7 @@ def lock_problems(counts: StepCounts, locks: Path = LOCKS) -> Iterator[str]:
     for arch in LOCK_ARCHES:
         lock = read_lock(arch, locks)
         for key, kernel in counts.kernels.items():
-            entry = lock.iterations.get(kernel.iteration)
-            locked = None if entry is None else entry.kernels.get(kernel.config)
-            if locked is not None:
+            if locked := find_locked(lock, kernel.iteration, kernel.config):
                 yield from (f"{key} on {arch}: {line}" for line in _unlike(kernel, kernel.sass.get(arch), locked))
 
 
@@ -245,10 +239,8 @@ def _unlike(kernel: StepKernel, code: MachineCode | None, locked: LockedKernel) 
         return
     scopes = ((code.kernel, {**locked.counts, "registers": locked.registers}), (code.main_loop, locked.main_loop))
     for own, theirs in scopes:
-        found = with_classes(own, of_sass=True)
-        for name, count in theirs.items():
-            if found.get(name, 0) != count:
-                yield f"{name}: {found.get(name, 0)}, in the lock {count}"
+        found = Counter(with_classes(own, of_sass=True))
+        yield from (f"{name}: {found[name]}, in the lock {n}" for name, n in theirs.items() if found[name] != n)
 
 
 def check(path: Path = COUNTS) -> Checked:

@@ -241,18 +241,20 @@ def test_errors_by_iteration_are_of_locked_kernels_and_within_bounds(results: Pa
 @pytest.mark.parametrize("name", ["bench_split.json.gz", "counters.csv", "second_card.json.gz", "trials_split.json.gz"])
 def test_a_deleted_document_is_missed(results: Path, name: str) -> None:
     shutil.copytree(RESULTS / "h200", results / "h200")
-    assert verify.missing_files(results / "h200") == []
+    assert verify.verify_folder(results / "h200") == []
     (results / "h200" / name).unlink()
-    assert verify.missing_files(results / "h200") == [name]
+    missing, *_ = verify.verify_folder(results / "h200")
+    assert (Path(missing.name).name, missing.summary) == (name, "missing")
 
 
 def test_a_kernel_that_was_timed_and_not_checked_is_named(results: Path) -> None:
     (results / "h200").mkdir()
     for name in (BENCH, CHECK):
         shutil.copy(RESULTS / name, results / name)
-    assert verify.unchecked_kernels(results / "h200") == []
+    assert verify.verify_folder(results / "h200") == []
     (results / CHECK).unlink()
-    assert all("but not checked" in line for line in verify.unchecked_kernels(results / "h200"))
+    (unchecked,) = verify.verify_folder(results / "h200")
+    assert all("but not checked" in line for line in unchecked.details)
 
 
 @pytest.fixture(scope="module")

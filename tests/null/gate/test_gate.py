@@ -10,8 +10,9 @@ import pytest
 from flashladder.errors import Checked, CheckFailed, FlashladderError
 from flashladder.gate import command as gate
 from flashladder.gate import published as gate_published
-from flashladder.gate.command import Check, Outcome
+from flashladder.gate.command import Check
 from flashladder.gate.published import Known, against_published, failing, probable_cause, same_model
+from flashladder.gate.verify import Outcome
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
@@ -54,7 +55,7 @@ def test_what_one_check_raises_hides_no_other(
         raise error
 
     checks += [Check("one", lambda: Found([], 3), "cells"), Check("two", broken)]
-    checks += [Check("three", lambda: Outcome("three", "failed", ("cell 7",)))]
+    checks += [Check("three", lambda: Outcome("three", "failed", details=("cell 7",)))]
     assert command("gate") == 1
     lines = [text.split() for text in capsys.readouterr().out.splitlines()]
     assert lines == [text.split() for text in ("ok one (3 cells)", "failed two", line, "failed three", "cell 7")]
@@ -81,9 +82,9 @@ def test_each_line_is_told_as_soon_as_it_is_known(checks: list[Check], capsys: p
 
 def test_a_command_that_is_a_check_keeps_what_led_to_its_failure() -> None:
     failed = Checked("", ("fine", "bad"), problems=("bad",), failure=CheckFailed("1 differs"))
-    assert gate.attempt(Check("name", lambda: failed)) == Outcome("name", "failed", ("bad", "1 differs"))
+    assert gate.attempt(Check("name", lambda: failed)) == Outcome("name", "failed", details=("bad", "1 differs"))
     fine = Checked("9 kernels", notes=("a note",))
-    assert gate.attempt(Check("name", lambda: fine)) == Outcome("name", "ok", ("a note",), "9 kernels")
+    assert gate.attempt(Check("name", lambda: fine)) == Outcome("name", "ok", "9 kernels", ("a note",))
 
 
 def test_the_committed_files_pass_the_quick_checks() -> None:

@@ -15,6 +15,7 @@ from flashladder.check import command as check
 from flashladder.check.command import CheckReport
 from flashladder.gate import command as gate
 from flashladder.gate import reproduce
+from flashladder.gate.verify import Outcome
 from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.results.schema import Accuracy, CaseResult
@@ -107,7 +108,7 @@ def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     monkeypatch.setattr(reproduce, "require_wheels", lambda: ["iteration 1: 2 kernels"])
     monkeypatch.setattr(reproduce, "measure", lambda: reproduce.Measured("no GPU here"))
     monkeypatch.setattr(report_data, "collect", lambda _: ladder)
-    done = gate.Outcome("locks", status, ("iteration 7: moved",))
+    done = Outcome("locks", status, details=("iteration 7: moved",))
     monkeypatch.setattr(gate.Gate, "checks", lambda _: [])
     monkeypatch.setattr(gate.Gate, "verified", None)
     monkeypatch.setattr(reproduce, "compiled", lambda: [gate.Check("locks", lambda: done)])

@@ -130,9 +130,9 @@ def test_verify_says_what_the_rerun_found(
 ) -> None:
     seen: list[object] = []
 
-    def planted(*arguments: object) -> verify.Verified:
+    def planted(*arguments: object) -> verify.Outcome:
         seen.extend(arguments)
-        return verify.Verified("bench.json.gz", "failed" if told else "ok", "3 of 9 cells", told)
+        return verify.Outcome("bench.json.gz", "failed" if told else "ok", "3 of 9 cells", told)
 
     monkeypatch.setattr(verify, "rerun_here", planted)
     small = RESULTS / "h200" / "sanitizer.json.gz"

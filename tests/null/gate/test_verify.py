@@ -48,6 +48,10 @@ SHORT = Shape(batch=16, seq_len=512, n_heads=16, d_head=128)
 GRID = "h200"
 
 
+def of_grid(made: BenchResult | EmulatedSweepResult) -> list[str]:
+    return list(verify._sweep(made))
+
+
 def settings_of(made: BenchResult) -> Settings:
     own = made.settings
     return Settings(NAME, made.mode, own.pairs, own.blocks, own.min_pairs)
@@ -126,7 +130,7 @@ def path(tmp_path: Path) -> Path:
 
 def details(path: Path) -> list[str]:
     """All that is wrong with a document, each line led by its file's name."""
-    return [f"{Path(one.path).name}: {line}" for one in verify.verify(path) for line in one.details]
+    return [f"{Path(one.name).name}: {line}" for one in verify.verify(path) for line in one.details]
 
 
 def without_cell(document: Document) -> None:
@@ -157,10 +161,10 @@ def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> No
     planned = tuple(with_code(cell, cell.code, settings) for cell in one.sweep.planned)
     sweep = one.sweep.model_copy(update={"planned": planned})
     whole = rungs.model_copy(update={"sweep": sweep, "groups": (*rungs.groups, rungs.groups[0])})
-    assert verify._sweep(whole) == []
+    assert of_grid(whole) == []
     failures = (Failure(address=planned[1].address, kind="wrong", message="far off"),)
     failed = whole.model_copy(update={"sweep": sweep.model_copy(update={"failures": failures})})
-    (line,) = verify._sweep(failed)
+    (line,) = of_grid(failed)
     assert line.endswith("measured 2 times, expected 0, as it failed")
 
 
@@ -183,12 +187,12 @@ def test_a_variant_is_in_no_lock_and_in_no_table_of_the_ladder(path: Path) -> No
 
 def test_cells_of_the_emulator_are_compared_with_their_plan(tmp_path: Path) -> None:
     good = emulated()
-    assert verify._sweep(good) == []
+    assert of_grid(good) == []
     missing = good.model_copy(update={"cells": good.cells[:1]})
-    assert [line.partition("H=1: ")[2] for line in verify._sweep(missing)] == ["measured 0 times, expected 1"]
+    assert [line.partition("H=1: ")[2] for line in of_grid(missing)] == ["measured 0 times, expected 1"]
     for change in ({"hazards": 1}, {"accuracy": GOOD.model_copy(update={"max_error": 1.0})}):
         wrong = good.cells[0].model_copy(update=change)
-        (line,) = verify._sweep(good.model_copy(update={"cells": (wrong, good.cells[1])}))
+        (line,) = of_grid(good.model_copy(update={"cells": (wrong, good.cells[1])}))
         assert line == f"cell {wrong.address}: wrong, and no failure"
 
     (one,) = verify.verify(write_result(tmp_path / "cpu.json.gz", good))
@@ -244,7 +248,7 @@ def test_a_folder_is_verified_by_whatever_path(tmp_path: Path, monkeypatch: pyte
     folder.mkdir(exist_ok=True)
     (folder / "x.json.gz").write_bytes(gzip.compress(b"{}"))
     monkeypatch.chdir(tmp_path)
-    assert [Path(one.path).name for one in verify.verify(Path(name))][:1] == ["x.json.gz"]
+    assert [Path(one.name).name for one in verify.verify(Path(name))][:1] == ["x.json.gz"]
 
 
 @pytest.mark.parametrize(
@@ -272,7 +276,7 @@ def test_records_of_a_live_sweep_are_verified(tmp_path: Path) -> None:
     good = sweep_fixture.timed(planned.cells[0], planned)
     records.write(good)
     records.write(sweep_fixture.failed(planned.cells[1]))
-    found = {one.path.rpartition("/")[2][:16]: one for one in verify.verify(tmp_path / "live")}
+    found = {one.name.rpartition("/")[2][:16]: one for one in verify.verify(tmp_path / "live")}
     assert {one.status for one in found.values()} == {"ok"}
     assert found[planned.cells[0].address].summary.startswith("record of a cell: 1 (FP16, ")
     assert found[planned.cells[1].address].summary.endswith(": failed, crash")
@@ -287,7 +291,7 @@ def test_a_folder_is_searched_one_level_deep(tmp_path: Path) -> None:
     for place in ("sweep/cpu", "sweep/h200", "far/sweep/cpu", "near", "near/below"):
         (tmp_path / place / "records").mkdir(parents=True)
         shutil.copy(SWEPT, tmp_path / place)
-    told: list[verify.Verified] = []
+    told: list[verify.Outcome] = []
     assert verify.verify(tmp_path / "sweep", told.append) == told
     assert [one.status for one in told] == ["ok", "ok"]
     assert len(verify.verify(tmp_path / "sweep" / "cpu")) == 1

