@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from email.message import Message
 from email.parser import BytesParser
 import importlib.util
 import io
@@ -69,10 +68,10 @@ LOCK = ROOT / "requirements" / "node.txt"
 KEPT = BUILD / "bundle"  # packages that were fetched once
 MACHINE = "x86_64"
 # pip takes a platform literally: a node of glibc 2.28 runs the wheels of all of these.
-PLATFORMS = tuple(
-    f"manylinux{version}_{MACHINE}"
-    for version in ("_2_28", "_2_27", "_2_24", "_2_17", "2014", "_2_12", "2010", "_2_5", "1")
-)
+GLIBCS = ("_2_28", "_2_27", "_2_24", "_2_17", "2014", "_2_12", "2010", "_2_5", "1")
+PLATFORMS = [f"manylinux{tag}_{MACHINE}" for tag in GLIBCS]
+PLATFORM = rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}"
+THIS_PYTHON = ".".join(map(str, sys.version_info[:2]))
 LINKED = "nvidia-cuda-runtime"  # its static library is part of every iteration's
 # What the pipeline's wheels are made of: the packages, what setup.py carries along, what the metadata names.
 SOURCES = (
@@ -126,9 +125,13 @@ def bundle(
         FlashladderError: it could not be made.
     """
     require_checkout("bundle")
-    numbers, pythons = numbers_of(iterations), pythons_of(python)
+    named = words(iterations, "[0-9]{1,3}", "--iterations takes numbers, commas between")
+    numbers = [load_iteration(int(word)).number for word in named] or [one.number for one in load_all()]
+    known = "|".join(map(re.escape, PYTHONS))
+    pythons = words(python, known, "no such Python is supported", ", ".join(PYTHONS)) or [THIS_PYTHON]
     arches = [require_arch(word) for word in words(arch)] or list(load_pins().arches)
-    tags = platforms(words(platform))
+    expected = f"manylinux_X_Y_{MACHINE} or linux_{MACHINE}"
+    tags = words(platform, PLATFORM, "no platform of Linux on x86-64", expected) or PLATFORMS
     folder = path_of(out) if out else BUILD / "bundle"
     require_folder_or_nothing(folder)
     kernels = collect(numbers, [load_grid(word) for word in words(grid)], arches)
@@ -144,48 +147,16 @@ def bundle(
     print(f"on the node, with Python {' or '.join(pythons)} and torch: python3 {made.name} --help")
 
 
-def words(text: str) -> list[str]:
-    """Words with commas between, each once."""
-    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def numbers_of(text: str) -> list[int]:
-    """Iterations, each the number of one; all where `text` is empty.
+def words(text: str, known: str = ".*", what: str = "", expected: str | None = None) -> list[str]:
+    """Words with commas between, each once.
 
     Raises:
-        FlashladderError: there is no such iteration.
+        FlashladderError: one of them does not match `known`.
     """
-    if not text:
-        return [iteration.number for iteration in load_all()]
-    _refuse(words(text), "[0-9]{1,3}", "--iterations takes numbers, commas between")
-    return [load_iteration(int(word)).number for word in words(text)]
-
-
-def pythons_of(text: str) -> list[str]:
-    """Python versions, by default this one's.
-
-    Raises:
-        FlashladderError: the pipeline does not run on one of them.
-    """
-    found = words(text) or [".".join(map(str, sys.version_info[:2]))]
-    _refuse(found, "|".join(map(re.escape, PYTHONS)), "no such Python is supported", ", ".join(PYTHONS))
-    return found
-
-
-def platforms(given: Sequence[str] = ()) -> tuple[str, ...]:
-    """The platform tags whose wheels a node takes: those given, else of glibc 2.28 and older on x86-64.
-
-    Raises:
-        FlashladderError: a tag is none of Linux on x86-64, for which the iterations' wheels are.
-    """
-    known, expected = rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}", f"manylinux_X_Y_{MACHINE}"
-    _refuse(given, known, "no platform of Linux on x86-64", f"{expected} or linux_{MACHINE}")
-    return tuple(given) or PLATFORMS
-
-
-def _refuse(found: Iterable[str], known: str, what: str, expected: str | None = None) -> None:
+    found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if wrong := [word for word in found if not re.fullmatch(known, word)]:
         raise FlashladderError(what, expected=expected, found=repr(wrong[0]))
+    return found
 
 
 @dataclass(frozen=True)
@@ -297,31 +268,26 @@ def packages(python: str, tags: Sequence[str], kept: Path = KEPT) -> list[Path]:
         FlashladderError: pip is missing, or one of them cannot be had.
     """
     lines = pinned(read_text(LOCK), python)
-    folder = kept / f"wheels-{sha256(repr((lines, python, tags)))[:12]}"
-    if not folder.is_dir():
-        _fetch(lines, python, tags, folder)
-    return files_in(folder, "*.whl")
-
-
-def _fetch(lines: Sequence[str], python: str, tags: Sequence[str], folder: Path) -> None:
-    """Fetches exactly `lines` into a new folder, whole or not at all."""
+    folder = kept / f"wheels-{sha256(repr((lines, python, tuple(tags))))[:12]}"
+    if folder.is_dir():
+        return files_in(folder, "*.whl")
     if importlib.util.find_spec("pip") is None:
         raise FlashladderError("pip, which fetches wheels of another Python, is not here", hint="run: nox -s dev")
-    make_folder(folder.parent)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".wheels-") as scratch:
+    make_folder(kept)
+    with tempfile.TemporaryDirectory(dir=kept, prefix=".wheels-") as scratch:
         wanted, made = Path(scratch) / "requirements.txt", Path(scratch) / "wheels"
         wanted.write_text("\n".join(lines) + "\n", encoding="utf-8")
         options = [f"--platform={tag}" for tag in tags]
         options += [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:", "--no-deps"]
         options += ["--require-hashes", "--quiet", "--disable-pip-version-check", f"--dest={made}", "-r", str(wanted)]
-        command = [sys.executable, "-m", "pip", "download", *options]
         failure = FlashladderError(
             f"the Python packages of a bundle for Python {python} cannot be fetched",
             where=relative(LOCK),
             hint="a network, or wheels that PIP_FIND_LINKS names, are needed once; --platform names others",
         )
-        _run(command, failure)
+        _run([sys.executable, "-m", "pip", "download", *options], failure)
         made.replace(folder)
+    return files_in(folder, "*.whl")
 
 
 def _run(command: Sequence[str], failure: FlashladderError, **options: Any) -> None:
@@ -414,13 +380,6 @@ def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], file
     return write_atomic(out, stream.getvalue())
 
 
-def metadata_of(wheel: bytes) -> Message:
-    """The METADATA of a wheel."""
-    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return BytesParser().parsebytes(archive.read(name), headersonly=True)
-
-
 def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     """The CycloneDX 1.6 JSON of a bundle with these wheels, by their paths, whose kernels `pins` compiled."""
     try:
@@ -436,30 +395,26 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     day = datetime.fromtimestamp(int(EPOCH_SECONDS), timezone.utc)
     serial = uuid.uuid5(uuid.NAMESPACE_OID, sha256("".join(sha256(wheels[path]) for path in sorted(wheels))))
     bom = Bom(serial_number=serial, metadata=BomMetaData(component=whole, timestamp=day, properties=tools))
-    told = {path: metadata_of(data) for path, data in wheels.items()}
-    components = {path: _component(path, wheels[path], told[path]) for path in wheels}
+    components = [_component(path, data) for path, data in wheels.items()]
     static = Component(name=LINKED, version=pins.packages[LINKED], bom_ref=LINKED, description="linked statically")
     torch = Component(name="torch", bom_ref="torch", scope=ComponentScope.EXCLUDED, description="the node's own")
-    for component in (*components.values(), static, torch):
+    for component in (*components, static, torch):
         bom.components.add(component)
-    bom.register_dependency(whole, components.values())
-    known: dict[str, list[Any]] = {static.name: [static], torch.name: [torch]}
-    for component in components.values():
-        known.setdefault(component.name, []).append(component)
-    for path, component in components.items():
-        names = _needs(told[path]) | ({LINKED} if component.name.startswith("flashladder-") else set())
-        bom.register_dependency(component, [one for needed in sorted(names) for one in known.get(needed, [])])
+    bom.register_dependency(whole, (*components, static, torch))
     return str(JsonV1Dot6(bom).output_as_string(indent=2)) + "\n"
 
 
-def _component(path: str, data: bytes, told: Message) -> Any:
-    """A wheel as a component."""
+def _component(path: str, data: bytes) -> Any:
+    """A wheel as a component, by its METADATA."""
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model import HashAlgorithm, HashType
     from cyclonedx.model.component import Component
     from packageurl import PackageURL
     from packaging.utils import canonicalize_name
 
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        text = next(one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+        told = BytesParser().parsebytes(archive.read(text), headersonly=True)
     name, version = str(canonicalize_name(told["Name"])), str(told["Version"])
     classified = [str(line) for line in told.get_all("Classifier", []) if str(line).startswith("License :: ")]
     licence = told["License-Expression"] or told["License"] or "".join(classified[:1]).rpartition(" :: ")[2]
@@ -472,13 +427,3 @@ def _component(path: str, data: bytes, told: Message) -> Any:
         licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
         purl=PackageURL("pypi", name=name, version=version),
     )
-
-
-def _needs(told: Message) -> set[str]:
-    """The names of the packages that a wheel requires, on Linux and without extras."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
-    wanted = [Requirement(str(line)) for line in told.get_all("Requires-Dist", [])]
-    here = {"extra": "", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
-    return {str(canonicalize_name(one.name)) for one in wanted if one.marker is None or one.marker.evaluate(here)}

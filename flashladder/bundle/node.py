@@ -7,7 +7,6 @@ Started by a bundle's runner (`flashladder.bundle.runner`); ``python3 BUNDLE.pyz
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -42,9 +41,8 @@ def facts(build: Path = BUILD) -> dict[str, list[str]]:
         data = load_json(path.read_bytes())
         return {key: list(map(str, data[key])) for key in ("name", "arches", "grids", "iterations")}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FlashladderError(
-            "not an unpacked bundle", where=path, found=error, hint="a bundle is run as `python3 BUNDLE.pyz`"
-        ) from error
+        hint = "a bundle is run as `python3 BUNDLE.pyz`"
+        raise FlashladderError("not an unpacked bundle", where=path, found=error, hint=hint) from error
 
 
 def grid_here() -> str:
@@ -72,11 +70,13 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
 
     `came`: `facts`. `own`: the grid is a file of the user's, whose kernels the sweep itself asks for.
     """
+    hint = "where there is a checkout: invoke bundle "
     if not own and grid.name not in came["grids"]:
         known = f"one of {', '.join(came['grids'])}" if came["grids"] else "a bundle with a grid (this one has none)"
-        hint = f"where there is a checkout: invoke bundle --grid {grid.name}"
-        what = "not all kernels of this grid are in the bundle"
-        raise FlashladderError(what, expected=known, found=grid.name, hint=hint)
+        raise FlashladderError(
+            "not all kernels of this grid are in the bundle", expected=known, found=grid.name,
+            hint=f"{hint}--grid {grid.name}",
+        )  # fmt: skip
     if grid.mode == "emulator":
         return
     from flashladder.sweep.place import cards
@@ -84,23 +84,9 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
     for card in cards():
         if card.arch in load_pins().arches and card.arch not in came["arches"]:
             raise FlashladderError(
-                "the bundle has no machine code for the GPU here",
-                expected=", ".join(came["arches"]),
-                found=f"{card.arch} ({card.name})",
-                hint=f"where there is a checkout: invoke bundle --arch {card.arch}",
-            )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="BUNDLE.pyz sweep",
-        description="Measures a grid and packs what was measured into one file; other options are those of "
-        "`flashladder sweep`, such as --dry-run, --gpus, --retry and --anyway.",
-        epilog="example: python3 BUNDLE.pyz sweep --grid smoke --out results",
-    )
-    parser.add_argument("--grid", help="a grid, or a file that ends in .yaml (default: the one of the GPU here)")
-    parser.add_argument("--out", type=Path, default=Path(DEFAULT_OUT), help=f"folder (default: {DEFAULT_OUT})")
-    return parser
+                "the bundle has no machine code for the GPU here", expected=", ".join(came["arches"]),
+                found=f"{card.arch} ({card.name})", hint=f"{hint}--arch {card.arch}",
+            )  # fmt: skip
 
 
 def sweep(words: Sequence[str]) -> int:
@@ -110,7 +96,15 @@ def sweep(words: Sequence[str]) -> int:
         FlashladderError: it could not run.
         CheckFailed: cells failed.
     """
-    options, more = _parser().parse_known_args(words)
+    parser = Parser(
+        prog="BUNDLE.pyz sweep",
+        description="Measures a grid and packs what was measured into one file; other options are those of "
+        "`flashladder sweep`, such as --dry-run, --gpus, --retry and --anyway.",
+        epilog="example: python3 BUNDLE.pyz sweep --grid smoke --out results",
+    )
+    parser.add_argument("--grid", help="a grid, or a file that ends in .yaml (default: the one of the GPU here)")
+    parser.add_argument("--out", type=Path, default=Path(DEFAULT_OUT), help=f"folder (default: {DEFAULT_OUT})")
+    options, more = parser.parse_known_args(words)
     name = options.grid or grid_here()
     grid = load_grid(name)
     records = BUILD / "sweep" / grid.name
@@ -122,13 +116,14 @@ def sweep(words: Sequence[str]) -> int:
     require_along(grid, came=facts(), own=name.endswith(".yaml"))
     require_torch()
     write_atomic(options.out / ".writable", "").unlink()
-    document = records.with_name(f"{grid.name}.json.gz")
+    code, failure = 1, None
     try:
         code = command.main(given)
-    except CheckFailed:
-        _copy_out(document, options.out, [name, *more])
-        raise
-    _copy_out(document, options.out, [name, *more])
+    except CheckFailed as error:
+        failure = error
+    _copy_out(records.with_name(f"{grid.name}.json.gz"), options.out, [name, *more])
+    if failure:
+        raise failure
     return code
 
 

@@ -59,21 +59,19 @@ def checked(archive: zipfile.ZipFile) -> dict[str, Any]:
         Refused: a file is missing, was changed, or is not of the bundle.
     """
     try:
-        manifest = json.loads(archive.read(MANIFEST))
-        schema, files, _ = manifest["schema"], dict(manifest["files"]), manifest["install"].items()
-        if schema != SCHEMA:
+        manifest: dict[str, Any] = dict(json.loads(archive.read(MANIFEST)))
+        files = dict(manifest["files"])
+        if manifest["schema"] != SCHEMA or not isinstance(manifest["install"], dict):
             raise Refused(f"{MANIFEST} is not one of a bundle of schema {SCHEMA}")
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(f"{MANIFEST} is damaged ({type(error).__name__})") from None
-    except KeyError:
-        raise Refused(f"no {MANIFEST} of a bundle in it") from None
+    except (ValueError, TypeError, RecursionError, KeyError) as error:
+        raise Refused(f"{MANIFEST} is damaged or missing ({type(error).__name__})") from None
     for name in sorted({*archive.namelist()} ^ {*files, MANIFEST}):
         raise Refused(f"{name!r} is missing" if name in files else f"{name!r} is not a file of this bundle")
     for name, digest in files.items():
         found = hashlib.sha256(archive.read(name)).hexdigest()
         if found != digest:
             raise Refused(f"{name} was changed: expected sha256 {str(digest)[:12]}, found {found[:12]}")
-    return dict(manifest)
+    return manifest
 
 
 def wheels_for(manifest: dict[str, Any], version: tuple[int, int], machine: str) -> list[str]:

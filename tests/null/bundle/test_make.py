@@ -130,7 +130,6 @@ def test_pip_is_asked_for_binaries_by_hash_once(tmp_path: Path, monkeypatch: pyt
         found = bundle.packages("3.12", ["manylinux_2_28_x86_64", "linux_x86_64"], tmp_path)
         assert [path.name for path in found] == ["numpy.whl"]
     command, lines = asked
-    assert bundle.platforms()[0] == "manylinux_2_28_x86_64"
     assert {"--require-hashes", "--only-binary=:all:", "--python-version=3.12", "--no-deps"} <= set(command)
     assert {"--platform=manylinux_2_28_x86_64", "--platform=linux_x86_64"} <= set(command)
     assert all(" --hash=sha256:" in line and ";" not in line for line in lines)
@@ -150,13 +149,7 @@ def wheel(*lines: str) -> bytes:
 
 
 WHEELS = {
-    "wheels/flashladder_07.whl": wheel(
-        "Name: flashladder-07", "Version: 0.1.0", "License-Expression: Apache-2.0", "Requires-Dist: torch>=2.10"
-    ),
-    "wheels/flashladder.whl": wheel(
-        "Name: flashladder", "Version: 0.1.0", "License-Expression: Apache-2.0", "Requires-Dist: Ml_Dtypes>=0.4",
-        "Requires-Dist: pandas; extra == 'report'",
-    ),
+    "wheels/flashladder.whl": wheel("Name: flashladder", "Version: 0.1.0", "License-Expression: Apache-2.0"),
     "wheels/ml_dtypes.whl": wheel(
         "Name: ml_dtypes", "Version: 0.6.0", "Classifier: License :: OSI Approved :: MIT License"
     ),
@@ -164,7 +157,7 @@ WHEELS = {
 }  # fmt: skip
 
 
-def test_the_sbom_is_valid_repeats_and_tells_each_wheels_digest_licence_and_needs() -> None:
+def test_the_sbom_is_valid_repeats_and_tells_each_wheels_digest_and_licence() -> None:
     name, pins = "flashladder-0.1.0-sm_90-cp312", load_pins()
     text = sbom(name, WHEELS, pins)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
@@ -179,13 +172,11 @@ def test_the_sbom_is_valid_repeats_and_tells_each_wheels_digest_licence_and_need
     assert components["wheels/ml_dtypes.whl"]["purl"] == "pkg:pypi/ml-dtypes@0.6.0"
     licences = {path: components[path]["licenses"][0]["license"] for path in WHEELS}
     assert list(licences.values()) == [
-        {"id": "Apache-2.0"}, {"id": "Apache-2.0"}, {"name": "MIT License"}, {"name": "own words, <script>"},
+        {"id": "Apache-2.0"}, {"name": "MIT License"}, {"name": "own words, <script>"},
     ]  # fmt: skip
     assert components["torch"]["scope"] == "excluded"
     assert components["nvidia-cuda-runtime"]["version"] == pins.packages["nvidia-cuda-runtime"]
     told = {one["name"]: one["value"] for one in found["metadata"]["properties"]}
     assert told == {f"flashladder:toolchain:{tool}": version for tool, version in pins.packages.items()}
     needs = {one["ref"]: set(one.get("dependsOn", ())) for one in found["dependencies"]}
-    assert needs[name] == set(WHEELS)
-    assert needs["wheels/flashladder.whl"] == {"wheels/ml_dtypes.whl"}, "without extras"
-    assert needs["wheels/flashladder_07.whl"] == {"torch", "nvidia-cuda-runtime"}
+    assert needs[name] == {*WHEELS, "nvidia-cuda-runtime", "torch"}

@@ -123,9 +123,9 @@ def test_what_is_unpacked_is_not_unpacked_again(tmp_path: Path) -> None:
         ({"build/more": b""}, "'build/more' is not a file of this bundle"),
         ({"a\x1b[2J": b""}, r"'a\x1b[2J' is not a file of this bundle"),
         ({"__main__.py": b"print('other')"}, "__main__.py was changed"),
-        ({"MANIFEST.json": None}, "no MANIFEST.json of a bundle in it"),
-        ({"MANIFEST.json": b"{"}, "MANIFEST.json is damaged (JSONDecodeError)"),
-        ({"MANIFEST.json": b"[" * 100_000}, "MANIFEST.json is damaged (RecursionError)"),
+        ({"MANIFEST.json": None}, "MANIFEST.json is damaged or missing (KeyError)"),
+        ({"MANIFEST.json": b"{"}, "MANIFEST.json is damaged or missing (JSONDecodeError)"),
+        ({"MANIFEST.json": b"[" * 100_000}, "MANIFEST.json is damaged or missing (RecursionError)"),
         ({"MANIFEST.json": b'{"schema": 2, "files": {}, "install": {}}'}, "is not one of a bundle of schema 1"),
     ],
 )
