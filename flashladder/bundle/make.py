@@ -1,4 +1,4 @@
-"""``invoke bundle``: one file for a node without network.
+"""``invoke bundle``: one file for a node without network; and what that file does there.
 
 GPU nodes are often behind no network; they have Python, torch and a driver, and no compiler. The file holds everything
 else under the identity that it has here: wheels of the iterations, the pipeline and its Python packages, PTX for the
@@ -8,6 +8,10 @@ emulator, grids, locks, an SBOM, and a runner.
     invoke bundle --iterations 16 --out /tmp
 
 Exit code: 0, or 2 where it could not be made. The same checkout, toolchain and options give the same bytes.
+
+Unpacked by its runner (`flashladder.bundle.runner`, which calls `main`), it sweeps the grid that fits and leaves one
+file that ``invoke verify`` takes at home, or runs any other command. A sweep's records stay beside the bundle, so that
+the same command goes on where it stopped; ``python3 BUNDLE.pyz sweep --help`` shows the options.
 """
 
 from __future__ import annotations
@@ -16,11 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.parser import BytesParser
+from importlib import metadata
 import importlib.util
 import io
 import os
 from pathlib import Path
 import re
+import runpy
 import shutil
 import stat
 import subprocess
@@ -32,16 +38,18 @@ import zipfile
 
 from tqdm import tqdm
 
+from flashladder.arguments import Parser
 from flashladder.build.command import build_iteration
 from flashladder.build.compile import ptx_many, tools_of
 from flashladder.build.store import TOOLS_FILE
 from flashladder.build.wheel import EPOCH, EPOCH_SECONDS
 from flashladder.bundle import runner
 from flashladder.columns import told_on_terminal
-from flashladder.errors import FlashladderError, require_checkout
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors, require_checkout
 from flashladder.files import (
     dump_json,
     files_in,
+    load_json,
     make_folder,
     read_text,
     relative,
@@ -49,19 +57,23 @@ from flashladder.files import (
     sha256,
     write_atomic,
 )
+from flashladder.gpu.doctor import OLDEST_TORCH, n_gpus, torch_build
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import BUILD, ROOT, path_of
-from flashladder.sweep.place import covering_key
+from flashladder.sweep import command as sweeps
+from flashladder.sweep import place
 from flashladder.sweep.plan import wanted
 from flashladder.toolchain.wheels import Pins, load_pins, require_arch
 from flashladder.version import __version__
 
-UNASKED = ("cpu", "smoke")  # grids of a node without a GPU, and with a model that has none of its own
+FACTS = "bundle.json"  # in the folder of builds: what came along
+DEFAULT_OUT = "flashladder-results"
+UNASKED = CPU, SMOKE = "cpu", "smoke"  # grids for a machine without a GPU, and for a GPU that has no grid of its own
 PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))
 KEY = "prog"  # what is built of every iteration: its configuration on each GPU, in both dtypes
 LOCK = ROOT / "requirements" / "node.txt"
@@ -81,8 +93,9 @@ SOURCES = (
 )  # fmt: skip
 Kernel = tuple[str, str, str]
 """A subject as it describes itself, the CUDA version of its compiler (empty: the pinned one), a short form."""
-
-
+USAGE = """\
+python3 BUNDLE.pyz [--into FOLDER] [sweep] [--grid GRID] [--out FOLDER]   measures, and packs what was measured
+python3 BUNDLE.pyz [--into FOLDER] TASK ARGUMENTS                         any other task, such as check 7, or help"""
 TEXT = """\
 {name}
 
@@ -197,7 +210,7 @@ def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]
         iteration = load_description(subject)
         serving = iteration.family.targets.serving
         if fit := dict.fromkeys(code for arch in arches if (code := serving(arch))):
-            key = covering_key(subject, by_wheel[subject, cuda])
+            key = place.covering_key(subject, by_wheel[subject, cuda])
             wheels.append(build_iteration(subject, ",".join(fit), key, install=False, cuda=cuda).wheel)
             built |= {(subject, cuda, config.short_form()) for config in select_configs(iteration, key)}
     if not wheels:
@@ -343,7 +356,7 @@ def make(
     facts = {"name": [name], "arches": [*arches], "grids": grids, "iterations": [str(n) for n in numbers]}
     wheels = {f"{runner.WHEELS}/{path.name}": path.read_bytes() for paths in install.values() for path in paths}
     files = {f"{runner.BUILD}/{path}": data for path, data in kernels.store.items()}
-    files[f"{runner.BUILD}/bundle.json"] = dump_json(facts).encode()
+    files[f"{runner.BUILD}/{FACTS}"] = dump_json(facts).encode()
     text = TEXT.format(
         name=name, arches=", ".join(arches), pythons=" or ".join(install), numbers=", ".join(map(str, numbers)),
         grids=", ".join(grids) or "none of the committed ones",
@@ -427,3 +440,130 @@ def _component(path: str, data: bytes) -> Any:
         licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
         purl=PackageURL("pypi", name=name, version=version),
     )
+
+
+def facts(build: Path = BUILD) -> dict[str, list[str]]:
+    """What came along: lists ``arches``, ``grids``, ``iterations``, and ``name``, a list of one.
+
+    Raises:
+        FlashladderError: this is no unpacked bundle.
+    """
+    path = build / FACTS
+    try:
+        data = load_json(path.read_bytes())
+        return {key: list(map(str, data[key])) for key in ("name", "arches", "grids", "iterations")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "a bundle is run as `python3 BUNDLE.pyz`"
+        raise FlashladderError("not an unpacked bundle", where=path, found=error, hint=hint) from error
+
+
+def grid_here() -> str:
+    """The name of the grid that fits: of the first GPU here, ``smoke`` on one without a grid, ``cpu`` without a GPU."""
+    if not n_gpus():
+        return CPU
+    found = place.cards()
+    key = gpu_key(found[0].name) if found else None
+    return key if key in grid_names() else SMOKE
+
+
+def require_torch() -> None:
+    """Raises `FlashladderError` where torch is missing or too old for the libraries that came along."""
+    build, expected = torch_build(), "2.10 or newer"
+    if build is None:
+        raise FlashladderError("torch is not installed for this Python", where=sys.executable, expected=expected)
+    if tuple(int(part) for part in build.version.split(".")[:2]) < OLDEST_TORCH:
+        raise FlashladderError("torch is too old", expected=expected, found=build.version)
+
+
+def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
+    """Raises `FlashladderError` where the kernels of a grid, or those of the GPU here, did not come along.
+
+    `came`: `facts`. `own`: the grid is a file of the user's, whose kernels the sweep itself asks for.
+    """
+    hint = "where there is a checkout: invoke bundle "
+    if not own and grid.name not in came["grids"]:
+        known = f"one of {', '.join(came['grids'])}" if came["grids"] else "a bundle with a grid (this one has none)"
+        raise FlashladderError(
+            "not all kernels of this grid are in the bundle", expected=known, found=grid.name,
+            hint=f"{hint}--grid {grid.name}",
+        )  # fmt: skip
+    if grid.mode == "emulator":
+        return
+    for card in place.cards():
+        if card.arch in load_pins().arches and card.arch not in came["arches"]:
+            raise FlashladderError(
+                "the bundle has no machine code for the GPU here", expected=", ".join(came["arches"]),
+                found=f"{card.arch} ({card.name})", hint=f"{hint}--arch {card.arch}",
+            )  # fmt: skip
+
+
+def sweep(words: Sequence[str]) -> int:
+    """Measures, and copies the document to the folder ``--out``, also where cells failed; the sweep's exit code.
+
+    Raises:
+        FlashladderError: it could not run.
+        CheckFailed: cells failed.
+    """
+    parser = Parser(
+        prog="BUNDLE.pyz sweep",
+        description="Measures a grid and packs what was measured into one file; other options are those of "
+        "`flashladder sweep`, such as --dry-run, --gpus, --retry and --anyway.",
+        epilog="example: python3 BUNDLE.pyz sweep --grid smoke --out results",
+    )
+    parser.add_argument("--grid", help="a grid, or a file that ends in .yaml (default: the one of the GPU here)")
+    parser.add_argument("--out", type=Path, default=Path(DEFAULT_OUT), help=f"folder (default: {DEFAULT_OUT})")
+    options, more = parser.parse_known_args(words)
+    name = options.grid or grid_here()
+    grid = load_grid(name)
+    records = BUILD / "sweep" / grid.name
+    given = ["--grid", name, "--no-build", "--out", str(records), *more]
+    if {"--dry-run", "--help", "-h"} & set(more):
+        return sweeps.main(given)
+    require_along(grid, came=facts(), own=name.endswith(".yaml"))
+    require_torch()
+    write_atomic(options.out / ".writable", "").unlink()
+    code, failure = 1, None
+    try:
+        code = sweeps.main(given)
+    except CheckFailed as error:
+        failure = error
+    _copy_out(records.with_name(f"{grid.name}.json.gz"), options.out, [name, *more])
+    if failure:
+        raise failure
+    return code
+
+
+def _copy_out(document: Path, out: Path, words: Sequence[str]) -> None:
+    """Copies a packed sweep into a folder, with a line about the bundle that made it beside it."""
+    if not document.is_file():
+        return
+    data = document.read_bytes()
+    made = write_atomic(out / document.name, data)
+    about = {
+        "bundle": facts()["name"][0],
+        "document": document.name,
+        "document_sha256": sha256(data),
+        "sweep": list(words),
+        "python": sys.version.split()[0],
+        "torch": metadata.version("torch"),
+    }
+    write_atomic(out / f"{document.name.removesuffix('.json.gz')}.bundle.json", dump_json(about))
+    print(f"{made}: at home, `invoke verify {made.name}` checks it", file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command of a bundle: ``sweep`` where only options are given, else what a checkout's tasks do."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] in (["--help"], ["-h"]):
+        print(USAGE)
+        return 0
+    if words and words[0] != "sweep" and not words[0].startswith("-"):
+        sys.argv = ["flashladder", *words]
+        runpy.run_module("flashladder", run_name="__main__")  # which leaves with the task's code
+        return 0
+    with one_line_errors():
+        return sweep(words[1:] if words[:1] == ["sweep"] else words)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -39,7 +39,7 @@ import sys
 
 if __name__ == "__main__":
     sys.path[:] = [place for place in sys.path if place != os.path.dirname(os.path.abspath(__file__))]
-    from flashladder.bundle.node import main
+    from flashladder.bundle.make import main
 
     raise SystemExit(main())
 """

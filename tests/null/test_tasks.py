@@ -167,7 +167,7 @@ CALLED: list[tuple[str, str, tuple[object, ...], Given]] = [
      (trace.Options("16", input="range", show="S", at="8,8"),), {}),
     ("explain 16 --gpu h200", "explain.command.show", ("16", "h200", None, 4096), {"as_json": False}),
     ("report --check", "report.command.report", (), {"check": True, "as_json": False, "show": False}),
-    ("gate --json", "gate.command.gate", (), {"as_json": True}),
+    ("gate --json", "gate.reproduce.gate", (), {"as_json": True}),
     ("tour --yes --start 3", "view.tour.walk", (3,), {"waits": False}),
     ("ptxas 7 --arch sm_90", "view.code.show_ptxas", ("7", "sm_90", "prog"), {"as_json": False, "csv": ""}),
     ("bundle --grid cpu", "bundle.make.bundle", (),

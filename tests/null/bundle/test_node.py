@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from flashladder.bundle import node
+from flashladder.bundle import make as node
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.doctor import TorchBuild
 from flashladder.ladder.grid import load_grid

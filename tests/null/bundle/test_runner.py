@@ -42,7 +42,7 @@ WHEEL = zipped(
     {
         "flashladder/__init__.py": b"",
         "flashladder/bundle/__init__.py": b"",
-        "flashladder/bundle/node.py": NODE.encode(),
+        "flashladder/bundle/make.py": NODE.encode(),
         "x.data/purelib/beside.py": b"",
         "x.data/scripts/tool": b"",
     }
@@ -92,7 +92,7 @@ def test_a_checkout_in_the_working_folder_is_not_taken_for_the_bundle(tmp_path: 
     other.mkdir(parents=True)
     for path in (other.parent / "__init__.py", other / "__init__.py"):
         path.touch()
-    (other / "node.py").write_text("raise SystemExit('the checkout')\n", encoding="utf-8")
+    (other / "make.py").write_text("raise SystemExit('the checkout')\n", encoding="utf-8")
     command = [sys.executable, str(bundle(tmp_path)), "x"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout[:12]) == (1, "node ['x'] /")

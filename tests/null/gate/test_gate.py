@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from flashladder.errors import Checked, CheckFailed, FlashladderError
-from flashladder.gate import command as gate
 from flashladder.gate import published as gate_published
-from flashladder.gate.command import Check
+from flashladder.gate import reproduce as gate
 from flashladder.gate.published import Known, against_published, failing, probable_cause, same_model
+from flashladder.gate.reproduce import Check
 from flashladder.gate.verify import Outcome
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.config import KernelConfig

@@ -13,7 +13,6 @@ import pytest
 from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.check.command import CheckReport
-from flashladder.gate import command as gate
 from flashladder.gate import reproduce
 from flashladder.gate.verify import Outcome
 from flashladder.problem import Shape
@@ -107,11 +106,11 @@ def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     ladder = report_data.collect(fixture.folder)
     monkeypatch.setattr(reproduce, "require_wheels", lambda: ["iteration 1: 2 kernels"])
     monkeypatch.setattr(reproduce, "measure", lambda: reproduce.Measured("no GPU here"))
-    monkeypatch.setattr(report_data, "collect", lambda _: ladder)
+    monkeypatch.setattr(reproduce, "collect", lambda _: ladder)
     done = Outcome("locks", status, details=("iteration 7: moved",))
-    monkeypatch.setattr(gate.Gate, "checks", lambda _: [])
-    monkeypatch.setattr(gate.Gate, "verified", None)
-    monkeypatch.setattr(reproduce, "compiled", lambda: [gate.Check("locks", lambda: done)])
+    monkeypatch.setattr(reproduce.Gate, "checks", lambda _: [])
+    monkeypatch.setattr(reproduce.Gate, "verified", None)
+    monkeypatch.setattr(reproduce, "compiled", lambda: [reproduce.Check("locks", lambda: done)])
     if code:
         with pytest.raises(SystemExit) as caught:
             reproduce.main([])
