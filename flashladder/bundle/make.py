@@ -174,10 +174,7 @@ def words(text: str, known: str = ".*", what: str = "", expected: str | None = N
 
 @dataclass(frozen=True)
 class Kernels:
-    """What a bundle carries of the ladder: wheels with `built` in them, and `store`, which holds the PTX of `emulated`.
-
-    `store` maps paths below the folder of builds to files.
-    """
+    """Wheels with `built` in them, and `store`: path below the folder of builds to file, with the PTX of `emulated`."""
 
     wheels: tuple[Path, ...]
     built: frozenset[Kernel]
@@ -371,11 +368,7 @@ def make(
 def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], files: Mapping[str, bytes]) -> Path:
     """Writes the bundle `out`, a zip that Python runs; always the same bytes for the same parts.
 
-    Args:
-        out: the file.
-        machine: what its binaries run on, ``x86_64``.
-        install: Python version to the wheels that are unpacked for it, by their path in the bundle.
-        files: all others, by their path.
+    `install` maps a Python version to the wheels that are unpacked for it, by their path among `files`.
     """
     whole = {**files, runner.RUNNER: Path(runner.__file__).read_bytes()}
     manifest = {

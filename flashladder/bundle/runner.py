@@ -74,24 +74,6 @@ def checked(archive: zipfile.ZipFile) -> dict[str, Any]:
     return manifest
 
 
-def wheels_for(manifest: dict[str, Any], version: tuple[int, int], machine: str) -> list[str]:
-    """The wheels of a bundle for a Python (3, 12) on a machine (``x86_64``).
-
-    Raises:
-        Refused: it has none for these.
-    """
-    wanted = ".".join(map(str, version))
-    if machine != manifest["machine"]:
-        raise Refused(f"the bundle is for another machine: expected {manifest['machine']}, found {machine}")
-    if wanted not in manifest["install"]:
-        known = ", ".join(sorted(manifest["install"])) or "none"
-        raise Refused(
-            f"the bundle is for another Python: expected {known}, found {wanted}; make one where there is a network: "
-            f"invoke bundle --python {wanted}"
-        )
-    return [str(name) for name in manifest["install"][wanted]]
-
-
 def unpack_wheel(data: bytes, site: Path) -> None:
     """Unpacks a wheel's packages and metadata into the folder `site`; scripts and headers are left out."""
     with zipfile.ZipFile(io.BytesIO(data)) as wheel:
@@ -114,7 +96,13 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
     with zipfile.ZipFile(archive) as opened:
         manifest = checked(opened)
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        wheels = wheels_for(manifest, version, machine)
+        wanted = ".".join(map(str, version))
+        if machine != manifest["machine"]:
+            raise Refused(f"the bundle is for another machine: expected {manifest['machine']}, found {machine}")
+        if wanted not in manifest["install"]:
+            known = ", ".join(sorted(manifest["install"])) or "none"
+            make = f"make one where there is a network: invoke bundle --python {wanted}"
+            raise Refused(f"the bundle is for another Python: expected {known}, found {wanted}; {make}")
         target = into / f"{digest[:12]}-cp{version[0]}{version[1]}"
         if target.is_dir():
             return target
@@ -122,7 +110,7 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
         into.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=into, prefix=".unpacking-"))
         try:
-            for name in wheels:
+            for name in manifest["install"][wanted]:
                 unpack_wheel(opened.read(name), scratch / PACKAGES)
             for name in (one for one in manifest["files"] if one.startswith(f"{BUILD}/")):
                 opened.extract(name, scratch)
@@ -135,13 +123,6 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return target
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """This process's variables, with the bundle's packages before others and its builds as the builds."""
-    kept = {name: value for name, value in os.environ.items() if name != "FLASHLADDER_ROOT"}
-    path = os.pathsep.join(filter(None, [str(folder / PACKAGES), kept.get("PYTHONPATH")]))
-    return {**kept, "PYTHONPATH": path, "FLASHLADDER_BUILD": str(folder / BUILD)}
 
 
 def prepare(words: list[str], archive: Path) -> tuple[list[str], dict[str, str]]:
@@ -167,7 +148,10 @@ def prepare(words: list[str], archive: Path) -> tuple[list[str], dict[str, str]]
             f"{where}: the bundle cannot be unpacked ({error.strerror or error}); free space, or name a folder that "
             "can be written: --into FOLDER"
         ) from None
-    return [sys.executable, str(folder / START), *words], environment(folder)
+    kept = {name: value for name, value in os.environ.items() if name != "FLASHLADDER_ROOT"}
+    path = os.pathsep.join(filter(None, [str(folder / PACKAGES), kept.get("PYTHONPATH")]))  # the bundle's before others
+    variables = {**kept, "PYTHONPATH": path, "FLASHLADDER_BUILD": str(folder / BUILD)}
+    return [sys.executable, str(folder / START), *words], variables
 
 
 def main() -> int:

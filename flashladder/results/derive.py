@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 import itertools
 import math
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,11 +70,10 @@ class Plan:
         return -(-self.pairs // self.blocks)
 
 
-def reason_names(bits: int) -> tuple[str, ...]:
+def reason_names(bits: int) -> list[str]:
     """Throttle-reason bits as words, lowest bit first; bits that nobody named come as hex."""
-    known = [name for bit, name in REASONS.items() if bits & bit]
     rest = bits & ~sum(REASONS)
-    return (*known, hex(rest)) if rest else tuple(known)
+    return [*(name for bit, name in REASONS.items() if bits & bit), *([hex(rest)] if rest else ())]
 
 
 def kept(blocks: Sequence[Block]) -> int:
@@ -83,17 +84,13 @@ def kept(blocks: Sequence[Block]) -> int:
 def changed_state(samples: Sequence[Sample], ignore: int = NO_THROTTLE) -> str | None:
     """Why a block is dropped: the throttle reasons (without the bits in `ignore`) that came or went during it."""
     bits = [sample.throttle_bits & ~ignore for sample in samples if sample.throttle_bits is not None]
-    changed = 0
-    for earlier, later in itertools.pairwise(bits):
-        changed |= earlier ^ later
+    changed = reduce(or_, (earlier ^ later for earlier, later in itertools.pairwise(bits)), 0)
     return "throttle reasons changed: " + ", ".join(reason_names(changed)) if changed else None
 
 
 def disturbed(block: Block) -> str | None:
     """Why a block is dropped at first: the GPU's throttle reasons changed during it, or it waited for the host."""
-    if block.late:
-        return f"the GPU waited for the host before {block.late} launches"
-    return changed_state(block.samples)
+    return f"the GPU waited for the host before {block.late} launches" if block.late else changed_state(block.samples)
 
 
 def settle(blocks: Sequence[Block], *, visit: int, min_pairs: int) -> tuple[Block, ...]:

@@ -43,7 +43,6 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     ("error", "line"),
     [
         (ValueError("'yerr' must not contain\nnegative values"), "ValueError: 'yerr' must not contain negative values"),
-        (KeyError("x"), "KeyError: 'x'"),
         (FlashladderError("not a JSON result", where="bench.json.gz"), "bench.json.gz: not a JSON result"),
         (CheckFailed("no"), "no"),
     ],
@@ -93,16 +92,6 @@ def test_the_committed_files_pass_the_quick_checks() -> None:
     outcomes = [gate.attempt(one) for one in every if not any(word in one.name for word in slow)]
     assert len(outcomes) == len(every) - len(slow)
     assert [(one.name, one.details) for one in outcomes if one.status != "ok"] == []
-
-
-def test_results_that_make_no_report_fail_the_checks_that_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice() -> None:
-        raise FlashladderError("one cell was measured twice")
-
-    monkeypatch.setattr(gate, "collect", twice)
-    found = {one.name: gate.attempt(one) for one in gate.Gate().checks()[:8]}
-    assert found["published figures are as taken over"].status == "ok"
-    assert found["progressions fit the published ones"].details == ("one cell was measured twice",)
 
 
 def edited(number: int, form: str, **changed: int) -> list[str]:
@@ -155,10 +144,8 @@ RUN: Known = {
     ("other", "cause"),
     [
         ({}, gate_published.NONE),
-        ({"clock_mhz": 1880.0}, gate_published.NONE),
         ({"config": "(FP16, 64)", "code": "bb" * 32}, "another configuration: (FP16, 64) instead of (FP16, 128)"),
         ({"compiler": "nvcc 13.1", "code": "bb" * 32}, "another toolchain: nvcc 13.1 instead of nvcc 13.0"),
-        ({"code": "bb"}, f"another machine code: bb instead of {'aa' * 32}"),
         ({"clock_mhz": 1500.0, "fa2_tflops": 270.0}, "another clock (MHz): 1500 instead of 1900"),
         ({"clock_mhz": None, "fa2_tflops": 270.0}, "another clock or FA2 (TFLOP/s): 270 instead of 340"),
         ({"driver": "570.1", "card": "GPU-1"}, "another driver: 570.1 instead of 580.1; another card: GPU-1 instead"),

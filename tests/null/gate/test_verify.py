@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-import gzip
 import json
 from pathlib import Path
 import shutil
@@ -22,7 +21,6 @@ from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, machine_name, with_digest, write_result
 from flashladder.results.schema import (
-    A_A,
     BenchResult,
     EmulatedCell,
     EmulatedSweepResult,
@@ -223,15 +221,6 @@ def test_a_library_that_is_nowhere_in_a_sweep_was_not_installed() -> None:
     assert len(lost(tuple(cell for cell in whole.cells if cell.subject != "7"))) > 1
 
 
-def test_another_reference_has_to_be_described(path: Path) -> None:
-    cell = planned("cudnn", "", SHAPE, settings_of(swept()), "cudnn 9")
-    edited(path, lambda d: d["sweep"]["planned"].append(cell.model_dump(mode="json")))
-    found = details(path)
-    assert any("cell cudnn fp16 S=4096 B=16 H=16: measured 0 times" in line for line in found)
-    assert any("the result does not say which cudnn this is" in line for line in found)
-    assert verify.key_of(swept().sweep.planned[0]) == A_A  # type: ignore[union-attr]  # it has one
-
-
 def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lone = write_result(tmp_path / "tune.json.gz", load_result(SWEPT))
     assert command("verify", str(lone), "--json") == 0
@@ -240,15 +229,6 @@ def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.Cap
     for option in ("--cells", "--seed"):
         with pytest.raises(FlashladderError, match="--cells and --seed are of a rerun; add --rerun"):
             command("verify", str(lone), option, "3")
-
-
-@pytest.mark.parametrize("name", [".", "[a]"])
-def test_a_folder_is_verified_by_whatever_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    folder = tmp_path / name
-    folder.mkdir(exist_ok=True)
-    (folder / "x.json.gz").write_bytes(gzip.compress(b"{}"))
-    monkeypatch.chdir(tmp_path)
-    assert [Path(one.name).name for one in verify.verify(Path(name))][:1] == ["x.json.gz"]
 
 
 @pytest.mark.parametrize(

@@ -46,17 +46,11 @@ def test_verdict_follows_the_counts(after: int, holds: bool) -> None:
     ("claim", "own", "parent", "problem"),
     [
         (Claim("LOP3", "kernel", "equals"), {}, {}, "no LOP3 in either kernel"),
-        (Claim("LOP3", "kernel", "falls", at_least=1), {}, {}, "no LOP3 in either kernel"),
         (Claim("LOP3+SHF", "kernel", "falls", at_least=1), {}, {"LOP3": 2}, "no SHF in either kernel"),
         (Claim("LOP3", "kernel", "equals", value=0), {"LOP3": 0}, {"LOP3": 0}, "it says nothing about the step"),
-        (Claim("LOP3", "kernel", "equals", value=2), {"LOP3": 2}, {"LOP3": 2}, "it says nothing about the step"),
         (Claim("LOP3", "kernel", "equals", value=2), {"LOP3": 3}, {"LOP3": 2}, "it does not hold"),
         (Claim("LOP3", "kernel", "equals", value=2), {"LOP3": 2}, {"LOP3": 3}, ""),
-        (Claim("usual_path", "main_loop", "falls", at_least=0.02), {"usual_path": 741}, {"usual_path": 758}, ""),
-        (Claim("usual_path", "main_loop", "falls", at_least=0.02), {}, {}, "no usual_path in either kernel"),
         (Claim("LOP3", "kernel", "equals"), {"LOP3": 2}, {"LOP3": 2}, ""),
-        (Claim("conflicts", "counters", "equals"), {"conflicts": 0}, {"conflicts": 0}, ""),
-        (Claim("LOP3", "kernel", "falls", at_least=0.25), {"LOP3": 2}, {"LOP3": 4}, ""),
         (Claim("A/B", "kernel", "equals", value=4, within=0.01), {"A": 8, "B": 2}, {"A": 6, "B": 2}, ""),
     ],
 )
@@ -148,7 +142,6 @@ def test_a_kernel_that_was_not_counted_is_named(monkeypatch: pytest.MonkeyPatch)
     ("edit", "problem"),
     [
         (lambda kernel, code: code["kernel"].update(IADD3=999), "on sm_90: IADD3: "),
-        (lambda kernel, code: code["main_loop"].update({"HMMA.16816.F32": 1}), "on sm_90: HMMA: "),
         (lambda kernel, code: code["kernel"].update(registers=256), "registers: 256, in the lock 255"),
         (lambda kernel, code: code.update(text_sha256="0" * 64), "what was counted is not what is locked"),
         (lambda kernel, code: kernel.update(ptx_sha256="0" * 64), "what was counted is not what is locked"),
