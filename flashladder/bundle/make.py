@@ -155,8 +155,9 @@ def bundle(
             made = make(kernels, install, arches, numbers, folder)
     data = made.read_bytes()
     print(f"{relative(made)}: {len(data) / 1e6:.1f} MB, sha256 {sha256(data)}")
-    if warned := lacking(grids_that_run(kernels, arches)):
-        print(warned, file=sys.stderr)
+    if missing := [name for name in UNASKED if name not in grids_that_run(kernels, arches)]:
+        told = f"kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
+        print(f"warning: it lacks {told}", file=sys.stderr)
     print(f"on the node, with Python {' or '.join(pythons)} and torch: python3 {made.name} --help")
 
 
@@ -243,13 +244,6 @@ def grids_that_run(kernels: Kernels, arches: Sequence[str]) -> list[str]:
         if fits and kernels_of(grid) <= (kernels.emulated if emulated else kernels.built):
             found.append(name)
     return found
-
-
-def lacking(grids: Sequence[str]) -> str:
-    """The line that says which of the grids that a node sweeps unasked cannot be swept; empty where both can."""
-    missing = [name for name in UNASKED if name not in grids]
-    told = f"kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
-    return f"warning: it lacks {told}" if missing else ""
 
 
 def pinned(lock: str, python: str) -> list[str]:
@@ -411,7 +405,6 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
 
 
 def _component(path: str, data: bytes) -> Any:
-    """A wheel as a component, by its METADATA."""
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model import HashAlgorithm, HashType
     from cyclonedx.model.component import Component
@@ -527,7 +520,6 @@ def sweep(words: Sequence[str]) -> int:
 
 
 def _copy_out(document: Path, out: Path, words: Sequence[str]) -> None:
-    """Copies a packed sweep into a folder, with a line about the bundle that made it beside it."""
     if not document.is_file():
         return
     data = document.read_bytes()

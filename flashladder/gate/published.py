@@ -149,7 +149,6 @@ def _by_rank(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
 
 
 def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
-    """Percent of FA2 at S=4096, fp16, of every published iteration that has one."""
     timings = {row.iteration.number: row.headline for row in ladder.rows(machine, "fp16", configs_of)}
     return {step: summary.pct for step, summary in timings.items() if summary and step <= N_ITERATIONS}
 
@@ -223,7 +222,6 @@ def peer_percents() -> Mapping[tuple[int, int], float]:
 
 
 def _best(ladder: Ladder, machine: Machine) -> Found:
-    """The fastest of the last iterations, in each dtype, by both statistics."""
     found = []
     steps = range(BEST_FROM, N_ITERATIONS + 1)
     for dtype in DTYPES:

@@ -186,7 +186,6 @@ class Gate:
 
 
 def _same(files: Mapping[Path, bytes]) -> Found:
-    """Committed files are these bytes, which the results give."""
     return Found(report.stale(files), len(files))
 
 

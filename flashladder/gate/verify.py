@@ -153,7 +153,6 @@ def verify_folder(folder: Path) -> list[Outcome]:
 
 
 def _unchecked(folder: Path) -> list[str]:
-    """Kernels of the ladder's timings without a check."""
     checked = {case.kernel for path in files_in(folder, CHECKS) for case in load_as(path, CheckResult).cases}
     timed = {path.name: load_as(path, BenchResult).kernels for path in files_in(folder, "bench*.json.gz")}
     return [
@@ -192,7 +191,6 @@ def _record(path: Path, address: str) -> tuple[list[str], str]:
 
 
 def _told(result: AnyResult) -> str:
-    """What a document is, in a few words."""
     if isinstance(result, SoakResult):
         return f"soak, {len(result.cases)} cases, {sum(one.launches for one in result.hammered):,} launches"
     counted = {"summaries": "cells", "agreements": "cells", "cells": "cells", "runs": "runs", "cases": "cases"}
@@ -212,7 +210,6 @@ def _dtypes(result: AnyResult) -> Iterator[str]:
 
 
 def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
-    """Name and dtype of all that was measured."""
     timed = result.paired if isinstance(result, SecondOpinionResult) else result
     if isinstance(timed, BenchResult):
         yield from ((series.kernel, group.dtype) for group in timed.groups for series in group.series)
@@ -253,7 +250,6 @@ def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
 
 
 def _references(result: AnyResult) -> Iterator[str]:
-    """Libraries that nothing here can call, or that launched another library's kernel."""
     timed = result.paired if isinstance(result, SecondOpinionResult) else result
     for name, one in getattr(timed, "references", {}).items():
         if name not in BACKENDS:
@@ -406,7 +402,6 @@ def _unplanned(sweep: Sweep) -> Iterator[str]:
 
 @cache  # several documents are of one grid, and it takes a tenth of a second to read
 def _cells_of_grid(name: str) -> tuple[tuple[str, str, str, Shape], ...]:
-    """Subject, dtype, toolchain and shape of each cell of a committed grid, once."""
     return tuple(dict.fromkeys((one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(name))))
 
 
@@ -423,7 +418,6 @@ def key_of(cell: PlannedCell) -> str:
 
 
 def _settings(result: Swept) -> Settings:
-    """How the cells were measured, as their addresses know it."""
     if isinstance(result, EmulatedSweepResult):
         return Settings(CPU, "emulator", protocol=result.protocol_version)
     mode = "tune" if result.purpose == "tune" else result.mode
@@ -432,7 +426,6 @@ def _settings(result: Swept) -> Settings:
 
 
 def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
-    """What is wrong with the kernel or the library of a planned cell."""
     if not cell.config:
         if isinstance(result, BenchResult) and cell.subject != FA2 and cell.subject not in result.references:
             yield f"the result does not say which {cell.subject} this is"
@@ -490,11 +483,7 @@ def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
 def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Outcome:
     """Times some of a file's cells again and compares: within tolerances on the same GPU model, by rank on another.
 
-    Args:
-        path: of a benchmark that is reported.
-        n_cells: how many are drawn.
-        seed: which.
-        timer: what times them; this machine's GPU unless given.
+    `timer` is what times them: this machine's GPU unless given.
 
     Raises:
         FlashladderError: no GPU, no such wheel, a file of another kind, or a tuning run.
@@ -593,12 +582,8 @@ def verify_and_tell(
 ) -> int:
     """Verifies a file or a folder, all machines' where none is named, and prints; exit code 1 when one does not hold.
 
-    Args:
-        named: the path of a result file, or of a folder of them.
-        again: also times `n_cells` cells, drawn by `seed`, on this GPU; see `rerun`.
-        n_cells: how many.
-        seed: of the draw.
-        as_json: prints JSON when all is known, instead of a line for each file at once.
+    `named` is the path of a result file, or of a folder of them. With `again` it also times `n_cells` cells, drawn by
+    `seed`, on this GPU (`rerun`). `as_json` prints when all is known, instead of a line for each file at once.
 
     Raises:
         FlashladderError: no such file, options that do not go together, or a rerun without a GPU.

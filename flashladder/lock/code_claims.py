@@ -28,8 +28,7 @@ Counts = Mapping[str, float]
 class Sides:
     """The counts that a claim is judged on: the iteration's own, and its parent's (None for the first iteration).
 
-    `null` are those of the kernel that stands in the iteration's place when the step is taken back: the parent's, and
-    for the first iteration, which has none, those of the step that follows it.
+    `null`: of what stands in its place when the step is taken back, the parent or, of the first, the step after it.
     """
 
     own: Counts

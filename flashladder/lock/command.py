@@ -150,7 +150,6 @@ def _causes(locked: LockFile, number: int, old: Lock, new: Lock) -> list[str]:
 
 
 def _toolchain_causes(old: Lock, new: Lock) -> list[str]:
-    """Versions and flags that are not those of the lock, each named as a cause."""
     causes = []
     for name in sorted({*old.toolchain, *new.toolchain}):
         before, after = old.toolchain.get(name, "absent"), new.toolchain.get(name, "absent")
@@ -188,7 +187,6 @@ def explain(differences: Sequence[Difference]) -> str:
 
 
 def _named(numbers: Collection[int]) -> str:
-    """``iteration 6``, ``iterations 6, 7, 9``."""
     return f"iteration{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
 
 
@@ -292,7 +290,6 @@ def _ladder(iterations: Sequence[int] | None) -> Sequence[Iteration]:
 
 
 def _made_for(iterations: Sequence[int] | None) -> list[str]:
-    """The architectures for which one of the iterations (None: all) is made, in order."""
     return [arch for arch in LOCK_ARCHES if any(arch in one.family.targets.arches for one in _ladder(iterations))]
 
 
@@ -317,7 +314,6 @@ def snapshot(arch: str, iterations: Sequence[int] | None = None, *, kernels: Pat
 
 
 def _lock(rows: Sequence[Compiled]) -> Lock:
-    """One iteration's lock, without history (`write` adds it)."""
     files: dict[str, str] = {}
     kernels: dict[str, LockedKernel] = {}
     for config, entry, counts in rows:

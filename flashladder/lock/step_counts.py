@@ -13,7 +13,7 @@ Exit code: 0 current, 1 stale, 2 it could not run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -182,44 +182,34 @@ def read_counts(path: Path = COUNTS) -> StepCounts:
     return read_committed(path, _read, "no counts of the steps", HOW_TO_WRITE)
 
 
-def step_kernels(ladder: Iterable[Iteration] | None = None) -> list[tuple[Iteration, KernelConfig]]:
-    """Every kernel that a step's claims compare: the iteration's own and its parent's, each once."""
-    found: dict[tuple[Iteration, KernelConfig], None] = {}
-    for iteration in ladder or load_all():
-        config, parent_config = claim_configs(iteration)
-        found[iteration, config] = None
-        if iteration.parent is not None and parent_config is not None:
-            found[load_iteration(iteration.parent), parent_config] = None
-    return sorted(found, key=lambda kernel: (kernel[0].number, kernel[1]))
-
-
 def count_all() -> StepCounts:
-    """Compiles (cached in the store) and counts them (kept under build/), a disassembler per CPU.
+    """Compiles (cached in the store) and counts every kernel that a step's claims compare: its own and its parent's.
 
     Raises:
         FlashladderError: nothing here can compile them.
     """
     from flashladder.build.compile import compile_many
 
-    kernels = step_kernels()
-    jobs = [(*kernel, arch) for kernel in kernels for arch in kernel[0].family.targets.arches]
+    kernels: dict[tuple[Iteration, KernelConfig], None] = {}
+    for iteration in load_all():
+        config, parent_config = claim_configs(iteration)
+        kernels[iteration, config] = None
+        if iteration.parent is not None and parent_config is not None:
+            kernels[load_iteration(iteration.parent), parent_config] = None
+    every = sorted(kernels, key=lambda kernel: (kernel[0].number, kernel[1]))
+    jobs = [(*kernel, arch) for kernel in every for arch in kernel[0].family.targets.arches]
     entries = compile_many(jobs)
-    codes: dict[tuple[Iteration, KernelConfig], dict[str, MachineCode]] = {kernel: {} for kernel in kernels}
-    texts = {}
+    found: dict[str, StepKernel] = {}
     for (iteration, config, arch), entry, counts in zip(jobs, entries, recount(entries), strict=True):
-        codes[iteration, config][arch] = counts
-        texts[iteration, config] = entry.ptx
-    found = {}
-    for iteration, config in kernels:
-        text = read_ptx(texts[iteration, config])
-        measures = {"mma_before_use": order.mma_before_use(text), "mma_same_a": order.mma_same_a(text)}
-        found[kernel_key(iteration.number, config.short_form())] = StepKernel(
-            iteration=iteration.number,
-            config=config.short_form(),
-            ptx_sha256=ptx_sha256(text),
-            ptx=opcode_counts(text) | measures,
-            sass=codes[iteration, config],
-        )
+        form = config.short_form()
+        if (key := kernel_key(iteration.number, form)) not in found:
+            text = read_ptx(entry.ptx)
+            ptx = opcode_counts(text)
+            ptx |= {"mma_before_use": order.mma_before_use(text), "mma_same_a": order.mma_same_a(text)}
+            found[key] = StepKernel(
+                iteration=iteration.number, config=form, ptx_sha256=ptx_sha256(text), ptx=ptx, sass={}
+            )
+        found[key].sass[arch] = counts
     return StepCounts(kernels=found)
 
 
@@ -233,7 +223,6 @@ def lock_problems(counts: StepCounts, locks: Path = LOCKS) -> Iterator[str]:
 
 
 def _unlike(kernel: StepKernel, code: MachineCode | None, locked: LockedKernel) -> Iterator[str]:
-    """What the counts of one kernel say otherwise than its lock."""
     if code is None or (code.text_sha256, kernel.ptx_sha256) != (locked.text_sha256, locked.ptx_sha256):
         yield "what was counted is not what is locked"
         return

@@ -319,7 +319,6 @@ def cells_of_host_time(groups: Sequence[Group]) -> frozenset[Cell]:
 
 
 def _means(timed: Mapping[Cell, Timed]) -> tuple[Mean, ...]:
-    """Per kernel the harmonic mean over all its lengths."""
     by_kernel: dict[tuple[str, str], dict[Cell, Timed]] = {}
     for cell, ratios in timed.items():
         by_kernel.setdefault(cell[:2], {})[cell] = ratios

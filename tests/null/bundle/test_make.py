@@ -35,11 +35,6 @@ def ladder(*numbers: int) -> Kernels:
 @pytest.mark.parametrize(
     ("numbers", "arches", "grids"),
     [
-        (
-            range(1, 29),
-            ["sm_90"],
-            ["beyond", "cpu", "fewtiles", "h100", "h200", "hopper", "persistent", "smoke", "split"],
-        ),
         (range(1, 29), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
         ([1, 7, 8, 14, 15, 16], ["sm_90"], ["smoke"]),
         ([16], ["sm_90"], []),
@@ -75,12 +70,6 @@ def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(
     monkeypatch.setattr(bundle, "collect", lambda *_: pytest.fail("the work began"))
     with pytest.raises(FlashladderError, match=r"README\.md: not a folder"):
         command("bundle", "--arch", "sm_80", "--out", str(tmp_path / "README.md"))
-
-
-def test_a_choice_of_iterations_that_lacks_kernels_of_the_grids_is_told() -> None:
-    assert bundle.lacking(grids_that_run(ladder(*range(1, 29)), ["sm_90"])) == ""
-    told = bundle.lacking(grids_that_run(ladder(1, 16), ["sm_90"]))
-    assert told == "warning: it lacks kernels of the grids cpu and smoke; to include them: --grid cpu,smoke"
 
 
 LOCK = """\

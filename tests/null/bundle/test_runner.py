@@ -178,12 +178,3 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     last = ran.stderr.splitlines()[-1]
     assert last.startswith(f"error: {tmp_path / 'b'}: the bundle cannot be unpacked")
     assert last.endswith("--into FOLDER")
-
-
-def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
-    first = bundle(tmp_path).read_bytes()
-    assert bundle(tmp_path).read_bytes() == first
-    with zipfile.ZipFile(io.BytesIO(first)) as archive:
-        names = archive.namelist()
-        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-    assert names == ["MANIFEST.json", "__main__.py", *sorted(names[2:])]

@@ -79,12 +79,6 @@ def slower(document: Document) -> None:
         scaled(pair, 1.01)
 
 
-def without_group(document: Document) -> None:
-    """One length of a run is gone, with its summaries."""
-    shape = document["groups"].pop(0)["shape"]
-    document["summaries"] = [one for one in document["summaries"] if one["shape"] != shape]
-
-
 def without_series(document: Document) -> None:
     """One kernel at one length is gone, with its turn in every block."""
     group = document["groups"][0]
@@ -228,7 +222,7 @@ def test_errors_by_iteration_are_of_locked_kernels_and_within_bounds(results: Pa
     assert any("not the locked" in line for line in damaged(results, ACCURACY, other_hash, digest=False))
 
 
-@pytest.mark.parametrize("name", ["bench_split.json.gz", "counters.csv", "second_card.json.gz", "trials_split.json.gz"])
+@pytest.mark.parametrize("name", ["bench_split.json.gz", "counters.csv"])
 def test_a_deleted_document_is_missed(results: Path, name: str) -> None:
     shutil.copytree(RESULTS / "h200", results / "h200")
     assert verify.verify_folder(results / "h200") == []
@@ -255,28 +249,13 @@ def tables() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", ["progression.md", "progression.csv", "cells.csv", "counters.md"])
-@pytest.mark.parametrize("damage", ["digit", "line", "end"])
-def test_an_edited_table_is_not_what_the_results_give(
-    tmp_path: Path, tables: dict[str, bytes], name: str, damage: str
-) -> None:
+def test_an_edited_table_is_not_what_the_results_give(tmp_path: Path, tables: dict[str, bytes], name: str) -> None:
     path = tmp_path / name
-    path.write_bytes((RESULTS / "report" / name).read_bytes())
+    data = (RESULTS / "report" / name).read_bytes()
+    path.write_bytes(data)
     assert report.stale({path: tables[name]}) == []
-    data = path.read_bytes()
-    half = len(data) // 2
-    digit = next(i for i in range(half, len(data)) if data[i : i + 1].isdigit())
-    changed = {
-        "digit": data[:digit] + b"%d" % ((int(data[digit : digit + 1]) + 1) % 10) + data[digit + 1 :],
-        "line": b"\n".join(data.split(b"\n")[:-2]) + b"\n",
-        "end": data[:-1],
-    }
-    path.write_bytes(changed[damage])
-    assert report.stale({path: tables[name]}) != []
-
-
-def test_a_run_that_lost_a_length_renders_another_table(results: Path, tables: dict[str, bytes]) -> None:
-    shutil.copytree(RESULTS / "published", results / "published")
-    shutil.copytree(RESULTS / "emulator", results / "emulator")
-    shutil.copytree(RESULTS / "h200", results / "h200")
-    damaged(results, BENCH, without_group, digest=True, again=True)
-    assert report.render(collect(results))["cells.csv"] != tables["cells.csv"]
+    digit = next(i for i in range(len(data) // 2, len(data)) if data[i : i + 1].isdigit())
+    other = b"%d" % ((int(data[digit : digit + 1]) + 1) % 10)
+    for changed in (data[:digit] + other + data[digit + 1 :], data[:-1]):
+        path.write_bytes(changed)
+        assert report.stale({path: tables[name]}) != []

@@ -85,19 +85,6 @@ def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(
     assert all("but not checked" in line for line in details), "the stand-in wrote no check.json.gz"
 
 
-def test_another_card_or_another_lock_gets_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(reproduce, "OWN", tmp_path / "own")
-    results = tmp_path / "results"
-    for name in ("locks", "published"):
-        (results / name).mkdir(parents=True)
-    (results / "locks" / "sm_90.json").write_text("1", encoding="utf-8")
-    first = reproduce.own_folder("GPU-1", results)
-    assert reproduce.own_folder("GPU-1", results) == first
-    assert reproduce.own_folder("GPU-2", results) != first
-    (results / "locks" / "sm_90.json").write_text("2", encoding="utf-8")
-    assert reproduce.own_folder("GPU-1", results) != first
-
-
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("failed", 1)])
 def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     status: str, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
