@@ -276,7 +276,7 @@ def nvcc(_: Context, file: str, *, arch: str = DEFAULT_ARCH, out: str = "") -> N
 
     Example: `invoke nvcc own.cu --arch sm_90`.
     """
-    from flashladder.toolchain.errors import compile_and_tell
+    from flashladder.toolchain import compile_and_tell
 
     compile_and_tell(file, arch, out)
 

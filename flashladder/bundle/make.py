@@ -64,12 +64,12 @@ from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
+from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT, path_of
 from flashladder.sweep import command as sweeps
 from flashladder.sweep import place
 from flashladder.sweep.plan import wanted
-from flashladder.toolchain.wheels import Pins, load_pins, require_arch
-from flashladder.version import __version__
+from flashladder.toolchain import Pins, load_pins, require_arch
 
 FACTS = "bundle.json"  # in the folder of builds: what came along
 DEFAULT_OUT = "flashladder-results"
