@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.files import files_in
-from flashladder.report import blocks
-from flashladder.report.blocks import Block, Cell, Table
+from flashladder.report import page
 from flashladder.report.book import Book
-from flashladder.report.tables import plain
+from flashladder.report.data import plain
+from flashladder.report.page import Block, Cell, Table
 from flashladder.results.files import load_as
 from flashladder.results.schema import CaseResult, CheckResult, SanitizerResult
 
@@ -45,9 +45,9 @@ def checked(book: Book, path: Path) -> Table:
             }
         record = book.records.fact(path, worst.kernel, facts, result.kernels[worst.kernel])
         style = "fails" if counts["fail"] else "holds"
-        numbers = [blocks.number(count, 0, record, style) for count in counts.values()]
-        rows.append([blocks.step(number), *numbers, blocks.number(100 * share(worst), 0, record), Cell(worst.case)])
-    columns = blocks.columns("#", "passed", "failed", "refused", "worst error, % of allowed", "in case|text")
+        numbers = [page.number(count, 0, record, style) for count in counts.values()]
+        rows.append([page.step(number), *numbers, page.number(100 * share(worst), 0, record), Cell(worst.case)])
+    columns = page.columns("#", "passed", "failed", "refused", "worst error, % of allowed", "in case|text")
     caption = f"Cases of the check of correctness on {plain(result.gpu.name)}: {len(result.cases)}"
     return Table(f"check-{path.parent.name}", caption, columns, rows)
 
@@ -61,15 +61,15 @@ def sanitized(book: Book) -> Table:
         for one in result.findings:
             record = book.records.fact(path, f"{one.tool} over {n} kernels", {"its last lines": one.tail.strip()})
             outcome = ("clean", "outcome holds") if one.clean else ("not clean", "outcome fails")
-            numbers = [blocks.number(n, 0, record), blocks.number(one.errors, 0, record), blocks.number(one.seconds, 1)]
+            numbers = [page.number(n, 0, record), page.number(one.errors, 0, record), page.number(one.seconds, 1)]
             rows.append(
                 [Cell(plain(result.gpu.name)), Cell(one.tool), Cell(*outcome[:1], record, style=outcome[1]), *numbers]
             )
-    columns = blocks.columns("GPU|text", "tool|text", "outcome|text", "kernels", "errors", "seconds")
+    columns = page.columns("GPU|text", "tool|text", "outcome|text", "kernels", "errors", "seconds")
     return Table("sanitizers", "compute-sanitizer over one launch of each kernel", columns, rows)
 
 
 def content(book: Book) -> Sequence[Block]:
     """A table for each GPU, and the sanitizers'."""
     tables = [checked(book, path) for path in files_in(book.results, "*/check.json.gz")[::-1]]
-    return [EXPLAINED, *map(blocks.fold, tables), sanitized(book)]
+    return [EXPLAINED, *map(page.fold, tables), sanitized(book)]

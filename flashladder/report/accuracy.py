@@ -19,7 +19,7 @@ from flashladder.columns import markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.iteration import load_iteration
-from flashladder.report.tables import plain
+from flashladder.report.data import plain
 from flashladder.results.files import read_json
 
 NAME = "accuracy.json.gz"

@@ -7,7 +7,7 @@ by number, and the page holds each once, as deflated JSON that ``templates/page.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 import json
 import math
@@ -17,14 +17,10 @@ from typing import Any
 
 from flashladder.files import files_in, read_text, sha256
 from flashladder.ladder.claim import LOCK_ARCHES
-from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
-from flashladder.ladder.iteration import Iteration
 from flashladder.lock.schema import LockedKernel, lock_path, read_lock
-from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import ROOT
 from flashladder.problem import Shape
-from flashladder.report.data import Ladder, bench_files, other_runs
-from flashladder.report.tables import plain
+from flashladder.report.data import Ladder, Machine, Timed, other_runs, swept, swept_files
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as, load_result
 from flashladder.results.schema import (
@@ -36,8 +32,6 @@ from flashladder.results.schema import (
     Reference,
     Result,
     Series,
-    Summary,
-    kernel_key,
 )
 from flashladder.results.statistics import stated
 
@@ -45,56 +39,6 @@ MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first a
 FILE = re.compile(r"`([^`]+)`")
 NS = 1000  # per microsecond; a GPU's events tell no less than 32
 Facts = list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One file of timings on one GPU: its title, the file, and what is in it; `further` are its later steps' files."""
-
-    title: str
-    key: str
-    path: Path
-    result: BenchResult
-    further: tuple[Timed, ...] = ()
-
-    def holding(self, kernel: str) -> Timed:
-        """The file that timed a kernel: this one, unless it is one of the further files'."""
-        return next((one for one in self.further if kernel in one.result.kernels), self)
-
-    def kernel(self, step: Iteration, dtype: str = "fp16", configs_of: str | None = None) -> str:
-        """The kernel of a step in this GPU's configuration (that of its architecture), or in another GPU's."""
-        whose = configs_of or configs_for(self.key, self.result.gpu.arch)
-        config = step.configs.get(whose, step.configs[PUBLISHED_GPU])
-        return kernel_key(step.number, config.with_dtype(dtype).short_form())
-
-    def headlines(self, steps: Iterable[Iteration]) -> list[tuple[Iteration, Summary]]:
-        """Those of `steps` that were timed at S = 4096 in fp16, in this GPU's configurations."""
-        keys = [(step, (self.kernel(step), "fp16", HEADLINE_LENGTH)) for step in steps]
-        return [(step, self.summaries[key]) for step, key in keys if key in self.summaries]
-
-    @cached_property
-    def summaries(self) -> dict[tuple[str, str, int], Summary]:
-        """Summaries by kernel, dtype and length."""
-        own = {(one.kernel, one.dtype, one.shape.seq_len): one for one in self.result.summaries}
-        for other in self.further:
-            own |= other.summaries
-        return own
-
-    @cached_property
-    def lengths(self) -> tuple[int, ...]:
-        """Lengths that were timed, ascending."""
-        return tuple(sorted({one.shape.seq_len for one in self.result.summaries}))
-
-    @property
-    def grid(self) -> str:
-        """The grid of its sweep, by the file's name."""
-        return self.path.name.partition(".")[0]
-
-    @property
-    def days(self) -> str:
-        """The days on which it was timed, first and last."""
-        days = sorted({one.started_utc[:10] for of in (self, *self.further) for one in of.result.processes})
-        return " to ".join(dict.fromkeys((days[0], days[-1])))
 
 
 @dataclass
@@ -115,21 +59,15 @@ class Book:
         return self.root / "results"
 
     @cached_property
-    def machines(self) -> tuple[Timed, ...]:
-        """Of every measured GPU the files that its progression is made from: its benchmarks, or else its sweep."""
-        own: dict[str, list[Path]] = {}
-        for path in (*bench_files(self.results), *(one.path for one in self.sweeps)):
-            known = own.setdefault(path.parent.name, [])
-            if not known or path.name.startswith("bench"):
-                known.append(path)
-        paths = [own[name] for name in sorted(own, reverse=True)]
-        return tuple(replace(self.timed(first), further=tuple(map(self.timed, further))) for first, *further in paths)
+    def machines(self) -> list[Machine]:
+        """Every measured GPU: by its benchmarks, or else its sweep."""
+        every = (*self.ladder.machines, *swept(self.ladder, self.results))
+        return sorted(every, key=lambda one: one.name, reverse=True)
 
     @cached_property
     def sweeps(self) -> tuple[Timed, ...]:
         """Of every machine the sweep of its own grid: the ladder beside all references."""
-        paths = [path for path in files_in(self.results, "*/*.json.gz") if path.name == f"{path.parent.name}.json.gz"]
-        return tuple(map(self.timed, paths[::-1]))
+        return tuple(map(self.timed, swept_files(self.results)[::-1]))
 
     @cached_property
     def beside_libraries(self) -> tuple[Timed, ...]:
@@ -142,10 +80,7 @@ class Book:
 
     def timed(self, path: Path) -> Timed:
         """A file with intervals and verdicts as tables print them: what other runs of the same code say is in them."""
-        result = load_as(path, BenchResult)
-        key = gpu_key(result.gpu.name)
-        title = plain(load_gpus()[key].title if key else result.gpu.name)
-        return Timed(title, key or "", path, stated(result, other_runs(path)))
+        return Timed(((path, stated(load_as(path, BenchResult), other_runs(path))),))
 
     def locked_record(self, arch: str, number: int, kernel: LockedKernel) -> str:
         """The record of a kernel's entry in the lock of an architecture."""

@@ -24,7 +24,7 @@ from flashladder.files import dump_json, files_in, sha256, write_atomic
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import BUILD, ROOT
 from flashladder.report.data import Ladder
-from flashladder.report.tables import anchors_below, gpu_title, headline_machine, plain, plot_subtitle
+from flashladder.report.tables import anchors_below, gpu_title, headline_machine, plot_subtitle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,10 +110,9 @@ def of_ladder(ladder: Ladder) -> dict[str, bytes]:
     """The plot of the ladder: measured machines (fp16, each in its own configurations), then the published GPUs."""
     series = []
     for machine in ladder.machines:
-        found = [(row.iteration.number, one) for row in ladder.rows(machine, "fp16") if (one := row.headline)]
-        if found:
-            points = tuple(Point(number, one.pct, one.pct_low, one.pct_high) for number, one in found)
-            series.append(Series(f"{plain(machine.title)}, measured", points))
+        if found := ladder.headlines(machine):
+            points = tuple(Point(step.number, one.pct, one.pct_low, one.pct_high) for step, one in found)
+            series.append(Series(f"{machine.title}, measured", points))
     for key in ladder.published.gpus:
         column = ladder.published.column(key, "seq4096")
         line = tuple(Point(number, value) for number, value in enumerate(column, 1))
@@ -122,20 +121,14 @@ def of_ladder(ladder: Ladder) -> dict[str, bytes]:
     anchors = anchors_below(best, "fp16") if best is not None and best is ladder.machines[0] else []
     levels = tuple(Level(one.title, one.summaries[HEADLINE_LENGTH].pct) for one in anchors)
     names = tuple((one.number, one.slug.replace("_", " ").replace("d head", "d_head")) for one in ladder.iterations)
-    return render(Picture(tuple(series), names, plot_subtitle(ladder), levels, panels_of(ladder)))
+    spans = ladder.families().items()
+    panels = tuple((own[0], f"{own[0]} to {own[-1]}: family {name}") for name, own in spans)
+    return render(Picture(tuple(series), names, plot_subtitle(ladder), levels, panels))
 
 
 def render(picture: Picture) -> dict[str, bytes]:
     """Draws it: bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch)."""
     return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(asdict(picture))}")
-
-
-def panels_of(ladder: Ladder) -> tuple[tuple[int, str], ...]:
-    """First iteration and title of each panel: one for each family."""
-    numbers: dict[str, list[int]] = {}
-    for one in ladder.iterations:
-        numbers.setdefault(one.family.name, []).append(one.number)
-    return tuple((own[0], f"{own[0]} to {own[-1]}: family {name}") for name, own in numbers.items())
 
 
 def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str, bytes]:
@@ -146,39 +139,41 @@ def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str
         description: stands in the files; with the digest of the data.
         texts: what else is drawn.
     """
-
-    def drawn() -> dict[str, bytes]:
-        import matplotlib as mpl
-
-        mpl.use("agg")
-        with mpl.rc_context():
-            mpl.rcdefaults()
-            mpl.rcParams.update(STYLE)
-            figure = draw()
-            svg, png = io.BytesIO(), io.BytesIO()
-            figure.savefig(svg, format="svg", metadata={"Date": None, "Description": description})
-            figure.savefig(png, format="png", dpi=160, metadata={"Software": None, "Description": description})
-        return {"svg": svg.getvalue(), "png": png.getvalue()}
-
-    return kept(drawn, ("svg", "png"), description, *texts)
+    formats: dict[str, dict[str, Any]] = {
+        "svg": {"metadata": {"Date": None, "Description": description}},
+        "png": {"dpi": 160, "metadata": {"Software": None, "Description": description}},
+    }
+    return kept(draw, STYLE, formats, description, *texts)
 
 
-def kept(draw: Callable[[], dict[str, bytes]], suffixes: Sequence[str], *texts: str) -> dict[str, bytes]:
-    """What `draw` gives, from ``build/pictures`` when the same code and matplotlib release drew the same before.
+def kept(
+    draw: Callable[[], Figure], style: dict[Any, Any], formats: Mapping[str, dict[str, Any]], *texts: str
+) -> dict[str, bytes]:
+    """A figure in each of `formats`, from ``build/pictures`` when the same code and release drew the same before.
 
     Args:
-        draw: draws what `texts` tell whole; its bytes by suffix.
-        suffixes: those of `draw`.
+        draw: draws what `texts` tell whole.
+        style: matplotlib's settings.
+        formats: suffix to what `Figure.savefig` takes.
         texts: data and words of the picture.
     """
-    files = {suffix: PICTURES / f"{sha256(repr((_drawn_by(), texts)))}.{suffix}" for suffix in suffixes}
+    files = {suffix: PICTURES / f"{sha256(repr((_drawn_by(), texts)))}.{suffix}" for suffix in formats}
     if all(path.is_file() for path in files.values()):
         return {suffix: path.read_bytes() for suffix, path in files.items()}
-    drawn = draw()
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    drawn = {suffix: io.BytesIO() for suffix in formats}
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(style)
+        figure = draw()
+        for suffix, options in formats.items():
+            figure.savefig(drawn[suffix], format=suffix, **options)
     with suppress(FlashladderError):  # a folder that nobody can write: the next report draws again
         for suffix, path in files.items():
-            write_atomic(path, drawn[suffix])
-    return drawn
+            write_atomic(path, drawn[suffix].getvalue())
+    return {suffix: out.getvalue() for suffix, out in drawn.items()}
 
 
 @lru_cache(maxsize=1)

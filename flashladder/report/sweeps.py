@@ -22,9 +22,9 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
 from flashladder.paths import ITERATIONS, RESULTS
-from flashladder.report.data import TITLES, other_runs
+from flashladder.report.data import TITLES, other_runs, plain
 from flashladder.report.plot import FAINT, data_digest, saved
-from flashladder.report.tables import DASH, plain
+from flashladder.report.tables import DASH
 from flashladder.report.variants import pages
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as, load_result

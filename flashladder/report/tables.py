@@ -7,7 +7,6 @@ CSV it is an empty field. Below the steps stand the libraries that were timed be
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-import re
 from typing import get_args
 
 from flashladder.columns import listed, markdown
@@ -16,18 +15,13 @@ from flashladder.ladder.iteration import load_all
 from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import read_counts
 from flashladder.names import DTYPES, HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
-from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing
+from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing, plain
 from flashladder.results.published import Statistic
 
 DASH = "–"
 NOT_RUN = "not run here"  # by a GPU that the step's family does not run on
 LONG = ("95 % interval", "harmonic mean", "registers", "spills, B")  # columns that README's table leaves out
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-
-
-def plain(name: str) -> str:
-    """A GPU's name without its makers' words: ``NVIDIA GeForce RTX 3090`` -> ``RTX 3090``."""
-    return name.replace("NVIDIA ", "").replace("GeForce ", "")
 
 
 def gpu_title(key: str) -> str:
@@ -46,8 +40,7 @@ def plot_subtitle(ladder: Ladder) -> str:
     what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, relative to FA2 on the same GPU"
     if not ladder.machines:
         return f"{what}; nothing measured by this project yet"
-    days = [(plain(one.title), sorted(re.findall(r"\d{4}-\d\d-\d\d", one.reference))) for one in ladder.machines]
-    told = [f"{gpu} {' to '.join(dict.fromkeys((own[0], own[-1])))}" for gpu, own in days]
+    told = [f"{one.title} {one.days}" for one in ladder.machines]
     return f"{what}; measured: {', '.join(told)}; whiskers: 95 % intervals"
 
 
@@ -61,8 +54,7 @@ def _lines(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str 
     """The header and the rows of a progression table, the libraries last."""
     header, gpus = ["#", "Step"], ladder.published.gpus
     if machine:
-        gpu = plain(machine.title)
-        header += [f"{gpu} TFLOP/s", f"{gpu} % of FA2", "95 % interval", "harmonic mean"]
+        header += [f"{machine.title} TFLOP/s", f"{machine.title} % of FA2", "95 % interval", "harmonic mean"]
     for key in gpus:
         header += [f"{gpu_title(key)} %", "harmonic mean"]
     lines = [[*header, "registers", "spills, B"]]
@@ -119,7 +111,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
         ),
         f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
         machine.reference,
-        f"mode {MODE} (clocks as the card chose them), rung {' and '.join(machine.rungs)}",
+        f"mode {MODE} (clocks as the card chose them), rung {machine.rungs}",
         *([f"SM clock {' to '.join(dict.fromkeys((f'{min(seen):.0f}', f'{max(seen):.0f}')))} MHz"] if seen else []),
         *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
     ]
@@ -222,7 +214,7 @@ def document(ladder: Ladder) -> str:
         parts += ["## Published", caption(ladder, None, "fp16"), table(ladder, None, "fp16")]
     for machine in ladder.machines:
         for dtype, configs_of in sets_of(ladder, machine):
-            title = f"## {plain(machine.title)}, {dtype}, configurations of the {gpu_title(configs_of)}"
+            title = f"## {machine.title}, {dtype}, configurations of the {gpu_title(configs_of)}"
             parts += [title, caption(ladder, machine, dtype, configs_of), table(ladder, machine, dtype, configs_of)]
             parts += ["Percent of FA2 by sequence length:", _by_length(ladder, machine, dtype, configs_of)]
     parts += by_architecture()
@@ -320,7 +312,7 @@ def progression(ladder: Ladder) -> list[tuple[object, ...]]:
     ]
     found = []
     for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]:
-        where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
+        where = (machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE) if machine else (None,) * 4
         for row in ladder.rows(machine, dtype, key):
             step, one, own, code = row.iteration, row.headline, row.measured, row.locked
             theirs = [ladder.published.find(step.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
@@ -342,9 +334,9 @@ def cells(ladder: Ladder) -> list[tuple[object, ...]]:
     """Rows of cells.csv: every measured kernel at every length."""
     return [
         (
-            machine.name, machine.gpu.name, "+".join(machine.rungs), MODE, number, config, one.dtype, length,
-            one.shape.batch, one.shape.n_heads, one.shape.d_head, rounded(one.tflops), rounded(one.reference_tflops),
-            rounded(one.kernel_us), rounded(one.reference_us), rounded(one.pct), rounded(one.pct_low),
+            machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE, number, config, one.dtype,
+            length, one.shape.batch, one.shape.n_heads, one.shape.d_head, rounded(one.tflops),
+            rounded(one.reference_tflops), rounded(one.kernel_us), rounded(one.reference_us), rounded(one.pct), rounded(one.pct_low),
             rounded(one.pct_high), one.verdict, one.n_pairs, rounded(one.dropped_share), rounded(one.sm_clock_mhz, 0),
             measured.kernel.text_sha256,
         )

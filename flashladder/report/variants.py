@@ -25,8 +25,9 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.problem import Shape
+from flashladder.report.data import days_of, plain
 from flashladder.report.plot import FAINT, INK, data_digest, saved
-from flashladder.report.tables import DASH, plain
+from flashladder.report.tables import DASH
 from flashladder.results.derive import by_cell, joined
 from flashladder.results.schema import BenchResult, Kernel, kernel_key
 from flashladder.results.statistics import (
@@ -338,14 +339,12 @@ def pages(name: str, result: BenchResult) -> dict[str, bytes]:
     found = compared(name, result)
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
-    days = sorted(process.started_utc[:10] for process in result.processes)
     shown = "speed over that through the pinned compiler"
     each = {"-": "each change taken back", "+": "each change added", "": "each compiler"}
     if name == "ablation":
         shown = "speed with the change over speed without"
     subtitle = (
-        f"{plain(result.gpu.name)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, S = {length}: {shown}; "
-        "whiskers: 95 % intervals, band: noise"
+        f"{plain(result.gpu.name)}, {days_of(result)}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
     )
     panels: dict[str, list[Comparison]] = {}
     for one in found:

@@ -119,7 +119,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 HOSTILE = """
-from flashladder.report.blocks import Cell, Column, Table
+from flashladder.report.page import Cell, Column, Table
 
 ORDER, TITLE = 1, "<script>window.hacked = 1</script>"
 

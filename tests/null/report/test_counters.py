@@ -19,9 +19,9 @@ from flashladder.report import command as report
 from flashladder.report import counters as report_counters
 from flashladder.report import data as report_data
 from flashladder.report import speed_page
-from flashladder.report.blocks import STRONGEST
 from flashladder.report.book import Book
 from flashladder.report.counters import costs
+from flashladder.report.page import STRONGEST
 from flashladder.results.files import read_json
 from flashladder.results.published import PUBLISHED
 

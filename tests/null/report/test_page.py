@@ -24,9 +24,8 @@ from flashladder.paths import RESULTS, ROOT
 from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import page as report_page
-from flashladder.report.blocks import SERIES, Panel, draw, line
 from flashladder.report.book import Book, Records, cycle, in_script, join, packed
-from flashladder.report.page import MOST_BYTES, SECTIONS, find, html, page
+from flashladder.report.page import MOST_BYTES, SECTIONS, SERIES, Panel, draw, find, html, line, page
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult
@@ -41,8 +40,8 @@ INDEX, CODE, BENCH = (
     RESULTS / "h200" / "bench.json.gz",
 )
 TOY = '''"""A toy."""
-from flashladder.report.blocks import Cell, Column, Fold, Panels, Table
-from flashladder.report.blocks import draw, line
+from flashladder.report.page import Cell, Column, Fold, Panels, Table
+from flashladder.report.page import draw, line
 
 ORDER, TITLE = 5, "TITLED"
 
@@ -167,7 +166,7 @@ def test_an_edit_and_a_missing_page_are_named(
     [
         ("def content(:\n", r"toy\.py:1: a section of the page fails: found SyntaxError: "),
         ("\nimport nothing_of_this_name\n", r"toy\.py:2: .*ModuleNotFoundError: No module named"),
-        ("ORDER = 1\ndef content(book): return []\n", r"toy\.py: .*no attribute 'TITLE'"),
+        ("ORDER = 1\ndef content(book): return []\n", r"toy\.py: .*KeyError: 'TITLE'"),
         ('ORDER, TITLE = 1, "x"\ndef content(book):\n    return 1 / 0\n', r"toy\.py:3: .*ZeroDivisionError"),
     ],
 )
