@@ -16,7 +16,7 @@ from flashladder.machine_code.opcodes import KINDS
 from flashladder.names import CONFLICTS, HEADLINE_LENGTH, INSTRUCTIONS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.report import page
 from flashladder.report.book import Book
-from flashladder.report.counters import costs, present
+from flashladder.report.counters import costs
 from flashladder.report.data import Machine
 from flashladder.report.page import FAINT, INK, SERIES, Block, Cell, Column, Fold, Panel, Panels, Table, draw, heated
 from flashladder.results.files import load_as
@@ -85,9 +85,12 @@ def heat_map(book: Book, gpu: str) -> Table:
     records = {number: book.locked_record(facts.arch, number, cost.locked) for number, cost in found.items()}
     most = max(cost.total for cost in found.values())
     rows = [[Cell("all"), *(heated(cost.total, most, records[n]) for n, cost in found.items())]]
-    for kind in present(found):
-        most = max(cost.kinds[kind] for cost in found.values())
-        rows.append([Cell(kind), *(heated(cost.kinds[kind], most) for cost in found.values())])
+    largest = {kind: max(cost.kinds[kind] for cost in found.values()) for kind in KINDS}
+    rows += [
+        [Cell(kind), *(heated(cost.kinds[kind], most) for cost in found.values())]
+        for kind, most in largest.items()
+        if most
+    ]
     columns = [Column("kind", "code"), *(Column(str(n), told=cost.config.brief()) for n, cost in found.items())]
     whose = f"{facts.arch}, the {facts.title}'s configurations"
     return Table(

@@ -15,6 +15,8 @@ from pathlib import Path
 import re
 from typing import Any
 
+import numpy as np
+
 from flashladder.files import files_in, read_text, sha256
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import LockedKernel, lock_path, read_lock
@@ -114,11 +116,10 @@ class Records:
         key = (path, kernel, dtype, shape)
         if key not in self._numbers:
             document = load_as(path, BenchResult)
-            if kernel in document.kernels:
-                code = self._code(path, kernel, self._kernel_facts(document.kernels[kernel]))
-            else:
-                reference = document.reference if kernel == A_A else document.references[kernel]
-                code = self._code(path, kernel, _reference_facts(reference))
+            beside = {A_A: document.reference, **document.references}
+            own = document.kernels.get(kernel)
+            facts = self._kernel_facts(own) if own else _reference_facts(beside[kernel])
+            code = self._code(path, kernel, facts)
             self._add(key, {
                 "title": f"{dtype}, S = {shape.seq_len}, batch {shape.batch}, {shape.n_heads} heads",
                 "source": self._source(path),
@@ -257,28 +258,22 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
     rows = []
     for block in group.blocks:
         if n_pairs := sum(pair.block == block.index for pair in series.pairs):
-            looks: tuple[int | None, ...] = (None, None, None)
-            if block.samples:
-                began = block.samples[0]
-                power = None if began.power_w is None else round(began.power_w)
-                looks = (began.sm_clock_mhz, power, began.temperature_c)
-            rows.append((block.index, n_pairs, int(block.kernel_first), block.dropped or 0, *looks))
+            clock, power, heat = next(
+                ((one.sm_clock_mhz, one.power_w, one.temperature_c) for one in block.samples), (None,) * 3
+            )
+            power = None if power is None else round(power)
+            rows.append((block.index, n_pairs, int(block.kernel_first), block.dropped or 0, clock, power, heat))
     columns = [list(column) for column in zip(*rows, strict=True)]
     return {
         "process": group.process,
         "seeds": list(group.input_seeds),
         "unit": unit,
-        "fa2": differences([time // unit for time in fa2]),
-        "kernel": differences([time // unit for time in kernel]),
+        "fa2": np.diff([time // unit for time in fa2], prepend=0).tolist(),
+        "kernel": np.diff([time // unit for time in kernel], prepend=0).tolist(),
         "inputs": cycle([pair.input_set for pair in series.pairs]),
         "errors": [_error(series.before), _error(series.after)],
         "blocks": [column[0] if all(one == column[0] for one in column) else column for column in columns],
     }
-
-
-def differences(whole: Sequence[int]) -> list[int]:
-    """The first, then each less the one before it."""
-    return [*whole[:1], *(whole[i] - whole[i - 1] for i in range(1, len(whole)))]
 
 
 def cycle(inputs: Sequence[int]) -> list[int]:

@@ -26,7 +26,7 @@ from flashladder.files import read_text, relative, require_file_or_nothing, writ
 from flashladder.ladder.selection import FASTEST
 from flashladder.parallel import start_worker, tune_gc
 from flashladder.paths import RESULTS, ROOT
-from flashladder.report import accuracy, counters, plot, speed_page, sweeps, tables
+from flashladder.report import accuracy, counters, plot, sweeps, tables
 from flashladder.report.data import Ladder, collect, fastest
 
 REPORT = RESULTS / "report"
@@ -42,8 +42,7 @@ def render(ladder: Ladder) -> dict[str, bytes]:
         "cells.csv": csv_text(tables.CELLS, tables.cells(ladder)).encode(),
     }
     if ladder.emulated:
-        files["counters.md"] = counters.document(ladder, ladder.emulated).encode()
-        files["counters.csv"] = csv_text(counters.COLUMNS, counters.csv_rows(ladder, ladder.emulated)).encode()
+        files |= counters.render(ladder, ladder.emulated)
     return files | {f"{PLOT}.{suffix}": data for suffix, data in plot.of_ladder(ladder).items()}
 
 
@@ -70,7 +69,7 @@ def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | N
     report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
     readme = root / "README.md"
     block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
-    return report | speed_page.render(root) | {readme: between_markers(read_text(readme), block).encode()}
+    return report | counters.speed(root) | {readme: between_markers(read_text(readme), block).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:

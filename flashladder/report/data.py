@@ -7,12 +7,13 @@ so that a machine's rows come from one file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
+from typing import TypeVar
 
 from flashladder.cases.inputs import SEQ_LENS, on_grid
 from flashladder.columns import listed
@@ -32,6 +33,8 @@ from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
 from flashladder.results.statistics import stated
 
 Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside kernels of one run: least, median, most
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 MODE = "event-free"  # of the progression; other modes are other tables
 SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
 TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-attn"}
@@ -40,6 +43,14 @@ TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-att
 def plain(name: str) -> str:
     """A GPU's name without its makers' words: ``NVIDIA GeForce RTX 3090`` -> ``RTX 3090``."""
     return name.replace("NVIDIA ", "").replace("GeForce ", "")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items of one key together, keys in the order of their first items."""
+    found: dict[Key, list[Item]] = {}
+    for one in items:
+        found.setdefault(key(one), []).append(one)
+    return found
 
 
 def days_of(*results: BenchResult) -> str:
@@ -109,10 +120,8 @@ def counts(result: BenchResult) -> bool:
 
 def by_speed(speeds: Iterable[tuple[int, float]]) -> tuple[int, ...]:
     """Steps by the mean of their speeds, the fastest first."""
-    told: dict[int, list[float]] = {}
-    for step, speed in speeds:
-        told.setdefault(step, []).append(speed)
-    return tuple(sorted(told, key=lambda step: mean(told[step]), reverse=True))
+    told = grouped(speeds, lambda one: one[0])
+    return tuple(sorted(told, key=lambda step: mean(speed for _, speed in told[step]), reverse=True))
 
 
 def last_sweep(folder: Path) -> tuple[BenchResult, dict[tuple[str, str], dict[int, Summary]]] | None:
@@ -321,10 +330,8 @@ class Ladder:
 
     def families(self) -> dict[str, list[int]]:
         """The iterations of each family of kernels."""
-        numbers: dict[str, list[int]] = {}
-        for one in self.iterations:
-            numbers.setdefault(one.family.name, []).append(one.number)
-        return numbers
+        every = grouped(self.iterations, lambda one: one.family.name)
+        return {name: [one.number for one in own] for name, own in every.items()}
 
     def rows(self, machine: Machine | None, dtype: str, configs_of: str | None = None) -> tuple[Row, ...]:
         """One row per iteration.
@@ -370,12 +377,7 @@ def collect(folder: Path = RESULTS) -> Ladder:
             "no iterations", where=relative(ITERATIONS), expected="01_base.yaml and what follows", found="none",
             hint="git checkout -- iterations",
         )  # fmt: skip
-    by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
-    for path in bench_files(folder):
-        result = load_as(path, BenchResult)
-        if counts(result):
-            by_machine.setdefault(path.parent.name, []).append((path, result))
-    machines = tuple(machine_of(results, folder / LOCKS.name) for results in by_machine.values())
+    machines = _machines(bench_files(folder), folder / LOCKS.name)
     timed = (kernel.arch for one in machines for _, result in one.files for kernel in result.kernels.values())
     arches = sorted({PUBLISHED_ARCH, *(one.shown_arch for one in ladder), *timed})
     locks = {arch: read_lock(arch, folder / LOCKS.name) for arch in arches}
@@ -400,8 +402,13 @@ def swept(ladder: Ladder, folder: Path = RESULTS) -> list[Machine]:
         FlashladderError: a result is malformed.
     """
     known = {machine.name for machine in ladder.machines}
-    found = [(path, load_as(path, BenchResult)) for path in swept_files(folder) if path.parent.name not in known]
-    return [machine_of([(path, result)], folder / LOCKS.name) for path, result in found if counts(result)]
+    return list(_machines([path for path in swept_files(folder) if path.parent.name not in known], folder / LOCKS.name))
+
+
+def _machines(paths: Sequence[Path], locks: Path) -> tuple[Machine, ...]:
+    timed = ((path, load_as(path, BenchResult)) for path in paths)
+    by_folder = grouped(((path, result) for path, result in timed if counts(result)), lambda one: one[0].parent)
+    return tuple(machine_of(files, locks) for files in by_folder.values())
 
 
 def machine_of(results: Sequence[tuple[Path, BenchResult]], locks: Path) -> Machine:

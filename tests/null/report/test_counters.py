@@ -18,7 +18,6 @@ from flashladder.paths import ROOT
 from flashladder.report import command as report
 from flashladder.report import counters as report_counters
 from flashladder.report import data as report_data
-from flashladder.report import speed_page
 from flashladder.report.book import Book
 from flashladder.report.counters import costs
 from flashladder.report.page import STRONGEST
@@ -41,10 +40,10 @@ def test_without_measurements_there_are_counters_only(tmp_path: Path, reading: E
     bare = report_data.collect(tmp_path)
     assert bare.emulated is None
     assert not any(name.startswith("counters") for name in report.render(bare))
-    text = report_counters.document(bare, reading)
+    text, table = (data.decode() for data in report_counters.render(bare, reading).values())
     assert "% of FA2" not in text
     assert "33,849,344" in text
-    assert report_counters.csv_rows(bare, reading)[0][-5:-1] == (None, None, None, None)
+    assert ",,,,," in table.splitlines()[1]
 
 
 @pytest.mark.parametrize("gpu", GPUS)
@@ -78,11 +77,11 @@ def test_the_page_has_a_heat_map(ladder: report_data.Ladder) -> None:
 
 
 def test_a_slower_sample_changes_page_and_plot(tmp_path: Path) -> None:
-    document = read_json(ROOT / speed_page.SAMPLES)
-    write_atomic(tmp_path / speed_page.SAMPLES, dump_json(document))
-    before = speed_page.render(tmp_path)
+    document = read_json(ROOT / report_counters.SAMPLES)
+    write_atomic(tmp_path / report_counters.SAMPLES, dump_json(document))
+    before = report_counters.speed(tmp_path)
     document["runs"][0]["seconds"] = [10 * seconds for seconds in document["runs"][0]["seconds"]]
-    write_atomic(tmp_path / speed_page.SAMPLES, dump_json(document))
-    after = speed_page.render(tmp_path)
+    write_atomic(tmp_path / report_counters.SAMPLES, dump_json(document))
+    after = report_counters.speed(tmp_path)
     assert {path.name for path in before} == {"speed.md", "speed.svg"}
     assert {before[path] == after[path] for path in before} == {False}

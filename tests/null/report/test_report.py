@@ -58,9 +58,8 @@ def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_
 
 
 def picture(*points: report_plot.Point) -> dict[str, bytes]:
-    names = tuple((point.iteration, "step") for point in points)
-    line = report_plot.Series("made up", points)
-    return report_plot.render(report_plot.Picture((line,), names, "made up", (), ((1, "steps"),)))
+    names = {point.iteration: "step" for point in points}
+    return report_plot.render([report_plot.Series("made up", points)], names, "made up", [], {1: "steps"})
 
 
 def test_a_drawn_number_changes_the_picture_and_rounded_bounds_are_drawn() -> None:
