@@ -8,7 +8,7 @@ from pathlib import Path
 from flashladder.files import files_in
 from flashladder.report import page
 from flashladder.report.book import Book
-from flashladder.report.data import plain
+from flashladder.report.data import grouped, plain
 from flashladder.report.page import Block, Cell, Table
 from flashladder.results.files import load_as
 from flashladder.results.schema import CaseResult, CheckResult, SanitizerResult
@@ -31,10 +31,7 @@ def share(case: CaseResult) -> float:
 def checked(book: Book, path: Path) -> Table:
     """Per iteration how many cases passed, and its worst one."""
     result, rows = load_as(path, CheckResult), []
-    by_step: dict[int, list[CaseResult]] = {}
-    for case in result.cases:
-        by_step.setdefault(result.kernels[case.kernel].iteration, []).append(case)
-    for number, cases in by_step.items():
+    for number, cases in grouped(result.cases, lambda case: result.kernels[case.kernel].iteration).items():
         worst = max(cases, key=share)
         counts = {status: sum(case.status == status for case in cases) for status in ("pass", "fail", "not_applicable")}
         facts: dict[str, object] = {"worst case": worst.case}

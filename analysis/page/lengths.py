@@ -10,7 +10,7 @@ from flashladder.ladder.gpus import configs_for, load_gpus
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.report import page
 from flashladder.report.book import Book
-from flashladder.report.data import Timed
+from flashladder.report.data import Timed, grouped
 from flashladder.report.page import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Panels, Table, draw, line
 from flashladder.report.tables import DASH
 from flashladder.results.schema import Summary, kernel_key
@@ -24,6 +24,11 @@ EXPLAINED = (
     "Colour tells a cell's verdict: faster or slower than FA2 beyond the A/A floor, grey where they cannot be told "
     "apart. TFLOP/s are as timed, at the clock that the card chose for that kernel; compare ratios to FA2."
 )
+
+
+def grid_of(one: Timed) -> str:
+    """The grid of a sweep, by the file's name."""
+    return one.path.name.partition(".")[0]
 
 
 def milestones(book: Book, one: Timed, dtype: str) -> list[tuple[str, str]]:
@@ -52,15 +57,11 @@ def series(book: Book, one: Timed, dtype: str) -> list[tuple[str, list[tuple[int
     found = []
     for key, name in milestones(book, one, dtype):
         own = [s for n in one.lengths if (s := one.summaries.get((key, dtype, n)))]
-        points = {
-            doubtful: [(s.shape.seq_len, s.tflops) for s in own if wide(s) is doubtful] for doubtful in (False, True)
-        }
-        found.append((name, points[False], points[True]))
-    beside: dict[int, list[float]] = {}
-    for s in one.result.summaries:
-        if s.dtype == dtype:
-            beside.setdefault(s.shape.seq_len, []).append(s.reference_tflops)
-    return [*found, ("FA2", [(n, sorted(beside[n])[len(beside[n]) // 2]) for n in sorted(beside)], [])]
+        firm, doubtful = ([(s.shape.seq_len, s.tflops) for s in own if wide(s) is so] for so in (False, True))
+        found.append((name, firm, doubtful))
+    beside = grouped((s for s in one.result.summaries if s.dtype == dtype), lambda s: s.shape.seq_len)
+    fa2 = {n: sorted(s.reference_tflops for s in own) for n, own in sorted(beside.items())}
+    return [*found, ("FA2", [(n, own[len(own) // 2]) for n, own in fa2.items()], [])]
 
 
 def panel(book: Book, one: Timed, dtype: str) -> Panel:
@@ -84,8 +85,8 @@ def panel(book: Book, one: Timed, dtype: str) -> Panel:
     told = f"Forward pass, {dtype}, d_head 128, {one.days}; each kernel alternates with FA2, whose line is the median"
     if any(doubtful for *_, doubtful in lines):
         told += f"; hollow, off the line: the interval is wider than {WIDEST:.0%} of the figure"
-    name = f"tflops-{one.name}-{one.grid}-{dtype}"
-    return draw(name, f"{one.title}, {dtype}, grid {one.grid}", f"{told}.", lines, fill)
+    name = f"tflops-{one.name}-{grid_of(one)}-{dtype}"
+    return draw(name, f"{one.title}, {dtype}, grid {grid_of(one)}", f"{told}.", lines, fill)
 
 
 def table(book: Book, one: Timed, dtype: str) -> Table:
@@ -108,7 +109,7 @@ def table(book: Book, one: Timed, dtype: str) -> Table:
         rows.append([*row, page.number(last.tflops if last else None, 1, records[-1])])
     where = ", ".join([one.path.relative_to(book.root).as_posix(), *(path.name for path, _ in one.files[1:])])
     caption = f"{one.title}, {dtype}: percent of FA2 at each length ({where})"
-    return Table(f"lengths-{one.name}-{one.grid}-{dtype}", caption, columns, rows)
+    return Table(f"lengths-{one.name}-{grid_of(one)}-{dtype}", caption, columns, rows)
 
 
 def peaks(book: Book) -> Table:
@@ -126,7 +127,7 @@ def peaks(book: Book) -> Table:
                 record = book.records.timing(one.path, best.kernel, best.dtype, best.shape) if best else ""
                 shares.append(page.number(100 * tflops / peak.value if best and peak else None, 0, record))
             of = f"{peak.value:g} {peak.unit}" if peak else ""
-            rows.append([Cell(one.title), Cell(one.grid), Cell(name), *shares, Cell(of)])
+            rows.append([Cell(one.title), Cell(grid_of(one)), Cell(name), *shares, Cell(of)])
     columns = page.columns("GPU|text", "grid|text", "kernel|text", *(f"S = {n}" for n in lengths), "peak|text")
     return Table("peaks", "Percent of the tensor cores' documented fp16 peak (configs/gpus)", columns, rows)
 

@@ -6,7 +6,7 @@ by number, and the page holds each once, as deflated JSON that ``templates/page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 import json
@@ -40,6 +40,7 @@ from flashladder.results.statistics import stated
 MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first and last column of a machine's README
 FILE = re.compile(r"`([^`]+)`")
 NS = 1000  # per microsecond; a GPU's events tell no less than 32
+Numbered = dict[object, tuple[int, Any]]
 Facts = list[tuple[str, str]]
 
 
@@ -102,10 +103,9 @@ class Records:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._numbers: dict[object, int] = {}
-        self._records: list[dict[str, Any]] = []
-        self._sources: dict[Path, Facts] = {}
-        self._codes: dict[tuple[Path, str], Facts] = {}
+        self._records: Numbered = {}
+        self._sources: Numbered = {}
+        self._codes: Numbered = {}
         self._cells: dict[Path, Mapping[Any, Any]] = {}
 
     def timing(self, path: Path, kernel: str, dtype: str, shape: Shape) -> str:
@@ -113,20 +113,20 @@ class Records:
         parts = self._parts(path).get((kernel, dtype, shape))
         if not parts:
             return ""
-        key = (path, kernel, dtype, shape)
-        if key not in self._numbers:
+
+        def record() -> dict[str, Any]:
             document = load_as(path, BenchResult)
             beside = {A_A: document.reference, **document.references}
             own = document.kernels.get(kernel)
             facts = self._kernel_facts(own) if own else _reference_facts(beside[kernel])
-            code = self._code(path, kernel, facts)
-            self._add(key, {
+            return {
                 "title": f"{dtype}, S = {shape.seq_len}, batch {shape.batch}, {shape.n_heads} heads",
-                "source": self._source(path),
-                "code": code,
+                "source": numbered(self._sources, path, lambda: self.described(path)),
+                "code": numbered(self._codes, (path, kernel), lambda: [kernel, facts]),
                 "parts": [list(packed(group, series).values()) for group, series in parts],
-            })  # fmt: skip
-        return str(self._numbers[key])
+            }
+
+        return str(numbered(self._records, (path, kernel, dtype, shape), record))
 
     def mean(self, path: Path, kernel: str, dtype: str) -> str:
         """The records behind a harmonic mean, or a floor: the kernel, or FA2 beside itself (`A_A`), at every length."""
@@ -136,11 +136,14 @@ class Records:
     def fact(self, path: Path, title: str, facts: Mapping[str, object], kernel: Kernel | None = None) -> str:
         """The record of what a file says without samples: a count, an error, a published figure."""
         told = tuple((name, str(value)) for name, value in facts.items())
-        key = (path, title, told)
-        if key not in self._numbers:
-            code = -1 if kernel is None else self._code(path, kernel.key, self._kernel_facts(kernel))
-            self._add(key, {"title": title, "source": self._source(path), "code": code, "facts": list(told)})
-        return str(self._numbers[key])
+
+        def record() -> dict[str, Any]:
+            source, code = numbered(self._sources, path, lambda: self.described(path)), -1
+            if kernel is not None:
+                code = numbered(self._codes, (path, kernel.key), lambda: [kernel.key, self._kernel_facts(kernel)])
+            return {"title": title, "source": source, "code": code, "facts": list(told)}
+
+        return str(numbered(self._records, (path, title, told), record))
 
     def described(self, path: Path) -> Facts:
         """What a file says of itself: path, command, machine, host, driver, protocol, days, digest."""
@@ -181,23 +184,8 @@ class Records:
 
     def data(self) -> str:
         """All records that were asked for, as the page's script reads them: JSON."""
-        codes = [(key, facts) for (_, key), facts in self._codes.items()]
-        return in_script({"records": self._records, "sources": list(self._sources.values()), "codes": codes})
-
-    def _add(self, key: object, record: dict[str, Any]) -> None:
-        self._numbers[key] = len(self._records)
-        self._records.append(record)
-
-    def _source(self, path: Path) -> int:
-        """The number of a file among the sources."""
-        if path not in self._sources:
-            self._sources[path] = self.described(path)
-        return list(self._sources).index(path)
-
-    def _code(self, path: Path, key: str, facts: Facts) -> int:
-        """The number of a file's kernel among those whose machine code is told."""
-        self._codes.setdefault((path, key), facts)
-        return list(self._codes).index((path, key))
+        found = {"records": self._records, "sources": self._sources, "codes": self._codes}
+        return in_script({name: [value for _, value in own.values()] for name, own in found.items()})
 
     def _parts(self, path: Path) -> Mapping[Any, Any]:
         if path not in self._cells:
@@ -223,6 +211,14 @@ class Records:
         locks = [read_lock(arch, self.root / "results" / "locks") for arch in LOCK_ARCHES]
         entries = (entry for lock in locks for entry in lock.iterations.values())
         return {kernel.text_sha256 for entry in entries for kernel in entry.kernels.values()}
+
+
+def numbered(known: Numbered, key: object, make: Callable[[], Any]) -> int:
+    """The number of what has a key; what is not known yet is made and gets the next one."""
+    if key not in known:
+        value = make()
+        known[key] = len(known), value
+    return known[key][0]
 
 
 def in_script(value: Any) -> str:

@@ -103,13 +103,8 @@ class Measured(Timing):
 
 def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
     """FA2 at S = 4096 beside the kernels of a run; None where none of them was timed there."""
-    found = [
-        one.reference_tflops
-        for one in result.summaries
-        if (one.dtype, one.shape.seq_len) == (dtype, HEADLINE_LENGTH)
-        and one.kernel in result.kernels
-        and on_grid(one.shape)
-    ]
+    own = [one for one in result.summaries if (one.dtype, one.shape.seq_len) == (dtype, HEADLINE_LENGTH)]
+    found = [one.reference_tflops for one in own if one.kernel in result.kernels and on_grid(one.shape)]
     return (min(found), median(found), max(found)) if found else None
 
 
@@ -229,11 +224,6 @@ class Timed:
         return plain(load_gpus()[self.key].title if self.key else self.gpu.name)
 
     @property
-    def grid(self) -> str:
-        """The grid of a sweep, by the file's name."""
-        return self.path.name.partition(".")[0]
-
-    @property
     def days(self) -> str:
         """The days on which it was timed, first and last."""
         return days_of(*(result for _, result in self.files))
@@ -243,10 +233,10 @@ class Timed:
         """Summaries by kernel, dtype and length."""
         return {(one.kernel, one.dtype, one.shape.seq_len): one for _, its in self.files for one in its.summaries}
 
-    @cached_property
-    def lengths(self) -> tuple[int, ...]:
+    @property
+    def lengths(self) -> list[int]:
         """Lengths that were timed, ascending."""
-        return tuple(sorted({length for *_, length in self.summaries}))
+        return sorted({length for *_, length in self.summaries})
 
     def holding(self, kernel: str) -> tuple[Path, BenchResult]:
         """The file that timed a kernel, or a reference: the first, where none says that it knows it."""
@@ -274,11 +264,11 @@ class Machine(Timed):
     @property
     def reference(self) -> str:
         """Whose FA2 was timed, under which driver, and on which days."""
-        days: dict[str, set[str]] = {}
-        for _, one in self.files:
-            whose = f"FA2 of torch {one.reference.torch}, driver {one.gpu.driver}"
-            days.setdefault(whose, set()).add(min(process.started_utc for process in one.processes)[:10])
-        return "; ".join(f"{whose}, {listed(sorted(on))}" for whose, on in days.items())
+        by_fa2 = grouped(self.files, lambda one: (one[1].reference.torch, one[1].gpu.driver))
+        return "; ".join(
+            f"FA2 of torch {torch}, driver {driver}, {listed(sorted({days_of(result)[:10] for _, result in own}))}"
+            for (torch, driver), own in by_fa2.items()
+        )
 
     def floors(self, dtype: str) -> tuple[float, ...]:
         """A/A floors of the runs that timed its kernels, in percentage points, each once, the smallest first."""
@@ -423,9 +413,8 @@ def machine_of(results: Sequence[tuple[Path, BenchResult]], locks: Path) -> Mach
     for path, result in files:
         where = relative(path)
         if result.gpu.name != first.name:
-            raise FlashladderError(
-                "another GPU in this folder", where=where, expected=first.name, found=result.gpu.name
-            )
+            what, found = "another GPU in this folder", result.gpu.name
+            raise FlashladderError(what, where=where, expected=first.name, found=found)
         held = {arch: read_lock(arch, locks) for arch in {kernel.arch for kernel in result.kernels.values()}}
         for kernel in result.kernels.values():
             if reason := refusal(kernel, held[kernel.arch]):
@@ -465,10 +454,9 @@ def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
     for path in files_in(folder, f"{SECOND}*.json.gz"):
         result = load_as(path, BenchResult)
         if result.gpu.name != first.name or result.gpu.uuid == first.uuid:
-            raise FlashladderError(
-                "not another card of this folder's model", where=relative(path), expected=first.name,
-                found=f"{result.gpu.name}, {'the same' if result.gpu.uuid == first.uuid else 'another'} card",
-            )  # fmt: skip
+            card = f"{result.gpu.name}, {'the same' if result.gpu.uuid == first.uuid else 'another'} card"
+            what = "not another card of this folder's model"
+            raise FlashladderError(what, where=relative(path), expected=first.name, found=card)
         for dtype, floor in result.floors_pct.items():
             floors[dtype] = (*floors.get(dtype, ()), floor)
     return floors

@@ -98,8 +98,7 @@ class Words:
             "gains": partial(self.moves, "rises", "gains"),
             "loses": partial(self.moves, "falls", "loses"),
             "keeps": partial(self.moves, "stays", ""),
-            "more": self.more,
-            "grows": self.grows,
+            "gain": lambda gpu, at=HEADLINE_LENGTH, configs=None: f"{self._gain(gpu, at, configs):+.1f}",
             # ``26.4 %``: how much faster a kernel is with a change; of `costs` how much slower
             "pays": lambda *change, **at: f"{self.worth(*change, verdicts=('faster',), **at):.1f} %",
             "costs": lambda *change, **at: f"{-self.worth(*change, verdicts=('slower',), **at):.1f} %",
@@ -121,7 +120,7 @@ class Words:
             "busy": self.busy,
             "mma_issue": lambda: f"{mma_issue(self.machine.name):.1f}",
             "mma_cycles": lambda gpu: f"{SCHEDULERS / tensor_rate(gpu):.1f}".removesuffix(".0"),
-            "peak_cycles": self.peak_cycles,
+            "peak_cycles": lambda gpu: f"{SCHEDULERS / documented_rate(gpu):.1f}".removesuffix(".0"),
             "tensor_use": lambda gpu, of=0: f"{100 * self._use(gpu, self._tflops(gpu, of or number)):.0f} %",
             "fa2_use": self.fa2_use,
         }
@@ -194,21 +193,6 @@ class Words:
         shown = f"{old:.1f} to {new:.1f} % of FA2"
         return f"{verb} {abs(new - old):.1f} points ({shown})" if verb else shown
 
-    def more(self, gpu: str, other: str, configs: str | None = None) -> str:
-        """``+4.8 against -1.4 points``: the step's gain on `gpu`, larger than that on `other` beyond noise."""
-        first, second = self._gain(gpu, configs=configs), self._gain(other)
-        if first - second <= self.noise_points:
-            raise Contradicted(f"{gpu} beside {other}", "a larger gain", f"{first:+.1f} and {second:+.1f} points")
-        return f"{first:+.1f} against {second:+.1f} points"
-
-    def grows(self, gpu: str, at: int) -> str:
-        """``+3.4 points at S = 512 and +4.8 at S = 4096``: a gain that is larger in the headline than at `at`."""
-        first, second = self._gain(gpu, at), self._gain(gpu)
-        said = f"{first:+.1f} points at S = {at} and {second:+.1f} at S = {HEADLINE_LENGTH}"
-        if second - first <= self.noise_points:
-            raise Contradicted(f"the gain on {gpu}", "it grows", said)
-        return said
-
     # What a change is worth alone: taken back from the end of the published ladder, or added to the first (`of=1`).
 
     def _ablation(self, change: str, gpu: str, of: int, at: int) -> Mapping[str, str]:
@@ -240,18 +224,13 @@ class Words:
     # Counts: of one KV block's trip of the main loop in our machine code, unless `scope` is ``kernel``.
 
     def _value(self, metric: str, where: str, scope: str, of: int) -> float:
-        """A count, a sum of counts (``A+B``) or a quotient (``A/B``).
-
-        Raises:
-            FlashladderError: no such name or place, or nothing was counted there.
-        """
+        """A count, a sum of counts (``A+B``) or a quotient (``A/B``)."""
         claim, counts = Claim(metric, "kernel", "equals"), self._counts(where, scope, of)
         for name in claim.names:
-            if name not in counts:
-                language = "ptx" if where == "ptx" else "sass"
-                wrong = (", ".join(counts), None) if where in COUNTED else unknown(name, language)
-                if wrong:  # else an opcode that is nowhere in the kernel
-                    raise FlashladderError(f"nothing is called {name!r} in {where}", expected=wrong[0], hint=wrong[1])
+            language: Literal["ptx", "sass"] = "ptx" if where == "ptx" else "sass"
+            known = (", ".join(counts), None) if where in COUNTED else unknown(name, language)
+            if name not in counts and known:  # else an opcode that is nowhere in the kernel
+                raise FlashladderError(f"nothing is called {name!r} in {where}", expected=known[0], hint=known[1])
         return claim.measure(counts)
 
     def _counts(self, where: str, scope: str, of: int) -> Counts:
@@ -326,13 +305,6 @@ class Words:
         """``46 %``: the share of the kernel's time that a resource works, at S = 4096."""
         of = of or self.number
         return f"{self.share(resource, gpu, of) * self._use(gpu, self._tflops(gpu, of)):.0f} %"
-
-    def peak_cycles(self, gpu: str) -> str:
-        """Clocks of `mma_cycles` at the documented rate; fewer than measured."""
-        documented, found = documented_rate(gpu), tensor_rate(gpu)
-        if documented <= found:
-            raise Contradicted(f"mma on {gpu}", f"less than {documented:g} a clock", f"{found:g}")
-        return f"{SCHEDULERS / documented:.1f}".removesuffix(".0")
 
     def fa2_use(self, gpu: str) -> str:
         """``59 %``: the share of the tensor pipe's rate through mma.sync that FA2 reaches at S = 4096."""

@@ -104,29 +104,3 @@ def opened(browser: Browser) -> Iterator[Opener]:
     yield open_page
     for context in contexts:
         context.close()
-
-
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
-    """A page whose section, table and record bear names that would be markup if they were not escaped."""
-    from flashladder.report.data import collect
-    from flashladder.report.page import find, page
-
-    (tmp_path / "hostile.py").write_text(HOSTILE, encoding="utf-8")
-    out = tmp_path / "hostile.html"
-    out.write_bytes(page(collect(), sections=find(tmp_path)))
-    return out
-
-
-HOSTILE = """
-from flashladder.report.page import Cell, Column, Table
-
-ORDER, TITLE = 1, "<script>window.hacked = 1</script>"
-
-
-def content(book):
-    path = book.results / "locks" / "sm_80.json"
-    record = book.records.fact(path, "</script><script>window.hacked = 3</script>", {"<b>name</b>": "<i>value</i>"})
-    bad = "</table><img src=x onerror='window.hacked = 2'>"
-    return [Table("hostile", bad, [Column(bad, "text")], [[Cell(bad, record)]])]
-"""

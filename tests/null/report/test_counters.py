@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from analysis.page import why
 from flashladder.emulate.reading import EmulatedCounters, load_reading
 from flashladder.files import dump_json, write_atomic
 from flashladder.ladder.gpus import load_gpus
@@ -18,9 +17,7 @@ from flashladder.paths import ROOT
 from flashladder.report import command as report
 from flashladder.report import counters as report_counters
 from flashladder.report import data as report_data
-from flashladder.report.book import Book
 from flashladder.report.counters import costs
-from flashladder.report.page import STRONGEST
 from flashladder.results.files import read_json
 from flashladder.results.published import PUBLISHED
 
@@ -28,11 +25,6 @@ from flashladder.results.published import PUBLISHED
 @pytest.fixture(scope="module")
 def reading() -> EmulatedCounters:
     return load_reading()
-
-
-@pytest.fixture(scope="module")
-def ladder() -> report_data.Ladder:
-    return report_data.collect()
 
 
 def test_without_measurements_there_are_counters_only(tmp_path: Path, reading: EmulatedCounters) -> None:
@@ -66,14 +58,6 @@ def test_figures_are_the_locks_counts_scaled_to_one_tile() -> None:
     assert cost.kinds["ldsm"] == kernel.main_loop["LDSM"] * scale
     assert cost.kinds["local"] == (kernel.main_loop.get("LDL", 0) + kernel.main_loop.get("STL", 0)) * scale
     assert cost.total == kernel.main_loop["total"] * scale
-
-
-def test_the_page_has_a_heat_map(ladder: report_data.Ladder) -> None:
-    table = why.heat_map(Book(ladder), "h200")
-    by_kind = {row[0].text: row[1:] for row in table.rows}
-    assert [cell.text for cell in by_kind["moves"][7:9]] == ["764", "242"]
-    assert max(cell.heat or 0 for cell in by_kind["moves"]) == by_kind["moves"][7].heat == STRONGEST
-    assert all(cell.records for cell in by_kind["all"])
 
 
 def test_a_slower_sample_changes_page_and_plot(tmp_path: Path) -> None:

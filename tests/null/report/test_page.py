@@ -116,19 +116,6 @@ def test_the_committed_page_holds_every_step_and_asks_the_network_for_nothing(co
     assert INDEX.stat().st_size < MOST_BYTES <= 1 << 20
 
 
-def test_the_first_screen_says_how_fast_beside_what_and_why(committed: str) -> None:
-    first = committed[committed.index("<main") :][:6000]
-    assert re.search(r"How fast\?</strong> .*15\.4 % .* 242\.6 % \(step 26\)", first, re.DOTALL)
-    assert re.search(r"Beside what\?</strong> .*cuDNN \d+ %.*FA4 \d+ %", first, re.DOTALL)
-    assert re.search(r"Why\?</strong> .*\+64: step 2, Swizzling.*XOR", first, re.DOTALL)
-
-
-def test_links_lead_to_files_beside_the_page(committed: str) -> None:
-    beside = {link for link in re.findall(r'href="([^"#]+)', committed) if not link.startswith("#")}
-    assert {"code.html", "progression.md", "sweep_h200.md", "ablation_h200.md", "energy_h200.md"} <= beside
-    assert [link for link in beside if not (INDEX.parent / link).is_file()] == []
-
-
 def test_another_zlib_gives_the_same_page_and_another_record_does_not(tmp_path: Path) -> None:
     data = INDEX.read_bytes()
     (block,) = re.findall(rb'<script type="text/plain" id="records">(.*?)</script>', data, re.DOTALL)
@@ -281,13 +268,6 @@ def test_the_linked_view_is_of_every_step_of_sm_80_and_of_its_templates(ladder: 
         assert path.read_text(encoding="utf-8").strip() in text, path.name
 
 
-def test_parts_add_up_to_the_main_loop(ladder: report_data.Ladder) -> None:
-    kernels = why.linked(Book(ladder))
-    assert [why.by_part(kernel).total() for kernel in kernels] == [kernel["loop"] for kernel in kernels]
-    total, *parts = [[int(cell.text.replace(",", "")) for cell in row[1:]] for row in why.parts(kernels).rows]
-    assert [sum(column) for column in zip(*parts, strict=True)] == total
-
-
 def test_a_linked_view_of_other_machine_code_is_refused(ladder: report_data.Ladder, tmp_path: Path) -> None:
     digest = document()["kernels"][0]["sha256"]["machine code"]
     (tmp_path / "results" / "report").mkdir(parents=True)
@@ -296,11 +276,3 @@ def test_a_linked_view_of_other_machine_code_is_refused(ladder: report_data.Ladd
     (tmp_path / "results" / "report" / "code.html").write_text(other, encoding="utf-8")
     with pytest.raises(FlashladderError, match="shows another kernel of iteration 1 than is locked"):
         why.linked(Book(ladder, tmp_path))
-
-
-def test_open_shows_the_page_or_says_where_it_lies(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("webbrowser.open", lambda address: address != INDEX.as_uri())
-    report.open_page(INDEX)
-    assert capsys.readouterr().err == "no browser here; copy and open results/report/index.html\n"

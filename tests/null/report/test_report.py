@@ -43,20 +43,6 @@ def unmeasured(tmp_path: Path) -> report_data.Ladder:
     return report_data.collect(tmp_path)
 
 
-def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_data.Ladder) -> None:
-    text = report_tables.caption(ladder, ladder.machines[0], "fp16")
-    assert "registers and spills are sm_90's and sm_90a's." in text
-    parts = (
-        "NVIDIA H200",
-        "rung GPU",
-        "SM clock 1500 MHz",
-        "FA2 of torch",
-        "A/A floor",
-        "not measured by this project",
-    )
-    assert [part for part in parts if part not in text] == []
-
-
 def picture(*points: report_plot.Point) -> dict[str, bytes]:
     names = {point.iteration: "step" for point in points}
     return report_plot.render([report_plot.Series("made up", points)], names, "made up", [], {1: "steps"})
@@ -97,10 +83,6 @@ def test_the_same_cell_in_two_files_is_an_error(measured: Fixture, tmp_path: Pat
     shutil.copy(folder / "machine" / "bench.json.gz", folder / "machine" / "bench_again.json.gz")
     with pytest.raises(FlashladderError, match=r"was measured twice.*bench\.json\.gz and bench_again\.json\.gz"):
         report_data.collect(folder)
-
-
-def test_text_outside_of_the_markers_is_kept() -> None:
-    assert report.between_markers(README, "new") == README.replace("old", "new")
 
 
 @pytest.mark.parametrize("text", ["none", report.BEGIN, f"{report.END} {report.BEGIN}", README + README])

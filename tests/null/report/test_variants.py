@@ -28,7 +28,7 @@ from flashladder.results.schema import A_A, BenchResult, Failure, Kernel, Planne
 from flashladder.results.statistics import LogSummary
 from flashladder.sweep.winner import rows_of
 from tests.null.bench_fixture import GOOD, SHAPE, group, pairs, result
-from tests.null.sweep.test_winner import FAST, ONLY_FP16, PRESENT, both, made, with_a_failure
+from tests.null.sweep.test_winner import FAST, PRESENT, both, made, with_a_failure
 
 LONG = Shape(batch=4, seq_len=16384, n_heads=16, d_head=128)
 ABLATIONS = {
@@ -213,17 +213,6 @@ def cells(text: str, start: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith(start)
     ]
-
-
-def test_the_ranking_counts_and_bounds_what_it_leaves_out() -> None:
-    rows = rows_of(with_a_failure())
-    two = cells(sweeps.ranking(rows, 2), "| 16 | fp16")
-    assert [row[2] for row in two] == [FAST.brief(), PRESENT.brief(), "and 1 more"]
-    fastest = max(row.pct or 0 for row in rows if row.config == ONLY_FP16.brief() and row.dtype == "fp16")
-    assert two[-1][3] == f"up to {fastest:.2f}"
-    every = sweeps.ranking(rows, 9)
-    assert every.count("too few pairs") == 2
-    assert "crash: signal SIGSEGV" in every
 
 
 def test_a_committed_run_has_a_page_a_table_and_a_plot(run: Path, tmp_path: Path) -> None:
