@@ -14,6 +14,7 @@ from flashladder.results.files import load_as
 from flashladder.results.schema import CaseResult, CheckResult, SanitizerResult
 
 ORDER, TITLE = 40, "Correctness"
+HELD = ("fails", "holds")
 EXPLAINED = (
     "An error may be at most twice that of torch's own 16-bit kernel against one high-precision reference. *Refused* "
     "counts tensors that a kernel has to refuse, and did."
@@ -41,8 +42,7 @@ def checked(book: Book, path: Path) -> Table:
                 "its RMS error": f"{look.rms_error:.3g} (allowed {look.rms_allowed:.3g})",
             }
         record = book.records.fact(path, worst.kernel, facts, result.kernels[worst.kernel])
-        style = "fails" if counts["fail"] else "holds"
-        numbers = [page.number(count, 0, record, style) for count in counts.values()]
+        numbers = [page.number(count, 0, record, HELD[not counts["fail"]]) for count in counts.values()]
         rows.append([page.step(number), *numbers, page.number(100 * share(worst), 0, record), Cell(worst.case)])
     columns = page.columns("#", "passed", "failed", "refused", "worst error, % of allowed", "in case|text")
     caption = f"Cases of the check of correctness on {plain(result.gpu.name)}: {len(result.cases)}"
@@ -57,11 +57,9 @@ def sanitized(book: Book) -> Table:
         n = len(result.kernels)
         for one in result.findings:
             record = book.records.fact(path, f"{one.tool} over {n} kernels", {"its last lines": one.tail.strip()})
-            outcome = ("clean", "outcome holds") if one.clean else ("not clean", "outcome fails")
+            outcome = Cell("clean" if one.clean else "not clean", record, style=f"outcome {HELD[one.clean]}")
             numbers = [page.number(n, 0, record), page.number(one.errors, 0, record), page.number(one.seconds, 1)]
-            rows.append(
-                [Cell(plain(result.gpu.name)), Cell(one.tool), Cell(*outcome[:1], record, style=outcome[1]), *numbers]
-            )
+            rows.append([Cell(plain(result.gpu.name)), Cell(one.tool), outcome, *numbers])
     columns = page.columns("GPU|text", "tool|text", "outcome|text", "kernels", "errors", "seconds")
     return Table("sanitizers", "compute-sanitizer over one launch of each kernel", columns, rows)
 

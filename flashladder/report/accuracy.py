@@ -19,6 +19,7 @@ from flashladder.columns import markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.iteration import load_iteration
+from flashladder.located import first_problem
 from flashladder.report.data import grouped, plain
 from flashladder.results.files import read_json
 
@@ -111,11 +112,8 @@ def load_errors(path: Path) -> Document:
     try:
         return Document.model_validate(read_json(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise FlashladderError(
-            "not a file of errors", where=relative(path), expected="as analysis/accuracy.py writes it",
-            found=f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg'].lower()}",
-        ) from error  # fmt: skip
+        expected, found = "as analysis/accuracy.py writes it", first_problem(error)
+        raise FlashladderError("not a file of errors", where=relative(path), expected=expected, found=found) from error
 
 
 def cells(document: Document) -> list[Errors]:

@@ -148,8 +148,7 @@ class Records:
     def described(self, path: Path) -> Facts:
         """What a file says of itself: path, command, machine, host, driver, protocol, days, digest."""
         name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.name
-        made = self.made_by(path)
-        facts: Facts = [("file", name), *([("made by", made)] if made else [])]
+        facts: Facts = [("file", name), *(("made by", made) for made in [self.made_by(path)] if made)]
         result = load_result(path) if path.name.endswith(".json.gz") else None
         digest = ("SHA-256 of the file", sha256(path.read_bytes()))
         if not isinstance(result, Result):

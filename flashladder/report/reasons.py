@@ -15,7 +15,7 @@ from pathlib import Path
 import re
 import statistics
 import traceback
-from typing import Literal
+from typing import Literal, get_args
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -98,7 +98,7 @@ class Words:
             "gains": partial(self.moves, "rises", "gains"),
             "loses": partial(self.moves, "falls", "loses"),
             "keeps": partial(self.moves, "stays", ""),
-            "gain": lambda gpu, at=HEADLINE_LENGTH, configs=None: f"{self._gain(gpu, at, configs):+.1f}",
+            "gain": lambda *timing, **at: f"{self.gain(*timing, **at):+.1f}",
             # ``26.4 %``: how much faster a kernel is with a change; of `costs` how much slower
             "pays": lambda *change, **at: f"{self.worth(*change, verdicts=('faster',), **at):.1f} %",
             "costs": lambda *change, **at: f"{-self.worth(*change, verdicts=('slower',), **at):.1f} %",
@@ -107,17 +107,17 @@ class Words:
             ),
             "spilled": self.spilled,
             # ``149 to 44`` of the parent and the step; one number where both are printed alike
-            "falls": partial(self.counts, "falls"),
-            "rises": partial(self.counts, "rises"),
-            "stays": partial(self.counts, "stays"),
+            **{said: partial(self.counts, said) for said in get_args(Direction)},
             "count": lambda name, where, scope="loop", of=0: figure(self._value(name, where, scope, of or number)),
-            "knob": self.knob,
+            "knob": lambda name, gpu, of=0: figure(getattr(load_iteration(of or number).configs[gpu], name)),
             "ctas": self.ctas,
             # ``133 %`` of the tensor pipe's cycles; `ceiling`: what a resource that binds leaves of its rate
             "binds": lambda *load, **of: f"{self.held(*load, **of, binds=True):.0f} %",
             "hides": lambda *load, **of: f"{self.held(*load, **of, binds=False):.0f} %",
             "ceiling": lambda *load, **of: f"{100 * 100 / self.held(*load, **of, binds=True):.0f} %",
-            "busy": self.busy,
+            "busy": lambda load, gpu, of=0: (
+                f"{self.share(load, gpu, of or number) * self._use(gpu, self._tflops(gpu, of or number)):.0f} %"
+            ),
             "mma_issue": lambda: f"{mma_issue(self.machine.name):.1f}",
             "mma_cycles": lambda gpu: f"{SCHEDULERS / tensor_rate(gpu):.1f}".removesuffix(".0"),
             "peak_cycles": lambda gpu: f"{SCHEDULERS / documented_rate(gpu):.1f}".removesuffix(".0"),
@@ -150,39 +150,30 @@ class Words:
 
     @property
     def noise_points(self) -> float:
-        """Points of FA2 within which two percentages count as one: a floor is of a run, the larger one of both runs.
-
-        Raises:
-            FlashladderError: neither the page's step nor its parent was timed.
-        """
-        compared = {self.number, self.step.parent}
-        timed = (one for (number, _), one in self.machine.measured.items() if number in compared)
-        floors = [one.floor for one in timed if one.kernel.dtype == DTYPE]
+        """Points of FA2 within which two percentages count as one: a floor is of a run, the larger one of both runs."""
+        timed = [one for one in self.machine.measured.values() if one.kernel.dtype == DTYPE]
+        floors = [one.floor for one in timed if one.kernel.iteration in {self.number, self.step.parent}]
         if not floors:
             raise FlashladderError(f"iteration {self.number} was not measured", found=self.machine.key)
         return BOTH * max(floors)
 
     def pct(self, gpu: str, of: int, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
-        """Percent of FA2: published (a100, rtx3090), or measured.
-
-        Raises:
-            FlashladderError: there is no such figure.
-        """
+        """Percent of FA2: published (a100, rtx3090), or measured."""
         if gpu in self.ladder.published.gpus and at == HEADLINE_LENGTH and configs is None:
             return self.ladder.published.cell(of, gpu, "seq4096").value
         if gpu != self.machine.key:
             raise FlashladderError("no such speed", expected=self.machine.key, found=f"{gpu} at S = {at}")
-        rows = {row.iteration.number: row.measured for row in self.ladder.rows(self.machine, DTYPE, configs)}
-        measured = rows.get(of)
-        if measured is None or at not in measured.summaries:
-            raise FlashladderError(f"iteration {of} was not measured at S = {at}", found=gpu)
-        return measured.summaries[at].pct
+        for row in self.ladder.rows(self.machine, DTYPE, configs):
+            if row.iteration.number == of and row.measured and at in row.measured.summaries:
+                return row.measured.summaries[at].pct
+        raise FlashladderError(f"iteration {of} was not measured at S = {at}", found=gpu)
 
     def _speeds(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> list[float]:
         """Of the parent and of the step, each in its own configuration unless `configs` says whose."""
         return [round(self.pct(gpu, one, at, configs), 1) for one in (self.parent, self.number)]
 
-    def _gain(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
+    def gain(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
+        """Points that the step gains."""
         old, new = self._speeds(gpu, at, configs)
         return round(new - old, 1)
 
@@ -262,13 +253,6 @@ class Words:
         require(f"{metric} ({where})", old, new, said)
         return " to ".join(dict.fromkeys((figure(old), figure(new))))
 
-    def knob(self, name: str, gpu: str, of: int = 0) -> str:
-        """``128``: a number of a GPU's configuration, by the field's name (B_r, B_c, n_warps)."""
-        value = getattr(load_iteration(of or self.number).configs[gpu], name, None)
-        if type(value) is not int:
-            raise FlashladderError("no such number of a configuration", found=name)
-        return figure(value)
-
     def ctas(self, gpu: str, of: int = 0, configs: str | None = None) -> str:
         """CTAs that one of a GPU's SMs holds at once."""
         iteration = load_iteration(of or self.number)
@@ -300,11 +284,6 @@ class Words:
             expected = f"{'at least' if binds else 'less than'} 100 %"
             raise Contradicted(f"{resource} of iteration {of} on {gpu}", expected, f"{share:.1f} %")
         return share
-
-    def busy(self, resource: str, gpu: str, of: int = 0) -> str:
-        """``46 %``: the share of the kernel's time that a resource works, at S = 4096."""
-        of = of or self.number
-        return f"{self.share(resource, gpu, of) * self._use(gpu, self._tflops(gpu, of)):.0f} %"
 
     def fa2_use(self, gpu: str) -> str:
         """``59 %``: the share of the tensor pipe's rate through mma.sync that FA2 reaches at S = 4096."""
@@ -448,7 +427,7 @@ def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
         )
     try:
         return ENVIRONMENT.from_string(page[1]).render(Words(ladder, number).called).strip()
-    except (FlashladderError, jinja2.TemplateError, KeyError, TypeError, ValueError) as error:
+    except (FlashladderError, jinja2.TemplateError, AttributeError, KeyError, TypeError, ValueError) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
         line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else lines[-1] if lines else None
         at = f"{where}:{above + line}" if line else where

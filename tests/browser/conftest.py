@@ -15,8 +15,10 @@ import pytest
 from flashladder.paths import RESULTS
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
+INDEX = RESULTS / "report" / "index.html"
+Opener = Callable[..., "Page"]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -57,13 +59,6 @@ def started() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
-
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-INDEX = RESULTS / "report" / "index.html"
-Opener = Callable[..., "Page"]
 
 
 def require(*, with_axe: bool = False) -> None:

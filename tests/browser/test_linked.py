@@ -104,10 +104,7 @@ def test_the_keyboard_does_all_of_it(opened: Opener, one: Path) -> None:
     ("word", "expected"),
     [
         ("FMUL", {"k0-s-0020", "k0-s-0030", "k0-s-0040", "k0-p-18", "k0-p-21", "k0-c-1-2"}),
-        ("mul.f32", {"k0-s-0020", "k0-s-0030", "k0-s-0040", "k0-p-18", "k0-p-21", "k0-c-1-2"}),
-        ("bra", {"k0-p-24", "k0-s-0060", "k0-c-0-6"}),
         ("kernel.cu:4-5", {"k0-c-0-4", "k0-c-0-5", "k0-p-18", "k0-p-21", "k0-s-0020", "k0-s-0030", "k0-s-0040"}),
-        ("twice.cuh:1", set()),
         ("<b>", set()),
     ],
 )

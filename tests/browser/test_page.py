@@ -98,19 +98,6 @@ def test_a_filter_leaves_the_rows_that_hold_every_word(opened: Opener) -> None:
     assert len(column(page, "Step")) == rows
 
 
-def test_every_link_leads_somewhere_in_the_page_and_every_id_is_used_once(opened: Opener) -> None:
-    page = opened()
-    links, ids = page.evaluate("""() => [
-      [...document.querySelectorAll("a")].map((link) => link.getAttribute("href")),
-      [...document.querySelectorAll("[id]")].map((one) => one.id),
-    ]""")
-    assert len(links) > 500
-    beside = {link for link in links if not link.startswith("#")}
-    assert all((INDEX.parent / link).is_file() for link in beside)
-    assert {link[1:] for link in links if link not in beside} <= set(ids)
-    assert len(ids) == len(set(ids))
-
-
 def test_a_link_to_an_iteration_unfolds_it(opened: Opener) -> None:
     page = opened()
     assert not page.locator("#iteration-8 h3").first.is_visible()
@@ -191,29 +178,6 @@ def test_nothing_is_wider_than_the_window(opened: Opener, width: int) -> None:
     page.locator(f"{TABLE} a[data-p]").first.click()
     wide, room = page.evaluate(WIDTHS)
     assert wide <= room
-
-
-def test_it_prints_in_ink_on_paper_without_what_only_a_screen_can_do(opened: Opener) -> None:
-    page = opened(scheme="dark")
-    pdf = page.pdf(format="A4")
-    assert pdf.startswith(b"%PDF-")
-    assert len(pdf) > 100_000
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not page.locator("nav").is_visible()
-    assert not page.locator("#theme").is_visible()
-    assert page.locator(TABLE).is_visible()
-
-
-def test_the_first_tab_skips_to_the_content(opened: Opener) -> None:
-    page = opened()
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
-    box = page.locator(".skip").bounding_box()
-    assert box is not None
-    assert box["x"] >= 0
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
 
 
 GRAVE = ("serious", "critical")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 import shutil
 from statistics import median
 
 import pytest
 
-from flashladder.paths import RESULTS, ROOT
-from flashladder.report import command as report
-from flashladder.report import data as report_data
-from flashladder.report.data import anchors_of, fastest, fastest_of
+from flashladder.paths import RESULTS
+from flashladder.report.data import anchors_of, fastest_of
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, Group, Summary
 
@@ -84,19 +81,6 @@ def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path)
     changed = made.model_copy(update={"summaries": tuple(map(raised, made.summaries))})
     write_result(folder / "hopper.json.gz", changed)
     assert fastest_of(folder) == {1: 20, 2048: 22, 4096: 21, 16384: 20}
-
-
-def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Path) -> None:
-    ladder = report_data.collect()
-    text = report.committed(ladder)[ROOT / "configs" / "fastest.json"].decode()
-    assert (ROOT / "configs" / "fastest.json").read_text(encoding="utf-8") == text
-    assert set(json.loads(text)) == {"h100", "h200"}
-    assert json.loads(fastest(tmp_path, {"h200": [2, 1]})) == {}
-    (h200,) = (machine for machine in ladder.machines if machine.key == "h200")
-    ranking = ladder.ranking(h200)
-    assert json.loads(text)["h200"]["ranking"] == list(ranking)
-    assert set(ranking) == {number for number, _ in h200.measured}
-    assert ranking.index(19) < ranking.index(20), "by speed, not by number"
 
 
 def test_a_sweep_of_another_kind_or_that_cannot_be_read_is_none(folder: Path) -> None:

@@ -11,7 +11,6 @@ from flashladder.emulate.reading import EmulatedCounters, load_reading
 from flashladder.files import dump_json, write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
-from flashladder.lock.command import locked_kernel
 from flashladder.names import GPUS
 from flashladder.paths import ROOT
 from flashladder.report import command as report
@@ -45,19 +44,6 @@ def test_every_iteration_multiplies_as_much(gpu: str) -> None:
     assert list(found) == [one.number for one in load_all() if load_gpus()[gpu].arch in one.family.targets.arches]
     assert {cost.kinds["tensor"] for cost in found.values()} == {2 * 64 * 64 * 128 / (16 * 8 * 16)}
     assert len({cost.total for cost in found.values()}) > 8
-
-
-def test_figures_are_the_locks_counts_scaled_to_one_tile() -> None:
-    step = load_all()[8]
-    config = step.configs["h200"]
-    kernel = locked_kernel(step.number, config, load_gpus()["h200"].arch)
-    assert kernel is not None
-    cost = costs("h200")[9]
-    scale = config.n_threads / 32 * 64 * 64 / (config.B_r * config.B_c)
-    assert config.B_r > 64
-    assert cost.kinds["ldsm"] == kernel.main_loop["LDSM"] * scale
-    assert cost.kinds["local"] == (kernel.main_loop.get("LDL", 0) + kernel.main_loop.get("STL", 0)) * scale
-    assert cost.total == kernel.main_loop["total"] * scale
 
 
 def test_a_slower_sample_changes_page_and_plot(tmp_path: Path) -> None:

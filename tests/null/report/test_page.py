@@ -11,12 +11,12 @@ import json
 from pathlib import Path
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 import zlib
 
 import pytest
 
-from analysis.page import lengths, why
+from analysis.page import why
 from flashladder.errors import FlashladderError
 from flashladder.files import inflated
 from flashladder.lock.schema import read_lock
@@ -25,14 +25,11 @@ from flashladder.report import command as report
 from flashladder.report import data as report_data
 from flashladder.report import page as report_page
 from flashladder.report.book import Book, Records, cycle, in_script, join, packed
-from flashladder.report.page import MOST_BYTES, SECTIONS, SERIES, Panel, draw, find, html, line, page
+from flashladder.report.page import MOST_BYTES, SECTIONS, find, html, page
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult
 from flashladder.view.linked_page import TEMPLATES, frame, read_document
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 INDEX, CODE, BENCH = (
     RESULTS / "report" / "index.html",
@@ -114,6 +111,9 @@ def test_the_committed_page_holds_every_step_and_asks_the_network_for_nothing(co
     addresses = set(re.findall(r"""(?:https?:)?//[\w./-]+|\bsrc=|@import|url\((?!#)""", body))
     assert addresses <= {"http://www.w3.org/2000/svg"}
     assert INDEX.stat().st_size < MOST_BYTES <= 1 << 20
+    beside = set(re.findall(r'href="([^"#]+)', committed))
+    assert len(beside) > 5
+    assert [link for link in beside if not (INDEX.parent / link).is_file()] == []
 
 
 def test_another_zlib_gives_the_same_page_and_another_record_does_not(tmp_path: Path) -> None:
@@ -215,42 +215,12 @@ def test_a_record_holds_locked_machine_code_the_command_and_every_length() -> No
     assert [path.name for path in RESULTS.glob("*/*.json.gz") if not records.made_by(path)] == []
 
 
-def test_a_panel_takes_its_colours_from_the_page() -> None:
-    def drawn(data: object) -> Panel:
-        def fill(axes: Axes) -> None:
-            line(axes, [1, 2], [3, 4], 0, "a line")
-            axes.legend()
-
-        return draw("some-plot", "A <title>", "It rises.", data, fill)
-
-    one = drawn([3, 4])
-    assert '<svg role="img" aria-label="A &lt;title&gt;. It rises."' in one.svg
-    assert "var(--s0)" in one.svg
-    assert not {SERIES[0], "<metadata", "DejaVu"} & set(re.findall(r"#\w{6}|<metadata|DejaVu", one.svg))
-    ids = re.findall(r' id="([^"]+)"', one.svg)
-    assert len(ids) == len(set(ids)) > 0
-    assert set(re.findall(r'(?:href="|url\()#([^")]+)', one.svg)) <= set(ids)
-    assert drawn([3, 4]) == one
-    assert drawn([3, 5]).digest != one.digest
-
-
 def test_markup_in_a_note_is_text() -> None:
     text = html("# One\n\n<script>x</script> [here](javascript:x) `code`\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n")
     assert "<h2>One</h2>" in text
     assert "&lt;script&gt;x&lt;/script&gt;" in text
     assert 'href="javascript' not in text
     assert '<div class="scroll" tabindex="0" role="group" aria-label="table"><table>' in text
-
-
-def test_a_machines_files_are_told_of_as_a_whole_and_wide_intervals_are_marked(ladder: report_data.Ladder) -> None:
-    book = Book(ladder)
-    (h100,) = (one for one in book.sweeps if one.key == "h100")
-    assert any(doubtful for *_, doubtful in lengths.series(book, h100, "fp16")), "FA4 at S = 1024"
-    assert "hollow, off the line" in lengths.panel(book, h100, "fp16").description
-    table = lengths.table(book, next(one for one in book.machines if one.key == "h200"), "fp16")
-    timed = {str(step.number) for step in ladder.iterations if not step.unmeasured}
-    assert {row[0].text for row in table.rows} == timed
-    assert "bench_hopper.json.gz" in table.caption
 
 
 @cache

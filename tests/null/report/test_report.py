@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-import re
 import shutil
 
 import pytest
@@ -125,16 +124,6 @@ def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[s
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
         *report.beside(place / "results"),
     }  # fmt: skip
-
-
-def test_check_names_each_stale_file(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("report") == 0
-    names = ["README.md", *(f"results/report/{name}" for name in ("cells.csv", "progression.svg"))]
-    for path in (place / name for name in names):
-        path.write_bytes(re.sub(rb"(\.\d*)5", rb"\g<1>4", path.read_bytes()))
-    assert command("report", "--check") == 1
-    told = capsys.readouterr().err
-    assert [name for name in names if name not in told] == []
 
 
 @pytest.mark.parametrize("check", [False, True])

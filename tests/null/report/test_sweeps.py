@@ -178,11 +178,3 @@ def test_committed_parts_are_what_the_script_writes(path: Path, tmp_path: Path) 
     done = run(str(sweep), *map(str, numbers), "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert out.read_bytes() == path.read_bytes()
-
-
-def test_a_step_that_was_not_timed_is_one_line(tmp_path: Path) -> None:
-    done = run(str(H200 / "hopper.json.gz"), "20", "99", "--out", str(tmp_path / "x.json.gz"))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "99" in done.stderr
-    assert not list(tmp_path.iterdir())
