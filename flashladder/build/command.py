@@ -387,7 +387,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cuda=options.toolchain,
         )
         if not result.up_to_date:
-            print(render(result.rows, terminal_width()), end="")
+            print(render(result.rows, (), terminal_width()), end="")
         state = f"up to date ({result.seconds:.1f} s)" if result.up_to_date else f"built in {result.seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
         label = parse_subject(" ".join(options.subject), options.toolchain).label
