@@ -207,13 +207,13 @@ def _kernel(
 
 def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
     """What the wheel says about itself; the same for the same inputs: no path, no time, no commit."""
-    from flashladder.machine_code.cubin import text_sha256  # its ELF reader takes longer to load than all else
+    from flashladder.machine_code.cubin import read_cubin  # its ELF reader takes longer to load than all else
 
     kernels: dict[str, dict[str, dict[str, object]]] = {}
     for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
         usage = entry.usage
         kernels.setdefault(config.short_form(), {})[arch] = {
-            "text_sha256": text_sha256(entry.cubin),
+            "text_sha256": read_cubin(entry.cubin).text_sha256,
             "ptx_sha256": ptx_sha256(read_ptx(entry.ptx)),
             "registers": usage.registers,
             "spill_stores": usage.spill_stores,

@@ -122,7 +122,7 @@ def order(title: str, sass: Sass) -> str:
     rare, others = inside - len(code), len(whole) - inside
     rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
     for one in stretches(code):
-        counts = (str(one.counts.get(name, "")) for name in WORK)
+        counts = (str(one.work.get(name, "")) for name in WORK)
         rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
     text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
     size = f"{len(code)} instructions"

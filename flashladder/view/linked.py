@@ -31,7 +31,7 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.located import closest
-from flashladder.machine_code.cubin import PtxLines, read_ptx_lines, text_sha256
+from flashladder.machine_code.cubin import PtxLines, read_cubin, read_ptx_lines
 from flashladder.machine_code.flow import LOOP, Regions, regions_of
 from flashladder.machine_code.opcodes import unknown
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
@@ -149,7 +149,7 @@ def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
         ptx=rows,
         sass=sass,
         made_from=made_from(rows, sass, lines),
-        digests={"PTX": ptx_sha256(text), "machine code": text_sha256(entry.cubin)},
+        digests={"PTX": ptx_sha256(text), "machine code": read_cubin(entry.cubin).text_sha256},
     )
 
 

@@ -17,8 +17,7 @@ import zipfile
 
 import pytest
 
-from flashladder.binaries.images import images
-from flashladder.binaries.kernels import kernels_of, with_facts
+from flashladder.binaries import images, kernels_of, with_facts
 from flashladder.build import command as artifacts
 from flashladder.build import library as native
 from flashladder.build import wheel
@@ -28,7 +27,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.iteration import load_iteration
-from flashladder.machine_code.cubin import text_sha256
+from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptxas import to_csv
 from flashladder.names import KERNEL
 from flashladder.paths import ROOT
@@ -102,7 +101,7 @@ def test_the_manifest_names_every_file_and_every_kernel(built: BuildResult, mani
     for row in built.rows:
         assert kernels[row.config][row.arch]["registers"] == row.registers
     hashes = {facts["text_sha256"] for by_arch in kernels.values() for facts in by_arch.values()}
-    assert hashes == {text_sha256(path) for path in built.folder.glob("*/kernel.*.cubin")}
+    assert hashes == {read_cubin(path).text_sha256 for path in built.folder.glob("*/kernel.*.cubin")}
 
 
 def test_the_wheels_kernels_are_listed_by_the_configurations_of_its_table(built: BuildResult) -> None:
