@@ -82,11 +82,6 @@ class Request:
         return parse_subject(self.iteration.description, self.cuda)
 
     @property
-    def name(self) -> str:
-        """The import name of the wheel's package, ``flashladder_07``."""
-        return self.subject.package
-
-    @property
     def folder(self) -> Path:
         """Where everything that the build leaves goes: ``sm_80``, ``sm_80-sm_90``, ``sm_80_tune_debug`` ..."""
         key = "" if self.key == "prog" else "_" + re.sub(r"[^A-Za-z0-9]+", "-", self.key)
@@ -162,7 +157,7 @@ def make(
         kernels = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
         of = request.iteration
         tuned = tuned_from(of.configs)
-        table_cpp = table_source(request.name, of.family, kernels, request.arches, of.row_stride, tuned)
+        table_cpp = table_source(request.subject.package, of.family, kernels, request.arches, of.row_stride, tuned)
         built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
         text = "\n".join(log.parts)
         write_atomic(scratch / "build.log", text)
@@ -178,7 +173,7 @@ def make(
             "kernels.csv": to_csv(table[0], UNTIMED).encode(),
         }
         summary = f"flashladder {request.subject.label}: {request.iteration.title}"
-        wheel.assemble(scratch, request.name, __version__, summary, members)
+        wheel.assemble(scratch, request.subject.package, __version__, summary, members)
         made = outputs_of(scratch, [path for path in scratch.rglob("*") if path.is_file()])
         write_atomic(scratch / "manifest.json", dump_json(manifest | made | {"git": git_revision()}))
         scratch.chmod(0o755)
@@ -301,7 +296,7 @@ def build_iteration(
         up_to_date = is_fresh(request.folder, digest)
         if not up_to_date:
             make(request, entries, toolchain, inputs, (rows, warnings))
-        made = request.folder / wheel.wheel_name(request.name, __version__)
+        made = request.folder / wheel.wheel_name(request.subject.package, __version__)
         if install:
             _install(request, made, digest)
     return BuildResult(request.folder, made, tuple(rows), up_to_date, time.monotonic() - started)
@@ -314,12 +309,12 @@ def _install(request: Request, made: Path, digest: str) -> None:
     """
     interpreter = sha256(f"{sys.executable}\n{sys.version}")
     passed = request.folder.parent / f".imports-{interpreter[:12]}"
-    if wheel.installed_digest(request.name) != digest:
+    if wheel.installed_digest(request.subject.package) != digest:
         passed.unlink(missing_ok=True)
         wheel.install(made)
     elif passed.is_file() and passed.read_bytes() == digest.encode():
         return
-    wheel.check_import(request.name, [config.short_form() for config in request.configs])
+    wheel.check_import(request.subject.package, [config.short_form() for config in request.configs])
     write_atomic(passed, digest)
 
 
@@ -387,7 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cuda=options.toolchain,
         )
         if not result.up_to_date:
-            print(render(result.rows, terminal_width()), end="")
+            print(render(result.rows, (), terminal_width()), end="")
         state = f"up to date ({result.seconds:.1f} s)" if result.up_to_date else f"built in {result.seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
         label = parse_subject(" ".join(options.subject), options.toolchain).label
