@@ -30,7 +30,6 @@ from flashladder.emulate.kernel import (
     make_tensors,
 )
 from flashladder.emulate.reading import load_reading
-from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.executions import Executions, run
@@ -243,9 +242,3 @@ def test_the_next_k_is_not_copied_in_the_last_round() -> None:
     per_block = picture_of("", *executed(step, step.configs[PUBLISHED_GPU], "sm_80", shape))["per_kv_block"]
     assert kv_blocks(runs(step, "sm_80", shape)) == 10
     assert [per_block["LDGSTS"], per_block["HMMA"]] == pytest.approx([8 + 8 * 8 / 9, 256])
-
-
-def test_a_length_that_the_tiles_do_not_divide_is_refused() -> None:
-    step = load_iteration(16)
-    with pytest.raises(FlashladderError, match=r"tiles: expected a multiple of B_r = 128, found 192"):
-        launch_of(step, step.configs[PUBLISHED_GPU], Shape(batch=1, seq_len=192, n_heads=1, d_head=128))

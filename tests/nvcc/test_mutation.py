@@ -30,7 +30,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import PUBLISHED_GPU
-from ptxemu import EmulationError, Instruction
+from ptxemu import Instruction
 from ptxemu.syntax.tree import Immediate
 
 pytestmark = pytest.mark.nvcc
@@ -74,14 +74,6 @@ def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) ->
         assert verdict.mutant.instruction.line > 0
         if verdict.caught in ("error", "race"):
             assert "kernel.ptx:" in verdict.evidence
-
-
-def test_without_the_syncwarp_before_q_iteration_1_races() -> None:
-    mutant = next(m for m in mutants_of(load_iteration(1)) if m.instruction.opcode == "bar.warp.sync")
-    race = observe(mutant.iteration, mutant.config, mutant.kernel)[-1].races[0]
-    assert "RAW" in race
-    assert "ldmatrix" in race
-    assert "flash_fwd_runtime_offsets.cuh" in race
 
 
 def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:
@@ -129,13 +121,6 @@ def test_a_mutant_that_nothing_catches_is_reported() -> None:
     verdict = judge(mutant, observe(iteration, iteration.configs[PUBLISHED_GPU]), [])
     assert verdict.caught is None
     assert "not caught" in str(verdict)
-
-
-def test_without_the_swizzle_the_bank_conflicts_of_iteration_1_appear() -> None:
-    linear, swizzled = (observe(load_iteration(n), load_iteration(n).configs[PUBLISHED_GPU]) for n in (1, 2))
-    assert sum(one.conflicts for one in swizzled) == 0
-    assert sum(one.conflicts for one in linear) > 100_000
-    assert all((one.out == other.out).all() for one, other in zip(linear, swizzled, strict=True))
 
 
 @pytest.mark.parametrize("number", [24, 26])
@@ -236,14 +221,6 @@ def test_numbers_of_the_first_cta_are_compared_in_the_other_order() -> None:
 def observe_once(number: int) -> tuple[Seen, ...]:
     iteration = load_iteration(number)
     return observe(iteration, iteration.configs[PUBLISHED_GPU])
-
-
-def test_a_launch_that_does_not_fit_is_an_error_of_its_own() -> None:
-    iteration = load_iteration(1)
-    config = replace(iteration.configs[PUBLISHED_GPU], B_r=128)
-    mutant = next(iter(mutants_of(iteration)))
-    with pytest.raises((EmulationError, FlashladderError)):
-        observe(iteration, config, mutant.kernel)
 
 
 def test_a_malformed_list_is_one_line(tmp_path: Path) -> None:
