@@ -208,10 +208,8 @@ def test_ptxemu_runs_what_nvcc_made(tmp_path: Path) -> None:
         ("__global__ void k( {}\n", "sm_80", "k.ptx", "k.cu:1: nvcc: "),
         ("", "ampere", "k.ptx", "bad --arch: expected for example sm_80, found 'ampere'"),
         ("", "sm_999", "k.ptx", "nvcc does not know this --arch: expected one of sm_75, sm_80, "),
-        ("", "sm_99", "k.ptx", ", found sm_99"),
         ("", "sm_80", "k.cu", "bad --out"),
         ("", "sm_80", "no/k.ptx", "bad --out"),
-        ("", "sm_80", "other.cu", "bad --out"),
     ],
 )
 def test_what_nvcc_refuses_is_one_line_and_leaves_no_file(

@@ -23,7 +23,6 @@ from flashladder.emulate.kernel import CopyOrder, attention_fp64, forward, make_
 from flashladder.emulate.reading import READING, EmulatedCounters, counter_files, load_reading
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
-from flashladder.ladder.ablation import load_description
 from flashladder.ladder.iteration import begun, load_all, load_iteration
 from flashladder.names import CONFLICTS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
@@ -148,16 +147,11 @@ def test_json_holds_the_facts_of_the_screen(found: Emulation) -> None:
     assert facts["hazards"] is None
 
 
-@pytest.mark.parametrize(
-    ("errors", "race", "code"), [(0.0, False, 0), (1.0, False, 1), (float("nan"), False, 1), (0.0, True, 1)]
-)
-def test_the_exit_code_is_the_verdict(
-    found: Emulation, monkeypatch: pytest.MonkeyPatch, errors: float, race: bool, code: int
-) -> None:
-    seen = replace(found, errors=Errors(errors, 0.5, errors, 0.5), hazards=found.hazards if race else None)
-    monkeypatch.setattr(emulate, "emulate", lambda *_, **__: seen)
-    assert command("emulate", "1") == code
-    assert command("emulate", "1", "--json") == code
+def test_the_exit_code_is_the_verdict(found: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    for errors, race, code in ((0.0, False, 0), (1.0, False, 1), (float("nan"), False, 1), (0.0, True, 1)):
+        seen = replace(found, errors=Errors(errors, 0.5, errors, 0.5), hazards=found.hazards if race else None)
+        monkeypatch.setattr(emulate, "emulate", lambda *_, seen=seen, **__: seen)
+        assert command("emulate", "1") == command("emulate", "1", "--json") == code
 
 
 @pytest.mark.parametrize(("kind", "kinder"), [("out-of-bounds", 1), ("deadlock", 1), ("unsupported", 2), ("syntax", 2)])
@@ -183,15 +177,6 @@ def test_a_tile_for_a_larger_gpu_than_the_ptx_names_can_be_emulated() -> None:
     kernel = ptxemu.load(text, path="k.ptx").kernel()
     tensors = make_tensors(step, config, Shape(batch=1, seq_len=256, n_heads=1, d_head=128))
     assert forward(step, config, tensors, kernel=kernel).blocks == 1
-
-
-def test_heads_of_a_fixed_row_stride_are_cut_from_a_wider_tensor() -> None:
-    step = load_description("16")
-    shape = Shape(batch=1, seq_len=128, n_heads=2, d_head=128)
-    q, _, _, out = make_tensors(step, step.configs["a100"], shape)
-    assert q.shape == out.shape == (1, 128, 2, 128)
-    assert out.strides[1] == 2 * 2048
-    assert np.isnan(out.astype(np.float32)).all()
 
 
 # Each of the first {threads} threads copies 16 bytes, {steps} + 1 times, {stride} bytes further each time.
