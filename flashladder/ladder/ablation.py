@@ -24,7 +24,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import Expect, Iteration, frozen, load_all, load_iteration, no_such_iteration
 from flashladder.located import closest
 from flashladder.paths import ITERATIONS
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 _DESCRIPTION = re.compile(r"\s*(\d{1,9})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
 _WORDS = {"-": "minus", "+": "plus", "": ""}

@@ -203,7 +203,7 @@ def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = Tru
     Without source `lines`, and always without its data-flow analysis, which changes no output: a quarter faster each.
     """
     if nvdisasm is None:
-        from flashladder.toolchain.wheels import find_toolchain
+        from flashladder.toolchain import find_toolchain
 
         nvdisasm = find_toolchain().nvdisasm
     if not cubin.is_file():

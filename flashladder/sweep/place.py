@@ -41,7 +41,7 @@ from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.screen import to_build
 from flashladder.sweep.workers import Device
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 FOLDER = BUILD / "sweep"
 MOST_CPUS = 8  # workers: each may take a gigabyte

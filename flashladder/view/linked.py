@@ -38,7 +38,7 @@ from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import Sass, count, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 from flashladder.view.binary import is_file
 from ptxemu import Instruction, parse
 

@@ -57,8 +57,7 @@ from flashladder.sweep.place import Card, chosen, read_manifest, visible
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
 from flashladder.sweep.slurm import free, parse_options
 from flashladder.sweep.workers import answer_of
-from flashladder.toolchain.errors import diagnose
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import diagnose, load_pins
 from ptxemu.command import parse_all
 from ptxemu.syntax.parser import parse as parse_ptx
 from ptxemu.text import parse_bytes
@@ -215,7 +214,7 @@ DOCUMENTS = (
     Target("gpu", "ladder.gpus.read_gpu", filed("a100.yaml", read_gpu), _committed("gpus/a100.yaml"), YAML),
     Target(
         "toolchain",
-        "toolchain.wheels.load_pins",
+        "toolchain.load_pins",
         filed("toolchain.yaml", load_pins.__wrapped__),
         _committed("toolchain.yaml"),
         YAML,
@@ -399,7 +398,7 @@ OUTPUTS = (
     Target("binary", "binaries.images, kernels_of", filed("x.bin", _binary), _binaries),
     Target("symbol", "binaries.configuration, shortened", spoken(shortened), (*FORWARD, *BACKWARD)),
     Target("ptxas-log", "machine_code.ptxas.parse_log", decoded(_ptxas_log), (LOG_SM_80, LOG_SM_90)),
-    Target("compiler-log", "toolchain.errors.diagnose", decoded(_diagnosed), ERRORS),
+    Target("compiler-log", "toolchain.diagnose", decoded(_diagnosed), ERRORS),
     Target("ncu-table", "gpu.ncu.read_launches, bench.cross_timers.by_turn", decoded(_launches), _ncu_table),
     Target("ncu-published", "gpu.ncu.read_peer", filed("peer.csv", read_peer), _peer),
     Target("sanitizer-log", "gpu.sanitize.count_errors", decoded(count_errors), SANITIZED),

@@ -15,8 +15,7 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import normalise
 from flashladder.machine_code.sass import decoded, disassemble
-from flashladder.toolchain.errors import clean_environment
-from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
+from flashladder.toolchain import clean_environment, find_toolchain, host_compiler, load_pins
 from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import DATA

@@ -37,7 +37,7 @@ from flashladder.machine_code.flow import LOOP, PEELED, Regions, main_loop, regi
 from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
 from flashladder.problem import Shape
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 from flashladder.view.cfg import outline, picture_of
 import ptxemu
 from ptxemu.machine.core import Machine

@@ -23,7 +23,7 @@ from flashladder.machine_code.cubin import TEXT, read_cubin, read_ptx_lines
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import disassemble, disassemble_many, parse
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 from flashladder.view.binary import Wanted
 from flashladder.view.code import show_linked
 from flashladder.view.linked import Linked, linked_by_name, of_line, of_opcode

@@ -172,7 +172,7 @@ def test_what_editors_leave_is_no_part(tmp_path: Path) -> None:
     (tmp_path / "._one.cuh").write_bytes(b"\0\5\xff")
     assert part_names(tmp_path) == ("one",)
     (tmp_path / "two.cuh").mkdir()
-    with pytest.raises(FlashladderError, match=r"two\.cuh: cannot read the file .*Is a directory"):
+    with pytest.raises(FlashladderError, match=r"two\.cuh: not a regular file"):
         part_names(tmp_path)
 
 

@@ -64,7 +64,7 @@ n_heads: 16
         ("batch: 1", "bacth: 1", 9, "unknown key 'seq_lens.0.bacth': expected one of seq_len, batch, found 'bacth'"),
         ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
         ("n_heads: 16", "heads: 16", 10, "unknown key 'heads'"),
-        ("n_heads: 16", "n_heads: 020", 10, "a value that programs read differently: expected a whole number"),
+        ("n_heads: 16", "n_heads: 020", 10, "a value that programs read differently: expected a decimal number"),
         ("n_heads: 16", f"n_heads: {'[' * 500}{']' * 500}", 10, "not valid YAML, it nests deeper than 24 levels"),
     ],
 )
@@ -168,11 +168,11 @@ def test_the_longest_pattern_of_several_files_names_a_gpu(tmp_path: Path) -> Non
         (", source: a datasheet", "", "6: missing key 'peaks.memory_bandwidth.source'"),
         ('["Zeta Z9*"]', "[]", "3: 'names' is empty"),
         ("arch: sm_80", "arch: ampere", r"4: bad value for 'arch': expected text matching ^sm_\d+$, found 'ampere'"),
-        ("arch: sm_80", "arch: 0200", "4: a value that programs read differently: expected a whole number in decimals"),
+        ("arch: sm_80", "arch: 0200", "4: a value that programs read differently: expected a decimal number"),
         ("gpu: z9", "gpu: z8", "1: key and file name differ: expected z9, found z8"),
         (LIMIT, "", "1: bad value for 'the file': expected threads_per_block, shared_memory_per_block, registers_per"),
         (GOOD, "[1, 2]", "1: wrong content: expected a mapping of keys to values, found list [1, 2]"),
-        (GOOD, "a: [", "1: not valid YAML, "),
+        (GOOD, "a: [", "2: not valid YAML, "),
         (GOOD, f"gpu: {'[' * 500}{']' * 500}", "1: not valid YAML, it nests deeper than 24 levels"),
     ],
 )
