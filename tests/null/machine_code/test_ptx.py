@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
@@ -13,7 +11,6 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.ptx import normalise, opcodes, ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import (
     PtxasUsage,
-    occupancy,
     parse_log,
     warnings_of,
 )
@@ -189,21 +186,3 @@ def test_barriers_limit_where_the_sm_counts_them() -> None:
     assert load_gpus()["h100"].occupancy(**many).limited_by == ("barriers",)
     assert "barriers" not in load_gpus()["a100"].occupancy(**many).limits
     assert "barriers" not in load_gpus()["h100"].occupancy(**{**many, "barriers": 0}).limits
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    registers=st.integers(1, 255),
-    threads=st.integers(1, 1024),
-    shared=st.integers(0, 100 * 1024),
-    key=st.sampled_from(sorted(load_gpus())),
-)
-def test_no_sm_holds_more_than_it_has_nor_one_cta_less(registers: int, threads: int, shared: int, key: str) -> None:
-    sm = load_gpus()[key].sm
-    found = occupancy(sm, registers=registers, threads=threads, shared_bytes=shared)
-    assert found.warps <= sm.warps
-    assert found.warps * 32 * registers <= sm.registers
-    assert found.ctas * (shared + sm.shared_reserved) <= sm.shared_bytes
-    assert found.ctas == min(found.limits[name] for name in found.limited_by)
-    fewer = occupancy(sm, registers=max(1, registers - 8), threads=threads, shared_bytes=shared // 2)
-    assert fewer.ctas >= found.ctas
