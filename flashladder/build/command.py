@@ -51,12 +51,13 @@ from flashladder.ladder.gpus import tuned_from
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, format_table, to_csv
+from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, to_csv
 from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain import Toolchain, demangle, disk_full, find_toolchain, gpu_arch, load_pins
 
 SCHEMA = 1
+WIDE = 200  # columns of a table in a file
 UNTIMED = [name for name in COLUMNS if name != "compile_ms"]  # of the wheel, whose bytes are the same each time
 # This package's files whose text decides what a build leaves.
 BUILDERS = ("command.py", "library.py", "wheel.py", WHEEL_INIT.name)
@@ -164,7 +165,8 @@ def make(
         if re.search(r"\b_Z\w", text):  # functions of a debug build; a release build inlines all but the kernel
             write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
-        write_atomic(scratch / "kernels.txt", format_table(*table))
+        warnings = "".join(f"{line}\n" for line in dict.fromkeys(table[1]))
+        write_atomic(scratch / "kernels.txt", render(table[0], WIDE) + warnings)
         manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}
         members = {
             "__init__.py": read_text(WHEEL_INIT).encode(),
