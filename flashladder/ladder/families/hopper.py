@@ -241,16 +241,13 @@ def live_registers(config: HopperConfig) -> int:
     return output + scores + (1 + config.flattened) * scores // 2
 
 
-def _room(config: HopperConfig) -> int:
-    """Registers that a consumer has."""
-    return config.consumer_registers or min(COMPILED, at_launch(config))
-
-
 EXCLUSIONS = (
     Exclusion(
         "registers",
         f"O, S and P with {OTHERS} registers for all else are more than a consumer has: wgmma are serialised",
-        lambda config: live_registers(config) + OTHERS > _room(config),
+        lambda config: (
+            live_registers(config) + OTHERS > (config.consumer_registers or min(COMPILED, at_launch(config)))
+        ),
     ),
     Exclusion(
         "one_stage",
