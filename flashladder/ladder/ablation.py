@@ -26,7 +26,7 @@ from flashladder.ladder.claim import Expect
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.located import closest
 from flashladder.paths import ITERATIONS
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 _DESCRIPTION = re.compile(r"\s*(\d{1,99})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
 _WORDS = {"-": "minus", "+": "plus", "": ""}

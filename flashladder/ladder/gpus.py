@@ -25,7 +25,7 @@ from flashladder.machine_code.ptxas import occupancy as occupancy_of
 from flashladder.names import GPUS as TUNED
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 if TYPE_CHECKING:
     from flashladder.ladder.family import Family

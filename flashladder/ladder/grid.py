@@ -32,7 +32,7 @@ from flashladder.located import Located, closest, read_located, validate, yaml_f
 from flashladder.names import Dtype
 from flashladder.paths import CONFIGS
 from flashladder.problem import Shape
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 _GPUS = CONFIGS / "gpus"
 # without a checkout there are none, which whoever reads a file says

@@ -32,7 +32,7 @@ from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
 from flashladder.machine_code.sass import Instruction, Sass
-from flashladder.toolchain.wheels import find_toolchain, require_arch
+from flashladder.toolchain import find_toolchain, require_arch
 from flashladder.view.binary import CUBIN, PTX, Wanted, file_named, output_of, sass_of, show_ptx_of_file, show_sass
 
 FACTS = ("ctas", "warps", "occupancy", "limited_by")  # of a GPU, in the CSV of ptxas
@@ -100,7 +100,7 @@ def cubin_of(description: str, config: str | None = None, arch: str = "") -> tup
     Args:
         description: ``7``, ``16 - swizzle``.
         config: a key that names one configuration; the A100's when None.
-        arch: one of the architectures of `flashladder.toolchain.wheels`; empty for the first of its family.
+        arch: one of the architectures of `flashladder.toolchain`; empty for the first of its family.
     """
     iteration = load_description(description)
     chosen, arch = one_config(iteration, config), arch or iteration.shown_arch
@@ -122,7 +122,7 @@ def order(title: str, sass: Sass) -> str:
     rare, others = inside - len(code), len(whole) - inside
     rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
     for one in stretches(code):
-        counts = (str(one.counts.get(name, "")) for name in WORK)
+        counts = (str(one.work.get(name, "")) for name in WORK)
         rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
     text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
     size = f"{len(code)} instructions"

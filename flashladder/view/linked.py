@@ -31,14 +31,14 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import one_config
 from flashladder.located import closest
-from flashladder.machine_code.cubin import PtxLines, read_ptx_lines, text_sha256
+from flashladder.machine_code.cubin import PtxLines, read_cubin, read_ptx_lines
 from flashladder.machine_code.flow import LOOP, Regions, regions_of
 from flashladder.machine_code.opcodes import unknown
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import Sass, count, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 from flashladder.view.binary import is_file
 from ptxemu import Instruction, parse
 
@@ -150,7 +150,7 @@ def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
         ptx=rows,
         sass=sass,
         made_from=made_from(rows, sass, lines),
-        digests={"PTX": ptx_sha256(text), "machine code": text_sha256(entry.cubin)},
+        digests={"PTX": ptx_sha256(text), "machine code": read_cubin(entry.cubin).text_sha256},
     )
 
 

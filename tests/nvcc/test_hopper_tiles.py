@@ -20,7 +20,7 @@ from flashladder.machine_code.order import stretches
 from flashladder.machine_code.sass import disassemble
 from flashladder.names import CONFLICTS, DTYPES
 from flashladder.problem import Shape
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 import ptxemu
 from ptxemu.values import Array
 

@@ -13,7 +13,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import host_compiler
+from flashladder.toolchain import host_compiler
 from tests.nvcc.conftest import cuda_root
 
 pytestmark = pytest.mark.nvcc

@@ -24,7 +24,7 @@ from flashladder.ladder.families.hopper import HopperConfig, clusters_at_once
 from flashladder.ladder.family import Family, Launch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import host_compiler
+from flashladder.toolchain import host_compiler
 from ptxemu import TensorMap
 from ptxemu.machine.tensor_map import MAP_BYTES
 from tests.nvcc.conftest import cuda_root

@@ -27,7 +27,7 @@ from flashladder.ladder.family import (
     type_name,
 )
 from flashladder.names import EXAMPLE
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 PARTS = "ampere"  # the folder of the bodies and parts below kernels/
 ENTRY = "entry.cuh"  # the `__global__`, below `Kernel`

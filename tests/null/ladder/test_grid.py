@@ -59,6 +59,8 @@ n_heads: 16
         ("seq_len: 512", "seq_len: 520", 9, "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): async+load"),
         ("batch: 1", "bacth: 1", 9, "unknown key 'seq_lens.0.bacth': expected one of seq_len, batch, found 'bacth'"),
         ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
+        ("n_heads: 16", "n_heads: 020", 10, "a value that programs read differently: expected a decimal number"),
+        ("n_heads: 16", f"n_heads: {'[' * 500}{']' * 500}", 10, "not valid YAML, it nests deeper than 24 levels"),
     ],
 )
 def test_malformed_grids(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
@@ -150,6 +152,10 @@ def test_the_longest_pattern_of_several_files_names_a_gpu(tmp_path: Path) -> Non
         ("unit: GB/s", "unit: TB/s", "5: bad value for 'peaks': expected memory_bandwidth in GB/s, found TB/s"),
         ("value: 255,", "value: 25.5,", "5: bad value for 'peaks': expected registers_per_thread as a whole number"),
         ("arch: sm_80", "arch: ampere", r"4: bad value for 'arch': expected text matching ^sm_\d+$, found 'ampere'"),
+        ("arch: sm_80", "arch: 0200", "4: a value that programs read differently: expected a decimal number"),
+        (GOOD, "[1, 2]", "1: wrong content: expected a mapping of keys to values, found list [1, 2]"),
+        (GOOD, "a: [", "2: not valid YAML, "),
+        (GOOD, f"gpu: {'[' * 500}{']' * 500}", "1: not valid YAML, it nests deeper than 24 levels"),
         ("gpu: z9", "gpu: z8", "1: key and file name differ: expected z9, found z8"),
         (LIMIT, "", "5: bad value for 'peaks': expected threads_per_block, registers_per_block, registers_per_"),
     ],
