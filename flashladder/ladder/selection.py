@@ -1,9 +1,9 @@
 """Selection keys: short words for the configurations that a command shows, builds, checks or measures.
 
-What is legal, and what of it is worth timing, is the family's to say (`flashladder.ladder.family`). `choices` says which
-step `flashladder.forward` takes when nobody names one: the last is not the fastest everywhere. ``invoke report`` writes
-``configs/fastest.json`` from the sweep that goes farthest up the ladder on each GPU and from the ladder's own table
-(`flashladder.report.data`), and the gate compares; nobody edits it.
+What is legal, and what of it is worth timing, is the family's to say (`flashladder.ladder.family`). `choices` says
+which step `flashladder.forward` takes when nobody names one: the last is not the fastest everywhere. ``invoke report``
+writes ``configs/fastest.json`` from the sweep that goes farthest up the ladder on each GPU and from the ladder's own
+table (`flashladder.report.data`), and the gate compares; nobody edits it.
 """
 
 from __future__ import annotations
