@@ -173,7 +173,7 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     for i, description in enumerate(map(str, file.iterations)):
         iteration, configs = _selected(located, i, description, file)
         if iteration.description in described:  # however it is spelled
-            raise _twice(located, "iterations", i, description)
+            raise located.error(("iterations", i), "duplicate item in 'iterations'", "each once", description)
         described.add(iteration.description)
         for config in configs:
             for j, shape in enumerate(shapes):
@@ -219,7 +219,7 @@ def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
     for key, items in lists:
         for i, item in enumerate(items):
             if item in items[:i]:
-                raise _twice(located, key, i, item)
+                raise located.error((key, i), f"duplicate item in {key!r}", "each once", item)
     for i, cuda in enumerate(file.toolchains):
         try:
             load_pins().axis(cuda)
@@ -234,11 +234,6 @@ def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
     elif file.mode == "event-free" and file.pairs < FEWEST_PAIRS:
         what = "too few pairs for an honest interval"
         raise located.error(("pairs",), what, f"at least {FEWEST_PAIRS}", file.pairs)
-
-
-def _twice(located: Located, key: str, i: int, item: object) -> FlashladderError:
-    """The error about the i-th item of a list, which stands there already."""
-    return located.error((key, i), f"duplicate item in {key!r}", "each once", item)
 
 
 def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:

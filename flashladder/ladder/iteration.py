@@ -1,10 +1,7 @@
 """Iterations: read ``iterations/*.yaml``, resolve each through its parents, and compose its CUDA translation unit.
 
-The YAML is the only place where an iteration is spelled out; pydantic models say what a file may hold and give editors
-a JSON Schema. `load_iteration(8)` is the ladder's step 8. Each mistake in a file is one line: file:line, expected,
-found. The family turns an iteration and a configuration into C++ that names the parts, always under the same symbol.
-
-Run: ``invoke show 7`` prints `sources` as a page, with ``--all`` `flattened`.
+The YAML is the only place where an iteration is spelled out. `load_iteration(8)` is the ladder's step 8. Each mistake
+in a file is one line: file:line, expected, found. ``invoke show 7`` prints `sources`, with ``--all`` `flattened`.
 """
 
 from __future__ import annotations

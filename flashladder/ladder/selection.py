@@ -1,13 +1,9 @@
 """Selection keys: short words for the configurations that a command shows, builds, checks or measures.
 
-Why: ``a100``, ``prog``, ``prog-all``, ``all``, ``tune``, ``128,64``, what ``invoke list`` prints and a short form are
-what people and grids write instead of lists, in every command alike. What is legal, and what of it is worth timing, is
-the family's to say (`flashladder.ladder.family`).
-
-`choices` says which step `flashladder.forward` takes when nobody names one: the last is not the fastest everywhere.
-``configs/fastest.json`` is written by ``invoke report`` from the sweep that goes farthest up the ladder on each GPU
-(`flashladder.report.data.fastest_of`) and from the ladder's own table (`flashladder.report.data.Ladder.ranking`), and
-the gate compares; nobody edits it.
+What is legal, and what of it is worth timing, is the family's to say (`flashladder.ladder.family`). `choices` says
+which step `flashladder.forward` takes when nobody names one: the last is not the fastest everywhere. ``invoke report``
+writes ``configs/fastest.json`` from the sweep that goes farthest up the ladder on each GPU and from the ladder's own
+table (`flashladder.report.data`), and the gate compares; nobody edits it.
 """
 
 from __future__ import annotations

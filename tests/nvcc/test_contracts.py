@@ -27,8 +27,8 @@ pytestmark = pytest.mark.nvcc
             "\"Operand must have 'const uint32_t (&tile(int t) const)[x4s][4]'\": found flashladder::Whole<4, 8>",
         ),
         (
-            27, "softmax/stale.cuh", "float (&grown)[2]) {", "double (&grown)[2]) {",
-            "\"Softmax must have 'static void follow(s, stats, scale, opens, grown)'\": found flashladder::hopper::",
+            24, "softmax/exact.cuh", "void rescale(", "void rescaled(",
+            "\"Softmax must have 'static void rescale(o, factor)'\": found flashladder::hopper::Exact",
         ),
     ],
 )  # fmt: skip

@@ -99,30 +99,6 @@ def test_it_is_right_and_nothing_is_reported_in_any_order(schedule: str | int) -
     assert np.abs(found - expected(384)).max() < 5e-4
 
 
-def test_counters_tell_the_tensor_cores_work() -> None:
-    """Four products of 128 x 128 x 128 numbers and two warpgroups take 512 cycles each: 8192 for a tile at S = 512."""
-    counters = ptxemu.Counters()
-    launch(attention(), 512, counters)
-    assert counters.tensor_cycles == 4 * 8192
-    assert counters.wgmma_cycles == counters.tensor_cycles
-    tiles = 4 * 4 * 2
-    assert counters.wgmma_shared_bytes == tiles * 8 * 32 * ((64 + 128) + 128)
-
-
-@pytest.mark.parametrize(
-    ("missing", "kind"),
-    [
-        ("wgmma.fence.sync.aligned;", "missing-fence"),
-        ("wgmma.wait_group.sync.aligned 0;", "in-flight"),
-        ("wgmma.commit_group.sync.aligned;", "in-flight"),
-    ],
-)
-def test_what_wgmma_needs_is_missed(missing: str, kind: str) -> None:
-    with pytest.raises(ptxemu.EmulationError) as caught:
-        launch(ptxemu.load(ptx().replace(missing, ""), path="mutant.ptx").kernel(), 384)
-    assert caught.value.kind == kind
-
-
 def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
     hazards = ptxemu.Hazards()
     launch(ptxemu.load(ptx("#define RELEASED_EARLY true\n"), path="early.ptx").kernel(), 512, hazards)

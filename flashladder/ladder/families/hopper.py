@@ -241,16 +241,11 @@ def live_registers(config: HopperConfig) -> int:
     return output + scores + (1 + config.flattened) * scores // 2
 
 
-def _room(config: HopperConfig) -> int:
-    """Registers that a consumer has."""
-    return config.consumer_registers or min(COMPILED, at_launch(config))
-
-
 EXCLUSIONS = (
     Exclusion(
         "registers",
         f"O, S and P with {OTHERS} registers for all else are more than a consumer has: wgmma are serialised",
-        lambda config: live_registers(config) + OTHERS > _room(config),
+        lambda one: live_registers(one) + OTHERS > (one.consumer_registers or min(COMPILED, at_launch(one))),
     ),
     Exclusion(
         "one_stage",
@@ -310,9 +305,7 @@ def map_of(tensor: Any, dtype: str, rows: int) -> TensorBox:
         tensor,
         dtype,
         dims=(CHUNK, *sizes),
-        strides=tuple(
-            CHUNK * ELEMENT_BYTES if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)
-        ),
+        strides=tuple(row if size == 1 else stride for size, stride in zip(sizes, strides, strict=True)),
         box=(CHUNK, rows, d_head // CHUNK, 1, 1),
         swizzle=row,
     )

@@ -25,7 +25,7 @@ from flashladder.ladder.families.hopper import (
 )
 from flashladder.ladder.family import families, family_named, part_names
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.grid import load_grid, runnable
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import (
     begun,
     flattened,
@@ -87,21 +87,6 @@ def test_a_gpu_runs_what_it_can() -> None:
     assert [HOPPER.targets.serving(arch) for arch in ("sm_90", "sm_90a", "sm_100")] == ["sm_90a", "sm_90a", None]
     assert [FAMILY.targets.serving(arch) for arch in ("sm_80", "sm_90a")] == ["sm_80", None]
     assert [load_gpus()[gpu].runs("sm_90a") for gpu in ("h200", "a100")] == [True, False]
-
-
-def test_cells_that_a_gpu_cannot_run_are_left_out_with_their_reason() -> None:
-    grid = load_grid("smoke")
-    assert runnable(grid, "sm_90") == grid
-    newer = tuple(
-        replace(cell, iteration=replace(cell.iteration, family=Newer())) if cell.iteration.number == 16 else cell
-        for cell in grid.cells
-    )
-    mixed = runnable(grid.model_copy(update={"cells": newer}), "sm_90")
-    left = sum(cell.iteration.number == 16 for cell in grid.cells)
-    assert len(mixed.cells) == len(grid.cells) - left > 0 < left
-    assert mixed.excluded[-1] == (left, "iteration 16: not run here: needs compute capability 10.3 or later")
-    with pytest.raises(FlashladderError, match="no cell of the grid runs here"):
-        runnable(grid, "sm_75")
 
 
 def test_what_a_gpu_cannot_run_is_neither_timed_nor_checked_nor_swept(
@@ -278,11 +263,8 @@ def test_fit_sets_what_the_parts_decide_and_knobs_are_the_others() -> None:
 def test_shapes_of_few_tiles_are_those_that_an_h200_splits() -> None:
     assert [config.few_tiles for config in (LAST, LAZY)] == [(), ()]
     for config, wanted in ((SPLIT, {2, 3, 4, 5, 7}), (replace(SPLIT, B_c=96), {3, 4, 5, 7})):
-        found = {
-            parts_of(-(-length // config.B_r) * heads * batch, -(-length // config.B_c), 132)
-            for batch, length, heads in config.few_tiles
-        }
-        assert found == wanted
+        tiles = [(-(-length // config.B_r) * heads, -(-length // config.B_c)) for _, length, heads in config.few_tiles]
+        assert {parts_of(*one, 132) for one in tiles} == wanted
     lengths = [length for _, length, _ in SPLIT.few_tiles]
     assert lengths == sorted(lengths)
     assert any(length % SPLIT.B_c for length in lengths)

@@ -365,10 +365,8 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
     [
         *((text, "not a description of an iteration: expected a number, or one change to one, such as")
           for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
-        ("16 - swizzle - eager", "nothing named 'swizzle_eager' can be taken back from iteration 16"),
         ("16 -", "nothing named '' can be taken back from iteration 16"),
         ("29 - swizzle", "no such iteration: expected a number from 1 to 28, found 29"),
-        ("0", "no such iteration: expected a number from 1 to 28, found 0"),
         ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
         ("1 - swizzle", "nothing named 'swizzle' can be taken back from iteration 1: expected no change"),
         ("15 + eager", "can be added to iteration 15: expected one of static_gmem_stride, stale_maximum, rings, "),
@@ -395,7 +393,6 @@ def test_a_ladder_with_gaps_lists_its_numbers(tmp_path: Path) -> None:
     ("subject", "cuda", "text", "variant", "package", "options", "session"),
     [
         (7, "", "7", "", "07", "7", ""),
-        ("16", "13.0", "16", "", "16", "16", ""),
         ("1+Eager loads", "", "1 + eager_loads", " + eager_loads", "01_plus_eager_loads", '"1 + eager_loads"',
          " -- + eager_loads"),
         (1, "13.1", "1", " cuda 13.1", "01_cuda_13_1", "1 --toolchain 13.1", " -- --toolchain 13.1"),
