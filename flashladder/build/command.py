@@ -165,8 +165,7 @@ def make(
         if re.search(r"\b_Z\w", text):  # functions of a debug build; a release build inlines all but the kernel
             write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
-        warnings = "".join(f"{line}\n" for line in dict.fromkeys(table[1]))
-        write_atomic(scratch / "kernels.txt", render(table[0], WIDE) + warnings)
+        write_atomic(scratch / "kernels.txt", render(*table, WIDE))
         manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}
         members = {
             "__init__.py": read_text(WHEEL_INIT).encode(),

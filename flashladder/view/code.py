@@ -206,7 +206,7 @@ def show_ptxas(
     elif out:
         print(write_atomic(out, ptxas_csv(rows)))
     else:
-        print(render(rows, terminal_width()) + "".join(f"{line}\n" for line in dict.fromkeys(warnings)))
+        print(render(rows, warnings, terminal_width()))
         print(occupancy_table(rows, terminal_width()), end="")
 
 
