@@ -639,7 +639,7 @@ def gate(_: Context, *, json: bool = False) -> None:
 
     Example: `invoke gate --json`.
     """
-    from flashladder.gate.command import gate as hold
+    from flashladder.gate.reproduce import gate as hold
 
     leave(hold(as_json=json))
 

@@ -1,4 +1,4 @@
-"""``invoke bundle``: one file for a node without network.
+"""``invoke bundle``: one file for a node without network; and what that file does there.
 
 GPU nodes are often behind no network; they have Python, torch and a driver, and no compiler. The file holds everything
 else under the identity that it has here: wheels of the iterations, the pipeline and its Python packages, PTX for the
@@ -8,6 +8,10 @@ emulator, grids, locks, an SBOM, and a runner.
     invoke bundle --iterations 16 --out /tmp
 
 Exit code: 0, or 2 where it could not be made. The same checkout, toolchain and options give the same bytes.
+
+Unpacked by its runner (`flashladder.bundle.runner`, which calls `main`), it sweeps the grid that fits and leaves one
+file that ``invoke verify`` takes at home, or runs any other command. A sweep's records stay beside the bundle, so that
+the same command goes on where it stopped; ``python3 BUNDLE.pyz sweep --help`` shows the options.
 """
 
 from __future__ import annotations
@@ -15,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from email.message import Message
 from email.parser import BytesParser
+from importlib import metadata
 import importlib.util
 import io
 import os
 from pathlib import Path
 import re
+import runpy
 import shutil
 import stat
 import subprocess
@@ -33,16 +38,18 @@ import zipfile
 
 from tqdm import tqdm
 
+from flashladder.arguments import Parser
 from flashladder.build.command import build_iteration
 from flashladder.build.compile import ptx_many, tools_of
 from flashladder.build.store import TOOLS_FILE
 from flashladder.build.wheel import EPOCH, EPOCH_SECONDS
 from flashladder.bundle import runner
 from flashladder.columns import told_on_terminal
-from flashladder.errors import FlashladderError, require_checkout
+from flashladder.errors import CheckFailed, FlashladderError, one_line_errors, require_checkout
 from flashladder.files import (
     dump_json,
     files_in,
+    load_json,
     make_folder,
     read_text,
     relative,
@@ -50,29 +57,33 @@ from flashladder.files import (
     sha256,
     write_atomic,
 )
+from flashladder.gpu.doctor import OLDEST_TORCH, n_gpus, torch_build
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import load_gpus
+from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT, path_of
-from flashladder.sweep.place import covering_key
+from flashladder.sweep import command as sweeps
+from flashladder.sweep import place
 from flashladder.sweep.plan import wanted
 from flashladder.toolchain import Pins, load_pins, require_arch
 
-UNASKED = ("cpu", "smoke")  # grids of a node without a GPU, and with a model that has none of its own
+FACTS = "bundle.json"  # in the folder of builds: what came along
+DEFAULT_OUT = "flashladder-results"
+UNASKED = CPU, SMOKE = "cpu", "smoke"  # grids for a machine without a GPU, and for a GPU that has no grid of its own
 PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))
 KEY = "prog"  # what is built of every iteration: its configuration on each GPU, in both dtypes
 LOCK = ROOT / "requirements" / "node.txt"
 KEPT = BUILD / "bundle"  # packages that were fetched once
 MACHINE = "x86_64"
 # pip takes a platform literally: a node of glibc 2.28 runs the wheels of all of these.
-PLATFORMS = tuple(
-    f"manylinux{version}_{MACHINE}"
-    for version in ("_2_28", "_2_27", "_2_24", "_2_17", "2014", "_2_12", "2010", "_2_5", "1")
-)
+GLIBCS = ("_2_28", "_2_27", "_2_24", "_2_17", "2014", "_2_12", "2010", "_2_5", "1")
+PLATFORMS = [f"manylinux{tag}_{MACHINE}" for tag in GLIBCS]
+PLATFORM = rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}"
+THIS_PYTHON = ".".join(map(str, sys.version_info[:2]))
 LINKED = "nvidia-cuda-runtime"  # its static library is part of every iteration's
 # What the pipeline's wheels are made of: the packages, what setup.py carries along, what the metadata names.
 SOURCES = (
@@ -82,8 +93,9 @@ SOURCES = (
 )  # fmt: skip
 Kernel = tuple[str, str, str]
 """A subject as it describes itself, the CUDA version of its compiler (empty: the pinned one), a short form."""
-
-
+USAGE = """\
+python3 BUNDLE.pyz [--into FOLDER] [sweep] [--grid GRID] [--out FOLDER]   measures, and packs what was measured
+python3 BUNDLE.pyz [--into FOLDER] TASK ARGUMENTS                         any other task, such as check 7, or help"""
 TEXT = """\
 {name}
 
@@ -126,9 +138,13 @@ def bundle(
         FlashladderError: it could not be made.
     """
     require_checkout("bundle")
-    numbers, pythons = numbers_of(iterations), pythons_of(python)
+    named = words(iterations, "[0-9]{1,3}", "--iterations takes numbers, commas between")
+    numbers = [load_iteration(int(word)).number for word in named] or [one.number for one in load_all()]
+    known = "|".join(map(re.escape, PYTHONS))
+    pythons = words(python, known, "no such Python is supported", ", ".join(PYTHONS)) or [THIS_PYTHON]
     arches = [require_arch(word) for word in words(arch)] or list(load_pins().arches)
-    tags = platforms(words(platform))
+    expected = f"manylinux_X_Y_{MACHINE} or linux_{MACHINE}"
+    tags = words(platform, PLATFORM, "no platform of Linux on x86-64", expected) or PLATFORMS
     folder = path_of(out) if out else BUILD / "bundle"
     require_folder_or_nothing(folder)
     kernels = collect(numbers, [load_grid(word) for word in words(grid)], arches)
@@ -139,61 +155,27 @@ def bundle(
             made = make(kernels, install, arches, numbers, folder)
     data = made.read_bytes()
     print(f"{relative(made)}: {len(data) / 1e6:.1f} MB, sha256 {sha256(data)}")
-    if warned := lacking(grids_that_run(kernels, arches)):
-        print(warned, file=sys.stderr)
+    if missing := [name for name in UNASKED if name not in grids_that_run(kernels, arches)]:
+        told = f"kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
+        print(f"warning: it lacks {told}", file=sys.stderr)
     print(f"on the node, with Python {' or '.join(pythons)} and torch: python3 {made.name} --help")
 
 
-def words(text: str) -> list[str]:
-    """Words with commas between, each once."""
-    return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def numbers_of(text: str) -> list[int]:
-    """Iterations, each the number of one; all where `text` is empty.
+def words(text: str, known: str = ".*", what: str = "", expected: str | None = None) -> list[str]:
+    """Words with commas between, each once.
 
     Raises:
-        FlashladderError: there is no such iteration.
+        FlashladderError: one of them does not match `known`.
     """
-    if not text:
-        return [iteration.number for iteration in load_all()]
-    _refuse(words(text), "[0-9]{1,3}", "--iterations takes numbers, commas between")
-    return [load_iteration(int(word)).number for word in words(text)]
-
-
-def pythons_of(text: str) -> list[str]:
-    """Python versions, by default this one's.
-
-    Raises:
-        FlashladderError: the pipeline does not run on one of them.
-    """
-    found = words(text) or [".".join(map(str, sys.version_info[:2]))]
-    _refuse(found, "|".join(map(re.escape, PYTHONS)), "no such Python is supported", ", ".join(PYTHONS))
-    return found
-
-
-def platforms(given: Sequence[str] = ()) -> tuple[str, ...]:
-    """The platform tags whose wheels a node takes: those given, else of glibc 2.28 and older on x86-64.
-
-    Raises:
-        FlashladderError: a tag is none of Linux on x86-64, for which the iterations' wheels are.
-    """
-    known, expected = rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}", f"manylinux_X_Y_{MACHINE}"
-    _refuse(given, known, "no platform of Linux on x86-64", f"{expected} or linux_{MACHINE}")
-    return tuple(given) or PLATFORMS
-
-
-def _refuse(found: Iterable[str], known: str, what: str, expected: str | None = None) -> None:
+    found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if wrong := [word for word in found if not re.fullmatch(known, word)]:
         raise FlashladderError(what, expected=expected, found=repr(wrong[0]))
+    return found
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """What a bundle carries of the ladder: wheels with `built` in them, and `store`, which holds the PTX of `emulated`.
-
-    `store` maps paths below the folder of builds to files.
-    """
+    """Wheels with `built` in them, and `store`: path below the folder of builds to file, with the PTX of `emulated`."""
 
     wheels: tuple[Path, ...]
     built: frozenset[Kernel]
@@ -226,7 +208,7 @@ def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]
         iteration = load_description(subject)
         serving = iteration.family.targets.serving
         if fit := dict.fromkeys(code for arch in arches if (code := serving(arch))):
-            key = covering_key(subject, by_wheel[subject, cuda])
+            key = place.covering_key(subject, by_wheel[subject, cuda])
             wheels.append(build_iteration(subject, ",".join(fit), key, install=False, cuda=cuda).wheel)
             built |= {(subject, cuda, config.short_form()) for config in select_configs(iteration, key)}
     if not wheels:
@@ -264,13 +246,6 @@ def grids_that_run(kernels: Kernels, arches: Sequence[str]) -> list[str]:
     return found
 
 
-def lacking(grids: Sequence[str]) -> str:
-    """The line that says which of the grids that a node sweeps unasked cannot be swept; empty where both can."""
-    missing = [name for name in UNASKED if name not in grids]
-    told = f"kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
-    return f"warning: it lacks {told}" if missing else ""
-
-
 def pinned(lock: str, python: str) -> list[str]:
     """The entries of a lock's text, with their hashes, that a Python (``3.12``) on Linux installs; without markers."""
     from packaging.requirements import Requirement
@@ -297,31 +272,26 @@ def packages(python: str, tags: Sequence[str], kept: Path = KEPT) -> list[Path]:
         FlashladderError: pip is missing, or one of them cannot be had.
     """
     lines = pinned(read_text(LOCK), python)
-    folder = kept / f"wheels-{sha256(repr((lines, python, tags)))[:12]}"
-    if not folder.is_dir():
-        _fetch(lines, python, tags, folder)
-    return files_in(folder, "*.whl")
-
-
-def _fetch(lines: Sequence[str], python: str, tags: Sequence[str], folder: Path) -> None:
-    """Fetches exactly `lines` into a new folder, whole or not at all."""
+    folder = kept / f"wheels-{sha256(repr((lines, python, tuple(tags))))[:12]}"
+    if folder.is_dir():
+        return files_in(folder, "*.whl")
     if importlib.util.find_spec("pip") is None:
         raise FlashladderError("pip, which fetches wheels of another Python, is not here", hint="run: nox -s dev")
-    make_folder(folder.parent)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".wheels-") as scratch:
+    make_folder(kept)
+    with tempfile.TemporaryDirectory(dir=kept, prefix=".wheels-") as scratch:
         wanted, made = Path(scratch) / "requirements.txt", Path(scratch) / "wheels"
         wanted.write_text("\n".join(lines) + "\n", encoding="utf-8")
         options = [f"--platform={tag}" for tag in tags]
         options += [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:", "--no-deps"]
         options += ["--require-hashes", "--quiet", "--disable-pip-version-check", f"--dest={made}", "-r", str(wanted)]
-        command = [sys.executable, "-m", "pip", "download", *options]
         failure = FlashladderError(
             f"the Python packages of a bundle for Python {python} cannot be fetched",
             where=relative(LOCK),
             hint="a network, or wheels that PIP_FIND_LINKS names, are needed once; --platform names others",
         )
-        _run(command, failure)
+        _run([sys.executable, "-m", "pip", "download", *options], failure)
         made.replace(folder)
+    return files_in(folder, "*.whl")
 
 
 def _run(command: Sequence[str], failure: FlashladderError, **options: Any) -> None:
@@ -377,7 +347,7 @@ def make(
     facts = {"name": [name], "arches": [*arches], "grids": grids, "iterations": [str(n) for n in numbers]}
     wheels = {f"{runner.WHEELS}/{path.name}": path.read_bytes() for paths in install.values() for path in paths}
     files = {f"{runner.BUILD}/{path}": data for path, data in kernels.store.items()}
-    files[f"{runner.BUILD}/bundle.json"] = dump_json(facts).encode()
+    files[f"{runner.BUILD}/{FACTS}"] = dump_json(facts).encode()
     text = TEXT.format(
         name=name, arches=", ".join(arches), pythons=" or ".join(install), numbers=", ".join(map(str, numbers)),
         grids=", ".join(grids) or "none of the committed ones",
@@ -392,11 +362,7 @@ def make(
 def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], files: Mapping[str, bytes]) -> Path:
     """Writes the bundle `out`, a zip that Python runs; always the same bytes for the same parts.
 
-    Args:
-        out: the file.
-        machine: what its binaries run on, ``x86_64``.
-        install: Python version to the wheels that are unpacked for it, by their path in the bundle.
-        files: all others, by their path.
+    `install` maps a Python version to the wheels that are unpacked for it, by their path among `files`.
     """
     whole = {**files, runner.RUNNER: Path(runner.__file__).read_bytes()}
     manifest = {
@@ -414,13 +380,6 @@ def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], file
     return write_atomic(out, stream.getvalue())
 
 
-def metadata_of(wheel: bytes) -> Message:
-    """The METADATA of a wheel."""
-    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return BytesParser().parsebytes(archive.read(name), headersonly=True)
-
-
 def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     """The CycloneDX 1.6 JSON of a bundle with these wheels, by their paths, whose kernels `pins` compiled."""
     try:
@@ -436,30 +395,25 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     day = datetime.fromtimestamp(int(EPOCH_SECONDS), timezone.utc)
     serial = uuid.uuid5(uuid.NAMESPACE_OID, sha256("".join(sha256(wheels[path]) for path in sorted(wheels))))
     bom = Bom(serial_number=serial, metadata=BomMetaData(component=whole, timestamp=day, properties=tools))
-    told = {path: metadata_of(data) for path, data in wheels.items()}
-    components = {path: _component(path, wheels[path], told[path]) for path in wheels}
+    components = [_component(path, data) for path, data in wheels.items()]
     static = Component(name=LINKED, version=pins.packages[LINKED], bom_ref=LINKED, description="linked statically")
     torch = Component(name="torch", bom_ref="torch", scope=ComponentScope.EXCLUDED, description="the node's own")
-    for component in (*components.values(), static, torch):
+    for component in (*components, static, torch):
         bom.components.add(component)
-    bom.register_dependency(whole, components.values())
-    known: dict[str, list[Any]] = {static.name: [static], torch.name: [torch]}
-    for component in components.values():
-        known.setdefault(component.name, []).append(component)
-    for path, component in components.items():
-        names = _needs(told[path]) | ({LINKED} if component.name.startswith("flashladder-") else set())
-        bom.register_dependency(component, [one for needed in sorted(names) for one in known.get(needed, [])])
+    bom.register_dependency(whole, (*components, static, torch))
     return str(JsonV1Dot6(bom).output_as_string(indent=2)) + "\n"
 
 
-def _component(path: str, data: bytes, told: Message) -> Any:
-    """A wheel as a component."""
+def _component(path: str, data: bytes) -> Any:
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model import HashAlgorithm, HashType
     from cyclonedx.model.component import Component
     from packageurl import PackageURL
     from packaging.utils import canonicalize_name
 
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        text = next(one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+        told = BytesParser().parsebytes(archive.read(text), headersonly=True)
     name, version = str(canonicalize_name(told["Name"])), str(told["Version"])
     classified = [str(line) for line in told.get_all("Classifier", []) if str(line).startswith("License :: ")]
     licence = told["License-Expression"] or told["License"] or "".join(classified[:1]).rpartition(" :: ")[2]
@@ -474,11 +428,127 @@ def _component(path: str, data: bytes, told: Message) -> Any:
     )
 
 
-def _needs(told: Message) -> set[str]:
-    """The names of the packages that a wheel requires, on Linux and without extras."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
+def facts(build: Path = BUILD) -> dict[str, list[str]]:
+    """What came along: lists ``arches``, ``grids``, ``iterations``, and ``name``, a list of one.
 
-    wanted = [Requirement(str(line)) for line in told.get_all("Requires-Dist", [])]
-    here = {"extra": "", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
-    return {str(canonicalize_name(one.name)) for one in wanted if one.marker is None or one.marker.evaluate(here)}
+    Raises:
+        FlashladderError: this is no unpacked bundle.
+    """
+    path = build / FACTS
+    try:
+        data = load_json(path.read_bytes())
+        return {key: list(map(str, data[key])) for key in ("name", "arches", "grids", "iterations")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "a bundle is run as `python3 BUNDLE.pyz`"
+        raise FlashladderError("not an unpacked bundle", where=path, found=error, hint=hint) from error
+
+
+def grid_here() -> str:
+    """The name of the grid that fits: of the first GPU here, ``smoke`` on one without a grid, ``cpu`` without a GPU."""
+    if not n_gpus():
+        return CPU
+    found = place.cards()
+    key = gpu_key(found[0].name) if found else None
+    return key if key in grid_names() else SMOKE
+
+
+def require_torch() -> None:
+    """Raises `FlashladderError` where torch is missing or too old for the libraries that came along."""
+    build, expected = torch_build(), "2.10 or newer"
+    if build is None:
+        raise FlashladderError("torch is not installed for this Python", where=sys.executable, expected=expected)
+    if tuple(int(part) for part in build.version.split(".")[:2]) < OLDEST_TORCH:
+        raise FlashladderError("torch is too old", expected=expected, found=build.version)
+
+
+def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
+    """Raises `FlashladderError` where the kernels of a grid, or those of the GPU here, did not come along.
+
+    `came`: `facts`. `own`: the grid is a file of the user's, whose kernels the sweep itself asks for.
+    """
+    hint = "where there is a checkout: invoke bundle "
+    if not own and grid.name not in came["grids"]:
+        known = f"one of {', '.join(came['grids'])}" if came["grids"] else "a bundle with a grid (this one has none)"
+        raise FlashladderError(
+            "not all kernels of this grid are in the bundle", expected=known, found=grid.name,
+            hint=f"{hint}--grid {grid.name}",
+        )  # fmt: skip
+    if grid.mode == "emulator":
+        return
+    for card in place.cards():
+        if card.arch in load_pins().arches and card.arch not in came["arches"]:
+            raise FlashladderError(
+                "the bundle has no machine code for the GPU here", expected=", ".join(came["arches"]),
+                found=f"{card.arch} ({card.name})", hint=f"{hint}--arch {card.arch}",
+            )  # fmt: skip
+
+
+def sweep(words: Sequence[str]) -> int:
+    """Measures, and copies the document to the folder ``--out``, also where cells failed; the sweep's exit code.
+
+    Raises:
+        FlashladderError: it could not run.
+        CheckFailed: cells failed.
+    """
+    parser = Parser(
+        prog="BUNDLE.pyz sweep",
+        description="Measures a grid and packs what was measured into one file; other options are those of "
+        "`flashladder sweep`, such as --dry-run, --gpus, --retry and --anyway.",
+        epilog="example: python3 BUNDLE.pyz sweep --grid smoke --out results",
+    )
+    parser.add_argument("--grid", help="a grid, or a file that ends in .yaml (default: the one of the GPU here)")
+    parser.add_argument("--out", type=Path, default=Path(DEFAULT_OUT), help=f"folder (default: {DEFAULT_OUT})")
+    options, more = parser.parse_known_args(words)
+    name = options.grid or grid_here()
+    grid = load_grid(name)
+    records = BUILD / "sweep" / grid.name
+    given = ["--grid", name, "--no-build", "--out", str(records), *more]
+    if {"--dry-run", "--help", "-h"} & set(more):
+        return sweeps.main(given)
+    require_along(grid, came=facts(), own=name.endswith(".yaml"))
+    require_torch()
+    write_atomic(options.out / ".writable", "").unlink()
+    code, failure = 1, None
+    try:
+        code = sweeps.main(given)
+    except CheckFailed as error:
+        failure = error
+    _copy_out(records.with_name(f"{grid.name}.json.gz"), options.out, [name, *more])
+    if failure:
+        raise failure
+    return code
+
+
+def _copy_out(document: Path, out: Path, words: Sequence[str]) -> None:
+    if not document.is_file():
+        return
+    data = document.read_bytes()
+    made = write_atomic(out / document.name, data)
+    about = {
+        "bundle": facts()["name"][0],
+        "document": document.name,
+        "document_sha256": sha256(data),
+        "sweep": list(words),
+        "python": sys.version.split()[0],
+        "torch": metadata.version("torch"),
+    }
+    write_atomic(out / f"{document.name.removesuffix('.json.gz')}.bundle.json", dump_json(about))
+    print(f"{made}: at home, `invoke verify {made.name}` checks it", file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command of a bundle: ``sweep`` where only options are given, else what a checkout's tasks do."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] in (["--help"], ["-h"]):
+        print(USAGE)
+        return 0
+    if words and words[0] != "sweep" and not words[0].startswith("-"):
+        sys.argv = ["flashladder", *words]
+        runpy.run_module("flashladder", run_name="__main__")  # which leaves with the task's code
+        return 0
+    with one_line_errors():
+        return sweep(words[1:] if words[:1] == ["sweep"] else words)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

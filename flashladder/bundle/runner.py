@@ -39,7 +39,7 @@ import sys
 
 if __name__ == "__main__":
     sys.path[:] = [place for place in sys.path if place != os.path.dirname(os.path.abspath(__file__))]
-    from flashladder.bundle.node import main
+    from flashladder.bundle.make import main
 
     raise SystemExit(main())
 """
@@ -59,39 +59,19 @@ def checked(archive: zipfile.ZipFile) -> dict[str, Any]:
         Refused: a file is missing, was changed, or is not of the bundle.
     """
     try:
-        manifest = json.loads(archive.read(MANIFEST))
-        schema, files, _ = manifest["schema"], dict(manifest["files"]), manifest["install"].items()
-        if schema != SCHEMA:
+        manifest: dict[str, Any] = dict(json.loads(archive.read(MANIFEST)))
+        files = dict(manifest["files"])
+        if manifest["schema"] != SCHEMA or not isinstance(manifest["install"], dict):
             raise Refused(f"{MANIFEST} is not one of a bundle of schema {SCHEMA}")
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise Refused(f"{MANIFEST} is damaged ({type(error).__name__})") from None
-    except KeyError:
-        raise Refused(f"no {MANIFEST} of a bundle in it") from None
+    except (ValueError, TypeError, RecursionError, KeyError) as error:
+        raise Refused(f"{MANIFEST} is damaged or missing ({type(error).__name__})") from None
     for name in sorted({*archive.namelist()} ^ {*files, MANIFEST}):
         raise Refused(f"{name!r} is missing" if name in files else f"{name!r} is not a file of this bundle")
     for name, digest in files.items():
         found = hashlib.sha256(archive.read(name)).hexdigest()
         if found != digest:
             raise Refused(f"{name} was changed: expected sha256 {str(digest)[:12]}, found {found[:12]}")
-    return dict(manifest)
-
-
-def wheels_for(manifest: dict[str, Any], version: tuple[int, int], machine: str) -> list[str]:
-    """The wheels of a bundle for a Python (3, 12) on a machine (``x86_64``).
-
-    Raises:
-        Refused: it has none for these.
-    """
-    wanted = ".".join(map(str, version))
-    if machine != manifest["machine"]:
-        raise Refused(f"the bundle is for another machine: expected {manifest['machine']}, found {machine}")
-    if wanted not in manifest["install"]:
-        known = ", ".join(sorted(manifest["install"])) or "none"
-        raise Refused(
-            f"the bundle is for another Python: expected {known}, found {wanted}; make one where there is a network: "
-            f"invoke bundle --python {wanted}"
-        )
-    return [str(name) for name in manifest["install"][wanted]]
+    return manifest
 
 
 def unpack_wheel(data: bytes, site: Path) -> None:
@@ -116,7 +96,13 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
     with zipfile.ZipFile(archive) as opened:
         manifest = checked(opened)
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        wheels = wheels_for(manifest, version, machine)
+        wanted = ".".join(map(str, version))
+        if machine != manifest["machine"]:
+            raise Refused(f"the bundle is for another machine: expected {manifest['machine']}, found {machine}")
+        if wanted not in manifest["install"]:
+            known = ", ".join(sorted(manifest["install"])) or "none"
+            make = f"make one where there is a network: invoke bundle --python {wanted}"
+            raise Refused(f"the bundle is for another Python: expected {known}, found {wanted}; {make}")
         target = into / f"{digest[:12]}-cp{version[0]}{version[1]}"
         if target.is_dir():
             return target
@@ -124,7 +110,7 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
         into.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=into, prefix=".unpacking-"))
         try:
-            for name in wheels:
+            for name in manifest["install"][wanted]:
                 unpack_wheel(opened.read(name), scratch / PACKAGES)
             for name in (one for one in manifest["files"] if one.startswith(f"{BUILD}/")):
                 opened.extract(name, scratch)
@@ -137,13 +123,6 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return target
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """This process's variables, with the bundle's packages before others and its builds as the builds."""
-    kept = {name: value for name, value in os.environ.items() if name != "FLASHLADDER_ROOT"}
-    path = os.pathsep.join(filter(None, [str(folder / PACKAGES), kept.get("PYTHONPATH")]))
-    return {**kept, "PYTHONPATH": path, "FLASHLADDER_BUILD": str(folder / BUILD)}
 
 
 def prepare(words: list[str], archive: Path) -> tuple[list[str], dict[str, str]]:
@@ -169,7 +148,10 @@ def prepare(words: list[str], archive: Path) -> tuple[list[str], dict[str, str]]
             f"{where}: the bundle cannot be unpacked ({error.strerror or error}); free space, or name a folder that "
             "can be written: --into FOLDER"
         ) from None
-    return [sys.executable, str(folder / START), *words], environment(folder)
+    kept = {name: value for name, value in os.environ.items() if name != "FLASHLADDER_ROOT"}
+    path = os.pathsep.join(filter(None, [str(folder / PACKAGES), kept.get("PYTHONPATH")]))  # the bundle's before others
+    variables = {**kept, "PYTHONPATH": path, "FLASHLADDER_BUILD": str(folder / BUILD)}
+    return [sys.executable, str(folder / START), *words], variables
 
 
 def main() -> int:

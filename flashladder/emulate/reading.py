@@ -28,9 +28,9 @@ from flashladder.emulate.kernel import CopyOrder, forward, make_tensors, version
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import checked_json, dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
-from flashladder.ladder.claim import COUNTERS, EMULATED
+from flashladder.ladder.claim import COUNTERS, EMULATED, Claim
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Claim, Iteration, begun, claim_configs, load_all, load_iteration, load_runnable
+from flashladder.ladder.iteration import Iteration, begun, claim_configs, load_all, load_iteration, load_runnable
 from flashladder.located import read_committed
 from flashladder.lock.code_claims import Sides, Verdict, checked, judge, next_step
 from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, find_locked, read_lock, refusal

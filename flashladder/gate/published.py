@@ -6,15 +6,14 @@ line names what differs between the two runs. Nothing to run here; `invoke gate`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import get_args
 
 from flashladder.files import relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.report.data import Ladder, Machine, Row, bench_files, swept
+from flashladder.report.data import Ladder, Machine, bench_files, swept
 from flashladder.results.derive import Found
 from flashladder.results.files import load_as
 from flashladder.results.published import (
@@ -23,7 +22,6 @@ from flashladder.results.published import (
     Statistic,
     load_description,
     read_csv,
-    tolerance_points,
 )
 from flashladder.results.schema import BenchResult, Mean, Summary
 from flashladder.results.statistics import spearman
@@ -48,15 +46,12 @@ Known = Mapping[str, str | float | None]  # what a cell's run is known by: keys 
 def probable_cause(expected: Known, found: Known) -> str:
     """What differs between two runs, the likeliest cause of another ratio first."""
     pairs = {name: (expected.get(name), found.get(name)) for name in DIFFERENCES}
-    both = {name: pair for name, pair in pairs.items() if None not in pair}
-    differing = {name: pair for name, pair in both.items() if _apart(name, *pair)}
+    differing = {name: pair for name, pair in pairs.items() if None not in pair and _apart(name, *pair)}
     if differing.keys() & {"config", "compiler"}:
         differing.pop("code", None)
-    if "clock_mhz" in both:
+    if None not in pairs["clock_mhz"]:
         differing.pop("fa2_tflops", None)
-    told = {
-        name: [f"{value:.0f}" if isinstance(value, float) else value for value in differing[name]] for name in differing
-    }
+    told = {name: [f"{one:.0f}" if isinstance(one, float) else one for one in pair] for name, pair in differing.items()}
     return "; ".join(f"another {DIFFERENCES[name]}: {b} instead of {a}" for name, (a, b) in told.items()) or NONE
 
 
@@ -64,8 +59,7 @@ def _apart(name: str, a: str | float | None, b: str | float | None) -> bool:
     return abs(b / a - 1) > SHARES[name] if isinstance(a, float) and isinstance(b, float) else a != b
 
 
-def known_of(result: BenchResult, one: Summary | Mean) -> Known:
-    """What a measured cell is known by."""
+def _known(result: BenchResult, one: Summary | Mean) -> Known:
     kernel = result.kernels.get(one.kernel)
     versions = [f"{name} {kernel.toolchain[name]}" for name in COMPILERS if kernel and name in kernel.toolchain]
     return {
@@ -77,13 +71,9 @@ def known_of(result: BenchResult, one: Summary | Mean) -> Known:
 
 
 def failing(where: str, cell: tuple[float, float], found: float, known: tuple[Known, Known]) -> list[str]:
-    """A line about a cell that is outside its tolerance.
+    """A line about a cell whose percent of FA2 is outside its tolerance.
 
-    Args:
-        where: the cell.
-        cell: percent of FA2 that is expected, and the tolerance in points.
-        found: percent of FA2.
-        known: what the expected and the found one are known by.
+    `cell`: the percent that is expected, and the tolerance in points. `known`: what both are known by.
     """
     expected, points = cell
     if abs(found - expected) <= points:
@@ -93,25 +83,16 @@ def failing(where: str, cell: tuple[float, float], found: float, known: tuple[Kn
 
 
 def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]) -> Found:
-    """Every cell and harmonic mean that two runs on one GPU model share, by iteration, dtype and length.
-
-    Args:
-        expected: whose figures count.
-        found: the other run.
-        names: of the two files.
-    """
-    tolerance = load_description().tolerance
+    """Every cell and harmonic mean that two runs on one GPU model share; `names` are those of the two files."""
+    tolerance, wanted = load_description().tolerance, _cells(expected)
+    shared = {key: one for key, one in _cells(found).items() if key in wanted}
     problems: list[str] = []
-    n = 0
-    wanted = _cells(expected)
-    for key, one in _cells(found).items():
-        if key in wanted:
-            n += 1
-            statistic = f"seq{one.shape.seq_len}" if isinstance(one, Summary) else "hmean"
-            where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, beside {names[0]}"
-            cell = (wanted[key].pct, tolerance_points(tolerance, statistic))
-            problems += failing(where, cell, one.pct, (known_of(expected, wanted[key]), known_of(found, one)))
-    return Found(problems, n)
+    for key, one in shared.items():
+        statistic = f"seq{one.shape.seq_len}" if isinstance(one, Summary) else "hmean"
+        where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, beside {names[0]}"
+        cell = (wanted[key].pct, tolerance.points(statistic))
+        problems += failing(where, cell, one.pct, (_known(expected, wanted[key]), _known(found, one)))
+    return Found(problems, len(shared))
 
 
 def _cells(result: BenchResult) -> dict[tuple[object, ...], Summary | Mean]:
@@ -147,7 +128,7 @@ def against_published(ladder: Ladder, folder: Path | None = None) -> tuple[list[
     for machine in (*ladder.machines, *(swept(ladder, folder) if folder else ())):
         judge = _by_cell if machine.key in ladder.published.gpus else _by_rank
         lines, what = judge(ladder, machine)
-        problems += lines
+        problems += [f"{machine.name}{line}" for line in lines]
         told.append(f"{machine.name}: {what}")
     return problems, "; ".join(told) or "nothing was measured"
 
@@ -158,20 +139,16 @@ def _by_rank(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
     measured = theirs if len(theirs) == N_ITERATIONS else own
     if len(measured) != N_ITERATIONS:
         text = f"only {len(measured)} iterations have a figure at S={HEADLINE_LENGTH}"
-        return [f"{machine.name}: {text}"], text
-    published = ladder.published.column(PUBLISHED_GPU, "seq4096")
-    found = spearman([measured[one] for one in sorted(measured)], published)
+        return [f": {text}"], text
+    found = spearman([measured[one] for one in sorted(measured)], ladder.published.column(PUBLISHED_GPU, "seq4096"))
     bound = ladder.published.description.tolerance.other_gpu_spearman_at_least
-    text = (
-        f"rank order of {len(measured)} iterations: Spearman {found:.3f} with the published {PUBLISHED_GPU}, "
-        f"at least {bound:g}"
-    )
+    order = f"rank order of {len(measured)} iterations: Spearman {found:.3f} with the published {PUBLISHED_GPU}"
+    text = f"{order}, at least {bound:g}"
     cause = f"probably another card: a {machine.gpu.name} and no {PUBLISHED_GPU}"
-    return ([] if found >= bound else [f"{machine.name}: {text}; {cause}"]), text
+    return ([] if found >= bound else [f": {text}; {cause}"]), text
 
 
 def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
-    """Percent of FA2 at S=4096, fp16, of every published iteration that has one."""
     timings = {row.iteration.number: row.headline for row in ladder.rows(machine, "fp16", configs_of)}
     return {step: summary.pct for step, summary in timings.items() if summary and step <= N_ITERATIONS}
 
@@ -179,61 +156,49 @@ def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None)
 def _by_cell(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
     """Cell by cell on the GPU model that the figures were published for."""
     key = machine.key or PUBLISHED_GPU
+    boost, published = load_gpus()[key].peaks.get("boost_clock"), ladder.published  # what the model is sold at
     problems: list[str] = []
     n = 0
-    statistics: tuple[Statistic, ...] = get_args(Statistic)
     for row in ladder.rows(machine, "fp16", key):
-        for statistic in statistics:
-            cell = ladder.published.find(row.iteration.number, key, statistic)
-            if cell is None:
-                continue
-            n += 1
-            mean = row.measured.mean if row.measured else None
-            one = mean if statistic == "hmean" else row.headline
-            where = f"{machine.name}, iteration {row.iteration.number}, {statistic}"
-            if one is None:
-                expected = f"expected {cell.value:g} % within {cell.tolerance:g} points"
-                problems.append(f"{where}: {expected}, found no measurement")
-                continue
-            known = _published_known(ladder, row, key), _measured_known(machine, row)
-            problems += failing(where, (cell.value, cell.tolerance), one.pct, known)
+        summary, config = row.headline, row.iteration.configs[key].with_dtype(published.description.shape.dtype)
+        expected: Known = {
+            "config": config.short_form(), "clock_mhz": float(boost.value) if boost else None,
+            "fa2_tflops": published.fa2_tflops.get((key, "seq4096")),
+        }  # fmt: skip
+        found: Known = {
+            "config": row.measured.kernel.config if row.measured else None, "card": machine.gpu.uuid,
+            "clock_mhz": summary.sm_clock_mhz if summary else None,
+            "fa2_tflops": summary.reference_tflops if summary else None,
+        }  # fmt: skip
+        figures: dict[Statistic, Summary | Mean | None] = {"seq4096": summary}
+        figures["hmean"] = row.measured.mean if row.measured else None
+        for statistic, one in figures.items():
+            if cell := published.find(row.iteration.number, key, statistic):
+                n += 1
+                where = f", iteration {row.iteration.number}, {statistic}"
+                told = f"{where}: expected {cell.value:g} % within {cell.tolerance:g} points, found no measurement"
+                within = (cell.value, cell.tolerance)
+                problems += failing(where, within, one.pct, (expected, found)) if one else [told]
     return problems, f"{n} cells"
-
-
-def _published_known(ladder: Ladder, row: Row, key: str) -> Known:
-    """What a published figure is known by: its configuration, the clock that the model is sold at, FA2's own speed."""
-    boost = load_gpus()[key].peaks.get("boost_clock")
-    config = row.iteration.configs[key].with_dtype(ladder.published.description.shape.dtype).short_form()
-    fa2 = ladder.published.fa2_tflops.get((key, "seq4096"))
-    return {"config": config, "clock_mhz": float(boost.value) if boost else None, "fa2_tflops": fa2}
-
-
-def _measured_known(machine: Machine, row: Row) -> Known:
-    summary = row.headline
-    return {
-        "config": row.measured.kernel.config if row.measured else None, "card": machine.gpu.uuid,
-        "clock_mhz": summary.sm_clock_mhz if summary else None,
-        "fa2_tflops": summary.reference_tflops if summary else None,
-    }  # fmt: skip
 
 
 def beside_committed(own: Path, committed: Path = RESULTS) -> Found:
     """Timings of one's own folder of results, cell by cell beside the committed ones of the same GPU model."""
-    problems: list[str] = []
-    n = 0
-    for path in bench_files(own):
-        for other in (one for one in bench_files(committed) if one.parent.name == path.parent.name):
-            names = (relative(other), relative(path))
-            found = same_model(load_as(other, BenchResult), load_as(path, BenchResult), names)
-            problems, n = [*problems, *found.problems], n + found.n
-    return Found(problems, n)
+    every = [(a, b) for a in bench_files(own) for b in bench_files(committed) if a.parent.name == b.parent.name]
+    return _joined(
+        same_model(load_as(b, BenchResult), load_as(a, BenchResult), (relative(b), relative(a))) for a, b in every
+    )
 
 
 def against_peers(ladder: Ladder) -> Found:
     """On the GPU where the published kernels were timed: none of ours is slower, and the best one outruns FA2."""
     machines = [machine for machine in ladder.machines if machine.key == PEER_GPU]
-    found = [one for machine in machines for one in (_peers(ladder, machine), _best(ladder, machine))]
-    return Found([line for one in found for line in one.problems], sum(one.n for one in found))
+    return _joined(one for machine in machines for one in (_peers(ladder, machine), _best(ladder, machine)))
+
+
+def _joined(parts: Iterable[Found]) -> Found:
+    every = list(parts)
+    return Found([line for one in every for line in one.problems], sum(one.n for one in every))
 
 
 def _peers(ladder: Ladder, machine: Machine) -> Found:
@@ -257,7 +222,6 @@ def peer_percents() -> Mapping[tuple[int, int], float]:
 
 
 def _best(ladder: Ladder, machine: Machine) -> Found:
-    """The fastest of the last iterations, in each dtype, by both statistics."""
     found = []
     steps = range(BEST_FROM, N_ITERATIONS + 1)
     for dtype in DTYPES:

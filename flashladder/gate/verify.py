@@ -38,13 +38,12 @@ from flashladder.paths import CONFIGS, RESULTS
 from flashladder.problem import Shape
 from flashladder.report.accuracy import beyond_bounds, cells, load_errors
 from flashladder.report.data import bench_files
-from flashladder.results.derive import Plan, fastest_possible_us, problems
+from flashladder.results.derive import Plan, problems, too_fast
 from flashladder.results.files import identity, load_as, load_result, machine_name, read_json
 from flashladder.results.schema import (
     A_A,
     AnyResult,
     BenchResult,
-    CaseResult,
     CheckResult,
     CounterResult,
     EmulatedCheckResult,
@@ -75,44 +74,42 @@ Timer = Callable[[Drawn], BenchResult]
 
 
 @dataclass(frozen=True)
-class Verified:
-    """One file: ``ok`` or ``failed``, what it is, and a line per thing that is wrong."""
+class Outcome:
+    """A file or a check: ``ok``, ``failed`` or ``skipped``, what was compared, and a line per thing that is wrong."""
 
-    path: str
+    name: str
     status: str
-    summary: str
+    summary: str = ""
     details: tuple[str, ...] = ()
 
 
-def verify(path: Path, tell: Callable[[Verified], object] = lambda _: None) -> list[Verified]:
-    """Every document of `path`: a file, a machine's folder, or a folder of these.
+def outcome(name: str, problems: Iterable[str], summary: str) -> Outcome:
+    """``failed`` with the problems, each once, or ``ok``."""
+    details = tuple(dict.fromkeys(problems))
+    return Outcome(name, "failed" if details else "ok", summary, details)
 
-    Args:
-        path: what is verified.
-        tell: gets each file's outcome as soon as it is known.
+
+def verify(path: Path, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
+    """Every document of `path`: a file, a machine's folder, or a folder of these; `tell` gets each as it is known.
 
     Raises:
         FlashladderError: there is no such path, or nothing to verify in it.
     """
+    where = relative(path)
     if path.is_file():
         if not path.name.endswith((".json", ".json.gz")):
-            expected = "a name that ends in .json or .json.gz"
-            raise FlashladderError("not a result", where=relative(path), expected=expected)
+            raise FlashladderError("not a result", where=where, expected="a name that ends in .json or .json.gz")
         found = [verify_file(path)]
         tell(found[0])
         return found
     if not path.is_dir():
-        raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
-    if path.resolve() == RESULTS:
-        folders = machine_folders()
-    else:
-        folders = [one for one in (path, *files_in(path, "*")) if one.is_dir() and documents(one)]
+        raise FlashladderError("no such result", where=where, expected="a result file or a folder of them")
+    every = (path, *files_in(path, "*"))
+    folders = machine_folders() if path.resolve() == RESULTS else [one for one in every if documents(one)]
     if not folders:
-        raise FlashladderError(
-            "nothing to verify", where=relative(path), expected="result files in it, or in a folder of it", found="none"
-        )
-    files = [one for folder in folders for one in documents(folder)]
-    found = parallel.over(verify_file, files, "verify", tell)
+        expected = "result files in it, or in a folder of it"
+        raise FlashladderError("nothing to verify", where=where, expected=expected, found="none")
+    found = parallel.over(verify_file, [one for folder in folders for one in documents(folder)], "verify", tell)
     for one in (one for folder in folders for one in verify_folder(folder)):
         tell(one)
         found.append(one)
@@ -125,96 +122,79 @@ def machine_folders() -> list[Path]:
 
 
 def documents(folder: Path) -> list[Path]:
-    """The JSON files of a machine's folder, large ones first, so that processes end together."""
-    files = {*files_in(folder, "*.json.gz"), *files_in(folder, "*.json")}
+    """The JSON files of a machine's folder, large ones first, so that processes end together; none of a file."""
+    files = {*files_in(folder, "*.json.gz"), *files_in(folder, "*.json")} if folder.is_dir() else ()
     return sorted(files, key=lambda path: (-path.stat().st_size, path.name))
 
 
-def verify_file(path: Path) -> Verified:
+def verify_file(path: Path) -> Outcome:
     """One file; an error of reading it is a line as well."""
-    summary = "cannot be read as what it says"
-    details: list[str] = []
     try:
-        summary, details = _content(path)
+        return outcome(relative(path), *_content(path))
     except FlashladderError as error:
-        details = [str(error).removeprefix(f"{relative(path)}: ")]
-    return Verified(relative(path), "failed" if details else "ok", summary, tuple(dict.fromkeys(details)))
+        told = str(error).removeprefix(f"{relative(path)}: ")
+        return Outcome(relative(path), "failed", "cannot be read as what it says", (told,))
 
 
-def verify_folder(folder: Path) -> list[Verified]:
+def verify_folder(folder: Path) -> list[Outcome]:
     """What no single document of a folder can tell: files that its README names, kernels timed and never checked."""
-    told = (f"named in {relative(folder)}/README.md",)
-    found = [Verified(relative(folder / name), "failed", "missing", told) for name in missing_files(folder)]
-    try:
-        unchecked = unchecked_kernels(folder)
-    except FlashladderError as error:
-        unchecked = [str(error)]
-    if unchecked:
-        found.append(Verified(relative(folder), "failed", "checks of timed kernels", tuple(unchecked)))
-    return found
-
-
-def missing_files(folder: Path) -> list[str]:
-    """Files that the README of a folder lists, and that are not there."""
     page = folder / "README.md"
     lines = read_text(page).splitlines() if page.is_file() else []
-    rows = [line.split("|")[1] for line in lines if line.startswith("| `")]
-    return [name for row in rows for name in NAMED.findall(row) if not (folder / name).is_file()]
+    named = [name for line in lines if line.startswith("| `") for name in NAMED.findall(line.split("|")[1])]
+    told = (f"named in {relative(page)}",)
+    missing = [one for name in named if not (one := folder / name).is_file()]
+    found = [Outcome(relative(one), "failed", "missing", told) for one in missing]
+    try:
+        unchecked = _unchecked(folder)
+    except FlashladderError as error:
+        unchecked = [str(error)]
+    return [*found, *([outcome(relative(folder), unchecked, "checks of timed kernels")] if unchecked else ())]
 
 
-def unchecked_kernels(folder: Path) -> list[str]:
-    """Kernels of the ladder's timings without a check, or without all of their cases."""
-    checks = [load_as(path, CheckResult) for path in files_in(folder, CHECKS)]
-    cases: dict[str, list[CaseResult]] = {}
-    for case in (case for one in checks for case in one.cases):
-        cases.setdefault(case.kernel, []).append(case)
-    found: dict[str, None] = {}
-    for path in files_in(folder, "bench*.json.gz"):
-        for kernel in load_as(path, BenchResult).kernels.values():
-            if kernel.key not in cases:
-                found[f"{kernel.key}: timed in {path.name}, but not checked"] = None
-    return list(found)
+def _unchecked(folder: Path) -> list[str]:
+    checked = {case.kernel for path in files_in(folder, CHECKS) for case in load_as(path, CheckResult).cases}
+    timed = {path.name: load_as(path, BenchResult).kernels for path in files_in(folder, "bench*.json.gz")}
+    return [
+        f"{kernel.key}: timed in {name}, but not checked"
+        for name, kernels in timed.items()
+        for kernel in kernels.values()
+        if kernel.key not in checked
+    ]
 
 
-def _content(path: Path) -> tuple[str, list[str]]:
-    """What a file is, in words, and what is wrong with it."""
+def _content(path: Path) -> tuple[list[str], str]:
+    """What is wrong with a file, and what it is, in words."""
     if record := RECORD.fullmatch(path.name):
         return _record(path, record[1])
     version, noted, found_digest = identity(path)
     if version is None and path.name.startswith(ACCURACY):
-        return "errors by iteration", _accuracy(path)
+        return _accuracy(path), "errors by iteration"
     if version is None:
         if RESULTS not in path.resolve().parents and not (path.parent / "README.md").is_file():
             load_result(path)  # which says what is missing
-        return "data of another form, read whole", []
+        return [], "data of another form, read whole"
     result = load_result(path)
     lines = [] if noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
     lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
     sweep: Sweep | None = getattr(result, "sweep", None)
     note = grid_note(sweep) if sweep else None
-    return f"{_told(result)}, schema {version}" + (f"; {note}" if note else ""), lines
+    return lines, f"{_told(result)}, schema {version}" + (f"; {note}" if note else "")
 
 
-def _record(path: Path, address: str) -> tuple[str, list[str]]:
-    """One cell of a live sweep: what became of it, and whether its numbers follow from its samples."""
+def _record(path: Path, address: str) -> tuple[list[str], str]:
+    """One cell of a live sweep: whether its numbers follow from its samples, and what became of it."""
     record = Records(path.parent).read(address)
-    told = f"record of a cell: {title(record.cell)}"
-    if record.failure:
-        return f"{told}: failed, {record.failure.kind}", []
-    document = record.document
-    return told, problems(document) if isinstance(document, BenchResult) else []
+    document, told = record.document, f"record of a cell: {title(record.cell)}"
+    lines = problems(document) if isinstance(document, BenchResult) else []
+    return lines, f"{told}: failed, {record.failure.kind}" if record.failure else told
 
 
 def _told(result: AnyResult) -> str:
-    """What a document is, in a few words."""
-    for name, what in (("summaries", "cells"), ("agreements", "cells"), ("cells", "cells"), ("runs", "runs")):
-        if hasattr(result, name):
-            return f"{result.kind}, {len(getattr(result, name))} {what}"
     if isinstance(result, SoakResult):
         return f"soak, {len(result.cases)} cases, {sum(one.launches for one in result.hammered):,} launches"
-    if isinstance(result, CheckResult | EmulatedCheckResult):
-        return f"{result.kind}, {len(result.cases)} cases"
-    return f"{result.kind}, {len(result.kernels)} kernels"
+    counted = {"summaries": "cells", "agreements": "cells", "cells": "cells", "runs": "runs", "cases": "cases"}
+    name = next((one for one in counted if hasattr(result, one)), "kernels")
+    return f"{result.kind}, {len(getattr(result, name))} {counted.get(name, name)}"
 
 
 def _dtypes(result: AnyResult) -> Iterator[str]:
@@ -229,7 +209,6 @@ def _dtypes(result: AnyResult) -> Iterator[str]:
 
 
 def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
-    """Name and dtype of all that was measured."""
     timed = result.paired if isinstance(result, SecondOpinionResult) else result
     if isinstance(timed, BenchResult):
         yield from ((series.kernel, group.dtype) for group in timed.groups for series in group.series)
@@ -270,7 +249,6 @@ def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
 
 
 def _references(result: AnyResult) -> Iterator[str]:
-    """Libraries that nothing here can call, or that launched another library's kernel."""
     timed = result.paired if isinstance(result, SecondOpinionResult) else result
     for name, one in getattr(timed, "references", {}).items():
         if name not in BACKENDS:
@@ -279,38 +257,43 @@ def _references(result: AnyResult) -> Iterator[str]:
             yield f"reference {name}: its kernel is another's: {wrong[0][:80]}"
 
 
-def _by_kind(path: Path, result: AnyResult) -> list[str]:
+def _by_kind(path: Path, result: AnyResult) -> Iterator[str]:
     """What follows from the samples of a document of this kind, and does not."""
-    found: Iterable[str] = ()
     if isinstance(result, BenchResult):
-        found = [*problems(result), *(_sweep(result) if result.sweep else _lost_cells(result))]
+        yield from problems(result)
+        yield from _sweep(result) if result.sweep else _lost_cells(result)
     elif isinstance(result, EmulatedSweepResult):
-        found = _sweep(result)
+        yield from _sweep(result)
     elif isinstance(result, SecondOpinionResult):
-        found = [*cross_checks.problems(result), *_lost_cells(result.paired)]
+        yield from (*cross_checks.problems(result), *_lost_cells(result.paired))
     elif isinstance(result, CheckResult | EmulatedCheckResult):
-        found = _cases(result)
+        yield from _cases(result)
     elif isinstance(result, SanitizerResult):
-        found = _sanitizers(result)
+        yield from _sanitizers(result)
     elif isinstance(result, EnergyResult):
-        found = _too_fast(result)
+        for run in result.runs:
+            where = f"{run.subject} {run.dtype} S={run.shape.seq_len}, turn {run.turn}"
+            yield from too_fast(where, run.seconds / run.launches * 1e6, run.shape, result.gpu.name)
     elif isinstance(result, SoakResult):
-        found = _soak(result)
-    elif isinstance(result, CounterResult) and (table := csv_beside(path)).is_file():
-        stale = table.read_bytes() != to_csv(result).encode()
-        found = [f"{table.name}: differs from what {path.name} gives"] * stale
-    return list(found)
+        yield from _soak(result)
+    elif isinstance(result, CounterResult):
+        table = csv_beside(path)
+        if table.is_file() and table.read_bytes() != to_csv(result).encode():
+            yield f"{table.name}: differs from what {path.name} gives"
 
 
 def _lost_cells(result: BenchResult) -> Iterator[str]:
     """Cells of a run without a grid that are missing: every kernel is timed at every shape of its dtype."""
-    series = [(group.dtype, group.shape, one) for group in result.groups for one in group.series]
-    timed = {(dtype, shape, one.kernel) for dtype, shape, one in series if one.pairs}
-    wrong = {(dtype, shape, one.kernel) for dtype, shape, one in series if one.before and not one.before.ok}
+    timed = {
+        (group.dtype, group.shape, one.kernel)
+        for group in result.groups
+        for one in group.series
+        if one.pairs or (one.before and not one.before.ok)
+    }
     for key, kernel in result.kernels.items():
-        for dtype, shape in dict.fromkeys((group.dtype, group.shape) for group in result.groups):
-            if dtype == kernel.dtype and (dtype, shape, key) not in timed | wrong:
-                yield f"cell {_series(key, dtype, shape)}: is missing"
+        for shape in dict.fromkeys(group.shape for group in result.groups if group.dtype == kernel.dtype):
+            if (kernel.dtype, shape, key) not in timed:
+                yield f"cell {_series(key, kernel.dtype, shape)}: is missing"
 
 
 def _cases(result: CheckResult | EmulatedCheckResult) -> Iterator[str]:
@@ -343,33 +326,21 @@ def _sanitizers(result: SanitizerResult) -> Iterator[str]:
     yield from (f"{one.tool}: not clean, errors {one.errors}" for one in result.findings if not one.clean)
 
 
-def _too_fast(result: EnergyResult) -> Iterator[str]:
-    """Sustained runs whose launches are faster than the GPU's peaks allow."""
-    for run in result.runs:
-        least, each = fastest_possible_us(run.shape, result.gpu.name) or 0.0, run.seconds / run.launches * 1e6
-        if each < least:
-            where = f"{run.subject} {run.dtype} S={run.shape.seq_len}, turn {run.turn}"
-            yield f"{where}: {each:.1f} us is below the {least:.1f} us that the GPU's peaks allow"
-
-
 def _soak(result: SoakResult) -> Iterator[str]:
     """What went wrong, by the words of the command; launches faster than the GPU's peaks; kernels unknown."""
     from flashladder.check import soak  # it brings the emulator, a fifth of what this module takes to import
 
     yield from soak.problems(result)
     for far in result.far:
-        least, found = fastest_possible_us(far.shape, result.gpu.name) or 0.0, far.seconds * 1e6
-        if found < least:
-            where = f"{far.kernel} at B={far.shape.batch}, S={far.shape.seq_len}"
-            yield f"{where}: {found:.1f} us is below the {least:.1f} us that the GPU's peaks allow"
+        where = f"{far.kernel} at B={far.shape.batch}, S={far.shape.seq_len}"
+        yield from too_fast(where, far.seconds * 1e6, far.shape, result.gpu.name)
     named = {one.kernel for part in (result.cases, result.beside, result.hammered, result.far) for one in part}
     yield from (f"kernel {key}: nothing describes it" for key in sorted(named - result.kernels.keys()))
 
 
 def _accuracy(path: Path) -> list[str]:
     """Errors that are larger than allowed, and kernels whose machine code no lock holds."""
-    found = list(beyond_bounds(cells(load_errors(path))))
-    document = read_json(path)
+    found, document = list(beyond_bounds(cells(load_errors(path)))), read_json(path)
     steps: dict[str, set[str]] = {dtype: set() for dtype in DTYPES}
     for key, one in document["kernels"].items():
         steps.setdefault(KernelConfig.parse(one["config"]).dtype, set()).add(str(one["iteration"]))
@@ -377,13 +348,12 @@ def _accuracy(path: Path) -> list[str]:
         if locked is None or locked.text_sha256 != one["text_sha256"]:
             found.append(f"kernel {key}: is not the locked machine code")
     drawn = Counter((one["dtype"], one["inputs"], one["seq_len"], one["seed"]) for one in document["records"])
-    inputs = {one[1:] for one in drawn}
-    lost = [(dtype, *one) for dtype in DTYPES for one in inputs if drawn[(dtype, *one)] != 1]
-    found += [f"{dtype} {what} S={seq_len}, seed {seed}: expected once" for dtype, what, seq_len, seed in lost]
+    for what, seq_len, seed in {one[1:] for one in drawn}:
+        lost = [dtype for dtype in DTYPES if drawn[dtype, what, seq_len, seed] != 1]
+        found += [f"{dtype} {what} S={seq_len}, seed {seed}: expected once" for dtype in lost]
     for one in document["records"]:
         where = f"{one['dtype']} {one['inputs']} S={one['seq_len']}"
-        arms = {arm for arm in one["errors"] if arm.isdigit()}
-        if arms != steps.get(one["dtype"]):
+        if {arm for arm in one["errors"] if arm.isdigit()} != steps.get(one["dtype"]):
             found.append(f"{where}: expected errors of iterations {', '.join(sorted(steps[one['dtype']]))}")
         wrong = [arm for arm, (most, rms) in one["errors"].items() if not 0 < rms <= most]
         found += [f"{where}: errors of {arm} cannot be" for arm in wrong]
@@ -398,21 +368,19 @@ def grid_note(sweep: Sweep) -> str | None:
     return None if sha256(path.read_bytes()) == sweep.grid_sha256 else f"{relative(path)} was changed since"
 
 
-def _sweep(result: Swept) -> list[str]:
+def _sweep(result: Swept) -> Iterator[str]:
     """Cells of the grid that are missing, doubled, not planned, or not what their address says."""
-    sweep = result.sweep
-    if sweep is None:
-        return []
+    if (sweep := result.sweep) is None:
+        return
     settings = _settings(result)
     failed = {failure.address for failure in sweep.failures}
-    found = [f"cell {line}" for line in _unplanned(sweep)]
+    yield from (f"cell {line}" for line in _unplanned(sweep))
     for cell in sweep.planned:
-        address = address_of(cell, cell.code, settings)
-        if address != cell.address:
-            found.append(f"cell {title(cell)}: address {cell.address} does not follow from it: expected {address}")
+        if (address := address_of(cell, cell.code, settings)) != cell.address:
+            yield f"cell {title(cell)}: address {cell.address} does not follow from it: expected {address}"
         if cell.address not in failed:
-            found += [f"cell {title(cell)}: {line}" for line in _of_cell(cell, result)]
-    return [*found, *_counted(result, sweep, failed)]
+            yield from (f"cell {title(cell)}: {line}" for line in _of_cell(cell, result))
+    yield from _counted(result, sweep, failed)
 
 
 def _unplanned(sweep: Sweep) -> Iterator[str]:
@@ -433,7 +401,6 @@ def _unplanned(sweep: Sweep) -> Iterator[str]:
 
 @cache  # several documents are of one grid, and it takes a tenth of a second to read
 def _cells_of_grid(name: str) -> tuple[tuple[str, str, str, Shape], ...]:
-    """Subject, dtype, toolchain and shape of each cell of a committed grid, once."""
     return tuple(dict.fromkeys((one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(name))))
 
 
@@ -450,7 +417,6 @@ def key_of(cell: PlannedCell) -> str:
 
 
 def _settings(result: Swept) -> Settings:
-    """How the cells were measured, as their addresses know it."""
     if isinstance(result, EmulatedSweepResult):
         return Settings(CPU, "emulator", protocol=result.protocol_version)
     mode = "tune" if result.purpose == "tune" else result.mode
@@ -459,45 +425,37 @@ def _settings(result: Swept) -> Settings:
 
 
 def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
-    """What is wrong with the kernel or the library of a planned cell."""
     if not cell.config:
         if isinstance(result, BenchResult) and cell.subject != FA2 and cell.subject not in result.references:
             yield f"the result does not say which {cell.subject} this is"
-        return
-    kernel = result.kernels.get(key_of(cell))
-    if kernel is None:
+    elif (kernel := result.kernels.get(key_of(cell))) is None:
         yield "the result does not say which machine code this is"
-        return
-    code = kernel.text_sha256 or kernel.build
-    if code != cell.code:
-        yield f"code {str(code)[:12]}, planned {cell.code[:12] or 'none'}"
-    if kernel.dtype != cell.dtype:
-        yield f"dtype {cell.dtype}, of a kernel for {kernel.dtype}"
+    else:
+        if (code := kernel.text_sha256 or kernel.build) != cell.code:
+            yield f"code {str(code)[:12]}, planned {cell.code[:12] or 'none'}"
+        if kernel.dtype != cell.dtype:
+            yield f"dtype {cell.dtype}, of a kernel for {kernel.dtype}"
 
 
-def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> list[str]:
+def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> Iterator[str]:
     """Cells against measurements: each once, or failed and not at all; a tuning run times survivors again."""
     if isinstance(result, EmulatedSweepResult):
         names = {cell.address: cell.address for cell in sweep.planned}
         measured = Counter(cell.address for cell in result.cells)
-        found = [
-            f"cell {cell.address}: wrong, and no failure"
-            for cell in result.cells
-            if cell.hazards or not cell.accuracy.ok
-        ]
+        wrong = (cell.address for cell in result.cells if cell.hazards or not cell.accuracy.ok)
+        yield from (f"cell {address}: wrong, and no failure" for address in wrong)
     else:
         names = {cell.address: _series(key_of(cell), cell.dtype, cell.shape) for cell in sweep.planned}
         every = ((series, group) for group in result.groups for series in group.series if series.pairs)
         measured = Counter(_series(series.kernel, group.dtype, group.shape) for series, group in every)
-        found = []
     again = isinstance(result, BenchResult) and result.purpose == "tune"
     for cell in sweep.planned:
         n, due = measured[names[cell.address]], int(cell.address not in failed)
         if n != due and not (again and n > due > 0):
-            found.append(f"cell {title(cell)}: measured {n} times, expected {due}" + ", as it failed" * (not due))
+            yield f"cell {title(cell)}: measured {n} times, expected {due}" + ", as it failed" * (not due)
     planned = Counter(names.values())
-    found += [f"{name}: planned twice" for name, n in planned.items() if n > 1]
-    return found + [f"{name}: measured, not planned" for name in measured if name not in planned]
+    yield from (f"{name}: planned twice" for name, n in planned.items() if n > 1)
+    yield from (f"{name}: measured, not planned" for name in measured if name not in planned)
 
 
 def _series(kernel: str, dtype: str, shape: Shape) -> str:
@@ -512,8 +470,8 @@ def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
     """
     known = [one for one in result.summaries if one.kernel in result.kernels and not result.kernels[one.kernel].variant]
     if not known or n_cells < 1:
-        expected = "a benchmark of the ladder's kernels, and --cells of 1 or more"
-        raise FlashladderError("no cell to time again", expected=expected)
+        told = "a benchmark of the ladder's kernels, and --cells of 1 or more"
+        raise FlashladderError("no cell to time again", expected=told)
     drawn = random.Random(f"{digest} {seed}").sample(known, min(n_cells, len(known)))  # noqa: S311 - a choice of cells
     found: Drawn = {}
     for one in sorted(drawn, key=lambda one: (one.dtype, one.shape.seq_len, one.kernel)):
@@ -521,14 +479,10 @@ def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
     return found
 
 
-def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Verified:
+def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Outcome:
     """Times some of a file's cells again and compares: within tolerances on the same GPU model, by rank on another.
 
-    Args:
-        path: of a benchmark that is reported.
-        n_cells: how many are drawn.
-        seed: which.
-        timer: what times them; this machine's GPU unless given.
+    `timer` is what times them: this machine's GPU unless given.
 
     Raises:
         FlashladderError: no GPU, no such wheel, a file of another kind, or a tuning run.
@@ -536,7 +490,7 @@ def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Ve
     expected = load_as(path, BenchResult)
     if expected.purpose != "report":
         raise FlashladderError("a tuning run, whose pairs are too few to compare", where=relative(path))
-    drawn = draw(expected, n_cells, seed, identity(path).found)
+    drawn = draw(expected, n_cells, seed, identity(path)[2])
     found = (timer or time_on_this_gpu)(drawn)
     every = sum(len(kernels) for kernels in drawn.values())
     lines = problems(found)
@@ -548,7 +502,7 @@ def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Ve
         ranked, low = in_rank_order(expected, found)
         told, lines = f"another model than {expected.gpu.name}: {ranked}", [*lines, *low]
     where = f"{every} of {len(expected.summaries)} cells timed again on this {found.gpu.name}, seed {seed}"
-    return Verified(relative(path), "failed" if lines else "ok", f"{where}, {told}", tuple(lines))
+    return outcome(relative(path), lines, f"{where}, {told}")
 
 
 def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
@@ -602,7 +556,7 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
         return finish(None, made.model_copy(update={"groups": groups}), device)
 
 
-def rerun_here(path: Path | None, n_cells: int, seed: int) -> Verified:
+def rerun_here(path: Path | None, n_cells: int, seed: int) -> Outcome:
     """What ``invoke verify --rerun`` does.
 
     Raises:
@@ -615,15 +569,11 @@ def rerun_here(path: Path | None, n_cells: int, seed: int) -> Verified:
     return rerun(file_to_rerun(path, open_device().gpu.name), n_cells, seed)
 
 
-def print_at_once(one: Verified) -> None:
-    """Prints a line about a file and one per thing that is wrong, also into a pipe, above the progress bar."""
-    print_lines(f"{one.status:8s}{one.path} ({one.summary})", one.details)
-
-
-def print_lines(head: str, details: Iterable[str]) -> None:
-    """Prints a line and what belongs to it, above a progress bar, at once."""
+def print_at_once(one: Outcome) -> None:
+    """Prints a line about a file or check and one per thing that is wrong, also into a pipe, above a progress bar."""
+    head = f"{one.status:8s}{one.name}" + (f" ({one.summary})" if one.summary else "")
     with tqdm.external_write_mode():
-        say("\n".join([head, *(f"        {line}" for line in details)]))
+        say("\n".join([head, *(f"        {line}" for line in one.details)]))
 
 
 def verify_and_tell(
@@ -631,12 +581,8 @@ def verify_and_tell(
 ) -> int:
     """Verifies a file or a folder, all machines' where none is named, and prints; exit code 1 when one does not hold.
 
-    Args:
-        named: the path of a result file, or of a folder of them.
-        again: also times `n_cells` cells, drawn by `seed`, on this GPU; see `rerun`.
-        n_cells: how many.
-        seed: of the draw.
-        as_json: prints JSON when all is known, instead of a line for each file at once.
+    `named` is the path of a result file, or of a folder of them. With `again` it also times `n_cells` cells, drawn by
+    `seed`, on this GPU (`rerun`). `as_json` prints when all is known, instead of a line for each file at once.
 
     Raises:
         FlashladderError: no such file, options that do not go together, or a rerun without a GPU.
@@ -650,12 +596,13 @@ def verify_and_tell(
     path = Path(named) if named else None
     timed = [rerun_here(path, n_cells, seed)] if again else []
     found = verify(path or RESULTS) if as_json else verify(path or RESULTS, print_at_once)
-    failed = [one for one in found if one.status == "failed"]
+    n_failed = sum(one.status == "failed" for one in found)
     if as_json:
-        say(dump_json([asdict(one) for one in (*found, *timed)]).rstrip())
+        every = [{"path": one.name, **asdict(one)} for one in (*found, *timed)]
+        say(dump_json([{key: value for key, value in one.items() if key != "name"} for one in every]).rstrip())
     else:
         files = f"{len(found)} file{'s' if len(found) > 1 else ''}"
-        say(f"{len(failed)} of {files} failed" if failed else f"{files} verified")
+        say(f"{n_failed} of {files} failed" if n_failed else f"{files} verified")
         for one in timed:
             print_at_once(one)
-    return 1 if failed or any(one.status == "failed" for one in timed) else 0
+    return 1 if any(one.status == "failed" for one in (*found, *timed)) else 0

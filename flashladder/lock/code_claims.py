@@ -28,8 +28,7 @@ Counts = Mapping[str, float]
 class Sides:
     """The counts that a claim is judged on: the iteration's own, and its parent's (None for the first iteration).
 
-    `null` are those of the kernel that stands in the iteration's place when the step is taken back: the parent's, and
-    for the first iteration, which has none, those of the step that follows it.
+    `null`: of what stands in its place when the step is taken back, the parent or, of the first, the step after it.
     """
 
     own: Counts
@@ -94,7 +93,12 @@ def judge(
     claimed = [verdict for verdict in found if verdict.claimed]
     if confirms or any(verdict.problem for verdict in claimed):
         return found
-    problem = _absence(claim, places) or _emptiness(claim, claimed)
+    absent = [claim.absent(places[verdict.place].own, places[verdict.place].parent) for verdict in claimed]
+    problem = ""
+    if lost := [name for name in claim.names if all(name in names for names in absent)]:
+        problem = f"no {lost[0]} in either kernel"
+    elif claim.form != "unchanged" and not all(verdict.refuted for verdict in claimed):
+        problem = "it says nothing about the step, for it holds without it: write 'unchanged'"
     return [replace(verdict, problem=problem) if verdict.claimed and problem else verdict for verdict in found]
 
 
@@ -121,22 +125,6 @@ def _judge(number: int, claim: Claim, place: str, sides: Sides, tile: str) -> Ve
     )
 
 
-def _absence(claim: Claim, places: Mapping[str, Sides]) -> str:
-    """A name that no kernel has at any place where the claim is made; empty where all occur."""
-    made = [sides for place, sides in places.items() if not claim.on or place in claim.on]
-    for name in claim.names:
-        if all(name in claim.absent(sides.own, sides.parent) for sides in made):
-            return f"no {name} in either kernel"
-    return ""
-
-
-def _emptiness(claim: Claim, verdicts: Sequence[Verdict]) -> str:
-    """Why the claim says nothing about the step; empty when it does, or says just that."""
-    if claim.form == "unchanged" or all(verdict.refuted for verdict in verdicts):
-        return ""
-    return "it says nothing about the step, for it holds without it: write 'unchanged'"
-
-
 def checked(about: str, verdicts: Sequence[Verdict], hint: str | None = None) -> Checked:
     """Whether all claims `about` something hold and say something, with every verdict."""
     broken = [verdict for verdict in verdicts if not verdict.holds]
@@ -161,15 +149,18 @@ def verify(
     Raises:
         FlashladderError: the counts (the committed ones unless given) are missing, malformed, or lack a kernel.
     """
-    counts = counts or read_counts()
-    ladder = load_all() if numbers is None else [load_iteration(number) for number in numbers]
-    found = []
-    for iteration in ladder:
+    counts, found = counts or read_counts(), []
+    for iteration in load_all() if numbers is None else map(load_iteration, numbers):
         claims = (*iteration.expect.sass, *iteration.expect.ptx)
         if not claims:
             continue
-        own, parent, null = _kernels(iteration, counts)
-        tile = f" at ({claim_configs(iteration)[0].tile.replace(',', ', ')})"
+        config, parent_config = claim_configs(iteration)
+        own, parent = counts.of(iteration.number, config), None
+        if iteration.parent is None or parent_config is None:
+            other = next_step(iteration)
+            null = counts.of(other.number, claim_configs(other)[0])
+        else:
+            null = parent = counts.of(iteration.parent, parent_config)
         for claim in claims:
             made = [arch for arch in arches if arch in iteration.family.targets.arches]
             sides = {
@@ -180,7 +171,7 @@ def verify(
                 )
                 for place in (["PTX"] if claim.scope == "ptx" else made)
             }
-            found += judge(iteration.number, claim, sides, tile)
+            found += judge(iteration.number, claim, sides, f" at ({config.tile.replace(',', ', ')})")
     return found
 
 
@@ -193,21 +184,8 @@ def next_step(iteration: Iteration) -> Iteration:
     for one in load_all():
         if one.parent == iteration.number and one.family is iteration.family:
             return one
-    raise FlashladderError(
-        f"no iteration follows {iteration.number}, whose claims are judged against the one that does",
-        expected="one of its family whose parent it is",
-    )
-
-
-def _kernels(iteration: Iteration, counts: StepCounts) -> tuple[StepKernel, StepKernel | None, StepKernel]:
-    """The iteration's kernel, its parent's, and the one that stands in its place when the step is taken back."""
-    config, parent_config = claim_configs(iteration)
-    own = counts.of(iteration.number, config)
-    if iteration.parent is None or parent_config is None:
-        other = next_step(iteration)
-        return own, None, counts.of(other.number, claim_configs(other)[0])
-    parent = counts.of(iteration.parent, parent_config)
-    return own, parent, parent
+    what = f"no iteration follows {iteration.number}, whose claims are judged against the one that does"
+    raise FlashladderError(what, expected="one of its family whose parent it is")
 
 
 def scope_counts(claim: Claim, kernel: StepKernel, place: str) -> Counts:

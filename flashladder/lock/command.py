@@ -10,9 +10,8 @@ Run:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,10 @@ from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.lock import step_counts
-from flashladder.lock.schema import LOCKS, Lock, LockedKernel, LockFile, read_lock, write_lock
+from flashladder.lock.schema import LOCKS, Lock, LockedKernel, LockFile, find_locked, read_lock, write_lock
 from flashladder.lock.step_counts import MachineCode, by_class, recount
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
@@ -43,6 +42,10 @@ HOST_ADVICE = "only its headers reach a kernel, so look for another cause first"
 TOOLCHAIN_ADVICE = (
     "another toolchain makes other machine code; install the locked one (configs/toolchain.yaml), "
     "or re-lock every iteration with that reason"
+)
+UNNAMED_CAUSE = (
+    "no included file, flag or tool changed: the iteration's description, its configuration or "
+    "its family (flashladder/ladder/families/) composes another translation unit"
 )
 SHOWN = 6  # kernels explained in full; the rest is only counted
 KEY = "prog"  # the selection key whose configurations are locked
@@ -89,20 +92,20 @@ def compare(locked: LockFile, current: Mapping[int, Lock], *, everything: bool) 
     Where `current` is `everything`, the whole ladder, iterations that it lacks are surplus.
     """
     found = []
-    for number in sorted(set(current) | (set(locked.iterations) if everything else set())):
+    for number in sorted({*current, *(locked.iterations if everything else ())}):
         old, new = locked.iterations.get(number), current.get(number)
         if old is None or new is None:
             found.append(Difference(locked.arch, number, "", "surplus" if new is None else "missing"))
             continue
         own = []
-        for config in sorted(set(old.kernels) | set(new.kernels)):
+        for config in sorted({*old.kernels, *new.kernels}):
             before, after = old.kernels.get(config), new.kernels.get(config)
             if before is None or after is None:
                 own.append(Difference(locked.arch, number, config, "surplus" if after is None else "missing"))
             elif moved := what_moved(before, after):
-                causes = _causes(locked, number, old, new)
-                own.append(Difference(locked.arch, number, config, "changed", tuple(moved), tuple(causes)))
-        if not own and (wrong := [line for line in toolchain_causes(old, new) if HOST_COMPILER not in line]):
+                causes = tuple(_causes(locked, number, old, new))
+                own.append(Difference(locked.arch, number, config, "changed", tuple(moved), causes))
+        if not own and (wrong := [line for line in _toolchain_causes(old, new) if HOST_COMPILER not in line]):
             own.append(Difference(locked.arch, number, "", "record", tuple(wrong)))
         found += own
     return found
@@ -115,74 +118,60 @@ def what_moved(old: LockedKernel, new: LockedKernel) -> list[str]:
         before, after = getattr(old, name), getattr(new, name)
         if before == after:
             continue
-        title = TITLES.get(name, name.replace("_", " "))
         if isinstance(before, dict):
-            lines.append(f"{title}: {count_delta(before, after)}")
+            told = _count_delta(before, after)
         elif isinstance(before, str):
-            lines.append(f"{title}: {before[:12]} -> {after[:12]}")
+            told = f"{before[:12]} -> {after[:12]}"
         else:
-            lines.append(f"{title}: {before} -> {after} ({after - before:+d})")
+            told = f"{before} -> {after} ({after - before:+d})"
+        lines.append(f"{TITLES.get(name, name.replace('_', ' '))}: {told}")
     if old.text_sha256 != new.text_sha256 and old.counts == new.counts:
         lines.append("opcode counts: equal, so order, registers or constants moved")
     return lines
 
 
-def count_delta(old: Mapping[str, int], new: Mapping[str, int]) -> str:
-    """The classes whose counts differ, the largest change first: ``FMUL 132 -> 194 (+62), ...``; empty if none."""
-    pairs = {name: (old.get(name, 0), new.get(name, 0)) for name in set(old) | set(new)}
-    moved = [(name, a, b) for name, (a, b) in pairs.items() if a != b]
+def _count_delta(old: Mapping[str, int], new: Mapping[str, int]) -> str:
+    """The classes whose counts differ, the largest change first: ``FMUL 132 -> 194 (+62), ...``."""
+    moved = [(name, a, b) for name in {*old, *new} if (a := old.get(name, 0)) != (b := new.get(name, 0))]
     moved.sort(key=lambda row: (row[0] != "total", -abs(row[2] - row[1]), row[0]))
     return ", ".join(f"{name} {a} -> {b} ({b - a:+d})" for name, a, b in moved)
 
 
 def _causes(locked: LockFile, number: int, old: Lock, new: Lock) -> list[str]:
-    causes = toolchain_causes(old, new)
-    edited = changed_files(old, new)
-    for path in edited:
-        if holders := [n for n, lock in locked.iterations.items() if path in lock.files]:
-            causes.append(f"part {path} is locked by {_spans(holders)}: {RULE}")
-        else:
-            causes.append(f"{path} is new here: the iteration's description or an edited file includes it")
-    if edited:
+    causes = _toolchain_causes(old, new)
+    if edited := _changed_files(old, new):
+        for path in edited:
+            if holders := [n for n, lock in locked.iterations.items() if path in lock.files]:
+                causes.append(f"part {path} is locked by {_named(holders)}: {RULE}")
+            else:
+                causes.append(f"{path} is new here: the iteration's description or an edited file includes it")
         causes.append(f"if this is a true bug fix run: invoke lock {number} --reason '...'")
-    if not causes:
-        causes.append(
-            "no included file, flag or tool changed: the iteration's description, its configuration or "
-            "its family (flashladder/ladder/families/) composes another translation unit"
-        )
-    return causes
+    return causes or [UNNAMED_CAUSE]
 
 
-def toolchain_causes(old: Lock, new: Lock) -> list[str]:
-    """Versions and flags that are not those of the lock, each named as a cause."""
+def _toolchain_causes(old: Lock, new: Lock) -> list[str]:
     causes = []
-    for name in sorted(set(old.toolchain) | set(new.toolchain)):
+    for name in sorted({*old.toolchain, *new.toolchain}):
         before, after = old.toolchain.get(name, "absent"), new.toolchain.get(name, "absent")
         if before != after:
             advice = HOST_ADVICE if name == HOST_COMPILER else TOOLCHAIN_ADVICE
             causes.append(f"toolchain: {name} {before} -> {after}: {advice}")
-    for tool in sorted(set(old.flags) | set(new.flags)):
-        flags, now = old.flags.get(tool, ()), new.flags.get(tool, ())
+    for tool in sorted({*old.flags, *new.flags}):
+        flags, now = (" ".join(one.flags.get(tool, ())) or "none" for one in (old, new))
         if flags != now:
-            causes.append(f"flags of {tool}: {' '.join(flags) or 'none'} -> {' '.join(now) or 'none'}")
+            causes.append(f"flags of {tool}: {flags} -> {now}")
     return causes
 
 
-def changed_files(old: Lock, new: Lock) -> list[str]:
+def _changed_files(old: Lock, new: Lock) -> list[str]:
     """Included files whose bytes differ, that are included now only, or that no longer are."""
-    return sorted(path for path in set(old.files) | set(new.files) if old.files.get(path) != new.files.get(path))
+    return sorted(path for path in {*old.files, *new.files} if old.files.get(path) != new.files.get(path))
 
 
 def harmless_edits(locked: LockFile, current: Mapping[int, Lock], differences: Iterable[Difference]) -> list[str]:
     """Files edited since the lock in iterations whose kernels are all as locked: comments and layout of text."""
-    broken = {difference.iteration for difference in differences}
-    files = {
-        path
-        for number, lock in current.items()
-        if number in locked.iterations and number not in broken
-        for path in changed_files(locked.iterations[number], lock)
-    }
-    return sorted(files)
+    whole = current.keys() & locked.iterations.keys() - {difference.iteration for difference in differences}
+    return sorted({path for number in whole for path in _changed_files(locked.iterations[number], current[number])})
 
 
 def explain(differences: Sequence[Difference]) -> str:
@@ -190,37 +179,24 @@ def explain(differences: Sequence[Difference]) -> str:
     lines: list[str] = []
     for difference in differences[:SHOWN]:
         lines += [difference.headline(), *(f"  {line}" for line in difference.moved)]
-    if len(differences) > SHOWN:
-        rest = differences[SHOWN:]
-        lines.append(f"... and {len(rest)} more, of {_spans(sorted({d.iteration for d in rest}))}")
-    causes = dict.fromkeys(cause for difference in differences for cause in difference.causes)
-    if causes:
+    if rest := differences[SHOWN:]:
+        lines.append(f"... and {len(rest)} more, of {_named({one.iteration for one in rest})}")
+    if causes := dict.fromkeys(cause for difference in differences for cause in difference.causes):
         lines += ["why:", *(f"  {cause}" for cause in causes)]
     return "\n".join(lines)
 
 
-def _spans(numbers: Sequence[int]) -> str:
-    """``iteration 6``, ``iterations 6..9``, ``iterations 1, 3..5``."""
-    runs = [
-        [number for _, number in group]
-        for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
-    ]
-    text = ", ".join(f"{run[0]}..{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-    return f"iteration{'s' if len(numbers) > 1 else ''} {text}"
+def _named(numbers: Collection[int]) -> str:
+    return f"iteration{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"
 
 
 def locked_kernel(number: int, config: KernelConfig, arch: str = "sm_80", folder: Path = LOCKS) -> LockedKernel | None:
     """Everything that the committed lock says about one kernel; None when it is not locked."""
-    lock = read_lock(arch, folder).iterations.get(number)
-    return None if lock is None else lock.kernels.get(config.short_form())
+    return find_locked(read_lock(arch, folder), number, config.short_form())
 
 
 def verify(
-    arch: str,
-    iterations: Sequence[int] | None = None,
-    *,
-    kernels: Path = KERNELS,
-    folder: Path = LOCKS,
+    arch: str, iterations: Sequence[int] | None = None, *, kernels: Path = KERNELS, folder: Path = LOCKS
 ) -> list[Difference]:
     """Compiles what the lock of `arch` names (cached in the store) and returns every kernel that differs.
 
@@ -244,9 +220,7 @@ def check(
         FlashladderError: a lock is missing or malformed, or a kernel does not compile.
     """
     found: list[Difference] = []
-    lines: list[str] = []
-    notes: list[str] = []
-    n_kernels = 0
+    lines, notes, n_kernels = list[str](), list[str](), 0
     for arch in arches:
         locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
         differences = compare(locked, current, everything=iterations is None)
@@ -271,12 +245,7 @@ def check(
 
 
 def write(
-    arch: str,
-    iterations: Sequence[int] | None,
-    reason: str,
-    *,
-    kernels: Path = KERNELS,
-    folder: Path = LOCKS,
+    arch: str, iterations: Sequence[int] | None, reason: str, *, kernels: Path = KERNELS, folder: Path = LOCKS
 ) -> Path:
     """Locks `iterations` (None: all) for `arch` as they compile now and appends `reason` to their histories.
 
@@ -285,11 +254,10 @@ def write(
     """
     reason = _checked_reason(reason)
     locked = read_lock(arch, folder)
-    entries = dict(locked.iterations) if iterations is not None else {}
+    entries = {} if iterations is None else dict(locked.iterations)
     for number, lock in snapshot(arch, iterations, kernels=kernels).items():
-        before = locked.iterations.get(number)
-        history = (*(before.history if before else ()), reason)
-        entries[number] = lock.model_copy(update={"history": history})
+        history = locked.iterations[number].history if number in locked.iterations else ()
+        entries[number] = lock.model_copy(update={"history": (*history, reason)})
     return write_lock(LockFile(arch=arch, iterations=dict(sorted(entries.items()))), folder)
 
 
@@ -317,34 +285,28 @@ def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = 
     write_atomic(changelog, f"{before}{separator}- {verb} iteration {number}: {reason}\n")
 
 
+def _ladder(iterations: Sequence[int] | None) -> Sequence[Iteration]:
+    return load_all() if iterations is None else [load_iteration(number) for number in iterations]
+
+
 def _made_for(iterations: Sequence[int] | None) -> list[str]:
-    """The architectures for which one of the iterations (None: all) is made, in order."""
-    ladder = load_all() if iterations is None else [load_iteration(number) for number in iterations]
-    return [arch for arch in LOCK_ARCHES if any(arch in one.family.targets.arches for one in ladder)]
+    return [arch for arch in LOCK_ARCHES if any(arch in one.family.targets.arches for one in _ladder(iterations))]
 
 
 def _checked_reason(reason: str) -> str:
-    words = " ".join(reason.split())
-    if not words:
-        raise FlashladderError(
-            "a lock needs a reason", expected="--reason 'what was wrong and is right now'", found="nothing"
-        )
-    return words
+    if words := " ".join(reason.split()):
+        return words
+    expected = "--reason 'what was wrong and is right now'"
+    raise FlashladderError("a lock needs a reason", expected=expected, found="nothing")
 
 
-def snapshot(
-    arch: str,
-    iterations: Sequence[int] | None = None,
-    *,
-    kernels: Path = KERNELS,
-) -> dict[int, Lock]:
+def snapshot(arch: str, iterations: Sequence[int] | None = None, *, kernels: Path = KERNELS) -> dict[int, Lock]:
     """Compiles the locked configurations of `iterations` (None: all) and measures them."""
     from flashladder.build.compile import compile_many
 
-    ladder = load_all() if iterations is None else [load_iteration(number) for number in iterations]
-    ladder = [iteration for iteration in ladder if arch in iteration.family.targets.arches]
+    ladder = [iteration for iteration in _ladder(iterations) if arch in iteration.family.targets.arches]
     jobs = [(iteration, config) for iteration in ladder for config in select_configs(iteration, KEY)]
-    entries = compile_many([(iteration, config, arch) for iteration, config in jobs], kernels=kernels)
+    entries = compile_many([(*job, arch) for job in jobs], kernels=kernels)
     made: dict[int, list[Compiled]] = {iteration.number: [] for iteration in ladder}
     for (iteration, config), entry, counts in zip(jobs, entries, recount(entries), strict=True):
         made[iteration.number].append((config, entry, counts))
@@ -352,7 +314,6 @@ def snapshot(
 
 
 def _lock(rows: Sequence[Compiled]) -> Lock:
-    """One iteration's lock, without history (`write` adds it)."""
     files: dict[str, str] = {}
     kernels: dict[str, LockedKernel] = {}
     for config, entry, counts in rows:
@@ -370,10 +331,9 @@ def _lock(rows: Sequence[Compiled]) -> Lock:
             counts=by_class(counts.kernel),
             main_loop=by_class(counts.main_loop),
         )
-    unit = rows[0][1]
-    made: dict[str, Any] = {name: (unit.ptx_entry.inputs[name], unit.inputs[name]) for name in ("versions", "flags")}
-    flags = dict(zip(("nvcc", "ptxas"), made["flags"], strict=True))
-    versions = made["versions"][0] | made["versions"][1]
+    ptxas: Mapping[str, Any] = rows[0][1].inputs
+    nvcc: Mapping[str, Any] = rows[0][1].ptx_entry.inputs
+    flags, versions = {"nvcc": nvcc["flags"], "ptxas": ptxas["flags"]}, nvcc["versions"] | ptxas["versions"]
     return Lock(history=("not locked",), toolchain=versions, flags=flags, files=files, kernels=kernels)
 
 

@@ -12,13 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from flashladder.errors import FlashladderError
 from flashladder.files import checked_json, dump_json, relative, write_atomic
 from flashladder.located import first_problem
 from flashladder.paths import RESULTS
-from flashladder.results.schema import Kernel
+from flashladder.results.schema import Kernel, Strict
 
 LOCKS = RESULTS / "locks"
 PUBLISHED_ARCH = "sm_80"  # of the GPU that the published ladder was measured on
@@ -28,11 +28,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LockedKernel(_Model):
+class LockedKernel(Strict):
     """One kernel: an iteration in one configuration on one architecture."""
 
     text_sha256: Digest  # of the cubin's ``.text.flash_fwd_kernel``
@@ -47,7 +43,7 @@ class LockedKernel(_Model):
     main_loop: dict[str, Count]  # the same within the loop over KV blocks
 
 
-class Lock(_Model):
+class Lock(Strict):
     """One iteration: its kernels by short form, and what they were made from."""
 
     history: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)  # reasons of each lock, oldest first
@@ -57,12 +53,12 @@ class Lock(_Model):
     kernels: dict[str, LockedKernel]
 
 
-class LockFile(_Model):
+class LockFile(Strict):
     """All locked iterations of one architecture."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     arch: str
-    iterations: dict[int, Lock] = {}
+    iterations: dict[int, Lock] = Field(default_factory=dict)
 
 
 def lock_path(arch: str, folder: Path = LOCKS) -> Path:

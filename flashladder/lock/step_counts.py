@@ -13,7 +13,7 @@ Exit code: 0 current, 1 stale, 2 it could not run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
@@ -22,7 +22,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from tqdm import tqdm
 
 from flashladder.arguments import Parser
@@ -33,13 +33,13 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.located import read_committed
-from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, read_lock
+from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, find_locked, read_lock
 from flashladder.machine_code import flow, order, sass
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 from flashladder.machine_code.sass import opcode_class
 from flashladder.paths import BUILD, RESULTS
-from flashladder.results.schema import kernel_key
+from flashladder.results.schema import Strict, kernel_key
 from flashladder.toolchain import find_toolchain, load_pins
 
 COUNTS = RESULTS / "steps" / "counts.json"
@@ -49,11 +49,7 @@ DISASSEMBLER = "nvidia-cuda-nvdisasm"
 TOGETHER = 32  # kernels in one run of nvdisasm
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class MachineCode(_Model):
+class MachineCode(Strict):
     """One kernel on one architecture: instructions by opcode with modifiers, and measures, in the kernel and its loop.
 
     Measures are in lower case: ``total``, ``registers`` (of the kernel), and those of the order of instructions
@@ -65,7 +61,7 @@ class MachineCode(_Model):
     main_loop: dict[str, Count]
 
 
-class StepKernel(_Model):
+class StepKernel(Strict):
     """One kernel of a step or of its parent; `ptx` are PTX instructions by full opcode, and measures."""
 
     iteration: int
@@ -75,7 +71,7 @@ class StepKernel(_Model):
     sass: dict[str, MachineCode]
 
 
-class StepCounts(_Model):
+class StepCounts(Strict):
     """All of them, by kernel."""
 
     schema_version: Literal[1] = 1
@@ -186,44 +182,34 @@ def read_counts(path: Path = COUNTS) -> StepCounts:
     return read_committed(path, _read, "no counts of the steps", HOW_TO_WRITE)
 
 
-def step_kernels(ladder: Iterable[Iteration] | None = None) -> list[tuple[Iteration, KernelConfig]]:
-    """Every kernel that a step's claims compare: the iteration's own and its parent's, each once."""
-    found: dict[tuple[Iteration, KernelConfig], None] = {}
-    for iteration in ladder or load_all():
-        config, parent_config = claim_configs(iteration)
-        found[iteration, config] = None
-        if iteration.parent is not None and parent_config is not None:
-            found[load_iteration(iteration.parent), parent_config] = None
-    return sorted(found, key=lambda kernel: (kernel[0].number, kernel[1]))
-
-
 def count_all() -> StepCounts:
-    """Compiles (cached in the store) and counts them (kept under build/), a disassembler per CPU.
+    """Compiles (cached in the store) and counts every kernel that a step's claims compare: its own and its parent's.
 
     Raises:
         FlashladderError: nothing here can compile them.
     """
     from flashladder.build.compile import compile_many
 
-    kernels = step_kernels()
-    jobs = [(*kernel, arch) for kernel in kernels for arch in kernel[0].family.targets.arches]
+    kernels: dict[tuple[Iteration, KernelConfig], None] = {}
+    for iteration in load_all():
+        config, parent_config = claim_configs(iteration)
+        kernels[iteration, config] = None
+        if iteration.parent is not None and parent_config is not None:
+            kernels[load_iteration(iteration.parent), parent_config] = None
+    every = sorted(kernels, key=lambda kernel: (kernel[0].number, kernel[1]))
+    jobs = [(*kernel, arch) for kernel in every for arch in kernel[0].family.targets.arches]
     entries = compile_many(jobs)
-    codes: dict[tuple[Iteration, KernelConfig], dict[str, MachineCode]] = {kernel: {} for kernel in kernels}
-    texts = {}
+    found: dict[str, StepKernel] = {}
     for (iteration, config, arch), entry, counts in zip(jobs, entries, recount(entries), strict=True):
-        codes[iteration, config][arch] = counts
-        texts[iteration, config] = entry.ptx
-    found = {}
-    for iteration, config in kernels:
-        text = read_ptx(texts[iteration, config])
-        measures = {"mma_before_use": order.mma_before_use(text), "mma_same_a": order.mma_same_a(text)}
-        found[kernel_key(iteration.number, config.short_form())] = StepKernel(
-            iteration=iteration.number,
-            config=config.short_form(),
-            ptx_sha256=ptx_sha256(text),
-            ptx=opcode_counts(text) | measures,
-            sass=codes[iteration, config],
-        )
+        form = config.short_form()
+        if (key := kernel_key(iteration.number, form)) not in found:
+            text = read_ptx(entry.ptx)
+            ptx = opcode_counts(text)
+            ptx |= {"mma_before_use": order.mma_before_use(text), "mma_same_a": order.mma_same_a(text)}
+            found[key] = StepKernel(
+                iteration=iteration.number, config=form, ptx_sha256=ptx_sha256(text), ptx=ptx, sass={}
+            )
+        found[key].sass[arch] = counts
     return StepCounts(kernels=found)
 
 
@@ -232,23 +218,18 @@ def lock_problems(counts: StepCounts, locks: Path = LOCKS) -> Iterator[str]:
     for arch in LOCK_ARCHES:
         lock = read_lock(arch, locks)
         for key, kernel in counts.kernels.items():
-            entry = lock.iterations.get(kernel.iteration)
-            locked = None if entry is None else entry.kernels.get(kernel.config)
-            if locked is not None:
+            if locked := find_locked(lock, kernel.iteration, kernel.config):
                 yield from (f"{key} on {arch}: {line}" for line in _unlike(kernel, kernel.sass.get(arch), locked))
 
 
 def _unlike(kernel: StepKernel, code: MachineCode | None, locked: LockedKernel) -> Iterator[str]:
-    """What the counts of one kernel say otherwise than its lock."""
     if code is None or (code.text_sha256, kernel.ptx_sha256) != (locked.text_sha256, locked.ptx_sha256):
         yield "what was counted is not what is locked"
         return
     scopes = ((code.kernel, {**locked.counts, "registers": locked.registers}), (code.main_loop, locked.main_loop))
     for own, theirs in scopes:
-        found = with_classes(own, of_sass=True)
-        for name, count in theirs.items():
-            if found.get(name, 0) != count:
-                yield f"{name}: {found.get(name, 0)}, in the lock {count}"
+        found = Counter(with_classes(own, of_sass=True))
+        yield from (f"{name}: {found[name]}, in the lock {n}" for name, n in theirs.items() if found[name] != n)
 
 
 def check(path: Path = COUNTS) -> Checked:

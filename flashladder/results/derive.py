@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 import itertools
 import math
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,11 +70,10 @@ class Plan:
         return -(-self.pairs // self.blocks)
 
 
-def reason_names(bits: int) -> tuple[str, ...]:
+def reason_names(bits: int) -> list[str]:
     """Throttle-reason bits as words, lowest bit first; bits that nobody named come as hex."""
-    known = [name for bit, name in REASONS.items() if bits & bit]
     rest = bits & ~sum(REASONS)
-    return (*known, hex(rest)) if rest else tuple(known)
+    return [*(name for bit, name in REASONS.items() if bits & bit), *([hex(rest)] if rest else ())]
 
 
 def kept(blocks: Sequence[Block]) -> int:
@@ -83,17 +84,13 @@ def kept(blocks: Sequence[Block]) -> int:
 def changed_state(samples: Sequence[Sample], ignore: int = NO_THROTTLE) -> str | None:
     """Why a block is dropped: the throttle reasons (without the bits in `ignore`) that came or went during it."""
     bits = [sample.throttle_bits & ~ignore for sample in samples if sample.throttle_bits is not None]
-    changed = 0
-    for earlier, later in itertools.pairwise(bits):
-        changed |= earlier ^ later
+    changed = reduce(or_, (earlier ^ later for earlier, later in itertools.pairwise(bits)), 0)
     return "throttle reasons changed: " + ", ".join(reason_names(changed)) if changed else None
 
 
 def disturbed(block: Block) -> str | None:
     """Why a block is dropped at first: the GPU's throttle reasons changed during it, or it waited for the host."""
-    if block.late:
-        return f"the GPU waited for the host before {block.late} launches"
-    return changed_state(block.samples)
+    return f"the GPU waited for the host before {block.late} launches" if block.late else changed_state(block.samples)
 
 
 def settle(blocks: Sequence[Block], *, visit: int, min_pairs: int) -> tuple[Block, ...]:
@@ -118,43 +115,30 @@ def incomplete(result: BenchResult) -> list[str]:
     """One line per group, block or series whose samples are not those that its settings ask for."""
     processes = {process.index for process in result.processes}
     own = result.sweep is not None and result.protocol_version != FIRST_PROTOCOL
-    usual = CELL_EXTRA_BLOCKS if own else Plan.extra_blocks
-    extra = None if result.purpose == "tune" else usual
+    extra = math.inf if result.purpose == "tune" else CELL_EXTRA_BLOCKS if own else Plan.extra_blocks
     found = []
     for group in result.groups:
         where = f"process {group.process} {group.dtype} S={group.shape.seq_len}"
         if group.process not in processes:
             found.append(f"{where}: the result does not describe this process")
-        lines = (_too_few(group, result.settings.blocks, extra), *_of_group(group, result.settings))
-        found += [f"{where}: {line}" for line in lines if line]
-    return found if result.sweep else found + _without_floor(result.groups)
+        found += [f"{where}: {line}" for line in _of_group(group, result.settings, extra)]
+    if not result.sweep:  # whose plan tells by itself
+        cells = by_cell(result.groups)
+        have = {cell[1:] for cell, parts in cells.items() if cell[0] == A_A and any(one.pairs for _, one in parts)}
+        lost = dict.fromkeys(cell[1:] for cell in cells if cell[1:] not in have)
+        found += [f"{dtype} S={shape.seq_len}: no pairs of {A_A}, the floor" for dtype, shape in lost]
+    return found
 
 
-def _without_floor(groups: Sequence[Group]) -> list[str]:
-    """Dtypes and shapes at which the reference was not timed beside itself; a sweep's plan tells by itself."""
-    every = dict.fromkeys((group.dtype, group.shape) for group in groups)
-    have = {(one.dtype, one.shape) for one in groups for series in one.series if series.kernel == A_A and series.pairs}
-    return [
-        f"{dtype} S={shape.seq_len}: no pairs of {A_A}, the floor"
-        for dtype, shape in every
-        if (dtype, shape) not in have
-    ]
-
-
-def _too_few(group: Group, wanted: int, extra: int | None) -> str | None:
-    """What is wrong with the number of blocks; `extra` at most are timed in place of dropped ones, None: any number."""
-    n = len(group.blocks)
-    if [block.index for block in group.blocks] != list(range(n)):
-        return f"blocks: expected 0 to {n - 1}, found {', '.join(str(block.index) for block in group.blocks)}"
-    counted = sum(disturbed(block) is None for block in group.blocks)
-    replaced = extra is None or counted >= wanted or n == wanted + extra
-    if n >= wanted and replaced and (extra is None or n <= wanted + extra):
-        return None
-    more = "" if extra is None else f", and up to {wanted + extra} until {wanted} count"
-    return f"blocks: expected at least {wanted}{more}, found {n}, of which {counted} count"
-
-
-def _of_group(group: Group, settings: Settings) -> Iterator[str]:
+def _of_group(group: Group, settings: Settings, extra: float) -> Iterator[str]:
+    """What is wrong with blocks and pairs; `extra` blocks at most are timed in place of dropped ones."""
+    indices, wanted = [block.index for block in group.blocks], settings.blocks
+    n, counted = len(indices), sum(disturbed(block) is None for block in group.blocks)
+    if indices != list(range(n)):
+        yield f"blocks: expected 0 to {n - 1}, found {', '.join(map(str, indices))}"
+    elif not wanted <= n <= wanted + extra or (counted < wanted and n < wanted + extra < math.inf):
+        more = "" if extra == math.inf else f", and up to {wanted + extra} until {wanted} count"
+        yield f"blocks: expected at least {wanted}{more}, found {n}, of which {counted} count"
     timed = sorted(series.kernel for series in group.series if series.pairs)
     for block in group.blocks:
         if len(block.samples) != 2:
@@ -162,21 +146,14 @@ def _of_group(group: Group, settings: Settings) -> Iterator[str]:
         if sorted(block.order) != timed:
             odd = sorted(set(block.order) ^ set(timed)) or ["one of them twice"]
             yield f"block {block.index}: its order and the series with pairs are not the same kernels: {odd[0]}"
-    indices = [block.index for block in group.blocks]
-    for series in group.series:
-        yield from _of_series(series, indices, settings)
-
-
-def _of_series(series: Series, indices: list[int], settings: Settings) -> Iterator[str]:
-    """A kernel that was wrong before has no pairs; every other has equally many in each block, one block at a time."""
     visit = -(-settings.pairs // settings.blocks)
-    if not series.pairs and series.before and not series.before.ok:
-        return
-    blocks = [pair.block for pair in series.pairs]
-    if blocks != [index for index in indices for _ in range(visit)]:
-        wrong = [index for index in sorted({*indices, *blocks}) if blocks.count(index) != visit or index not in indices]
-        told = f"{blocks.count(wrong[0])} in block {wrong[0]}" if wrong else "them in another order"
-        yield f"{series.kernel}: expected {visit} pairs in each of {len(indices)} blocks, found {told}"
+    for series in group.series:
+        blocks = [pair.block for pair in series.pairs]
+        wrong_before = not blocks and series.before and not series.before.ok
+        if not wrong_before and blocks != [index for index in indices for _ in range(visit)]:
+            wrong = [i for i in sorted({*indices, *blocks}) if blocks.count(i) != visit or i not in indices]
+            told = f"{blocks.count(wrong[0])} in block {wrong[0]}" if wrong else "them in another order"
+            yield f"{series.kernel}: expected {visit} pairs in each of {n} blocks, found {told}"
 
 
 PEAKS = ("fp16_tensor_rate", "sms", "max_clock", "memory_bandwidth")  # FLOP/clock/SM, SMs, MHz, GB/s
@@ -192,20 +169,20 @@ class Found(NamedTuple):
 
 def differences(written: BenchResult, derived: BenchResult) -> list[str]:
     """One line per value that does not follow from the samples: cell, field, as written, as derived."""
-    found = []
+    found: list[str] = []
     for name in ("groups", "summaries", "means", "floors_pct"):
         if getattr(written, name) == getattr(derived, name):
             continue
         old, new = (_labelled(one.model_dump(mode="json", include={name})[name]) for one in (written, derived))
-        told = f"{name} does not follow from the raw samples"
-        labels, expected = [label for label, _ in old], [label for label, _ in new]
-        if labels != expected:
-            found += [f"{told}: {label}: not written" for label in expected if label not in labels]
-            found += [f"{told}: {label}: written, not derived" for label in labels if label not in expected]
-            found += [] if set(labels) ^ set(expected) else [f"{told}: cells repeated or in another order"]
-            continue
-        for (label, a), (_, b) in zip(old, new, strict=True):
-            found += [f"{told}: {label}{field}: written {x}, derived {y}" for field, x, y in unequal(a, b)]
+        expected, labels = dict(new), [label for label, _ in old]
+        lines = [f"{label}: not written" for label in expected if label not in labels]
+        lines += [f"{label}: written, not derived" for label in labels if label not in expected]
+        if not lines and labels != list(expected):
+            lines.append("cells repeated or in another order")
+        elif not lines:
+            pairs = [(label, one, expected[label]) for label, one in old]
+            lines = [f"{at}{field}: written {x}, derived {y}" for at, a, b in pairs for field, x, y in unequal(a, b)]
+        found += [f"{name} does not follow from the raw samples: {line}" for line in lines]
     return found
 
 
@@ -257,20 +234,19 @@ def derive(result: BenchResult) -> BenchResult:
         known = {dtype for kernel, dtype, _ in cells if kernel == A_A}
         cells = {cell: parts for cell, parts in cells.items() if cell[1] in known}
     ratios = {cell: joined(parts) for cell, parts in cells.items()}
-    floors = _floors(ratios)
+    a_a: dict[str, list[LogSummary]] = {dtype: [] for _, dtype, _ in ratios}
+    for (kernel, dtype, _), found in ratios.items():
+        if kernel == A_A and found[0].size:
+            a_a[dtype].append(summarize(*found))
+    floors = {dtype: floor_of(own) for dtype, own in a_a.items()}
     timed = {cell: found for cell, found in ratios.items() if cell[0] != A_A and found[0].size}
     summaries = tuple(
         _summary(cell, cells[cell], summarize(*found), floors[cell[1]], result.settings.min_pairs)
         for cell, found in timed.items()
     )
-    return result.model_copy(
-        update={
-            "groups": groups,
-            "summaries": summaries,
-            "means": _means(timed),
-            "floors_pct": {dtype: percent(floor) - 100.0 for dtype, floor in floors.items()},
-        }
-    )
+    floors_pct = {dtype: percent(floor) - 100.0 for dtype, floor in floors.items()}
+    update = {"groups": groups, "summaries": summaries, "means": _means(timed), "floors_pct": floors_pct}
+    return result.model_copy(update=update)
 
 
 def by_cell(groups: Sequence[Group]) -> dict[Cell, list[tuple[Group, Series]]]:
@@ -300,15 +276,6 @@ def joined(parts: Sequence[tuple[Group, Series]]) -> Timed:
     return log_ratios(reference_us, kernel_us), list(clusters)
 
 
-def _floors(ratios: Mapping[Cell, Timed]) -> dict[str, float]:
-    """The A/A floor of each dtype, in log units: the farthest end of any length's interval."""
-    found: dict[str, list[LogSummary]] = {dtype: [] for _, dtype, _ in ratios}
-    for (kernel, dtype, _), timed in ratios.items():
-        if kernel == A_A and timed[0].size:
-            found[dtype].append(summarize(*timed))
-    return {dtype: floor_of(own) for dtype, own in found.items()}
-
-
 def _summary(
     cell: Cell, parts: Sequence[tuple[Group, Series]], found: LogSummary, floor: float, min_pairs: int
 ) -> Summary:
@@ -327,7 +294,7 @@ def _summary(
         verdict=verdict(found, floor, enough=min_pairs),
         n_pairs=found.n,
         dropped_share=sum(block.dropped is not None for block in blocks) / len(blocks),
-        readmitted_share=sum(_readmitted(block) for block in blocks) / len(blocks),
+        readmitted_share=sum(block.dropped is None and disturbed(block) is not None for block in blocks) / len(blocks),
         kernel_us=kernel_us,
         reference_us=reference_us,
         tflops=shape.flops / kernel_us / 1e6,
@@ -351,13 +318,7 @@ def cells_of_host_time(groups: Sequence[Group]) -> frozenset[Cell]:
     return frozenset(cell for cell, timed in by_cell(groups).items() if waited_for_host(timed))
 
 
-def _readmitted(block: Block) -> bool:
-    """Whether a block counts although the power-cap bit changed during it or launches came late (`timing.settle`)."""
-    return block.dropped is None and disturbed(block) is not None
-
-
 def _means(timed: Mapping[Cell, Timed]) -> tuple[Mean, ...]:
-    """Per kernel the harmonic mean over all its lengths."""
     by_kernel: dict[tuple[str, str], dict[Cell, Timed]] = {}
     for cell, ratios in timed.items():
         by_kernel.setdefault(cell[:2], {})[cell] = ratios
@@ -386,28 +347,26 @@ def fastest_possible_us(shape: Shape, gpu_name: str) -> float | None:
     return max(shape.flops / (rate * n_sm * clock_mhz * 1e6), shape.input_bytes / (gb_per_s * 1e9)) * 1e6
 
 
+def too_fast(where: str, us: float, shape: Shape, gpu_name: str) -> list[str]:
+    """A line about a launch that took less than the GPU's peaks allow."""
+    least = fastest_possible_us(shape, gpu_name) or 0.0
+    return [f"{where}: {us:.1f} us is below the {least:.1f} us that the GPU's peaks allow"] if us < least else []
+
+
 def problems(result: BenchResult) -> list[str]:
     """What is wrong with a result: impossible times, wrong outputs, missing samples, tables that do not follow."""
-    found = [*_too_small_a_flush(result), *incomplete(result)]
+    found, flushed, least = [], result.settings.flush_bytes, 2 * result.gpu.l2_bytes
+    if flushed < least:  # part of the L2 stays as it was (rule 3 of the measurement protocol)
+        found.append(f"settings.flush_bytes: expected at least {least}, twice the L2, found {flushed}")
+    found += incomplete(result)
     for group in result.groups:
-        limit = fastest_possible_us(group.shape, result.gpu.name)
         for series in group.series:
             where = f"{series.kernel} {group.dtype} S={group.shape.seq_len}"
             best = min((min(pair.reference_us, pair.kernel_us) for pair in series.pairs), default=math.inf)
-            if limit is not None and best < limit:
-                found.append(f"{where}: {best:.1f} us is below the {limit:.1f} us that the GPU's peaks allow")
+            found += too_fast(where, best, group.shape, result.gpu.name)
             if series.kernel != A_A:
                 looks = {"before": series.before, "after": series.after}
-                found += [
-                    f"{where}: not correct {when} timing" for when, look in looks.items() if not (look and look.ok)
-                ]
+                found += [f"{where}: not correct {when} timing" for when, one in looks.items() if not (one and one.ok)]
                 if series.kernel not in result.kernels and series.kernel not in result.references:
                     found.append(f"{where}: the result does not say which machine code this is")
     return found + differences(result, derive(result))
-
-
-def _too_small_a_flush(result: BenchResult) -> list[str]:
-    """A flush that leaves part of the L2 as it was (rule 3 of the measurement protocol)."""
-    flushed, least = result.settings.flush_bytes, 2 * result.gpu.l2_bytes
-    told = f"settings.flush_bytes: expected at least {least}, twice the L2, found {flushed}"
-    return [] if flushed >= least else [told]

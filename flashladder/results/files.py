@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 import platform
 import re
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -75,16 +75,8 @@ def read_json(path: Path) -> Any:
     return _of_file(_document, path)
 
 
-class Identity(NamedTuple):
-    """Schema version of a JSON document (None: it is no result), the digest that it notes, and that of its content."""
-
-    version: int | None
-    noted: str | None
-    found: str
-
-
-def identity(path: Path) -> Identity:
-    """What a JSON file says that it is.
+def identity(path: Path) -> tuple[int | None, str | None, str]:
+    """Schema version of a JSON document (None: it is no result), the digest that it notes, and that of its content.
 
     Raises:
         FlashladderError: as `read_json`.
@@ -94,8 +86,8 @@ def identity(path: Path) -> Identity:
     # Committed predictions and counters have versions of their own; a packed result without its kind is a damaged one.
     other = path.suffix == ".json" and RESULTS in path.resolve().parents and kind not in KINDS
     if not isinstance(version, int) or isinstance(version, bool) or other:
-        return Identity(None, None, "")
-    return Identity(version, document.get(DIGEST), digest_of(document))
+        return None, None, ""
+    return version, document.get(DIGEST), digest_of(document)
 
 
 def load_result(path: Path) -> AnyResult:
@@ -115,18 +107,13 @@ def load_result(path: Path) -> AnyResult:
         told = first["msg"].removeprefix("Value error, ")
         raise CheckFailed(f"{key}: {told}", where=relative(path), found=None if whole else found) from error
     if isinstance(result, Result):
-        _require_own_folder(path, result.gpu.name)
+        folder, gpu, known = path.absolute().parent.name, result.gpu.name, load_gpus()
+        if (own := gpu_key(gpu)) and folder in known and folder != own:  # else it enters tables under a wrong name
+            raise FlashladderError(
+                "a result of another GPU than its folder's", where=relative(path), expected=known[folder].title,
+                found=gpu, hint=f"a file of {folder} belongs there, this one into the folder {own}",
+            )  # fmt: skip
     return result
-
-
-def _require_own_folder(path: Path, gpu_name: str) -> None:
-    """Refuses a result of one known GPU in the folder of another, whose tables it would enter under a wrong name."""
-    folder, key = path.absolute().parent.name, gpu_key(gpu_name)
-    if key and folder in load_gpus() and folder != key:
-        raise FlashladderError(
-            "a result of another GPU than its folder's", where=relative(path), expected=load_gpus()[folder].title,
-            found=gpu_name, hint=f"a file of {folder} belongs there, this one into the folder {key}",
-        )  # fmt: skip
 
 
 def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:

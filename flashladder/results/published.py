@@ -9,21 +9,22 @@ Run: ``python -m flashladder.results.published`` prints every cell with its tole
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 import io
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 import yaml
 
 from flashladder.arguments import Parser
 from flashladder.columns import csv_records
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import dump_json, files_in, read_bytes, relative, sha256, utf8
+from flashladder.files import files_in, read_bytes, relative, sha256, utf8
 from flashladder.located import first_problem, plain
 from flashladder.paths import RESULTS
+from flashladder.results.schema import Strict
 
 PUBLISHED = RESULTS / "published"
 DESCRIPTION = "progression.yaml"
@@ -32,13 +33,10 @@ SASS_COUNTS = "published_sass_counts_sm80.csv"
 N_ITERATIONS = 16
 
 Statistic = Literal["seq4096", "hmean"]
+Positive = Annotated[int, Field(gt=0)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Source(_Model):
+class Source(Strict):
     """Where the figures were published."""
 
     repository: str
@@ -46,54 +44,51 @@ class Source(_Model):
     measured_by: str
 
 
-class SourceFile(_Model):
+class SourceFile(Strict):
     """One CSV taken over: what it holds, from where, and the digest of its bytes."""
 
     holds: str
     source: str
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: str
 
 
-class Shape(_Model):
+class Shape(Strict):
     """The shapes behind the figures: (batch, seq_len, n_heads, d_head), batch per sequence length."""
 
     dtype: str
-    d_head: int = Field(gt=0)
-    n_heads: int = Field(gt=0)
+    d_head: Positive
+    n_heads: Positive
     seq_lens: tuple[int, ...]
     batch: dict[int, int]
 
 
-class Flops(_Model):
+class Flops(Strict):
     """How the published FLOP count differs from 4 B H S^2 d_head."""
 
     ours_per_head_and_s2: str
     published_extra_per_head_and_s2: int = Field(ge=0)
 
 
-class Column(_Model):
+class Column(Strict):
     """What one column of the progression means."""
 
     gpu: str
     statistic: Statistic
 
 
-class SameGpuPoints(_Model):
-    """Tolerances on the same GPU model, in percentage points of FA2."""
+class Tolerance(Strict):
+    """How far a measurement may lie from a published cell: points of FA2 by statistic, and a rank correlation."""
 
-    default: float = Field(gt=0)
-    seq512: float = Field(gt=0)
-    hmean: float = Field(gt=0)
-
-
-class Tolerance(_Model):
-    """How far a measurement may lie from a published cell."""
-
-    same_gpu_points: SameGpuPoints
+    same_gpu_points: dict[Literal["default", "seq512", "hmean"], Annotated[float, Field(gt=0)]]
     other_gpu_spearman_at_least: float = Field(ge=-1, le=1)
 
+    def points(self, statistic: str) -> float:
+        """Percentage points on the same GPU model; `statistic` is ``hmean`` or ``seq<length>``."""
+        known = {str(name): points for name, points in self.same_gpu_points.items()}
+        return known.get(statistic, known["default"])
 
-class Description(_Model):
+
+class Description(Strict):
     """The whole of `progression.yaml`."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -128,7 +123,7 @@ class Published:
     def find(self, iteration: int, gpu: str, statistic: Statistic) -> Cell | None:
         """The figure of `iteration` on `gpu` (a100, rtx3090); None where none was published, as of later steps."""
         wanted = (iteration, gpu, statistic)
-        return next((cell for cell in self.cells if (cell.iteration, cell.gpu, cell.statistic) == wanted), None)
+        return next((one for one in self.cells if (one.iteration, one.gpu, one.statistic) == wanted), None)
 
     def cell(self, iteration: int, gpu: str, statistic: Statistic) -> Cell:
         """As `find`; FlashladderError when none was published."""
@@ -151,17 +146,6 @@ class Published:
         counted = 4 * self.description.shape.d_head
         share = counted / (counted + self.description.flops.published_extra_per_head_and_s2)
         return self.cell(iteration, gpu, statistic).value / 100 * self.fa2_tflops[gpu, statistic] * share
-
-
-def tolerance_points(tolerance: Tolerance, statistic: str) -> float:
-    """Percentage points that a measured cell may lie from the published one, on the same GPU model.
-
-    Args:
-        tolerance: the rules of `progression.yaml`.
-        statistic: ``hmean`` or ``seq<length>``, e.g. ``seq512``.
-    """
-    points = tolerance.same_gpu_points
-    return {"hmean": points.hmean, "seq512": points.seq512}.get(statistic, points.default)
 
 
 def load_description(folder: Path = PUBLISHED) -> Description:
@@ -187,7 +171,7 @@ def load(folder: Path = PUBLISHED) -> Published:
     columns = [(name, (one.gpu, one.statistic)) for name, one in description.columns.items()]
     try:
         cells = tuple(
-            Cell(int(row["iteration"]), *of, float(row[name]), tolerance_points(description.tolerance, of[1]), source)
+            Cell(int(row["iteration"]), *of, float(row[name]), description.tolerance.points(of[1]), source)
             for row in rows
             for name, of in columns
         )
@@ -248,8 +232,8 @@ def _read(path: Path) -> str:
     try:
         return utf8(read_bytes(path), path)  # bytes as they are: text mode would rewrite CRLF and the digest
     except FlashladderError as error:
-        what = error.what if path.exists() else "file is missing"
-        raise FlashladderError(what, where=error.where, hint="git checkout -- results") from error
+        error.hint = "git checkout -- results"
+        raise
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -257,17 +241,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="python -m flashladder.results.published",
         description="The published progression with unit, source and tolerance.",
-        epilog="example: python -m flashladder.results.published --json",
+        epilog="example: python -m flashladder.results.published",
     )
-    parser.add_argument("--json", action="store_true", help="cells as JSON")
-    options = parser.parse_args(argv)
+    parser.parse_args(argv)
     with one_line_errors():
-        published = load()
-        if options.json:
-            print(dump_json([asdict(cell) for cell in published.cells]), end="")
-            return 0
-        print(f"percent of FA2, from {published.cells[0].source}; not measured by this project")
-        for cell in published.cells:
+        cells = load().cells
+        print(f"percent of FA2, from {cells[0].source}; not measured by this project")
+        for cell in cells:
             where = f"{cell.iteration:2d}  {cell.gpu:8s}  {cell.statistic:8s}"
             print(f"{where}  {cell.value:6.1f} %  within {cell.tolerance:g} points on that GPU")
     return 0

@@ -19,7 +19,7 @@ ends and other runs' medians, and beyond by the A/A floor (docs/decisions/019). 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 import math
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashladder.errors import FlashladderError
-from flashladder.results.schema import ROUNDING, BenchResult, Mean, Summary
+from flashladder.results.schema import BenchResult, Mean, Summary
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 Floats = NDArray[np.float64]
@@ -38,6 +38,7 @@ Either = TypeVar("Either", Summary, Mean)
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+ROUNDING = 1e-9  # relative: what another order of the same sums may give
 SEED = 20_240_607  # of the bootstrap: the same samples always give the same interval
 
 
@@ -60,13 +61,9 @@ def log_ratios(reference: Sequence[float], kernel: Sequence[float]) -> Floats:
     """``ln(reference / kernel)`` pair by pair, from two equally long sequences of times in one unit.
 
     Raises:
-        FlashladderError: no pair, unequal lengths, or a time that is not a finite positive number.
+        FlashladderError: a time is not a finite positive number.
     """
     a, b = np.asarray(reference, dtype=np.float64), np.asarray(kernel, dtype=np.float64)
-    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
-        raise FlashladderError(
-            "times do not pair up", expected="two equal, non-empty lists", found=f"{a.shape}, {b.shape}"
-        )
     if not bool(np.all((a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b))):
         raise FlashladderError("a time is not a finite positive number", found=f"smallest {min(a.min(), b.min())}")
     return np.asarray(np.log(a / b), dtype=np.float64)
@@ -87,21 +84,21 @@ def resampled_medians(
 
 @lru_cache(maxsize=2048)  # of 16 KB
 def _resampled(raw: bytes, clusters: tuple[int, ...] | None, resamples: int, seed: int) -> Floats:
-    """`resampled_medians` of the values in `raw`."""
-    found = _drawn(np.frombuffer(raw, dtype=np.float64), clusters, resamples, seed)
+    values = np.frombuffer(raw, dtype=np.float64)
+    labels = np.zeros(values.size) if clusters is None else np.asarray(clusters)
+    groups = [values[labels == label] for label in np.unique(labels)]
+    alike = len({group.size for group in groups}) == 1
+    drawn = groups[0] if len(groups) == 1 else np.stack(groups) if alike else groups
+    picks = _picks(len(drawn), resamples, len(drawn), seed)
+    if isinstance(drawn, np.ndarray):
+        rows = drawn[picks].reshape(resamples, -1)
+        rows.sort(axis=1)  # to the last bit what `np.median` gives, and ten times as fast here
+        middle = rows.shape[1] // 2
+        found = rows[:, middle] if rows.shape[1] % 2 else (rows[:, middle - 1] + rows[:, middle]) / 2
+    else:
+        found = np.array([np.median(np.concatenate([drawn[i] for i in pick])) for pick in picks], dtype=np.float64)
     found.flags.writeable = False
     return found
-
-
-def _drawn(values: Floats, clusters: tuple[int, ...] | None, resamples: int, seed: int) -> Floats:
-    groups = _by_cluster(values, clusters)
-    sizes = {group.size for group in groups}
-    if len(groups) == 1:
-        return _row_medians(values[_picks(values.size, resamples, values.size, seed)])
-    picks = _picks(len(groups), resamples, len(groups), seed)
-    if len(sizes) == 1:
-        return _row_medians(np.stack(groups)[picks].reshape(resamples, -1))
-    return np.array([np.median(np.concatenate([groups[i] for i in pick])) for pick in picks], dtype=np.float64)
 
 
 @lru_cache(maxsize=64)  # all cells with as many pairs draw the same places
@@ -109,27 +106,11 @@ def _picks(high: int, rows: int, columns: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(high, size=(rows, columns))
 
 
-def _row_medians(rows: Floats) -> Floats:
-    """The median of each row: to the last bit what `np.median` gives, by a sort, which is ten times as fast here."""
-    rows.sort(axis=1)
-    middle = rows.shape[1] // 2
-    return rows[:, middle] if rows.shape[1] % 2 else (rows[:, middle - 1] + rows[:, middle]) / 2
-
-
 def median(values: Floats) -> float:
     """To the last bit what `np.median` gives for numbers without NaN, in a fifth of its time for a few dozen."""
     ordered = np.sort(values)
     middle = ordered.size // 2
     return float(ordered[middle] if ordered.size % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
-
-
-def _by_cluster(values: Floats, clusters: Sequence[int] | None) -> list[Floats]:
-    if clusters is None:
-        return [values]
-    if len(clusters) != values.size:
-        raise FlashladderError("clusters do not match the samples", expected=values.size, found=len(clusters))
-    labels = np.asarray(clusters)
-    return [values[labels == label] for label in sorted(set(clusters))]
 
 
 def interval(draws: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -174,10 +155,7 @@ def verdict(summary: LogSummary, floor: float, *, enough: int = 1) -> Verdict:
 
 def harmonic_mean(ratios: Sequence[float]) -> float:
     """Harmonic mean of positive ratios."""
-    values = np.asarray(ratios, dtype=np.float64)
-    if values.size == 0 or not bool(np.all(values > 0)):
-        raise FlashladderError("a harmonic mean needs positive ratios", found=list(ratios))
-    return float(values.size / np.sum(1.0 / values))
+    return float(len(ratios) / np.sum(1.0 / np.asarray(ratios, dtype=np.float64)))
 
 
 def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> LogSummary:
@@ -195,21 +173,16 @@ def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> L
     return LogSummary(math.log(mean), low, high, sum(int(values.size) for values, _ in series))
 
 
-def ranks(values: Sequence[float]) -> Floats:
-    """Ranks from 1, equal values sharing the mean of theirs."""
-    array = np.asarray(values, dtype=np.float64)
-    return np.array([(array < value).sum() + ((array == value).sum() + 1) / 2 for value in array], dtype=np.float64)
-
-
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's rank correlation of two equally long sequences.
+    """Spearman's rank correlation of two equally long sequences; equal values share the mean of their ranks.
 
     Raises:
         FlashladderError: fewer than two values, unequal lengths, or all values of one sequence equal.
     """
     if len(a) != len(b) or len(a) < 2 or len(set(a)) == 1 or len(set(b)) == 1:
         raise FlashladderError("no rank order", expected="two varying sequences of equal length", found=f"{a}, {b}")
-    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+    ranks = [[2 * sum(one < x for one in own) + sum(one == x for one in own) for x in own] for own in (a, b)]
+    return float(np.corrcoef(*np.array(ranks, np.float64))[0, 1])
 
 
 def widened(own: LogSummary, floor: float, others: Sequence[float] = ()) -> LogSummary:
@@ -225,15 +198,20 @@ def stated(result: BenchResult, others: Sequence[BenchResult] = ()) -> BenchResu
         others: other runs of some of the same machine code on the same GPU model.
     """
     floors = {dtype: math.log1p(floor / 100.0) for dtype, floor in result.floors_pct.items()}
-    known = [_medians(one) for one in others]
-    return result.model_copy(
-        update={
-            "summaries": tuple(
-                _judged(_one(one, result, floors, known), floors[one.dtype]) for one in result.summaries
-            ),
-            "means": tuple(_one(one, result, floors, known) for one in result.means),
-        }
-    )
+    known: dict[Key, list[float]] = {}
+    for run in others:
+        every: list[Summary | Mean] = [*run.summaries, *run.means]
+        for key, value in {key: _log(one.pct) for one in every if (key := _key(run, one))}.items():
+            known.setdefault(key, []).append(value)
+
+    def printed(one: Either) -> Either:
+        key = _key(result, one)
+        own = LogSummary(_log(one.pct), _log(one.pct_low), _log(one.pct_high), 0)
+        found = widened(own, floors.get(one.dtype, 0.0), known.get(key, ()) if key else ())
+        return one.model_copy(update={"pct_low": percent(found.low), "pct_high": percent(found.high)})
+
+    summaries = tuple(_judged(printed(one), floors[one.dtype]) for one in result.summaries)
+    return result.model_copy(update={"summaries": summaries, "means": tuple(printed(one) for one in result.means)})
 
 
 def _key(result: BenchResult, one: Summary | Mean) -> Key | None:
@@ -245,29 +223,15 @@ def _key(result: BenchResult, one: Summary | Mean) -> Key | None:
     return kernel.text_sha256, one.dtype, place
 
 
-def _medians(result: BenchResult) -> dict[Key, float]:
-    """Log ratios of all cells and means with known machine code."""
-    every: list[Summary | Mean] = [*result.summaries, *result.means]
-    return {key: _log(one.pct) for one in every if (key := _key(result, one))}
-
-
-def _one(one: Either, result: BenchResult, floors: Mapping[str, float], known: Sequence[Mapping[Key, float]]) -> Either:
-    key = _key(result, one)
-    others = [medians[key] for medians in known if key is not None and key in medians]
-    own = LogSummary(_log(one.pct), _log(one.pct_low), _log(one.pct_high), 0)
-    found = widened(own, floors.get(one.dtype, 0.0), others)
-    return one.model_copy(update={"pct_low": percent(found.low), "pct_high": percent(found.high)})
-
-
 def _judged(one: Summary, floor: float) -> Summary:
     """The verdict that fits the printed interval: beyond 100 %, or `same` where others do not leave the floor."""
-    said: Verdict = one.verdict
-    if (said == "faster" and one.pct_low <= percent(0.0)) or (said == "slower" and one.pct_high >= percent(0.0)):
-        said = "ambiguous"
     inside = 2 * floor + ROUNDING
-    if said == "same" and not (-inside <= _log(one.pct_low) and _log(one.pct_high) <= inside):
-        said = "ambiguous"
-    return one.model_copy(update={"verdict": said})
+    fits = {
+        "faster": one.pct_low > percent(0.0),
+        "slower": one.pct_high < percent(0.0),
+        "same": -inside <= _log(one.pct_low) and _log(one.pct_high) <= inside,
+    }
+    return one if fits.get(one.verdict, True) else one.model_copy(update={"verdict": "ambiguous"})
 
 
 def _log(pct: float) -> float:

@@ -16,10 +16,10 @@ import textwrap
 from flashladder.columns import hanging, natural_width, table, terminal_width
 from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.claim import COUNTERS
+from flashladder.ladder.claim import COUNTERS, Claim
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_all
+from flashladder.ladder.iteration import Iteration, claim_configs, load_all
 from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS
 from flashladder.view.fold import NOTE, kernel_text, section
@@ -75,7 +75,6 @@ def as_data(iteration: Iteration) -> dict[str, object]:
         "parent": iteration.parent,
         "change": dict(iteration.change),
         "parts": asdict(iteration.parts),
-        **iteration.family.facts(iteration.parts),
         "configs": {gpu: c.short_form() if c else None for gpu, c in on_gpus(iteration).items()},
         "expect": {name: list(map(str, getattr(claims, name))) for name in ("sass", "ptx", "counters")},
         "file": relative(iteration.path),

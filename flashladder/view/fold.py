@@ -51,12 +51,13 @@ def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = Fal
     Raises:
         FlashladderError: the kernel cannot be composed.
     """
-    from flashladder.ladder.iteration import flattened, part_files, sources, translation_unit
+    from flashladder.ladder.iteration import flattened, sources, translation_unit
 
     if whole:
         return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))
     texts = sources(iteration, config)
-    return folded(translation_unit(iteration, config), texts, shared=texts.keys() - {*part_files(iteration, config)})
+    parts = {*iteration.family.part_files(iteration, config)}
+    return folded(translation_unit(iteration, config), texts, shared=texts.keys() - parts)
 
 
 def section(title: str, items: Iterable[tuple[str, object]], marked: Mapping[str, object] | None = None) -> str:

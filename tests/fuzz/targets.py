@@ -53,9 +53,9 @@ from flashladder.results.files import load_result, read_json, write_result
 from flashladder.results.published import PUBLISHED
 from flashladder.results.schema import Failure, PlannedCell
 from flashladder.sweep import command as sweep
-from flashladder.sweep.place import Card, chosen, read_manifest, visible
+from flashladder.sweep.place import Card, chosen, named, read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
-from flashladder.sweep.slurm import free, parse_options
+from flashladder.sweep.slurm import parse_options
 from flashladder.sweep.workers import answer_of
 from flashladder.toolchain import diagnose, load_pins
 from ptxemu.command import parse_all
@@ -318,6 +318,8 @@ def _cubin(path: Path) -> None:
         assert len(cubin.code_of(data, one.symbol)) <= len(data)
     cubin.debug_ptx(data)
     cubin.read_cubin(path)
+    lines = cubin.read_ptx_lines(path)
+    assert all(0 <= line <= len(lines.text) for _, line in lines.starts)
 
 
 @cache
@@ -380,7 +382,7 @@ def _benched(path: Path) -> None:
 
 
 LISTING = (DATA / "tiny.sm_80.sass").read_text(encoding="utf-8")
-CUBINS = tuple((DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90))
+CUBINS = tuple((DATA / f"tiny.{made}.cubin").read_bytes() for made in ("sm_80", "sm_90", "lines.sm_80", "lines.sm_90"))
 TINY = (DATA / "tiny.ptx").read_bytes()
 SANITIZED = ("========= ERROR SUMMARY: 2 errors\n", "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors)\n")
 ANSWERS = ('{"event": "held-back", "others": 2}\n', '{"event": "done", "record": {}}\n')
@@ -441,14 +443,9 @@ def _argument(text: str) -> None:
 
 def _cards(text: str) -> None:
     cards = [Card(index, "NVIDIA H200", f"GPU-{index}{index}aa-bb", "sm_90") for index in range(4)]
-    assert set(visible(cards, text)) <= set(cards)
+    assert set(named(cards, text)) <= set(cards)
     picked = chosen(cards, text)
     assert len(set(picked)) == len(picked)
-
-
-def _sinfo(text: str) -> None:
-    """Slurm's answer is a program's: lines of another form are skipped, never a failure."""
-    assert min(free(text)) >= 0
 
 
 def _numbers(text: str) -> None:
@@ -496,7 +493,6 @@ def _command_line(text: str) -> None:
 
 DESCRIPTIONS = ("16", "16 - swizzle", "7 + xor_static", "16 - double buffer", "16-swizzle", "1 + tuned", "12 - eager")
 KEYS = ("a100", "prog", "prog:h200", "prog-all", "64,64", "128, 64", "64,64,4 2_2_2+buffer", EXAMPLE)
-SINFO = "node1|idle|gpu:h100:8(S:0-1),nic:2|gpu:h100:2(IDX:0-1)|8/56/0/64\nnode2|mix-|gpu:4|gpu:1|1/3/0/4\n"
 ARGUMENTS = ("n=1000", "y=float32:10:ones", "float16:6x12:randn", "int32:5", "1e-3", "a=@x.npy", "0x1f", "bfloat16:nan")
 SLURM = ("partition=gpu,account=me,array=8,time=2:00:00", "gpu=h200,cpus=4", "time=1-0", "gres=1-2:3:4", "")
 TYPED = tuple("\n".join(words) for words, _ in CASES if len("\n".join(words)) < 200)
@@ -516,8 +512,7 @@ WORDS = (
     Target("bytes", "ptxemu.text.parse_bytes", spoken(parse_bytes), ("1GiB", "512 MiB", "2G", "1000", "1.5TB", "KB")),
     Target("numbers", "arguments.whole, seconds", spoken(_numbers), ("7", "1.5", "0")),
     Target("slurm-options", "sweep.slurm.parse_options", spoken(parse_options), SLURM),
-    Target("sinfo", "sweep.slurm.free", spoken(_sinfo), (SINFO,)),
-    Target("cards", "sweep.place.visible, chosen", spoken(_cards), ("0,1", "all", "GPU-11", "3", "GPU-22aa-bb,0")),
+    Target("cards", "sweep.place.named, chosen", spoken(_cards), ("0,1", "all", "GPU-11", "3", "GPU-22aa-bb,0")),
     Target(
         "command-line",
         "invoke's parser, and those of bench, check, emulate, sweep",

@@ -59,14 +59,7 @@ def make(
     """Writes published figures, locks and one bench file in which iteration n runs at `percent(n)` of FA2.
 
     Iterations without code for that very architecture are not in it.
-
-    Args:
-        folder: an empty folder that becomes results/.
-        percent: percent of FA2 per iteration.
-        gpu: device name as a driver reports it.
-        configs_of: GPU key whose configurations are timed.
-        lengths: sequence lengths.
-        stale: iteration -> another text hash than the locked one (None: compiled by the driver).
+    `stale`: iteration -> another text hash than the locked one (None: compiled by the driver).
     """
     shutil.copytree(PUBLISHED, folder / "published")
     arch = "sm_90" if "H200" in gpu else "sm_80"

@@ -99,31 +99,6 @@ def test_it_is_right_and_nothing_is_reported_in_any_order(schedule: str | int) -
     assert np.abs(found - expected(384)).max() < 5e-4
 
 
-def test_counters_tell_the_tensor_cores_work() -> None:
-    """Four products of 128 x 128 x 128 numbers and two warpgroups take 512 cycles each: 8192 for a tile at S = 512."""
-    counters = ptxemu.Counters()
-    launch(attention(), 512, counters)
-    assert counters.tensor_cycles == 4 * 8192
-    assert counters.wgmma_cycles == counters.tensor_cycles
-    tiles = 4 * 4 * 2
-    assert counters.wgmma_shared_bytes == tiles * 8 * 32 * ((64 + 128) + 128)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "kind"),
-    [
-        ("wgmma.fence.sync.aligned;", "", "missing-fence"),
-        ("wgmma.wait_group.sync.aligned 0;", "", "in-flight"),
-        ("wgmma.wait_group.sync.aligned 1;", "", "in-flight"),
-        ("wgmma.commit_group.sync.aligned;", "", "in-flight"),
-    ],
-)
-def test_what_wgmma_needs_is_missed(old: str, new: str, kind: str) -> None:
-    with pytest.raises(ptxemu.EmulationError) as caught:
-        launch(ptxemu.load(ptx().replace(old, new), path="mutant.ptx").kernel(), 384)
-    assert caught.value.kind == kind
-
-
 def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
     hazards = ptxemu.Hazards()
     launch(ptxemu.load(ptx("#define RELEASED_EARLY true\n"), path="early.ptx").kernel(), 512, hazards)
@@ -133,20 +108,28 @@ def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
     assert {each.second.opcode.split(".")[1] for each in hazards.reports} == {"async"}
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_speed(benchmark: BenchmarkFixture, length: int) -> None:
-    launch(attention(), length)  # compiled, parsed and warm before the clock starts
-    counted: list[ptxemu.Counters] = []
+def timed(benchmark: BenchmarkFixture, run: Callable[[Counters], object], **info: object) -> None:
+    """Times `run`; how many instructions of lanes it has, the same each time, stands beside its samples."""
+    counted: list[Counters] = []
 
     def once() -> None:
-        counted.append(ptxemu.Counters())
-        launch(attention(), length, counted[-1], ptxemu.Hazards())
+        counted.append(Counters())
+        run(counted[-1])
 
     pedantic: Callable[..., None] = benchmark.pedantic
     pedantic(once, rounds=ROUNDS, warmup_rounds=1)
-    benchmark.extra_info.update(
-        program="Hopper attention", seq_len=length, heads=1, lane_instructions=counted[-1].lane_instructions
-    )
+    (lane_instructions,) = {one.lane_instructions for one in counted}
+    benchmark.extra_info.update(info | {"lane_instructions": lane_instructions})
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_speed(benchmark: BenchmarkFixture, length: int) -> None:
+    kernel = attention()  # compiled and parsed before the clock starts
+
+    def run(counters: Counters) -> None:
+        launch(kernel, length, counters, ptxemu.Hazards())
+
+    timed(benchmark, run, program="Hopper attention", seq_len=length, heads=1)
 
 
 CASES = [(number, length, 1) for number in (1, 16) for length in LENGTHS] + [(1, 1024, 16), (16, 1024, 16)]
@@ -158,16 +141,9 @@ def test_speed_of_the_ladder(benchmark: BenchmarkFixture, number: int, seq_len: 
     config = iteration.configs["a100"]
     kernel_of(iteration, config)  # compiled and parsed before the clock starts
     tensors = make_tensors(iteration, config, Shape(batch=1, seq_len=seq_len, n_heads=heads, d_head=config.d_head))
-    counted: list[Counters] = []
 
-    def once() -> None:
-        counted.append(Counters())
-        forward(iteration, config, tensors, observers=(counted[-1],))
+    def run(counters: Counters) -> None:
+        forward(iteration, config, tensors, observers=(counters,))
 
-    pedantic: Callable[..., None] = benchmark.pedantic
-    pedantic(once, rounds=ROUNDS, warmup_rounds=1)
+    timed(benchmark, run, iteration=number, seq_len=seq_len, heads=heads)
     assert np.isfinite(tensors[3].astype(np.float32)).all()
-    assert len({counters.lane_instructions for counters in counted}) == 1
-    benchmark.extra_info.update(
-        iteration=number, seq_len=seq_len, heads=heads, lane_instructions=counted[-1].lane_instructions
-    )

@@ -52,10 +52,7 @@ def test_the_committed_lock_holds(arch: str) -> None:
     assert ladder
 
 
-NUMBERS = ("registers", "spill_stores", "spill_loads", "stack", "static_smem", "dynamic_smem")
-
-
-@pytest.mark.parametrize("field", [*NUMBERS, "counts.FFMA", "counts.total", "main_loop.HMMA", "main_loop.CREATED"])
+@pytest.mark.parametrize("field", ["registers", "spill_loads", "dynamic_smem", "counts.FFMA", "main_loop.CREATED"])
 def test_every_number_of_a_lock_is_made_anew(tmp_path: Path, field: str) -> None:
     """Each edit alone is found, and nothing is found in the lock as it is committed."""
     shutil.copy(lock_path("sm_90"), tmp_path)
@@ -99,7 +96,7 @@ def test_a_changed_loop_order_fails_with_the_explanation(copy: Path, capsys: pyt
     for expected in (
         f"iteration {NUMBER}, sm_80, {config.short_form()}: is not the locked kernel",
         "machine code (.text): ",
-        f"part kernels/{PART} is locked by iterations 6..9: {RULE}",
+        f"part kernels/{PART} is locked by iterations 6, 7, 8, 9: {RULE}",
         f"if this is a true bug fix run: invoke lock {NUMBER} --reason '...'",
     ):
         assert expected in said

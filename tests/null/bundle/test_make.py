@@ -35,11 +35,6 @@ def ladder(*numbers: int) -> Kernels:
 @pytest.mark.parametrize(
     ("numbers", "arches", "grids"),
     [
-        (
-            range(1, 29),
-            ["sm_90"],
-            ["beyond", "cpu", "fewtiles", "h100", "h200", "hopper", "persistent", "smoke", "split"],
-        ),
         (range(1, 29), ["sm_80", "sm_86"], ["a100", "beyond", "cpu", "rtx3090", "smoke"]),
         ([1, 7, 8, 14, 15, 16], ["sm_90"], ["smoke"]),
         ([16], ["sm_90"], []),
@@ -53,10 +48,8 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
     ("words", "told"),
     [
         (["--iterations", "7,x"], "--iterations takes numbers, commas between: found 'x'"),
-        (["--iterations", "99"], "99"),
         (["--arch", "sm_61"], "unknown GPU architecture"),
         (["--python", "3.9"], "no such Python is supported: expected 3.10"),
-        (["--grid", "h20"], "unknown grid"),
         (["--platform", "win_amd64"], "no platform of Linux on x86-64"),
         (["--platform", "linux_x86_64,manylinux_2_28_aarch64"], "found 'manylinux_2_28_aarch64'"),
         (["--nosuch"], "bundle has no such flag"),
@@ -77,12 +70,6 @@ def test_a_folder_that_is_none_is_refused_before_anything_is_compiled(
     monkeypatch.setattr(bundle, "collect", lambda *_: pytest.fail("the work began"))
     with pytest.raises(FlashladderError, match=r"README\.md: not a folder"):
         command("bundle", "--arch", "sm_80", "--out", str(tmp_path / "README.md"))
-
-
-def test_a_choice_of_iterations_that_lacks_kernels_of_the_grids_is_told() -> None:
-    assert bundle.lacking(grids_that_run(ladder(*range(1, 29)), ["sm_90"])) == ""
-    told = bundle.lacking(grids_that_run(ladder(1, 16), ["sm_90"]))
-    assert told == "warning: it lacks kernels of the grids cpu and smoke; to include them: --grid cpu,smoke"
 
 
 LOCK = """\
@@ -130,7 +117,6 @@ def test_pip_is_asked_for_binaries_by_hash_once(tmp_path: Path, monkeypatch: pyt
         found = bundle.packages("3.12", ["manylinux_2_28_x86_64", "linux_x86_64"], tmp_path)
         assert [path.name for path in found] == ["numpy.whl"]
     command, lines = asked
-    assert bundle.platforms()[0] == "manylinux_2_28_x86_64"
     assert {"--require-hashes", "--only-binary=:all:", "--python-version=3.12", "--no-deps"} <= set(command)
     assert {"--platform=manylinux_2_28_x86_64", "--platform=linux_x86_64"} <= set(command)
     assert all(" --hash=sha256:" in line and ";" not in line for line in lines)
@@ -150,13 +136,7 @@ def wheel(*lines: str) -> bytes:
 
 
 WHEELS = {
-    "wheels/flashladder_07.whl": wheel(
-        "Name: flashladder-07", "Version: 0.1.0", "License-Expression: Apache-2.0", "Requires-Dist: torch>=2.10"
-    ),
-    "wheels/flashladder.whl": wheel(
-        "Name: flashladder", "Version: 0.1.0", "License-Expression: Apache-2.0", "Requires-Dist: Ml_Dtypes>=0.4",
-        "Requires-Dist: pandas; extra == 'report'",
-    ),
+    "wheels/flashladder.whl": wheel("Name: flashladder", "Version: 0.1.0", "License-Expression: Apache-2.0"),
     "wheels/ml_dtypes.whl": wheel(
         "Name: ml_dtypes", "Version: 0.6.0", "Classifier: License :: OSI Approved :: MIT License"
     ),
@@ -164,7 +144,7 @@ WHEELS = {
 }  # fmt: skip
 
 
-def test_the_sbom_is_valid_repeats_and_tells_each_wheels_digest_licence_and_needs() -> None:
+def test_the_sbom_is_valid_repeats_and_tells_each_wheels_digest_and_licence() -> None:
     name, pins = "flashladder-0.1.0-sm_90-cp312", load_pins()
     text = sbom(name, WHEELS, pins)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
@@ -179,13 +159,11 @@ def test_the_sbom_is_valid_repeats_and_tells_each_wheels_digest_licence_and_need
     assert components["wheels/ml_dtypes.whl"]["purl"] == "pkg:pypi/ml-dtypes@0.6.0"
     licences = {path: components[path]["licenses"][0]["license"] for path in WHEELS}
     assert list(licences.values()) == [
-        {"id": "Apache-2.0"}, {"id": "Apache-2.0"}, {"name": "MIT License"}, {"name": "own words, <script>"},
+        {"id": "Apache-2.0"}, {"name": "MIT License"}, {"name": "own words, <script>"},
     ]  # fmt: skip
     assert components["torch"]["scope"] == "excluded"
     assert components["nvidia-cuda-runtime"]["version"] == pins.packages["nvidia-cuda-runtime"]
     told = {one["name"]: one["value"] for one in found["metadata"]["properties"]}
     assert told == {f"flashladder:toolchain:{tool}": version for tool, version in pins.packages.items()}
     needs = {one["ref"]: set(one.get("dependsOn", ())) for one in found["dependencies"]}
-    assert needs[name] == set(WHEELS)
-    assert needs["wheels/flashladder.whl"] == {"wheels/ml_dtypes.whl"}, "without extras"
-    assert needs["wheels/flashladder_07.whl"] == {"torch", "nvidia-cuda-runtime"}
+    assert needs[name] == {*WHEELS, "nvidia-cuda-runtime", "torch"}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-import runpy
-import sys
 
 import pytest
 
-from flashladder.bundle import node
+from flashladder.bundle import make as node
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gpu.doctor import TorchBuild
 from flashladder.ladder.grid import load_grid
@@ -126,16 +124,7 @@ def test_a_dry_run_asks_for_nothing(unpacked: Path, monkeypatch: pytest.MonkeyPa
     assert not (unpacked.parent / node.DEFAULT_OUT).exists()
 
 
-def test_other_words_are_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[object] = []
-    monkeypatch.setattr(runpy, "run_module", lambda name, run_name: ran.append((name, run_name, sys.argv)))
-    monkeypatch.setattr(sys, "argv", ["start.py"])
-    node.main(["check", "7"])
-    assert ran == [("flashladder", "__main__", ["flashladder", "check", "7"])]
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"name": 1}'])
-def test_what_is_no_bundle_is_told(text: str, tmp_path: Path) -> None:
-    (tmp_path / node.FACTS).write_text(text, encoding="utf-8")
+def test_what_is_no_bundle_is_told(tmp_path: Path) -> None:
+    (tmp_path / node.FACTS).write_text('{"name": 1}', encoding="utf-8")
     with pytest.raises(FlashladderError, match="not an unpacked bundle"):
         node.facts(tmp_path)

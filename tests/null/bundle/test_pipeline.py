@@ -109,8 +109,6 @@ def test_without_a_checkout_it_reads_its_own_files_and_builds_in_the_working_fol
     [
         (("flashladder", "list"), 0, "Static GMEM stride"),
         (("flashladder", "gate"), 2, "error: gate needs a checkout, and this package is installed without one"),
-        (("flashladder", "verify"), 2, "error: verify without a path needs a checkout"),
-        (("flashladder", "bundle"), 2, "error: bundle needs a checkout"),
     ],
 )
 def test_its_commands_work_or_say_that_they_need_a_checkout(

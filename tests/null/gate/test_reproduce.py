@@ -14,8 +14,8 @@ from flashladder import toolchain
 from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.check.command import CheckReport
-from flashladder.gate import command as gate
 from flashladder.gate import reproduce
+from flashladder.gate.verify import Outcome
 from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.results.schema import Accuracy, CaseResult
@@ -85,19 +85,6 @@ def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(
     assert all("but not checked" in line for line in details), "the stand-in wrote no check.json.gz"
 
 
-def test_another_card_or_another_lock_gets_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(reproduce, "OWN", tmp_path / "own")
-    results = tmp_path / "results"
-    for name in ("locks", "published"):
-        (results / name).mkdir(parents=True)
-    (results / "locks" / "sm_90.json").write_text("1", encoding="utf-8")
-    first = reproduce.own_folder("GPU-1", results)
-    assert reproduce.own_folder("GPU-1", results) == first
-    assert reproduce.own_folder("GPU-2", results) != first
-    (results / "locks" / "sm_90.json").write_text("2", encoding="utf-8")
-    assert reproduce.own_folder("GPU-1", results) != first
-
-
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("failed", 1)])
 def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     status: str, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -106,11 +93,11 @@ def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
     ladder = report_data.collect(fixture.folder)
     monkeypatch.setattr(reproduce, "require_wheels", lambda: ["iteration 1: 2 kernels"])
     monkeypatch.setattr(reproduce, "measure", lambda: reproduce.Measured("no GPU here"))
-    monkeypatch.setattr(report_data, "collect", lambda _: ladder)
-    done = gate.Outcome("locks", status, ("iteration 7: moved",))
-    monkeypatch.setattr(gate.Gate, "checks", lambda _: [])
-    monkeypatch.setattr(gate.Gate, "verified", None)
-    monkeypatch.setattr(reproduce, "compiled", lambda: [gate.Check("locks", lambda: done)])
+    monkeypatch.setattr(reproduce, "collect", lambda _: ladder)
+    done = Outcome("locks", status, details=("iteration 7: moved",))
+    monkeypatch.setattr(reproduce.Gate, "checks", lambda _: [])
+    monkeypatch.setattr(reproduce.Gate, "verified", None)
+    monkeypatch.setattr(reproduce, "compiled", lambda: [reproduce.Check("locks", lambda: done)])
     if code:
         with pytest.raises(SystemExit) as caught:
             reproduce.main([])

@@ -32,12 +32,10 @@ def told(path: Path, read: Any) -> str:
 
 UNREADABLE = [
     ("none.json", None, "cannot read the result: found No such file or directory"),
-    ("plain.json.gz", b"{}", "cannot read the result: found Not a gzipped file (b'{}')"),
     ("broken.json", b"{", ("not a JSON result: found Expecting property name enclosed in double quotes: "
                           "line 1 column 2 (char 1)")),
     ("cut.json.gz", gzip.compress(b"{}", mtime=0)[:-6],
      "not a JSON result: found Compressed file ended before the end-of-stream marker was reached"),
-    ("long.json", b'{"a": ' + b"9" * 5000 + b"}", "not a JSON result: found an integer of more than 4300 digits"),
     ("latin.json", b'"\xe4"', "not a JSON result: found not UTF-8 (byte 0xe4 at offset 1)"),
 ]  # fmt: skip
 
@@ -63,12 +61,9 @@ def test_a_documents_identity_is_its_version_and_the_digest_of_its_content(tmp_p
     ("edit", "message"),
     [
         ("d['mode'] = 'fast'", "bench.mode: Input should be 'event-free', 'event-locked' or 'ncu-base': found fast"),
-        ("d['groups'] = 5", "bench.groups: Input should be a valid tuple: found 5"),
         ("d['groups'][0]['shape']['batch'] = 0", "bench.groups.0.shape.batch: Input should be greater than 0: found 0"),
         ("d['gpu'] = ['x']", "bench.gpu: Input should be a valid dictionary or instance of Gpu"),
         ("d.pop('gpu')", "bench.gpu: Field required"),
-        ("d['summaries'][0]['pct'] = 1.0", ("bench.summaries.0: 01 (FP16, 128, 64, 64, 4): async+load_0_0_0_tiles fp16 "
-         "S=4096: 1 % is not within its interval, ")),
     ],
 )  # fmt: skip
 def test_the_first_offending_key_is_named_with_what_stands_there(tmp_path: Path, edit: str, message: str) -> None:
@@ -78,12 +73,7 @@ def test_the_first_offending_key_is_named_with_what_stands_there(tmp_path: Path,
     path.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(CheckFailed) as caught:
         load_result(path)
-    found = str(caught.value)
-    if message.endswith(", "):
-        assert found.startswith(f"{path}: {message}")
-        assert ": found" not in found
-    else:
-        assert found == f"{path}: {message}"
+    assert str(caught.value) == f"{path}: {message}"
 
 
 def cell(address: str) -> PlannedCell:
@@ -93,7 +83,6 @@ def cell(address: str) -> PlannedCell:
 @pytest.mark.parametrize(
     ("planned", "failed", "message"),
     [
-        (("a", "b"), (), None),
         (("a", "b"), ("b",), None),
         (("a", "b", "a"), (), "cell aaaaaaaaaaaaaaaa is planned twice"),
         (("a", "b"), ("b", "b"), "cell bbbbbbbbbbbbbbbb is failed twice"),
