@@ -82,11 +82,7 @@ def several_of(name: str, values: str | None, choices: Sequence[str]) -> list[st
 
 
 def within(option: str, value: int | str, *, least: int = 1, most: int = (1 << 31) - 1) -> int:
-    """The value of an option as a whole number.
-
-    Raises:
-        FlashladderError: it is none, or out of range.
-    """
+    """The value of an option as a whole number. Raises `FlashladderError`: it is none, or out of range."""
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
         expected = f"a whole number from {least} to {most}"

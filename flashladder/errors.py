@@ -127,11 +127,7 @@ class Checked:
     failure: CheckFailed | None = None
 
     def show(self) -> None:
-        """Prints what was found.
-
-        Raises:
-            CheckFailed: the check does not hold.
-        """
+        """Prints what was found. Raises `CheckFailed`: the check does not hold."""
         if lines := self.lines or (() if self.failure else (self.summary,)):
             print("\n".join(printable(one) for line in lines for one in line.split("\n")))
         if self.failure:

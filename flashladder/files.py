@@ -287,11 +287,7 @@ def deflated(text: str) -> str:
 
 
 def inflated(packed: str) -> str:
-    """What was deflated.
-
-    Raises:
-        ValueError: it is nothing of the kind.
-    """
+    """What was deflated. Raises `ValueError`: it is nothing of the kind."""
     try:
         return zlib.decompress(base64.b64decode(packed, validate=True)).decode("utf-8")
     except zlib.error as error:

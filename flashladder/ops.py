@@ -116,7 +116,7 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
     It is left empty where q's dtype is none that a kernel has, as the operator's own check names the argument, and
     where q has no memory.
     """
-    built, number = _built(library), _number(library)
+    built, number = _built(library), LIBRARIES.index(library)
     if short_form is None:
         known = {"float16": "fp16", "bfloat16": "bf16"}.get(dtype)
         gpu = _gpu(device)
@@ -173,15 +173,10 @@ def library_name(iteration: int) -> str:
     return LIBRARIES[iteration]  # by index: torch.compile then takes a varying iteration for a constant, not a symbol
 
 
-def _number(library: str) -> int:
-    """The iteration that a library holds."""
-    return LIBRARIES.index(library)
-
-
 @cache
 def _built(library: str) -> tuple[str, ...]:
     """The short forms in an installed library, which this loads."""
-    number = _number(library)
+    number = LIBRARIES.index(library)
     if find_spec(library) is None:
         raise FlashladderError(
             "this iteration is not installed here",

@@ -182,11 +182,7 @@ class LineProgram(Program):
 
 
 def run(namespace: Collection, words: Sequence[str]) -> NoReturn:
-    """Runs the tasks of a command line; leaves with its exit code.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Runs the tasks of a command line; leaves with its exit code. Raises `SystemExit`: always."""
     binary = called()
     LineProgram(namespace=namespace, name="flashladder", binary=binary, version=__version__).run([binary, *words])
     raise SystemExit(0)

@@ -90,11 +90,7 @@ class Pins(BaseModel):
 
 @functools.cache
 def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
-    """Reads the pins.
-
-    Raises:
-        FlashladderError: the file is missing, is not YAML, or does not hold them.
-    """
+    """Reads the pins. Raises `FlashladderError`: the file is missing, is not YAML, or does not hold them."""
     return validate(Pins, read_located(path))
 
 
@@ -222,16 +218,10 @@ def host_compiler() -> Path:
     found = next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None)
     if found:
         return Path(found)
-    if wanted:
-        raise FlashladderError(
-            "CXX does not name a C++ compiler",
-            expected="one program without arguments",
-            found=wanted,
-            hint="set CXX to the path of a C++ compiler, or unset it to use g++",
-        )
     raise FlashladderError(
-        "no C++ compiler found, and nvcc needs one to preprocess",
-        expected="one of " + ", ".join(HOST_COMPILERS) + " on PATH, or CXX",
+        "CXX does not name a C++ compiler" if wanted else "no C++ compiler found, and nvcc needs one to preprocess",
+        expected="one program without arguments" if wanted else f"one of {', '.join(HOST_COMPILERS)} on PATH, or CXX",
+        found=wanted or None,
         hint=INSTALL_HOST_COMPILER,
     )
 
@@ -266,11 +256,7 @@ def gpu_arch() -> str | None:
 
 
 def require_arch(arch: str) -> str:
-    """`arch` itself.
-
-    Raises:
-        FlashladderError: ptxas is not asked for it anywhere.
-    """
+    """`arch` itself. Raises `FlashladderError`: ptxas is not asked for it anywhere."""
     known = load_pins().arches + load_pins().own_arches
     if arch not in known:
         raise FlashladderError(

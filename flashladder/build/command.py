@@ -51,12 +51,13 @@ from flashladder.ladder.gpus import tuned_from
 from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, format_table, to_csv
+from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, to_csv
 from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT
 from flashladder.toolchain import Toolchain, demangle, disk_full, find_toolchain, gpu_arch, load_pins
 
 SCHEMA = 1
+WIDE = 200  # columns of a table in a file
 UNTIMED = [name for name in COLUMNS if name != "compile_ms"]  # of the wheel, whose bytes are the same each time
 # This package's files whose text decides what a build leaves.
 BUILDERS = ("command.py", "library.py", "wheel.py", WHEEL_INIT.name)
@@ -80,11 +81,6 @@ class Request:
     def subject(self) -> Subject:
         """What is built, by name."""
         return parse_subject(self.iteration.description, self.cuda)
-
-    @property
-    def name(self) -> str:
-        """The import name of the wheel's package, ``flashladder_07``."""
-        return self.subject.package
 
     @property
     def folder(self) -> Path:
@@ -162,14 +158,14 @@ def make(
         kernels = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
         of = request.iteration
         tuned = tuned_from(of.configs)
-        table_cpp = table_source(request.name, of.family, kernels, request.arches, of.row_stride, tuned)
+        table_cpp = table_source(request.subject.package, of.family, kernels, request.arches, of.row_stride, tuned)
         built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
         text = "\n".join(log.parts)
         write_atomic(scratch / "build.log", text)
         if re.search(r"\b_Z\w", text):  # functions of a debug build; a release build inlines all but the kernel
             write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
-        write_atomic(scratch / "kernels.txt", format_table(*table))
+        write_atomic(scratch / "kernels.txt", render(*table, WIDE))
         manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}
         members = {
             "__init__.py": read_text(WHEEL_INIT).encode(),
@@ -178,7 +174,7 @@ def make(
             "kernels.csv": to_csv(table[0], UNTIMED).encode(),
         }
         summary = f"flashladder {request.subject.label}: {request.iteration.title}"
-        wheel.assemble(scratch, request.name, __version__, summary, members)
+        wheel.assemble(scratch, request.subject.package, __version__, summary, members)
         made = outputs_of(scratch, [path for path in scratch.rglob("*") if path.is_file()])
         write_atomic(scratch / "manifest.json", dump_json(manifest | made | {"git": git_revision()}))
         scratch.chmod(0o755)
@@ -301,7 +297,7 @@ def build_iteration(
         up_to_date = is_fresh(request.folder, digest)
         if not up_to_date:
             make(request, entries, toolchain, inputs, (rows, warnings))
-        made = request.folder / wheel.wheel_name(request.name, __version__)
+        made = request.folder / wheel.wheel_name(request.subject.package, __version__)
         if install:
             _install(request, made, digest)
     return BuildResult(request.folder, made, tuple(rows), up_to_date, time.monotonic() - started)
@@ -314,12 +310,12 @@ def _install(request: Request, made: Path, digest: str) -> None:
     """
     interpreter = sha256(f"{sys.executable}\n{sys.version}")
     passed = request.folder.parent / f".imports-{interpreter[:12]}"
-    if wheel.installed_digest(request.name) != digest:
+    if wheel.installed_digest(request.subject.package) != digest:
         passed.unlink(missing_ok=True)
         wheel.install(made)
     elif passed.is_file() and passed.read_bytes() == digest.encode():
         return
-    wheel.check_import(request.name, [config.short_form() for config in request.configs])
+    wheel.check_import(request.subject.package, [config.short_form() for config in request.configs])
     write_atomic(passed, digest)
 
 
@@ -387,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cuda=options.toolchain,
         )
         if not result.up_to_date:
-            print(render(result.rows, terminal_width()), end="")
+            print(render(result.rows, (), terminal_width()), end="")
         state = f"up to date ({result.seconds:.1f} s)" if result.up_to_date else f"built in {result.seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
         label = parse_subject(" ".join(options.subject), options.toolchain).label

@@ -78,48 +78,29 @@ def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernel
     return ptx_entry(text, kernels, included_files(text, kernels), own, STORE)
 
 
-def ptx_for(
-    iteration: Iteration, config: KernelConfig, toolchain: Toolchain | None = None, *, kernels: Path = KERNELS
-) -> PtxEntry:
+def ptx_for(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> PtxEntry:
     """The PTX of one kernel, compiled if it is not in the store.
 
     Raises:
         FlashladderError: the toolchain is missing, or nvcc failed (the line says why and where the log is).
     """
-    return ptx_many([(iteration, config)], toolchain=toolchain, kernels=kernels)[0]
+    return ptx_many([(iteration, config)], kernels)[0]
 
 
-def cubin_for(
-    iteration: Iteration,
-    config: KernelConfig,
-    arch: str,
-    toolchain: Toolchain | None = None,
-    *,
-    kernels: Path = KERNELS,
-) -> CubinEntry:
+def cubin_for(iteration: Iteration, config: KernelConfig, arch: str) -> CubinEntry:
     """The machine code of one kernel for `arch` (for example ``sm_80``), compiled if it is not in the store.
 
     Raises:
-        FlashladderError: unknown `arch`, the toolchain is missing, or a tool failed.
+        FlashladderError: as `compile_many`.
     """
-    return compile_many([(iteration, config, arch)], toolchain=toolchain, kernels=kernels)[0]
+    return compile_many([(iteration, config, arch)])[0]
 
 
-def ptx_many(
-    pairs: Iterable[tuple[Iteration, KernelConfig]],
-    n_jobs: int | None = None,
-    *,
-    toolchain: Toolchain | None = None,
-    kernels: Path = KERNELS,
-) -> list[PtxEntry]:
-    """The PTX of each (iteration, configuration), in order; what is missing is compiled, `n_jobs` at a time.
-
-    Raises:
-        FlashladderError: as `ptx_for`; also a missing ninja or an impossible `n_jobs`.
-    """
-    tools = tools_of(toolchain)
+def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KERNELS) -> list[PtxEntry]:
+    """The PTX of each (iteration, configuration), in order; raises as `ptx_for`."""
+    tools = tools_of()
     entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
-    _fill(entries, n_jobs, tools)
+    _fill(entries, None, tools)
     return entries
 
 
@@ -141,7 +122,7 @@ def compile_many(
     debug: bool = False,
     kernels: Path = KERNELS,
 ) -> list[CubinEntry]:
-    """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled through ninja.
+    """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled.
 
     Args:
         jobs: what is wanted; repetitions and kernels with the same source cost nothing.
@@ -151,8 +132,8 @@ def compile_many(
         kernels: the folder with the CUDA sources (the lock's tests compile a changed copy of it).
 
     Raises:
-        FlashladderError: as `cubin_for`; also a missing ninja, an impossible `n_jobs`, or machine code that the family
-            refuses (`Family.refuses`).
+        FlashladderError: unknown `arch`, a missing toolchain, a tool that failed, an impossible `n_jobs`, or machine
+            code that the family refuses (`Family.refuses`).
     """
     tools = tools_of(toolchain, debug=debug)
     units: dict[tuple[int, KernelConfig], PtxEntry] = {}  # by identity: an iteration holds mappings
@@ -228,8 +209,8 @@ HEADERS = ("#", "dtype", "configuration", "arch", "regs", "stack", "st", "ld", "
 CONFIGURATION, ARCH = 2, 3  # columns up to the architecture are text
 
 
-def render(rows: Iterable[PtxasRow], limit: int) -> str:
-    """The rows as a table of at most `limit` columns, of which a terminal has at least 80."""
+def render(rows: Iterable[PtxasRow], warnings: Iterable[str], limit: int) -> str:
+    """The rows as a table of at most `limit` columns, of which a terminal has at least 80; then each warning once."""
     shown: list[Sequence[str]] = [HEADERS]
     for row in rows:
         config = KernelConfig.parse(row.config)
@@ -238,4 +219,5 @@ def render(rows: Iterable[PtxasRow], limit: int) -> str:
         name = (row.kernel, config.dtype, config.brief(), row.arch)
         shown.append([*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}"])
     lines = table(shown, limit, right={0, *range(ARCH + 1, len(HEADERS))}, wrapped={CONFIGURATION})
-    return "\n".join([*lines, "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."]) + "\n"
+    told = "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."
+    return "\n".join([*lines, told, *dict.fromkeys(warnings)]) + "\n"

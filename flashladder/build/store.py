@@ -37,6 +37,7 @@ from flashladder.files import (
     escaped,
     load_json,
     make_folder,
+    read_bytes,
     relative,
     require_file_or_nothing,
     sha256,
@@ -152,7 +153,6 @@ class CubinEntry(Entry):
     ptx_entry: PtxEntry
 
     OUTPUT, TOOL, LOG = "kernel.cubin", "ptxas", "ptxas.log"
-    roots: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @property
     def ptx(self) -> Path:
@@ -201,9 +201,9 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
     """The entry for the PTX of translation unit `text`, whether or not it is filled yet.
 
     Args:
-        text: the CUDA C++ source; its quoted includes are relative to `include_dir`.
+        text: the CUDA C++ source.
         include_dir: the folder given to nvcc with -I.
-        includes: every file under `include_dir` that `text` includes, directly or not.
+        includes: every file under it that `text` includes, directly or not.
         tools: programs, versions and flags.
         store: the folder of all entries.
 
@@ -237,13 +237,10 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
 
 def _include_digest(path: Path, include_dir: Path) -> tuple[str, str]:
     try:
-        return path.resolve().relative_to(include_dir).as_posix(), sha256(path.read_bytes())
+        return path.resolve().relative_to(include_dir).as_posix(), sha256(read_bytes(path))
     except ValueError as error:
         what = "a kernel includes a file from outside the include folder"
-        inside = f"a file of {relative(include_dir)}, and no link out of it"
-        raise FlashladderError(what, where=relative(path), expected=inside, found=str(path.resolve())) from error
-    except OSError as error:
-        raise FlashladderError(f"could not read an included file ({error.strerror})", where=relative(path)) from error
+        raise FlashladderError(what, where=relative(path), expected=f"a file of {relative(include_dir)}") from error
 
 
 def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> CubinEntry:
@@ -376,11 +373,14 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
     make_folder(folder)
     require_file_or_nothing(folder / ".lock")
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
-        deadline = time.monotonic() + timeout_s
-        waiting = False
-        while not _try_lock(stream.fileno()):
-            stream.seek(0)
-            holder = stream.read().strip() or "unknown"
+        deadline, waiting = time.monotonic() + timeout_s, False
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                stream.seek(0)
+                holder = stream.read().strip() or "unknown"
             if time.monotonic() >= deadline:
                 raise FlashladderError(
                     refusal or f"another build has held this entry for {timeout_s:g} s",
@@ -396,14 +396,6 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
         stream.write(f"{os.getpid()}\n")
         stream.flush()
         yield
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def default_jobs() -> int:

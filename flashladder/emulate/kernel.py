@@ -49,7 +49,7 @@ NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat1
 @lru_cache(maxsize=32)
 def kernel_of(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> ptxemu.Kernel:
     """The kernel of one configuration, from the store's PTX (compiled at first use from the sources in `kernels`)."""
-    path = ptx_for(iteration, config, kernels=kernels).ptx
+    path = ptx_for(iteration, config, kernels).ptx
     return ptxemu.load(path, path=relative(path)).kernel(KERNEL)
 
 

@@ -97,10 +97,6 @@ class PtxasRow:
 
 
 COLUMNS = tuple(field.name for field in fields(PtxasRow))
-HEADERS = (
-    *("kernel", "configuration", "arch", "regs", "stack", "spill st", "spill ld"),
-    *("barriers", "smem static", "smem dynamic", "cmem", "ptxas ms"),
-)
 
 
 def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -> PtxasUsage:
@@ -165,19 +161,6 @@ def to_csv(rows: Iterable[PtxasRow], columns: Sequence[str] = COLUMNS) -> str:
     from flashladder.columns import csv_text  # in here, as the build's workers start often and print nothing
 
     return csv_text(columns, ([getattr(row, name) for name in columns] for row in rows))
-
-
-def format_table(rows: Sequence[PtxasRow], warnings: Iterable[str] = ()) -> str:
-    """The rows for people: aligned columns, sizes in bytes, times in ms; then each distinct warning on its line."""
-    from flashladder.columns import table
-
-    def cell(value: object) -> str:
-        return "-" if value is None else f"{value:.0f}" if isinstance(value, float) else str(value)
-
-    cells = [HEADERS, *(tuple(map(cell, asdict(row).values())) for row in rows)]
-    rule = ["-" * max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = table([HEADERS, rule, *cells[1:]], None, right=range(HEADERS.index("regs"), len(HEADERS)))
-    return "\n".join([*lines, *dict.fromkeys(warnings)]) + "\n"
 
 
 WARP = 32  # threads

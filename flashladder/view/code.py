@@ -32,7 +32,7 @@ from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
 from flashladder.machine_code.sass import Instruction, Sass
-from flashladder.toolchain import find_toolchain, require_arch
+from flashladder.toolchain import require_arch
 from flashladder.view.binary import CUBIN, PTX, Wanted, file_named, output_of, sass_of, show_ptx_of_file, show_sass
 
 FACTS = ("ctas", "warps", "occupancy", "limited_by")  # of a GPU, in the CSV of ptxas
@@ -105,7 +105,7 @@ def cubin_of(description: str, config: str | None = None, arch: str = "") -> tup
     iteration = load_description(description)
     chosen, arch = one_config(iteration, config), arch or iteration.shown_arch
     title = f"iteration {iteration.description}, {arch}: {chosen.brief()}, {chosen.dtype}"
-    return cubin_for(iteration, chosen, arch, find_toolchain()).cubin, title
+    return cubin_for(iteration, chosen, arch).cubin, title
 
 
 def order(title: str, sass: Sass) -> str:
@@ -162,7 +162,7 @@ def show_ptx(description: str, wanted: Wanted) -> None:
     chosen = one_config(iteration, wanted.config)
     if wanted.arch:
         require_target(iteration, wanted.arch)
-    show_ptx_of_file(ptx_for(iteration, chosen, find_toolchain()).ptx, replace(wanted, kernel="", arch=""))
+    show_ptx_of_file(ptx_for(iteration, chosen).ptx, replace(wanted, kernel="", arch=""))
 
 
 def show_ptxas(

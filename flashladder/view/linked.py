@@ -38,7 +38,6 @@ from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import Sass, count, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
-from flashladder.toolchain import find_toolchain
 from flashladder.view.binary import is_file
 from ptxemu import Instruction, parse
 
@@ -138,7 +137,7 @@ def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
     Raises:
         FlashladderError: it does not compile.
     """
-    entry = cubin_for(iteration, config, arch, find_toolchain())
+    entry = cubin_for(iteration, config, arch)
     text = read_ptx(entry.ptx)
     rows = ptx_rows(text, relative(entry.ptx))
     sass, lines = disassemble(entry.cubin, lines=False), read_ptx_lines(entry.cubin)

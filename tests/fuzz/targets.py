@@ -318,6 +318,8 @@ def _cubin(path: Path) -> None:
         assert len(cubin.code_of(data, one.symbol)) <= len(data)
     cubin.debug_ptx(data)
     cubin.read_cubin(path)
+    lines = cubin.read_ptx_lines(path)
+    assert all(0 <= line <= len(lines.text) for _, line in lines.starts)
 
 
 @cache
@@ -380,7 +382,7 @@ def _benched(path: Path) -> None:
 
 
 LISTING = (DATA / "tiny.sm_80.sass").read_text(encoding="utf-8")
-CUBINS = tuple((DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90))
+CUBINS = tuple((DATA / f"tiny.{made}.cubin").read_bytes() for made in ("sm_80", "sm_90", "lines.sm_80", "lines.sm_90"))
 TINY = (DATA / "tiny.ptx").read_bytes()
 SANITIZED = ("========= ERROR SUMMARY: 2 errors\n", "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors)\n")
 ANSWERS = ('{"event": "held-back", "others": 2}\n', '{"event": "done", "record": {}}\n')

@@ -132,7 +132,7 @@ def test_the_list_fits_and_loses_nothing(width: int) -> None:
 def test_configurations_of_the_ptxas_table_are_wrapped() -> None:
     usages = [PtxasUsage("sm_80", 255, 88, 0, 0, 1, 10, 488, 1.0), PtxasUsage("sm_90", 9, 0, 8, 8, 2, 2, None, 2.0)]
     kernels = [(number, gpu, dtype) for number in (7, 16) for gpu in ("rtx3090", "h200") for dtype in ("fp16", "bf16")]
-    lines = render([row(*kernel, usage) for kernel in kernels for usage in usages], 80).splitlines()
+    lines = render([row(*kernel, usage) for kernel in kernels for usage in usages], ["warning"], 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(lines[1].split()) == "07 fp16 128,32,4 sm_80 255 88 0 0 1 10 49152 488 1"
     assert lines[2].split() == ["2_2_2+buffer+opt"]

@@ -10,14 +10,11 @@ import zipfile
 
 import pytest
 
-from flashladder.binaries import entries, images
+from flashladder.binaries import entries
 from flashladder.errors import FlashladderError
-from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
-from flashladder.machine_code.ptx import normalise, opcode_counts
-from flashladder.machine_code.ptxas import parse_log
+from flashladder.machine_code.ptx import normalise
 from flashladder.machine_code.sass import decoded, disassemble
-from flashladder.names import KERNEL
 from flashladder.toolchain import clean_environment, find_toolchain, host_compiler, load_pins
 from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
@@ -115,26 +112,17 @@ def test_the_cubin_that_is_extracted_is_the_one_that_cuobjdump_extracts(made: Pa
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder with ``tiny.sm_XX.cubin`` for every architecture, with line numbers, and what ptxas said."""
-    folder, tools, log = tmp_path_factory.mktemp("tiny"), find_toolchain(), ""
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``sm_XX.cubin`` for every architecture."""
+    folder, tools = tmp_path_factory.mktemp("tiny"), find_toolchain()
     for arch in load_pins().arches:
-        command = [
-            tools.ptxas,
-            f"-arch={arch}",
-            "-v",
-            "-lineinfo",
-            "tests/data/tiny.ptx",
-            "-o",
-            folder / f"{arch}.cubin",
-        ]
-        log += subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stderr
-    return folder, log
+        subprocess.run([tools.ptxas, f"-arch={arch}", DATA / "tiny.ptx", "-o", folder / f"{arch}.cubin"], check=True)
+    return folder
 
 
 @pytest.mark.parametrize("mode", ["none", "speed", "balance", "size"])
-def test_fatbins_of_every_form_are_unpacked(tiny: tuple[Path, str], tmp_path: Path, mode: str) -> None:
-    cubin, path = tiny[0] / "sm_80.cubin", tmp_path / "x.fatbin"
+def test_fatbins_of_every_form_are_unpacked(tiny: Path, tmp_path: Path, mode: str) -> None:
+    cubin, path = tiny / "sm_80.cubin", tmp_path / "x.fatbin"
     options = [f"--create={path}", "--compress-all", f"--compress-mode={mode}"]
     inputs = [f"--image3=kind=elf,sm=80,file={cubin}", f"--image3=kind=ptx,sm=80,file={DATA / 'tiny.ptx'}"]
     subprocess.run([find_toolchain().fatbinary, "--64", *options, *inputs], check=True)
@@ -147,21 +135,9 @@ def test_fatbins_of_every_form_are_unpacked(tiny: tuple[Path, str], tmp_path: Pa
 
 
 @pytest.mark.parametrize("arch", load_pins().arches)
-def test_a_cubin_says_what_ptxas_said_and_keeps_its_ptx(tiny: tuple[Path, str], arch: str) -> None:
-    path = tiny[0] / f"{arch}.cubin"
-    usage = parse_log(tiny[1][tiny[1].index(f"for '{arch}'") - 60 :].split("ptxas info    : 0 bytes gmem")[0])
-    (kernel,) = cubin.kernels_of(path.read_bytes())
-    assert cubin.arch_of(path.read_bytes()) == arch
-    assert (kernel.registers, kernel.frame_bytes, kernel.shared_bytes) == (usage.registers, usage.stack, 512)
-    assert cubin.names_in_front(path.read_bytes()) == [KERNEL]
-    source = (DATA / "tiny.ptx").read_text()
-    assert normalise(cubin.debug_ptx(path.read_bytes())) == normalise(source)
-
-
-@pytest.mark.parametrize("arch", load_pins().arches)
-def test_control_codes_of_every_architecture(tiny: tuple[Path, str], arch: str) -> None:
+def test_control_codes_of_every_architecture(tiny: Path, arch: str) -> None:
     """`decoded` compares the reuse flags with those that nvdisasm prints; fixed latencies set no barrier."""
-    path = tiny[0] / f"{arch}.cubin"
+    path = tiny / f"{arch}.cubin"
     sass, code = disassemble(path), read_cubin(path).text
     controls = decoded(code, sass.instructions, arch)
     rows = list(zip(sass.instructions, controls, strict=True))
@@ -173,32 +149,12 @@ def test_control_codes_of_every_architecture(tiny: tuple[Path, str], arch: str) 
             assert (control.write, control.read) == (None, None), str(one)
 
 
-def test_control_codes_of_a_step_fit_its_reuse_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    command("sass", "16", "--control", "--json")
-    data = json.loads(capsys.readouterr().out)
-    assert sum(row["operands"].count(".reuse") for row in data["instructions"]) > 10
-    assert {row["control"][0] for row in data["instructions"]} == {"B"}
-    assert len(data["instructions"]) == data["counts"]["total"]
-
-
-def test_a_steps_ptx_is_the_same_from_its_cubin(capsys: pytest.CaptureFixture[str]) -> None:
-    cubin, _ = view_sass.cubin_of("8")
-    show_ptx_of_file(cubin, Wanted(normalised=True))
-    kept = capsys.readouterr().out
-    with images(next(cubin.parent.parent.glob(f"*/{cubin.name}"))) as found:
-        assert [one.kind for one in found] == ["SASS"]
-    assert opcode_counts(kept)["total"] > 1000
-    assert normalise(kept) == kept
-
-
 def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("lib.so", "lib.whl"):
         assert command("cfg", str(made / word), "--kernel", TILE_64, "--arch", "sm_90") == 0
         assert f"{TILE_64}, sm_90 " in " ".join(capsys.readouterr().out.split())
     with pytest.raises(FlashladderError, match="kernels of the file are meant: expected one"):
         command("cfg", str(made / "lib.so"))
-    with pytest.raises(FlashladderError, match="--seq-len is for iterations"):
-        command("cfg", str(made / "lib.so"), "--seq-len", "128")
 
 
 @pytest.mark.parametrize("option", ["counts", "control", "clean"])
@@ -209,12 +165,6 @@ def test_a_form_of_one_kernel_is_not_ignored_where_there_are_several(made: Path,
     for wanted in (Wanted(), Wanted(list=True)):
         with pytest.raises(FlashladderError, match=f"--{option} does not go with a list of kernels; --kernel chooses"):
             show_sass(made / "lib.so", replace(wanted, **{option: True}))  # type: ignore[arg-type]
-
-
-def test_a_steps_cubin_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("sass", "8", "--out", str(tmp_path / "k.cubin")) == 0
-    assert (tmp_path / "k.cubin").read_bytes() == view_sass.cubin_of("8")[0].read_bytes()
-    assert capsys.readouterr().out.endswith("k.cubin\n")
 
 
 def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
@@ -234,12 +184,8 @@ def test_cleaned_listings_of_equal_code_are_equal(tmp_path: Path, capsys: pytest
         source = tmp_path / folder / f"{folder}.cu"
         source.write_text(front + (DATA / "tiny.cu").read_text())
         command = [tools.nvcc, "-ccbin", host_compiler(), "-arch=sm_80", "-cubin", "-lineinfo", "-O1", source.name]
-        subprocess.run(
-            [*map(str, command), f"-I{tools.root}/include"],
-            cwd=source.parent,
-            env=clean_environment(tmp_path),
-            check=True,
-        )
+        environment = clean_environment(tmp_path)
+        subprocess.run([*map(str, command), f"-I{tools.root}/include"], cwd=source.parent, env=environment, check=True)
         show_sass(source.with_suffix(".cubin"), Wanted(clean=True))
         show_ptx_of_file(source.with_suffix(".cubin"), Wanted(clean=True))
         texts.append(capsys.readouterr().out)

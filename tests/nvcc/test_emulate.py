@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 import subprocess
 import sys
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from analysis.gate_action import Inputs, checks
 from flashladder import toolchain as own_cuda
@@ -43,14 +45,6 @@ def test_iteration_1_has_the_conflicts_that_iteration_2_removes(capsys: pytest.C
     assert "no bank conflicts" in capsys.readouterr().out
 
 
-def test_an_ablation_brings_the_conflicts_back(capsys: pytest.CaptureFixture[str]) -> None:
-    with_swizzle = facts(capsys, "16", "--counters")
-    without = facts(capsys, "16 - swizzle", "--counters")
-    assert with_swizzle["counters"]["short"]["shared_ld_conflicts"] == 0
-    assert without["counters"]["short"]["shared_ld_conflicts"] > 0
-    assert without["right"]
-
-
 def test_copies_and_products_of_a_hopper_step_are_counted_where_the_others_are_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -65,15 +59,6 @@ def test_copies_and_products_of_a_hopper_step_are_counted_where_the_others_are_n
     assert command("emulate", "24", "--seq-len", "1") == 0
     assert "d_head 128: 1 CTA of 12 warps, 160 KiB of shared memory each" in capsys.readouterr().out
     assert not {"bulk_bytes", "wgmma_cycles"} & set(facts(capsys, "1", "--counters")["counters"]["short"])
-
-
-def test_counters_grow_with_the_grid_and_do_not_depend_on_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
-    one = facts(capsys, "16", "--counters", "--dtype", "bf16")
-    four = facts(capsys, "16", "--counters", "--dtype=bf16", "--batch=2", "--heads=2", "--memory-budget=2MiB")
-    assert four["slices"] > 1
-    assert four["right"]
-    for name, value in one["counters"]["short"].items():
-        assert four["counters"]["short"][name] == 4 * value, name
 
 
 def test_few_multiprocessors_give_a_cta_of_a_persistent_kernel_several_tiles(
@@ -107,14 +92,6 @@ def broken_kernel(iteration: Iteration, replaced: str, by: str) -> ptxemu.Kernel
     text = ptx_for(iteration, iteration.configs["a100"]).ptx.read_text(encoding="utf-8")
     assert replaced in text
     return ptxemu.load(text.replace(replaced, by)).kernel()
-
-
-def test_wrong_numbers_fail(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    iteration = load_iteration(1)
-    wrong = broken_kernel(iteration, "ex2.approx.ftz.f32", "lg2.approx.ftz.f32")
-    monkeypatch.setattr(emulate, "kernel_of", lambda *_: wrong)
-    assert command("emulate", "1") == 1
-    assert "WRONG" in capsys.readouterr().out
 
 
 def test_the_check_refuses_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,30 +138,6 @@ def test_other_configurations_are_checked_on_request() -> None:
     assert len({case.kernel for case in report.cases}) == len(set(load_iteration(7).configs.values()))
 
 
-class Terminal:
-    """A bar as on a terminal; `bars` are those that were made."""
-
-    bars: ClassVar[list[Terminal]] = []
-    disable = False
-
-    def __init__(self, desc: str, **settings: object) -> None:
-        self.desc, self.total, self.n = desc, 0, 0
-        self.shown = settings["disable"] is None
-        self.bars.append(self)
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def reset(self, total: int) -> None:
-        self.n, self.total = 0, total
-
-    def update(self, count: int) -> None:
-        self.n += count
-
-
 @pytest.mark.parametrize(
     ("words", "ends"),
     [
@@ -196,13 +149,17 @@ class Terminal:
 def test_every_bar_has_an_end_and_gets_there(
     words: list[str], ends: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(emulate, "tqdm", Terminal)
-    monkeypatch.setattr(Terminal, "bars", [])
+    bars = list[tqdm[Any]]()
+
+    def bar(desc: str, disable: bool | None, **settings: Any) -> tqdm[Any]:
+        assert disable is None, "hidden where there is no terminal, and only there"
+        bars.append(tqdm(desc=desc, file=io.StringIO(), **settings))
+        return bars[-1]
+
+    monkeypatch.setattr(emulate, "tqdm", bar)
     assert command("emulate", *words) == 0
-    assert {bar.desc for bar in Terminal.bars} == ends
-    for bar in Terminal.bars:
-        assert bar.shown
-        assert bar.n == bar.total > 0, bar.desc
+    assert {one.desc for one in bars} == ends
+    assert all(one.total and one.n == one.total for one in bars)
     assert capsys.readouterr().err == ""
 
 
@@ -251,10 +208,8 @@ def test_ptxemu_runs_what_nvcc_made(tmp_path: Path) -> None:
         ("__global__ void k( {}\n", "sm_80", "k.ptx", "k.cu:1: nvcc: "),
         ("", "ampere", "k.ptx", "bad --arch: expected for example sm_80, found 'ampere'"),
         ("", "sm_999", "k.ptx", "nvcc does not know this --arch: expected one of sm_75, sm_80, "),
-        ("", "sm_99", "k.ptx", ", found sm_99"),
         ("", "sm_80", "k.cu", "bad --out"),
         ("", "sm_80", "no/k.ptx", "bad --out"),
-        ("", "sm_80", "other.cu", "bad --out"),
     ],
 )
 def test_what_nvcc_refuses_is_one_line_and_leaves_no_file(
@@ -322,8 +277,3 @@ def test_a_cuda_file_passes_or_is_stopped(tmp_path: Path, barrier: str, code: in
     (done,) = checks(Inputs({f"GATE_{name}": text for name, text in {**given, "ARGS": args}.items()}), tmp_path)
     assert (done.what, done.code) == ("k.cu runs without a hazard", code), done.text
     assert says in done.text
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FlashladderError, match=r"bad input `cuda`: expected a file that ends in \.cu, found k\.cpp"):
-        list(checks(Inputs({"GATE_CUDA": "k.cpp"}), tmp_path))

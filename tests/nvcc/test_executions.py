@@ -29,14 +29,12 @@ from flashladder.emulate.kernel import (
     launch_of,
     make_tensors,
 )
-from flashladder.emulate.reading import load_reading
-from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.executions import Executions, run
 from flashladder.machine_code.flow import LOOP, PEELED, Regions, main_loop, regions_of
 from flashladder.machine_code.sass import Sass, count, disassemble_many
-from flashladder.names import GLOBAL_REQUESTS, LDSM, PUBLISHED_GPU, TENSOR
+from flashladder.names import PUBLISHED_GPU
 from flashladder.problem import Shape
 from flashladder.toolchain import find_toolchain
 from flashladder.view.cfg import outline, picture_of
@@ -187,19 +185,6 @@ def test_executed_machine_code_agrees_with_executed_ptx(number: int) -> None:
     )
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_executed_machine_code_agrees_with_the_committed_reading(number: int) -> None:
-    step, reading = load_iteration(number), load_reading()
-    kernel = reading.of(number)
-    found = runs(step, "sm_80", reading.shape)
-    assert kernel.config == step.configs[PUBLISHED_GPU].short_form()
-    classes = sass_classes(found)
-    assert classes["mma"] == kernel.counters[TENSOR]
-    assert sum(n for name, n in classes.items() if name.startswith("ldmatrix")) == kernel.counters[LDSM]
-    assert classes["cp.async"] == kernel.counters[GLOBAL_REQUESTS.format("ld")]
-    assert kv_blocks(found) == reading.shape.seq_len // step.configs[PUBLISHED_GPU].multiples["B_c"]
-
-
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_regions_are_as_the_schedule_has_them(arch: str) -> None:
     for step in LADDER:
@@ -210,15 +195,8 @@ def test_regions_are_as_the_schedule_has_them(arch: str) -> None:
         peeled, loop = (count(regions.code(name)).get("HMMA", 0) for name in (PEELED, LOOP))
         assert loop == sum(len(flow.tensor(block)) for block in range(len(flow.blocks))) - peeled
         assert peeled == (loop if step.parts.schedule in FIRST else 0)
-
-
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_outlines_fit_a_terminal(arch: str) -> None:
-    for step in LADDER:
-        found = runs(step, arch, SMALL)
-        text = outline(picture_of(f"iteration {step.number}, {arch}", found.regions, found.warp))
+        text = outline(picture_of(f"iteration {step.number}, {arch}", regions, found.warp))
         assert max(map(len, text.splitlines())) <= 80, step.number
-        assert ("peeled block:" in text) == (step.parts.schedule in FIRST)
         assert ("The warp votes on data" in " ".join(text.split())) == (step.number in VOTING)
 
 
@@ -243,9 +221,3 @@ def test_the_next_k_is_not_copied_in_the_last_round() -> None:
     per_block = picture_of("", *executed(step, step.configs[PUBLISHED_GPU], "sm_80", shape))["per_kv_block"]
     assert kv_blocks(runs(step, "sm_80", shape)) == 10
     assert [per_block["LDGSTS"], per_block["HMMA"]] == pytest.approx([8 + 8 * 8 / 9, 256])
-
-
-def test_a_length_that_the_tiles_do_not_divide_is_refused() -> None:
-    step = load_iteration(16)
-    with pytest.raises(FlashladderError, match=r"tiles: expected a multiple of B_r = 128, found 192"):
-        launch_of(step, step.configs[PUBLISHED_GPU], Shape(batch=1, seq_len=192, n_heads=1, d_head=128))

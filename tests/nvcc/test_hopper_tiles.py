@@ -20,7 +20,6 @@ from flashladder.machine_code.order import stretches
 from flashladder.machine_code.sass import disassemble
 from flashladder.names import CONFLICTS, DTYPES
 from flashladder.problem import Shape
-from flashladder.toolchain import find_toolchain
 import ptxemu
 from ptxemu.values import Array
 
@@ -95,7 +94,7 @@ def test_what_lies_behind_the_last_key_takes_no_weight(step: Iteration) -> None:
 def test_a_turn_is_what_issues_the_products_and_ends_before_they_do(number: int) -> None:
     """What no result depends on: a turn that is passed on too early or too late is as right, and is none."""
     step = load_iteration(number)
-    cubin = cubin_for(step, one_config(step, "h200"), "sm_90a", find_toolchain()).cubin
+    cubin = cubin_for(step, one_config(step, "h200"), "sm_90a").cubin
     events = [one.event for one in stretches(main_loop(disassemble(cubin, lines=False)))]
     taken, passed = events.index("wait at a barrier"), events.index("arrive at a barrier")
     products = [place for place, event in enumerate(events) if "products" in event and not event.startswith("fence")]

@@ -30,7 +30,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.names import PUBLISHED_GPU
-from ptxemu import EmulationError, Instruction
+from ptxemu import Instruction
 from ptxemu.syntax.tree import Immediate
 
 pytestmark = pytest.mark.nvcc
@@ -76,14 +76,6 @@ def test_every_deletion_is_caught_and_the_kernel_itself_is_clean(number: int) ->
             assert "kernel.ptx:" in verdict.evidence
 
 
-def test_without_the_syncwarp_before_q_iteration_1_races() -> None:
-    mutant = next(m for m in mutants_of(load_iteration(1)) if m.instruction.opcode == "bar.warp.sync")
-    race = observe(mutant.iteration, mutant.config, mutant.kernel)[-1].races[0]
-    assert "RAW" in race
-    assert "ldmatrix" in race
-    assert "flash_fwd_runtime_offsets.cuh" in race
-
-
 def test_the_list_of_equivalent_mutants_names_only_mutants_that_exist() -> None:
     listed = [(number, entry.opcode, entry.nth) for entry in read_equivalent() for number in entry.iterations]
     numbers = sorted({number for number, *_ in listed})
@@ -112,138 +104,80 @@ def test_a_kernel_that_ships_with_a_race_in_one_order_alone_is_refused(monkeypat
     assert asked == list(ORDERS)
 
 
-def test_a_mutant_listed_by_mistake_is_reported() -> None:
-    iteration = load_iteration(1)
-    mutant = next(m for m in mutants_of(iteration) if m.instruction.opcode == "bar.sync")
+def test_a_verdict_that_is_not_as_listed_is_wrong() -> None:
+    mutant = next(m for m in mutants_of(load_iteration(1)) if m.instruction.opcode == "bar.sync")
     listed = [Equivalent(iterations=(1,), opcode="bar.sync", nth=1, reason="a wrong claim")]
-    verdict = judge(mutant, observe(iteration, iteration.configs[PUBLISHED_GPU]), listed)
+    verdict = judge(mutant, observed_once(1), listed)
     assert verdict.caught == "race"
-    assert not verdict.as_listed
     assert str(verdict).startswith("WRONG")
-
-
-def test_a_mutant_that_nothing_catches_is_reported() -> None:
-    iteration = load_iteration(4)
-    mutant = next(iter(mutants_of(iteration)))
+    mutant = next(iter(mutants_of(load_iteration(4))))
     assert mutant.instruction.opcode == "cp.async.commit_group"
-    verdict = judge(mutant, observe(iteration, iteration.configs[PUBLISHED_GPU]), [])
-    assert verdict.caught is None
+    verdict = judge(mutant, observed_once(4), [])
+    assert (verdict.caught, verdict.as_listed) == (None, False)
     assert "not caught" in str(verdict)
 
 
-def test_without_the_swizzle_the_bank_conflicts_of_iteration_1_appear() -> None:
-    linear, swizzled = (observe(load_iteration(n), load_iteration(n).configs[PUBLISHED_GPU]) for n in (1, 2))
-    assert sum(one.conflicts for one in swizzled) == 0
-    assert sum(one.conflicts for one in linear) > 100_000
-    assert all((one.out == other.out).all() for one, other in zip(linear, swizzled, strict=True))
+@cache
+def observed_once(number: int) -> tuple[Seen, ...]:
+    iteration = load_iteration(number)
+    return observe(iteration, iteration.configs[PUBLISHED_GPU])
+
+
+def places_of(iteration: Iteration, opcode: str) -> list[int]:
+    """Where instructions of this opcode stand in the body of an iteration's kernel."""
+    body = kernel_of(iteration, iteration.configs[PUBLISHED_GPU]).function.body
+    return [i for i, item in enumerate(body) if isinstance(item, Instruction) and item.opcode.startswith(opcode)]
+
+
+def changed(iteration: Iteration, place: int, count: int | None) -> Mutant:
+    """The kernel with another last operand of the instruction at `place` of its body, or without it (None)."""
+    config = iteration.configs[PUBLISHED_GPU]
+    kernel = kernel_of(iteration, config)
+    item = kernel.function.body[place]
+    assert isinstance(item, Instruction)
+    new = [] if count is None else [replace(item, operands=(*item.operands[:-1], Immediate(count)))]
+    body = (*kernel.function.body[:place], *new, *kernel.function.body[place + 1 :])
+    return Mutant(iteration, config, item, 1, kernel.with_body(body))
 
 
 @pytest.mark.parametrize("number", [24, 26])
 def test_other_byte_counts_than_those_that_come_are_caught(number: int) -> None:
     """An mbarrier that expects half of a tile ends its phase too early, or is told too much; one of two tiles never."""
     iteration = load_iteration(number)
-    config = iteration.configs[PUBLISHED_GPU]
-    kernel = kernel_of(iteration, config)
-    places = [
-        place
-        for place, item in enumerate(kernel.function.body)
-        if isinstance(item, Instruction) and item.opcode.startswith("mbarrier.arrive.expect_tx")
-    ]
+    places = places_of(iteration, "mbarrier.arrive.expect_tx")
     assert len(places) == 4, "Q, K, V and the last V"
     for place in places:
         for count in (16384, 65536):  # bytes; a tile has 32768
-            caught = judge(changed_bytes(iteration, place, count), observe_once(number), []).caught
+            caught = judge(changed(iteration, place, count), observed_once(number), []).caught
             assert caught == "error" or (caught == "race" and count == 16384), "what is read too early is seen at once"
 
 
-def changed_bytes(iteration: Iteration, place: int, count: int) -> Mutant:
-    """The kernel with another number of bytes in the ``expect_tx`` at `place` of its body."""
-    config = iteration.configs[PUBLISHED_GPU]
-    kernel = kernel_of(iteration, config)
-    body = list(kernel.function.body)
-    item = body[place]
-    assert isinstance(item, Instruction)
-    body[place] = replace(item, operands=(*item.operands[:-1], Immediate(count)))
-    return Mutant(iteration, config, item, 1, kernel.with_body(body))
-
-
-def test_the_tiles_of_a_persistent_kernel_end_in_both_slots_of_its_loop() -> None:
-    iteration = load_iteration(26)
-    assert of_one_cta(iteration) == [(1, 4), (3, 3), (4, 4)]
-    assert of_one_cta(load_iteration(24)) == [(4, 4)]
-
-
-def of_one_cta(iteration: Iteration) -> list[tuple[int, int]]:
-    """Blocks of a tile, and tiles, where there is one multiprocessor."""
-    config = iteration.configs[PUBLISHED_GPU]
-    found = launches_of(iteration, config)
-    return [(one.seq_len // config.B_c, one.n_heads * one.seq_len // config.B_r) for one, count in found if count == 1]
-
-
-def test_a_kernel_that_splits_tiles_is_also_observed_with_clusters_of_unlike_parts() -> None:
-    iteration = load_iteration(28)
-    config = iteration.configs[PUBLISHED_GPU]
-    assert of_one_cta(iteration) == of_one_cta(load_iteration(27))
-    (split,) = [(one, count) for one, count in launches_of(iteration, config) if count > 1]
-    assert (split[0].seq_len // config.B_c, launch_of(iteration, config, *split).cluster) == (7, (3, 1, 1))
-    assert alone(iteration, config, split), "each cluster has a tile of its own"
-    assert not any(alone(iteration, config, one) for one in launches_of(iteration, config) if one != split)
-    assert alone(load_iteration(24), load_iteration(24).configs[PUBLISHED_GPU], (split[0], 1))
-
-
-def test_the_first_alone_runs_in_the_other_order_only_and_where_it_tells_of_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-
-    def asked_for(*_: object, first: int | None, multiprocessors: int, schedule: str, **__: object) -> None:
-        asked.append((schedule, multiprocessors > 1, first))
-
-    monkeypatch.setattr(mutation, "forward", asked_for)
-    for number, expected in ((24, [(False, 1)]), (28, [(False, None)] * 3 + [(True, 1)])):
-        iteration = load_iteration(number)
-        for order in ORDERS:
-            asked.clear()
-            observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=order)
-            one = order == ORDERS[1]
-            assert asked == [(order, several, first if one else None) for several, first in expected]
-
-
-def test_numbers_of_the_first_cta_are_compared_in_the_other_order() -> None:
+def test_numbers_are_compared_in_both_orders_of_the_first_cta_alone_in_the_other() -> None:
     """A kernel that leaves out the last block's product is as free of races, and wrong in every order."""
     iteration = load_iteration(16)
-    config = iteration.configs[PUBLISHED_GPU]
-    kernel = kernel_of(iteration, config)
-    places = [
-        place
-        for place, item in enumerate(kernel.function.body)
-        if isinstance(item, Instruction) and item.opcode.startswith("mma.sync")
-    ]
-    body = [item for place, item in enumerate(kernel.function.body) if place != places[-1]]
-    item = kernel.function.body[places[-1]]
-    assert isinstance(item, Instruction)
-    mutant = Mutant(iteration, config, item, 1, kernel.with_body(body))
-    (planned,) = launches_of(iteration, config)
-    shape = planned[0]
-    for order in ORDERS:
-        caught, evidence = mutation._given_away(mutant, planned, observe_once(16)[0], order)
+    mutant = changed(iteration, places_of(iteration, "mma.sync")[-1], None)
+    ((shape, _),) = planned = launches_of(iteration, mutant.config)
+    for order, rows in zip(ORDERS, (shape.seq_len, mutant.config.B_r), strict=True):
+        caught, evidence = mutation._given_away(mutant, planned[0], observed_once(16)[0], order)
         assert caught == "numbers"
-        rows = shape.seq_len if order == ORDERS[0] else config.B_r
         assert evidence.endswith(f" of {rows * shape.d_head} elements of O differ")
 
 
-@cache
-def observe_once(number: int) -> tuple[Seen, ...]:
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(24, [(4, 4, 1)]), (26, [(1, 4, 1), (3, 3, 1), (4, 4, 1)]), (28, [(1, 4, 1), (3, 3, 1), (4, 4, 1), (7, 7, 3)])],
+)
+def test_tiles_end_in_both_slots_of_a_persistent_loop_and_clusters_have_unlike_parts(
+    number: int, expected: list[tuple[int, int, int]]
+) -> None:
+    """Blocks of a tile, tiles, and CTAs of a cluster of each launch."""
     iteration = load_iteration(number)
-    return observe(iteration, iteration.configs[PUBLISHED_GPU])
-
-
-def test_a_launch_that_does_not_fit_is_an_error_of_its_own() -> None:
-    iteration = load_iteration(1)
-    config = replace(iteration.configs[PUBLISHED_GPU], B_r=128)
-    mutant = next(iter(mutants_of(iteration)))
-    with pytest.raises((EmulationError, FlashladderError)):
-        observe(iteration, config, mutant.kernel)
+    config, found = iteration.configs[PUBLISHED_GPU], []
+    for shape, multiprocessors in launches_of(iteration, config):
+        cluster = launch_of(iteration, config, shape, multiprocessors).cluster[0]
+        found.append((shape.seq_len // config.B_c, shape.n_heads * shape.seq_len // config.B_r, cluster))
+        assert alone(iteration, config, (shape, multiprocessors)) == (number == 24 or cluster > 1)
+    assert found == expected
 
 
 def test_a_malformed_list_is_one_line(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def kernel() -> Linked:
 
 
 def entry(arch: str) -> CubinEntry:
-    return cubin_for(STEP, CONFIG, arch, find_toolchain())
+    return cubin_for(STEP, CONFIG, arch)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

@@ -28,7 +28,6 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.names import KERNEL
-from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
 
 
@@ -191,19 +190,13 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
         assert kinds(tmp_path / name) == expected
 
 
-def test_a_wheel_gives_what_its_libraries_hold_and_nothing_is_left(tmp_path: Path) -> None:
-    path = wheel(tmp_path / "x.whl", _C__abi3__so=LIBRARY, readme__txt=FATBIN, k__cubin=CUBIN, empty__so=b"")
-    assert [place for *_, place in kinds(path)] == ["_C.abi3.so"] * 3 + ["k.cubin"]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_names_in_a_wheel_are_no_paths(tmp_path: Path) -> None:
-    path = tmp_path / "x.whl"
-    with zipfile.ZipFile(path, "w") as archive:
+def test_a_wheel_gives_what_its_libraries_hold_and_its_names_are_no_paths(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "x.whl", _C__abi3__so=LIBRARY, readme__txt=FATBIN, empty__so=b"")
+    with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("../../escape.cubin", CUBIN)
         archive.writestr("/tmp/absolute.cubin", CUBIN)
-    assert [place for *_, place in kinds(path)] == ["escape.cubin", "absolute.cubin"]
-    assert [one.name for one in tmp_path.rglob("*")] == ["x.whl"]
+    assert [place for *_, place in kinds(path)] == ["_C.abi3.so"] * 3 + ["escape.cubin", "absolute.cubin"]
+    assert list(tmp_path.rglob("*")) == [path]
     assert not Path("/tmp/absolute.cubin").exists()
 
 
@@ -226,9 +219,7 @@ def test_a_file_without_kernels_is_one_line(tmp_path: Path, data: bytes, says: s
 
 
 @pytest.mark.parametrize("damage", [lambda whole: whole[:-30], lambda whole: whole[:60] + b"\xff" * 9 + whole[69:]])
-def test_a_wheel_that_was_cut_or_changed_is_told_apart_from_one_without_kernels(
-    tmp_path: Path, damage: Callable[[bytes], bytes]
-) -> None:
+def test_a_wheel_that_was_cut_or_changed_is_told(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = wheel(tmp_path / "x.whl", a__so=LIBRARY * 20)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(FlashladderError, match=r"x\.whl: the archive is damaged"):
@@ -241,16 +232,6 @@ def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
     for name, says in wrong.items():
         with pytest.raises(FlashladderError, match=says):
             kinds(tmp_path / name)
-
-
-@pytest.mark.parametrize("show", [show_ptx_of_file, show_sass])
-def test_a_file_without_a_kernel_sends_nobody_to_another_command(
-    tmp_path: Path, show: Callable[[Path, Wanted], None]
-) -> None:
-    (tmp_path / "none.ptx").write_text(".version 9.0\n.target sm_80\n.address_size 64\n")
-    with pytest.raises(FlashladderError, match="no kernel is in it") as caught:
-        show(tmp_path / "none.ptx", Wanted())
-    assert "invoke" not in str(caught.value)
 
 
 def test_a_bomb_in_a_wheel_is_refused_before_it_is_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,11 +61,11 @@ def test_each_variant_has_a_folder_of_its_own(
 @pytest.mark.usefixtures("no_gpu")
 def test_an_ablation_and_another_compiler_have_a_wheel_and_a_folder_of_their_own(build_folder: Path) -> None:
     both = build.make_request("16 - swizzle", "sm_90", "prog", cuda="13.1")
-    assert both.name == "flashladder_16_minus_swizzle_cuda_13_1"
+    assert both.subject.package == "flashladder_16_minus_swizzle_cuda_13_1"
     assert both.folder == build_folder / "iteration_16_minus_swizzle_cuda_13_1" / "sm_90"
     assert not any("swizzled" in str(config) for config in both.configs)
     pinned = build.make_request("16", "sm_90", "prog", cuda="13.0")
-    assert (pinned.name, pinned.folder) == ("flashladder_16", build_folder / "iteration_16" / "sm_90")
+    assert (pinned.subject.package, pinned.folder) == ("flashladder_16", build_folder / "iteration_16" / "sm_90")
     with pytest.raises(FlashladderError, match=r"toolchain\.yaml: no toolchain of this CUDA version is pinned"):
         build.make_request(16, "sm_90", "prog", cuda="14")
 

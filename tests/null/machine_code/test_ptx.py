@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.ptx import normalise, opcodes, ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import (
-    COLUMNS,
-    PtxasRow,
     PtxasUsage,
-    occupancy,
     parse_log,
-    to_csv,
     warnings_of,
 )
 
@@ -149,15 +143,10 @@ def test_a_log_that_lacks_a_line_is_an_error(lost: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("0 bytes gmem", "0 bytes gmem, 3 apples", "ptxas info : 0 bytes gmem, 3 apples"),
         (", 256 bytes smem", ", 256 bytes dsmem", "256 bytes dsmem"),
         (", 256 bytes smem", ", 256 bytes smem, 8 bytes smem", "8 bytes smem"),
-        ("used 1 barriers", "used -1 barriers", "used -1 barriers"),
-        ("Used 10 registers", "Used 10 uniform registers", "ptxas info : Used 10 uniform registers, used 1 barriers"),
         ("Used 10 reg", "Used 9999999999999 reg", "ptxas info : Used 9999999999999 registers, used 1 barriers"),
         ("0 bytes stack frame, ", "", "0 bytes spill stores, 0 bytes spill loads"),
-        ("1.715 ms", "1.715 s", "ptxas info : Compile time = 1.715 s"),
-        ("ptxas info    : Used", "ptxas note    : Used", "ptxas note : Used 10 registers"),
     ],
 )
 def test_a_line_that_is_not_known_is_an_error(old: str, new: str, found: str) -> None:
@@ -165,21 +154,6 @@ def test_a_line_that_is_not_known_is_an_error(old: str, new: str, found: str) ->
     with pytest.raises(FlashladderError) as caught:
         parse_log(LOG_SM_80.replace(old, new, 1), where="b/ptxas.log")
     assert str(caught.value).startswith(f"b/ptxas.log: unknown line of ptxas: found {found}")
-
-
-def _rows() -> list[PtxasRow]:
-    config = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
-    return [PtxasRow.of("07", config, 49152, USAGE), PtxasRow.of("07", config, 49152, parse_log(LOG_SM_90))]
-
-
-def test_csv_has_a_row_per_kernel() -> None:
-    text = to_csv(_rows())
-    header = (
-        "kernel,config,arch,registers,stack,spill_stores,spill_loads,barriers,smem_static,smem_dynamic,cmem,compile_ms"
-    )
-    assert text.splitlines()[0] == header == ",".join(COLUMNS)
-    assert ",sm_80,255,88,88,92,1,0,49152,396,812.944" in text
-    assert to_csv(_rows(), COLUMNS[:2]).splitlines()[0] == "kernel,config"
 
 
 @pytest.mark.parametrize(
@@ -212,21 +186,3 @@ def test_barriers_limit_where_the_sm_counts_them() -> None:
     assert load_gpus()["h100"].occupancy(**many).limited_by == ("barriers",)
     assert "barriers" not in load_gpus()["a100"].occupancy(**many).limits
     assert "barriers" not in load_gpus()["h100"].occupancy(**{**many, "barriers": 0}).limits
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    registers=st.integers(1, 255),
-    threads=st.integers(1, 1024),
-    shared=st.integers(0, 100 * 1024),
-    key=st.sampled_from(sorted(load_gpus())),
-)
-def test_no_sm_holds_more_than_it_has_nor_one_cta_less(registers: int, threads: int, shared: int, key: str) -> None:
-    sm = load_gpus()[key].sm
-    found = occupancy(sm, registers=registers, threads=threads, shared_bytes=shared)
-    assert found.warps <= sm.warps
-    assert found.warps * 32 * registers <= sm.registers
-    assert found.ctas * (shared + sm.shared_reserved) <= sm.shared_bytes
-    assert found.ctas == min(found.limits[name] for name in found.limited_by)
-    fewer = occupancy(sm, registers=max(1, registers - 8), threads=threads, shared_bytes=shared // 2)
-    assert fewer.ctas >= found.ctas
