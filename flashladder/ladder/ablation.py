@@ -23,12 +23,12 @@ from typing import Any
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.claim import Expect
-from flashladder.ladder.iteration import Iteration, load_all, load_iteration
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration, no_such_iteration
 from flashladder.located import closest
 from flashladder.paths import ITERATIONS
 from flashladder.toolchain import load_pins
 
-_DESCRIPTION = re.compile(r"\s*(\d{1,99})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
+_DESCRIPTION = re.compile(r"\s*(\d{1,9})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
 _WORDS = {"-": "minus", "+": "plus", "": ""}
 
 
@@ -112,6 +112,8 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     Raises:
         FlashladderError: not a description, nothing of that name, or a result that no configuration can express.
     """
+    if len(text) > 9 and text.isascii() and text.isdigit():
+        raise no_such_iteration(text, folder)
     number, sign, name = split_description(text)
     if sign == "-" and name.isdigit() and int(name) > number:  # 1-5
         numbers = ", ".join(str(one) for one in range(number, min(int(name), number + 4) + 1))
