@@ -97,15 +97,10 @@ def _table(found: Trace) -> list[str]:
 
 def _row(one: Comparison) -> Sequence[str]:
     """Name, errors, how many elements are beyond what is allowed, and where the error is largest against that."""
-    where = one.worst
-    first = one.name == INTERMEDIATES[0]  # of its KV block
-    block = "end" if one.block is None else str(one.block) if first else ""
+    block = "end" if one.block is None else str(one.block) if one.name == INTERMEDIATES[0] else ""
     errors = f"{one.max_error:.1e}", f"{one.rms:.1e}", f"{one.share:.2g}", f"{one.drift:.1e}"
-    column = "" if where.column is None else str(where.column)
-    return (
-        block, one.name, *errors, str(one.n_beyond or "-"), str(where.warp),
-        str(where.row), column,
-    )  # fmt: skip
+    column = "" if one.worst.column is None else str(one.worst.column)
+    return block, one.name, *errors, str(one.n_beyond or "-"), str(one.worst.warp), str(one.worst.row), column
 
 
 def verdict(found: Trace) -> list[str]:
@@ -313,16 +308,6 @@ def _chosen(found: Trace, options: Options) -> Comparison:
     raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
 
 
-def _require_gpu(options: Options) -> None:
-    """Refuses ``--sanitize`` where it cannot run, before anything slow."""
-    from flashladder.gpu.doctor import require_gpu
-
-    if options.json or not options.iteration.isdecimal():
-        found = "--json" if options.json else repr(options.iteration)
-        raise FlashladderError("--sanitize runs an iteration's build", expected="its number, no --json", found=found)
-    require_gpu("`invoke emulate N --hazards` looks for races on this CPU")
-
-
 def run(options: Options) -> int:
     """Traces and prints; exit code 1 when a kernel's intermediate is wrong.
 
@@ -330,8 +315,15 @@ def run(options: Options) -> int:
         FlashladderError: bad options, or a kernel that cannot be read.
         CheckFailed: the kernel does something it may not, or a tool of ``--sanitize`` finds something.
     """
-    if options.sanitize:
-        _require_gpu(options)
+    if options.sanitize:  # refused before anything slow
+        from flashladder.gpu.doctor import require_gpu
+
+        if options.json or not options.iteration.isdecimal():
+            found = "--json" if options.json else repr(options.iteration)
+            raise FlashladderError(
+                "--sanitize runs an iteration's build", expected="its number, no --json", found=found
+            )
+        require_gpu("`invoke emulate N --hazards` looks for races on this CPU")
     with judged(options.iteration), told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
         text, passed = traced(options)
     print(text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 import math
 
 import numpy as np
@@ -19,11 +20,9 @@ from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
-from flashladder.names import INTERMEDIATES
 from flashladder.problem import Shape
 from flashladder.trace import reference as ref
-from flashladder.trace.recorder import STATISTICS, Geometry, Held, KvStep, Recorder, keeps_maximum
-from flashladder.trace.reference import fill
+from flashladder.trace.recorder import SCALED, STALE, STATISTICS, Geometry, Held, KvStep, Recorder
 import ptxemu
 from ptxemu import Array, Instruction
 
@@ -79,9 +78,13 @@ class Trace:
     tensors: tuple[Array, Array, Array, Array]  # Q, K, V and O, (batch, seq_len, n_heads, d_head)
     ctas: tuple[tuple[int, int, int], ...]  # ``blockIdx`` in the order of the arrays
     steps: tuple[KvStep, ...]  # what the kernel held, a step a KV block, all CTAs
-    n_expected: int  # KV blocks that the shape has
     backward: bool  # from the last KV block to the first
     comparisons: tuple[Comparison, ...]
+
+    @property
+    def n_expected(self) -> int:
+        """KV blocks that the shape has."""
+        return self.shape.seq_len // self.config.B_c
 
     @property
     def first(self) -> Comparison | None:
@@ -106,7 +109,6 @@ def exact(array: Array) -> torch.Tensor:
     return torch.from_numpy(array.astype(np.float64))
 
 
-S, SCALED, M, P, P16, L, RESCALED, OUTPUT, STORED = INTERMEDIATES
 ALL_AT_ONCE = 1 << 62  # bytes: the grid is one slice, of which all KV blocks are kept anyway
 LARGEST = 1 << 22  # scores of all heads together: the trace keeps S and P, and what they should be in fp64
 
@@ -126,7 +128,7 @@ def trace(
         iteration: whose kernel.
         config: its configuration, which decides the dtype.
         shape: of Q, K, V and O.
-        contents: a name of `reference.INPUTS`.
+        contents: a name of `reference.fill`.
         seed: of what is drawn.
         kernel: another kernel with the same parameters, instead of the iteration's own.
 
@@ -138,97 +140,82 @@ def trace(
     if scores > LARGEST:
         raise FlashladderError("too large to trace", expected=f"at most {LARGEST:,} scores", found=f"{scores:,}")
     tensors = make_tensors(iteration, config, shape, seed)
-    fill(contents, *tensors[:3])
+    ref.fill(contents, *tensors[:3])
     dtype = "f16" if config.dtype == "fp16" else "bf16"
-    recorder = Recorder(geometry=Geometry.of(config), dtype=dtype, stale=keeps_maximum(iteration))
+    recorder = Recorder(geometry=Geometry.of(config), dtype=dtype, softmax=iteration.parts.softmax)
     launched = kernel or kernel_of(iteration, config)
     forward(iteration, config, tensors, kernel=launched, observers=(recorder,), memory_budget=ALL_AT_ONCE)
-    steps = tuple(recorder.steps)
-    n_expected, ctas = shape.seq_len // config.B_c, tuple(recorder.ctas)
-    subject = Trace(iteration, config, shape, tensors, ctas, steps, n_expected, recorder.backward, ())
+    ctas, steps = tuple(recorder.ctas), tuple(recorder.steps)
+    subject = Trace(iteration, config, shape, tensors, ctas, steps, recorder.backward, ())
     return replace(subject, comparisons=tuple(_compared(subject)))
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A value of the kernel, what it should be by the values before it, and by Q, K and V alone."""
-
-    name: str
-    held: Held
-    expected: ref.Bounded
-    throughout: torch.Tensor
-
-
 def _compared(found: Trace) -> Iterator[Comparison]:
-    config, scale = found.config, 1 / math.sqrt(found.config.d_head)
+    config, scale, softmax = found.config, 1 / math.sqrt(found.config.d_head), found.iteration.parts.softmax
     q, k, v = (of_ctas(found, tensor, rows=tensor is found.tensors[0]) for tensor in found.tensors[:3])
-    last = found.n_expected - 1
-    order = [min(step, last) for step in range(len(found.steps))]  # steps beyond the last repeat it
-    blocks = [last - step for step in order] if found.backward else order
-    before = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
-    stale = keeps_maximum(found.iteration)
-    truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale, stale=stale)
-    for number, (step, block, real) in enumerate(zip(found.steps, blocks, truth, strict=True)):
+    before = truth = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
+    for number, step in enumerate(found.steps):
+        visited = min(number, found.n_expected - 1)  # steps beyond the last repeat it
+        block = found.n_expected - 1 - visited if found.backward else visited
         rows = slice(block * config.B_c, (block + 1) * config.B_c)
-        progress = ref.Progress(number * config.B_c, found.shape.seq_len) if stale else None
-        for pair in _pairs(step, before, real, (q, k[:, rows], v[:, rows]), config, progress):
-            yield _comparison(found, pair, number, block)
-        before = ref.State(exact(step.m.array), exact(step.l.array), exact(step.o.array))
+        inputs, values = (q, k[:, rows], v[:, rows]), {name: exact(one.array) for name, one in step.items()}
+        progress = ref.Progress(number * config.B_c, found.shape.seq_len) if softmax == STALE else None
+        form = partial(ref.kv_block, scale=scale, dtype=config.dtype, progress=progress, scaled=softmax == SCALED)
+        expected, throughout = form(before, inputs, kernel=values), form(truth, inputs)
+        for name, bounded in expected.items():
+            yield comparison(found, name, step[name], bounded, throughout[name][0], number, block)
+        before, truth = ref.State.behind(values), ref.State.behind({n: value for n, (value, _) in throughout.items()})
     stored = Held(of_ctas(found, found.tensors[3], rows=True).numpy(), {})
-    ideal = real.after.o / real.after.l.sum(dim=-1, keepdim=True)
-    yield _comparison(
-        found, _Pair(STORED, stored, ref.normalised(before.o, before.l, config.dtype), ideal), len(blocks), None
-    )
+    ideal, _ = ref.normalised(truth, config.dtype)
+    yield comparison(found, "out", stored, ref.normalised(before, config.dtype), ideal, len(found.steps), None)
 
 
-def _pairs(
-    step: KvStep,
-    before: ref.State,
-    real: ref.Exact,
-    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    config: KernelConfig,
-    progress: ref.Progress | None,
-) -> Iterator[_Pair]:
-    """The intermediates of a KV block; with `progress` a row may keep its maximum, and m is in powers of two."""
-    (q, k, v), scale = inputs, 1 / math.sqrt(config.d_head)
-    s, m, p, p16 = (exact(one.array) for one in (step.scores, step.m, step.p, step.p16))
-    yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
-    unit, rest = 1.0, scale  # of m; what differences of m are multiplied by in the exponent of e
-    if progress is not None:
-        rest = math.log(2)
-        maximum, weights = ref.stale_maximum(before, s, scale, progress, m), ref.stale_weights(s, m, scale)
-    else:
-        if step.scaled is not None:
-            yield _Pair(SCALED, step.scaled, ref.scaled_scores(s, scale), real.scores * scale)
-            s, unit, rest = exact(step.scaled.array), scale, 1.0
-        maximum, weights = ref.maximum(before.m, s), ref.weights(s, m, rest, folded=step.scaled is None)
-    yield _Pair(M, step.m, maximum, real.after.m * unit)
-    yield _Pair(P, step.p, weights, real.p)
-    yield _Pair(P16, step.p16, ref.rounded(p, config.dtype), real.p)
-    yield _Pair(L, step.l, ref.total(before, m, p, rest), real.after.l)
-    yield _Pair(RESCALED, step.rescaled, ref.rescaled(before, m, rest), real.rescaled)
-    yield _Pair(OUTPUT, step.o, ref.output(exact(step.rescaled.array), p16, v), real.after.o)
-
-
-def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comparison:
-    value = exact(pair.held.array)
-    expected, allowed = pair.expected
+def comparison(
+    found: Trace,
+    name: str,
+    held: Held,
+    bounded: ref.Bounded,
+    throughout: torch.Tensor,
+    step: int,
+    block: int | None,
+) -> Comparison:
+    """One intermediate against what it should be by the values before it, and by Q, K and V alone (`throughout`)."""
+    value, (expected, allowed) = exact(held.array), bounded
     error = _distance(value, expected)
     beyond = ~(error <= allowed)
     ratio = torch.nan_to_num(error / allowed, nan=math.inf)
+
+    def where(scores: torch.Tensor) -> Where:
+        """The element with the largest score, the first of equal ones."""
+        at = cta, row, column = tuple(int(axis) for axis in np.unravel_index(int(scores.argmax()), held.array.shape))
+        statistic, (x, _, _) = name in STATISTICS, found.ctas[cta]
+        place = Geometry.of(found.config).place(row, column, statistic=statistic)
+        return Where(
+            cta=found.ctas[cta],
+            warp=place.warp,
+            lane=place.lane if held.makers else None,
+            row=row,
+            query=x * found.config.B_r + row,
+            column=None if statistic else column,
+            found=float(value[at]),
+            expected=float(expected[at]),
+            allowed=float(allowed[at]),
+            maker=held.makers.get(place[2:]),
+        )
+
     return Comparison(
         step,
         block,
-        pair.name,
-        pair.held.array,
+        name,
+        held.array,
         expected,
         max_error=float(error.max()),
         rms=float(error.square().mean().sqrt()),
         share=float(ratio.max()),
-        drift=float(_distance(value, pair.throughout).max()),
+        drift=float(_distance(value, throughout).max()),
         beyond=beyond,
-        worst=_where(found, pair, value, int(ratio.argmax())),
-        first=_where(found, pair, value, int(beyond.flatten().int().argmax())) if bool(beyond.any()) else None,
+        worst=where(ratio),
+        first=where(beyond.int()) if bool(beyond.any()) else None,
     )
 
 
@@ -237,43 +224,23 @@ def _distance(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     return torch.where(value == expected, 0.0, (value - expected).abs())
 
 
-def _where(found: Trace, pair: _Pair, value: torch.Tensor, flat: int) -> Where:
-    cta, row, column = (int(axis) for axis in np.unravel_index(flat, tuple(value.shape)))
-    expected, allowed = (float(one[cta, row, column]) for one in pair.expected)
-    statistic = pair.name in STATISTICS
-    place = Geometry.of(found.config).place(row, column, statistic=statistic)
-    held = pair.name != STORED
-    return Where(
-        cta=found.ctas[cta],
-        warp=place.warp,
-        lane=place.lane if held else None,
-        row=row,
-        query=found.ctas[cta][0] * found.config.B_r + row,
-        column=None if statistic else column,
-        found=float(value[cta, row, column]),
-        expected=expected,
-        allowed=allowed,
-        maker=pair.held.maker(place) if held else None,
-    )
-
-
 ANOTHER_ROW = 4.0  # times what is allowed: another row's bound is of the same size, not the same
 
 
 def lookalike(found: Trace, wrong: Comparison) -> str | None:
     """What the first wrong row of S, or column of O, holds instead, in words; None where nothing fits."""
     first, block, keys = wrong.first, wrong.block, found.config.B_c
-    if first is None or block is None or wrong.name not in (S, OUTPUT):
+    if first is None or block is None or wrong.name not in ("S", "O"):
         return None
     cta, step = found.ctas.index(first.cta), found.steps[wrong.step]
     q, k, v = (of_ctas(found, tensor)[cta] for tensor in found.tensors[:3])
-    here, p = slice(block * keys, (block + 1) * keys), exact(step.p16.array)[cta]
-    if wrong.name == S:
+    here, p = slice(block * keys, (block + 1) * keys), exact(step["P16"].array)[cta]
+    if wrong.name == "S":
         wanted = exact(wrong.held)[cta, first.row]
         of_blocks = (q[first.query] @ k.T).reshape(-1, keys)
         candidates = {"the row is that of query {0}": q @ k[here].T, "the row is that of keys {1} to {2}": of_blocks}
     else:
-        wanted = (exact(step.o.array) - exact(step.rescaled.array))[cta, :, first.column]
+        wanted = (exact(step["O"].array) - exact(step["O_rescaled"].array))[cta, :, first.column]
         of_blocks = torch.stack([p @ part[:, first.column] for part in v.reshape(-1, keys, v.shape[-1])])
         added = "what was added is P V of V's"
         candidates = {f"{added} column {{0}}": (p @ v[here]).T, f"{added} rows {{1}} to {{2}}": of_blocks}

@@ -1,10 +1,10 @@
 """The online softmax block by block, in plain PyTorch and fp64: a kernel's intermediates, and how near they must be.
 
-`fill` gives Q, K and V contents whose intermediates can be read off. Each function of the algorithm is one step of
-algorithm 1 of FlashAttention-2 (Dao 2023, arXiv:2307.08691) on a CTA's rows, and returns with the value how far a right
-kernel may be from it. The bounds are worst cases of rounding: fp32 keeps 2^-24 of a number, a sum of n terms n times
-that of the terms' sizes; ``ex2.approx.ftz`` 2^-22, ``rsqrt.approx.ftz`` 2^-22.9, ``rcp.approx.ftz`` 2^-23,
-``div.approx.ftz`` 2^-22 (PTX ISA 9.0, 9.7.3); what is less than 2^-126 is flushed to zero.
+`fill` gives Q, K and V contents whose intermediates can be read off. `kv_block` is one round of algorithm 1 of
+FlashAttention-2 (Dao 2023, arXiv:2307.08691) on a CTA's rows; with each value it tells how far a right kernel may be
+from it. The bounds are worst cases of rounding: fp32 keeps 2^-24 of a number, a sum of n terms n times that of the
+terms' sizes; ``ex2.approx.ftz`` 2^-22, ``rsqrt.approx.ftz`` 2^-22.9, ``rcp.approx.ftz`` 2^-23, ``div.approx.ftz`` 2^-22
+(PTX ISA 9.0, 9.7.3); what is less than 2^-126 is flushed to zero.
 
 Tensors are (CTAs, B_r, columns), fp64. Row statistics have a column for each of the four lanes that share a row: a lane
 has a copy of m, and of l the part of its own columns (c % 8 // 2 is the lane of column c).
@@ -12,10 +12,9 @@ has a copy of m, and of l the part of its own columns (c % 8 // 2 is the lane of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 import math
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -24,49 +23,33 @@ from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.trace.recorder import QUAD, TILE_K, TILE_N
 from ptxemu import Array
 
-Fill = Callable[[Array, Array, Array], None]
 DIGIT = 256  # bf16 holds whole numbers up to here
 ROW = 1000  # S of `range` is ROW x row + column, exact in fp32 up to row 16,777
 ONE_HOT = 64  # positions that one half of d_head tells apart, in `identity`
 STRENGTH = 32  # of a one-hot: 1024 x 1 / sqrt(128) apart, exp(-90) counts as nothing
 
 
-def _range(q: Array, k: Array, v: Array) -> None:
-    """S[i, j] = 1000 i + j, so that m[i] is the last column seen; V[j, c] = c, so that every row of O / l counts up."""
-    position = np.arange(q.shape[1]).reshape(-1, 1)
-    high, low = np.divmod(position, DIGIT)
-    q[...], k[...] = 0, 0
-    q[..., 0], q[..., 1], q[..., 2:4] = low, 16 * high, 1
-    k[..., 0], k[..., 1], k[..., 2], k[..., 3] = ROW, ROW * DIGIT // 16, low, DIGIT * high
-    v[...] = np.arange(v.shape[3])
-
-
-def _identity(q: Array, k: Array, v: Array) -> None:
-    """S[i, j] = 2048 where i = j, 1024 or less elsewhere, so that O[i] = V[i]; V[j, c] = j, in odd columns c."""
-    position = np.arange(q.shape[1])
-    q[...], k[...] = 0, 0
-    for tensor in (q, k):
-        tensor[:, position, :, position % ONE_HOT] = STRENGTH
-        tensor[:, position, :, ONE_HOT + position // ONE_HOT % ONE_HOT] = STRENGTH
-    v[...] = np.where(np.arange(v.shape[3]) % 2, np.arange(v.shape[3]), position.reshape(-1, 1, 1))
-
-
-def _ones(_q: Array, _k: Array, v: Array) -> None:
-    """V = 1: O is l but for the rounding of P, what is stored is 1. Q and K stay as they were drawn."""
-    v[...] = 1
-
-
-INPUTS: Mapping[str, Fill | None] = MappingProxyType(
-    {"normal": None, "range": _range, "identity": _identity, "ones": _ones}
-)
-"""Name to what changes N(0, 1) draws (batch, seq_len, n_heads, d_head) in place."""
-
-
 def fill(name: str, q: Array, k: Array, v: Array) -> None:
-    """Gives Q, K and V the contents `name`."""
-    change = INPUTS[name]
-    if change is not None:
-        change(q, k, v)
+    """Changes N(0, 1) draws, (batch, seq_len, n_heads, d_head), to the contents `name`, in place.
+
+    ``range``: S[i, j] = 1000 i + j, so that m[i] is the last column seen; V[j, c] = c, so that rows of O / l count up.
+    ``identity``: S[i, j] = 2048 where i = j, 1024 or less elsewhere, so that O[i] = V[i]; V[j, c] = j, in odd columns
+    c. ``ones``: V = 1, so that O is l but for the rounding of P. ``normal`` stays.
+    """
+    position = np.arange(q.shape[1])
+    if name in ("range", "identity"):
+        q[...], k[...], v[...] = 0, 0, np.arange(v.shape[3])
+    if name == "range":
+        high, low = np.divmod(position.reshape(-1, 1), DIGIT)
+        q[..., 0], q[..., 1], q[..., 2:4] = low, 16 * high, 1
+        k[..., 0], k[..., 1], k[..., 2], k[..., 3] = ROW, ROW * DIGIT // 16, low, DIGIT * high
+    elif name == "identity":
+        for tensor in (q, k):
+            tensor[:, position, :, position % ONE_HOT] = STRENGTH
+            tensor[:, position, :, ONE_HOT + position // ONE_HOT % ONE_HOT] = STRENGTH
+        v[..., ::2] = position.reshape(-1, 1, 1)
+    elif name == "ones":
+        v[...] = 1
 
 
 EPSILON = 2.0**-24  # unit roundoff of fp32
@@ -103,6 +86,11 @@ class State:
         statistics = torch.zeros(ctas, rows, QUAD, dtype=torch.float64)
         return cls(statistics - math.inf, statistics, torch.zeros(ctas, rows, d_head, dtype=torch.float64))
 
+    @classmethod
+    def behind(cls, values: Mapping[str, torch.Tensor]) -> State:
+        """After a block with these intermediates."""
+        return cls(values["m"], values["l"], values["O"])
+
 
 def over_columns(statistic: torch.Tensor, columns: int) -> torch.Tensor:
     """A row statistic as each column's lane has it, (CTAs, B_r, columns)."""
@@ -122,24 +110,6 @@ def _summed(terms: int, sizes: torch.Tensor) -> torch.Tensor:
 def _exponential_error(exponent_error: torch.Tensor) -> torch.Tensor:
     """Relative error of 2^x when x is so far off."""
     return torch.expm1(exponent_error * math.log(2)) + EX2
-
-
-def scores(q: torch.Tensor, k: torch.Tensor) -> Bounded:
-    """S = Q K^T of a block; q (CTAs, B_r, d_head), k (CTAs, B_c, d_head)."""
-    d_head = q.shape[-1]
-    return q @ k.mT, _summed(d_head + d_head // TILE_K, q.abs() @ k.abs().mT)
-
-
-def scaled_scores(s: torch.Tensor, scale: float) -> Bounded:
-    """S scale, where the kernel multiplies before the maximum."""
-    value = s * scale
-    return value, value.abs() * (SCALE + EPSILON) + FLUSHED
-
-
-def maximum(before: torch.Tensor, s: torch.Tensor) -> Bounded:
-    """m: the largest score so far, in each lane of the quad; a maximum rounds nothing."""
-    value = torch.maximum(before, s.amax(dim=-1, keepdim=True))
-    return value, torch.full_like(value, FLUSHED)
 
 
 @dataclass(frozen=True)
@@ -213,99 +183,66 @@ def _together(above: torch.Tensor) -> torch.Tensor:
     return eight.expand(-1, -1, TOGETHER * QUAD).reshape(above.shape)
 
 
-def stale_weights(s: torch.Tensor, m: torch.Tensor, scale: float) -> Bounded:
-    """P = 2^(S c - m), m in powers of two; up to 2^SLACK."""
-    scores = s * (scale / math.log(2))
-    exponent = scores - over_columns(m, s.shape[-1])
-    error = scores.abs() * (SCALE + EPSILON) + exponent.abs() * EPSILON
-    value = torch.exp2(exponent)
-    return value, value * _exponential_error(error) + FLUSHED
-
-
-def weights(s: torch.Tensor, m: torch.Tensor, scale: float, *, folded: bool) -> Bounded:
-    """P = exp((S - m) scale); `folded`: 2^(S c - m c) with one constant c, where m c is rounded by itself."""
-    c = scale / math.log(2)
-    lanes = over_columns(m, s.shape[-1])
-    exponent = (s - lanes) * c
-    error = exponent.abs() * (SCALE + 2 * EPSILON) + (EPSILON * (lanes * c).abs() if folded else 0)
-    value = torch.exp2(exponent)
-    return value, value * _exponential_error(error) + FLUSHED
-
-
-def rounded(p: torch.Tensor, dtype: str) -> Bounded:
-    """P in 16 bits: as near as round-to-nearest brings it."""
-    return p, torch.clamp(p.abs() * UNIT_ROUNDOFF[dtype], min=LEAST[dtype])
-
-
-def _correction(before: torch.Tensor, m: torch.Tensor, scale: float) -> Bounded:
-    """exp((m_before - m) scale)."""
-    exponent = (before - m) * (scale / math.log(2))
-    value = torch.exp2(exponent)
-    off = torch.where(value > 0, exponent.abs() * (SCALE + 3 * EPSILON), 0.0)
-    return value, value * _exponential_error(off) + FLUSHED
-
-
-def total(before: State, m: torch.Tensor, p: torch.Tensor, scale: float) -> Bounded:
-    """l: that of before, brought to the new maximum, and the sum of P."""
-    correction, error = _correction(before.m, m, scale)
-    kept, added = before.l * correction, by_lane(p)
-    terms = p.shape[-1] // QUAD + 2
-    return kept + added, _summed(terms, kept.abs() + added.abs()) + before.l.abs() * error
-
-
-def rescaled(before: State, m: torch.Tensor, scale: float) -> Bounded:
-    """O of before, brought to the new maximum: what the products with V are added to."""
-    correction, error = (over_columns(one, before.o.shape[-1]) for one in _correction(before.m, m, scale))
-    value = before.o * correction
-    return value, before.o.abs() * error + value.abs() * EPSILON + FLUSHED
-
-
-def output(kept: torch.Tensor, p: torch.Tensor, v: torch.Tensor) -> Bounded:
-    """O + P V; p as the tensor cores take it, v (CTAs, B_c, d_head)."""
-    keys = v.shape[1]
-    return kept + p @ v, _summed(keys + keys // TILE_K + 1, kept.abs() + p.abs() @ v.abs())
-
-
-def normalised(o: torch.Tensor, l: torch.Tensor, dtype: str) -> Bounded:  # noqa: E741 - the paper's name
-    """O / l in 16 bits: what is stored."""
-    value = o / l.sum(dim=-1, keepdim=True)
-    error = value.abs() * (UNIT_ROUNDOFF[dtype] + DIVISION + 4 * EPSILON)
-    return value, torch.clamp(error, min=LEAST[dtype])
-
-
-@dataclass(frozen=True)
-class Exact:
-    """A KV block of the reference, from Q, K and V alone."""
-
-    scores: torch.Tensor
-    p: torch.Tensor
-    rescaled: torch.Tensor
-    after: State
-
-
-def online_softmax(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, blocks: Sequence[int], keys: int, scale: float, *, stale: bool
-) -> Iterator[Exact]:
-    """The whole algorithm in fp64, a KV block at a time.
+def kv_block(
+    before: State,
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    scale: float,
+    dtype: str,
+    *,
+    progress: Progress | None = None,
+    scaled: bool = False,
+    kernel: Mapping[str, torch.Tensor] | None = None,
+) -> dict[str, Bounded]:
+    """The intermediates of a KV block by name, in the order in which they are computed.
 
     Args:
-        q: (CTAs, B_r, d_head).
-        k: (CTAs, seq_len, d_head), of each CTA's head.
-        v: the same.
-        blocks: the KV blocks in the order in which they are visited.
-        keys: rows of K and V in a block.
+        before: what the block before left.
+        inputs: Q (CTAs, B_r, d_head), and the block's rows of K and V (CTAs, B_c, d_head).
         scale: of S.
-        stale: whether rows keep their maximum, see `stale_maximum`; m is in powers of two then.
+        dtype: in which the tensor cores take P.
+        progress: where a row may keep its maximum (`stale_maximum`); m is in powers of two then.
+        scaled: whether S is multiplied before the maximum; else exponents are S c - m c with one constant c.
+        kernel: a kernel's values of this block, of which each next one is made; without them those computed here are.
     """
-    state = State.empty(*q.shape)
-    for visit, block in enumerate(blocks):
-        rows = slice(block * keys, (block + 1) * keys)
-        s, _ = scores(q, k[:, rows])
-        progress = Progress(visit * keys, k.shape[1])
-        m, _ = stale_maximum(state, s, scale, progress) if stale else maximum(state.m, s)
-        p, _ = stale_weights(s, m, scale) if stale else weights(s, m, scale, folded=True)
-        sums, _ = total(state, m, p, math.log(2) if stale else scale)
-        kept, _ = rescaled(state, m, math.log(2) if stale else scale)
-        o, _ = output(kept, p, v[:, rows])
-        state = State(m, sums, o)
-        yield Exact(s, p, kept, state)
+    found: dict[str, Bounded] = {}
+
+    def made(name: str, value: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+        """Keeps an intermediate; returns what the next ones are made of."""
+        found[name] = value, error
+        return value if kernel is None else kernel[name]
+
+    (q, k, v), keys, d_head = inputs, inputs[1].shape[1], inputs[0].shape[-1]
+    s = made("S", q @ k.mT, _summed(d_head + d_head // TILE_K, q.abs() @ k.abs().mT))
+    if scaled:
+        s = made("S_scaled", s * scale, (s * scale).abs() * (SCALE + EPSILON) + FLUSHED)
+    c = (1 if scaled else scale) / math.log(2)
+    if progress is not None:
+        m = made("m", *stale_maximum(before, s, scale, progress, None if kernel is None else kernel["m"]))
+        exponent = s * c - over_columns(m, keys)
+        error = (s * c).abs() * (SCALE + EPSILON) + exponent.abs() * EPSILON
+        c = 1.0
+    else:
+        top = torch.maximum(before.m, s.amax(dim=-1, keepdim=True))
+        m = made("m", top, torch.full_like(top, FLUSHED))  # a maximum rounds nothing
+        lanes = over_columns(m, keys)
+        exponent = (s - lanes) * c
+        error = exponent.abs() * (SCALE + 2 * EPSILON) + (0 if scaled else EPSILON * (lanes * c).abs())
+    p = made("P", torch.exp2(exponent), torch.exp2(exponent) * _exponential_error(error) + FLUSHED)
+    p16 = made("P16", p, torch.clamp(p.abs() * UNIT_ROUNDOFF[dtype], min=LEAST[dtype]))
+    exponent = (before.m - m) * c
+    correction = torch.exp2(exponent)
+    off = torch.where(correction > 0, exponent.abs() * (SCALE + 3 * EPSILON), 0.0)
+    error = correction * _exponential_error(off) + FLUSHED
+    kept, added = before.l * correction, by_lane(p)
+    made("l", kept + added, _summed(keys // QUAD + 2, kept.abs() + added.abs()) + before.l.abs() * error)
+    kept, error = before.o * over_columns(correction, d_head), over_columns(error, d_head)
+    kept = made("O_rescaled", kept, before.o.abs() * error + kept.abs() * EPSILON + FLUSHED)
+    made("O", kept + p16 @ v, _summed(keys + keys // TILE_K + 1, kept.abs() + p16.abs() @ v.abs()))
+    return found
+
+
+def normalised(after: State, dtype: str) -> Bounded:
+    """O / l in 16 bits: what is stored."""
+    value = after.o / after.l.sum(dim=-1, keepdim=True)
+    error = value.abs() * (UNIT_ROUNDOFF[dtype] + DIVISION + 4 * EPSILON)
+    return value, torch.clamp(error, min=LEAST[dtype])

@@ -20,7 +20,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
 from flashladder.toolchain.wheels import find_toolchain
-from flashladder.trace import compare, reference
+from flashladder.trace import reference
 from flashladder.trace.command import verdict
 from flashladder.trace.compare import Trace, trace
 import ptxemu
@@ -31,6 +31,7 @@ pytestmark = pytest.mark.nvcc
 RUNTIME, STATIC = (f"kernels/ampere/flash_fwd_{which}_offsets.cuh" for which in ("runtime", "static"))
 STALE, RINGS = "kernels/ampere/softmax/exp2_stale.cuh", "kernels/ampere/flash_fwd_rings.cuh"
 SEQ_LEN = 256  # as the command has it
+FILL = reference.fill
 
 
 def own(name: str, iteration: int, file: str, old: str, new: str) -> WrongKernel:
@@ -171,24 +172,24 @@ BEYOND = (
 
 def large(_name: str, q: Array, k: Array, v: Array) -> None:
     """S[i, j] is 1000 i in odd rows; in even ones it rises from there, by four powers of two from block to block."""
-    reference.fill("range", q, k, v)
+    FILL("range", q, k, v)
     k[...] = k[:, ::-1].copy()
     q[:, 1::2, :, 2:4] = 0
 
 
 @pytest.mark.parametrize("number", [17, 19])
 def test_beyond_where_the_last_bit_counts_rows_are_right(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "fill", large)
+    monkeypatch.setattr(reference, "fill", large)
     step = load_iteration(number)
     found = trace(step, step.configs["a100"], Shape(batch=1, seq_len=SEQ_LEN, n_heads=1, d_head=128))
     assert found.passed, found.first
-    first, second = (one.m.array[..., 0] for one in found.steps[:2])
+    first, second = (one["m"].array[..., 0] for one in found.steps[:2])
     assert (first[second != first] >= 1024).mean() > 0.9
 
 
 @pytest.mark.parametrize("wrong", BEYOND, ids=str)
 def test_a_mistake_is_found_where_m_is_beyond_its_mark(wrong: WrongKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "fill", large)
+    monkeypatch.setattr(reference, "fill", large)
     step = load_iteration(wrong.iteration)
     with made(wrong) as kernels:
         kernel = kernel_of(step, step.configs["a100"], kernels)
