@@ -26,8 +26,7 @@ from flashladder.explain.predict import (
 )
 from flashladder.explain.simulate import SCHEDULERS
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.gpus import Gpu, load_gpus
-from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.selection import one_config
 from flashladder.located import closest
 from flashladder.paths import RESULTS
@@ -36,7 +35,7 @@ SHOWN_FROM = 0.005  # share of a scheduler's clocks: shorter waits are not liste
 
 
 def show(description: str, gpu: str, config: str | None, seq_len: int, *, as_json: bool = False) -> None:
-    """Prints the prediction of one kernel on one GPU; see `explain`."""
+    """Prints the prediction of one kernel on one GPU."""
     prediction = explain(description, gpu, config, within("seq-len", seq_len))
     print(json.dumps(document(prediction), indent=2) if as_json else text(prediction, terminal_width()))
 
@@ -54,26 +53,15 @@ def explain(description: str, key: str, config: str | None, seq_len: int) -> Pre
         )
     iteration = load_description(description)
     iteration.family.require_alike("explain")
-    arch = arch_of(iteration, gpu)
+    arch = iteration.family.targets.serving(gpu.arch)
+    if not arch:
+        built = ", ".join(iteration.family.targets.arches)
+        what = f"iteration {iteration.description} is not built for the {gpu.title}"
+        raise FlashladderError(what, expected=gpu.arch, found=built)
     chosen = one_config(iteration, config or gpu.configs_of)
     if excess := gpu.excess(chosen):
         raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])
     return predict(kernel_of(iteration, chosen, arch), gpu, seq_len)
-
-
-def arch_of(iteration: Iteration, gpu: Gpu) -> str:
-    """The architecture whose machine code of an iteration a GPU runs.
-
-    Raises:
-        FlashladderError: none of the iteration's targets runs there.
-    """
-    targets = iteration.family.targets
-    if code := targets.serving(gpu.arch):
-        return code
-    raise FlashladderError(
-        f"iteration {iteration.description} is not built for the {gpu.title}", expected=gpu.arch,
-        found=", ".join(targets.arches),
-    )  # fmt: skip
 
 
 def document(prediction: Prediction) -> dict[str, object]:
@@ -128,21 +116,14 @@ def text(prediction: Prediction, width: int) -> str:
     kernel, gpu = prediction.kernel, prediction.gpu
     launch = f"S = {prediction.seq_len}, batch {BATCH}, {HEADS} heads"
     head = f"Iteration {kernel.iteration.description} on {gpu.title}, {launch}: {kernel.config.short_form()}"
-    lines = [head, "", *_bounds(prediction), "", *_story(prediction), "", *_verdict(prediction)]
-    return "\n".join(line for one in lines for line in (_filled(one, width) if len(one) > width else [one]))
-
-
-def _filled(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, subsequent_indent="  ")
-
-
-def _bounds(prediction: Prediction) -> list[str]:
     rows = [("one KV block of one CTA", "asks for", "clocks", "share")]
     for one in sorted(prediction.resources, key=lambda one: -one.clocks):
         share = f"{100 * one.clocks / prediction.data.clocks:.0f} %"
         rows.append((one.name, f"{one.count:,.0f} {one.unit}", f"{one.clocks:,.0f}", share))
     rows.append(("predicted", "", f"{prediction.data.clocks:,.0f}", "100 %"))
-    return table(rows, None, right={2, 3})
+    lines = [head, "", *table(rows, None, right={2, 3}), "", *_story(prediction), "", *_verdict(prediction)]
+    wrapped = (textwrap.wrap(one, width, subsequent_indent="  ") if len(one) > width else [one] for one in lines)
+    return "\n".join(line for some in wrapped for line in some)
 
 
 def _story(prediction: Prediction) -> list[str]:

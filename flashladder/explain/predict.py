@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 import statistics
 from typing import Annotated, Literal
@@ -41,7 +41,7 @@ from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results import published
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult, Strict, kernel_key
+from flashladder.results.schema import BenchResult, Strict, Summary, kernel_key
 from ptxemu import Counters
 
 DTYPE = "fp16"
@@ -124,16 +124,23 @@ def anchor_of(gpu: Gpu, seq_len: int) -> Anchor | None:
     Raises:
         FlashladderError: a file of results is malformed.
     """
-    path = RESULTS / gpu.gpu / f"{gpu.gpu}.json.gz"
+    path, sms = RESULTS / gpu.gpu / f"{gpu.gpu}.json.gz", gpu.whole("sms")
     if path.is_file():
-        return _measured(path, gpu.whole("sms"), seq_len)
+        timed = [one for one in _cells(path, seq_len) if one.sm_clock_mhz is not None]
+        highest = max((one.sm_clock_mhz or 0 for one in timed), default=0)
+        if not highest:
+            return None
+        level = statistics.median(one.reference_tflops for one in timed if one.sm_clock_mhz == highest)
+        tflops = statistics.median(one.reference_tflops for one in _cells(path, seq_len))
+        source = f"{relative(path)}: {highest:.0f} MHz, the highest clock of its cells"
+        return Anchor(level * TERA / (highest * MEGA * sms), tflops, source)
     theirs = published.load()
     if gpu.gpu not in theirs.gpus or seq_len != PUBLISHED_LENGTH or "published_clock" not in gpu.rates:
         return None
     clock = gpu.rate("published_clock")
     tflops = theirs.tflops(1, gpu.gpu, "seq4096") / theirs.cell(1, gpu.gpu, "seq4096").value * 100
     source = f"published, {theirs.description.source.repository}, at {clock:.0f} MHz"
-    return Anchor(tflops * TERA / (clock * MEGA * gpu.whole("sms")), tflops, source)
+    return Anchor(tflops * TERA / (clock * MEGA * sms), tflops, source)
 
 
 def known(gpu: Gpu, kernels: Sequence[Predicted], seq_len: int, folder: Path = RESULTS) -> tuple[str, dict[int, float]]:
@@ -165,24 +172,16 @@ def percentages(path: Path, seq_len: int) -> dict[str, float]:
     Raises:
         FlashladderError: it is missing or malformed.
     """
-    cells = (one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len))
-    return {one.kernel: one.pct for one in cells}
+    return {one.kernel: one.pct for one in _cells(path, seq_len)}
+
+
+def _cells(path: Path, seq_len: int) -> list[Summary]:
+    return [one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
 
 
 @cache
 def _read(path: Path) -> BenchResult:
     return load_as(path, BenchResult)
-
-
-def _measured(path: Path, sms: int, seq_len: int) -> Anchor | None:
-    cells = [one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
-    clocks = [one.sm_clock_mhz for one in cells if one.sm_clock_mhz is not None]
-    if not clocks:
-        return None
-    level = [one.reference_tflops for one in cells if one.sm_clock_mhz == max(clocks)]
-    flop = statistics.median(level) * TERA / (max(clocks) * MEGA * sms)
-    source = f"{relative(path)}: {max(clocks):.0f} MHz, the highest clock of its cells"
-    return Anchor(flop, statistics.median(one.reference_tflops for one in cells), source)
 
 
 KV_BLOCKS = 4  # of the short CTA: enough for what is peeled and for rounds of the loop
@@ -206,17 +205,7 @@ class Kernel:
     @property
     def warps(self) -> int:
         """Of a CTA."""
-        return self.needs["threads"] // WARP
-
-    @cached_property
-    def needs(self) -> dict[str, int]:
-        """Registers, threads and shared bytes of a CTA, as occupancy asks for them."""
-        needs = {name: value for name, (value, _) in self.config.needs().items()}
-        return {
-            "registers": self.cubin.registers,
-            "threads": needs["threads_per_block"],
-            "shared_bytes": needs["shared_memory_per_block"],
-        }
+        return self.config.n_threads // WARP
 
 
 def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
@@ -362,7 +351,8 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     """
     config = kernel.config
     require_length(config, seq_len)
-    occupancy = gpu.occupancy(**kernel.needs)
+    shared, _ = config.needs()["shared_memory_per_block"]
+    occupancy = gpu.occupancy(registers=kernel.cubin.registers, threads=config.n_threads, shared_bytes=shared)
     if not occupancy.ctas:
         raise FlashladderError(f"the kernel does not fit an SM of the {gpu.title}", found=config.short_form())
     chip = chip_of(gpu)
@@ -372,10 +362,17 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     alone = simulate(block, chip, ctas=1, warps=kernel.warps)
     runs = [simulate(block, chip, ctas=ctas, warps=kernel.warps, rounds=4, apart=part * alone.clocks) for part in APART]
     clocks = statistics.harmonic_mean([one.clocks for one in runs])
-    overhead = _whole(whole, chip, ctas, kernel.warps, kernel.kv_blocks * alone.clocks) - kernel.kv_blocks * clocks
+    span = kernel.kv_blocks * alone.clocks
+    ends = [
+        simulate(whole, chip, ctas=ctas, warps=kernel.warps, rounds=2, skipped=1, apart=part * span).clocks
+        for part in APART_WHOLE  # a short CTA among others, each followed by the next one in its place
+    ]
+    overhead = statistics.harmonic_mean(ends) - kernel.kv_blocks * clocks
     blocks = seq_len // config.B_c
-    launched = BATCH * HEADS * seq_len // config.B_r
-    waves = _waves(launched / (ctas * chip.sms), alone.clocks / clocks, ctas)
+    worth = (BATCH * HEADS * seq_len // config.B_r) / (ctas * chip.sms)
+    full, rest = divmod(worth, 1)  # rounds of CTAs; in the last, an SM with one CTA is faster than a full one
+    last = alone.clocks / clocks if rest * ctas <= 1 else 1.0
+    waves = (full + last) / worth if rest else 1.0
     flop = 4 * config.B_r * config.B_c * D_HEAD * ctas * blocks / ((blocks * clocks + overhead) * waves)
     found = resources(block, chip, kernel, seq_len)
     anchor = anchor_of(gpu, seq_len)
@@ -399,17 +396,3 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
         percent_of_peak=100 * flop / gpu.peaks["fp16_tensor_rate"].value,
     )
     return Prediction(data, kernel, gpu, seq_len, occupancy, found, anchor)
-
-
-def _whole(steps: tuple[Step, ...], chip: Chip, ctas: int, warps: int, span: float) -> float:
-    """Clocks of a short CTA among others, each followed by the next one in its place."""
-    runs = [simulate(steps, chip, ctas=ctas, warps=warps, rounds=2, skipped=1, apart=x * span) for x in APART_WHOLE]
-    return statistics.harmonic_mean([one.clocks for one in runs])
-
-
-def _waves(worth: float, alone: float, ctas: int) -> float:
-    """Rounds of CTAs over those that a launch is worth; in the last, an SM with one CTA is faster than a full one."""
-    full, rest = divmod(worth, 1)
-    if not rest:
-        return 1.0
-    return (full + (alone if rest * ctas <= 1 else 1.0)) / worth
