@@ -165,7 +165,7 @@ CALLED: list[tuple[str, str, tuple[object, ...], Given]] = [
      (emulate.Options("1", 512, heads=2, counters=True),), {}),
     ("trace 16 --input range --show S --at 8,8", "trace.command.run",
      (trace.Options("16", input="range", show="S", at="8,8"),), {}),
-    ("explain 16 --gpu h200", "explain.command.show", ("16", "h200", None, 4096), {"as_json": False}),
+    ("explain 16 --gpu h200", "explain.predict.show", ("16", "h200", None, 4096), {"as_json": False}),
     ("report --check", "report.command.report", (), {"check": True, "as_json": False, "show": False}),
     ("gate --json", "gate.command.gate", (), {"as_json": True}),
     ("tour --yes --start 3", "view.tour.walk", (3,), {"waits": False}),
