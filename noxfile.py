@@ -220,7 +220,7 @@ def mutation(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Hostile inputs for every reader (-- --inputs 100000 --target ptx).
+    """Damaged inputs for every reader (-- --inputs 100000 --target ptx).
 
     Long runs are for the night: ``nice -n 19 nox -s fuzz -- --inputs 100000 --record``.
     """
@@ -254,7 +254,7 @@ def environments(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def pythons(session: nox.Session) -> None:
-    """The sources on every Python that is here."""
+    """Imports the package under every installed Python."""
     refuse_others(session)
     session.run(sys.executable, "tests/environments/pythons.py", env={"PYTHONPATH": str(ROOT)}, external=True)
 
@@ -298,7 +298,7 @@ def package(session: nox.Session) -> None:
 
 @nox.session
 def bundle(session: nox.Session) -> None:
-    """A bundle of all, unpacked and run where no network is."""
+    """A bundle of everything, unpacked and run without network."""
     install(session, "build", "analysis", "bundle")
     made = Path(session.create_tmp())
     node = made / "node"
@@ -311,7 +311,7 @@ def bundle(session: nox.Session) -> None:
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Known advisories of every pin; needs a service on the network."""
+    """Known vulnerabilities of all pinned packages (needs network)."""
     install(session, "audit", torch=False)
     service = session.posargs or ["--vulnerability-service", "osv"]
     for path in sorted(REQUIREMENTS.glob("*.txt")):

@@ -1,4 +1,4 @@
-"""Verbs for people: ``invoke show 7``, or ``flashladder show 7`` from any folder.
+"""The commands: ``invoke show 7``, or ``flashladder show 7`` from any folder.
 
     nox -s dev && source .venv/bin/activate     # once
     invoke                                      # the tasks by station
@@ -78,7 +78,7 @@ def need_gpu() -> None:
 
 @task(
     help={
-        "yes": "wait for nobody; without a terminal it does not wait either",
+        "yes": "do not pause between steps (the default without a terminal)",
         "start": "the first station (default: 1)",
     }
 )
@@ -120,7 +120,7 @@ def show(_: Context, iteration: str, *, config: str | None = None, all_: bool = 
         "after": STEP,
         "config": f"a configuration of AFTER: {CONFIG}; BEFORE follows it as far as its parts can, and a step and its "
         "parent have that of the step's claims unless one is given",
-        "all": "the whole texts of the kernels",
+        "all": "compare the whole texts of the kernels",
         "page": PAGE,
         "json": JSON,
     }
@@ -174,7 +174,7 @@ def build(
 
 @task(help={"number": NUMBER, "reason": "why it is locked anew; it goes into the lock's history and CHANGELOG.md"})
 def lock(_: Context, number: str, *, reason: str = "") -> None:
-    """Locks one iteration's machine code anew.
+    """Locks one iteration's machine code again.
 
     Example: `invoke lock 7 --reason 'barrier was missing'`.
     """
@@ -189,7 +189,7 @@ def lock(_: Context, number: str, *, reason: str = "") -> None:
         "configs": f"{CONFIGS} (default: prog; on the emulator {PUBLISHED_GPU})",
         "dtype": DTYPE,
         "quick": "short lengths only",
-        "out": f"{OUT}; goes on when it exists",
+        "out": f"{OUT}; resumes if the file exists",
         "backend": "gpu (default), or emulator: the PTX on this CPU, with small shapes",
     }
 )
@@ -226,11 +226,11 @@ def check(
         "heads": "heads (default: 1)",
         "dtype": "fp16 or bf16 (default: the configuration's)",
         "config": CONFIG,
-        "multiprocessors": "of the GPU: of kernels whose CTAs compute tile after tile (default: 132)",
+        "multiprocessors": "number of SMs, for persistent kernels (default: 132)",
         "counters": "Nsight Compute's counters, and the source lines with bank conflicts",
         "hazards": "look for races and missing waits",
         "memory-budget": "registers and shared memory (default: 1GiB)",
-        "seed": "of the inputs (default: 0)",
+        "seed": "seed of the inputs (default: 0)",
         "json": JSON,
     },
 )
@@ -250,7 +250,7 @@ def emulate(
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Runs an iteration's PTX on this CPU (`ptxemu`: your own).
+    """Runs an iteration's PTX on this CPU (your own: `ptxemu`).
 
     Example: `invoke emulate 1 --counters`.
     Example: `invoke emulate 16 --seq-len 512 --heads 2 --dtype bf16 --hazards`.
@@ -272,11 +272,11 @@ def emulate(
     }
 )
 def nvcc(_: Context, file: str, *, arch: str = DEFAULT_ARCH, out: str = "") -> None:
-    """Compiles one's own CUDA file to PTX with the pinned wheels.
+    """Compiles your CUDA file to PTX with the pinned compiler.
 
     Example: `invoke nvcc own.cu --arch sm_90`.
     """
-    from flashladder.toolchain.errors import compile_and_tell
+    from flashladder.toolchain import compile_and_tell
 
     compile_and_tell(file, arch, out)
 
@@ -286,10 +286,10 @@ def nvcc(_: Context, file: str, *, arch: str = DEFAULT_ARCH, out: str = "") -> N
         "number": NUMBER,
         "configs": f"{CONFIGS} (default: this GPU's)",
         "dtype": DTYPE,
-        "tune": "rank the configurations of --configs (default: tune) instead, at S = 4096",
-        "references": f"time these as well where they run, commas between: all, {', '.join(REFERENCES)}",
-        "method": f"compare with other timers, commas between: {', '.join(METHODS)}",
-        "out": f"{OUT}; goes on when it exists",
+        "tune": "instead rank the configurations of --configs (default: tune) at S = 4096",
+        "references": f"also time these where they run, separated by commas: all, {', '.join(REFERENCES)}",
+        "method": f"compare with other timers, separated by commas: {', '.join(METHODS)}",
+        "out": f"{OUT}; resumes if the file exists",
     }
 )
 def bench(
@@ -303,7 +303,7 @@ def bench(
     method: str | None = None,
     out: str | None = None,
 ) -> None:
-    """Times one iteration in turn with FA2 on the GPU.
+    """Times one iteration on the GPU, alternating with FA2.
 
     Example: `invoke bench 7 --dtype fp16`.
     Example: `invoke bench 16 --references all --method nvbench,ncu`.
@@ -327,9 +327,9 @@ def bench(
         "shard": "I/N: only the I-th of N parts of the cells, from 0",
         "no-build": "build nothing: does not start if a kernel is missing",
         "retry": "measure again what failed",
-        "anyway": "on another GPU than the grid was made for",
-        "timeout": "of one cell, in seconds (default: by its size)",
-        "json": "print events as JSON, a line each, for scripts",
+        "anyway": "also on another GPU than the grid was made for",
+        "timeout": "seconds for one cell (default: depends on its size)",
+        "json": "print one JSON line per event, for scripts",
         "slurm": "submit to Slurm: partition=..., account=..., array=N, time=..., ... (docs/slurm.md)",
     }
 )
@@ -363,8 +363,8 @@ def sweep(
         "arch": "sm_XX, several separated by commas (default: all)",
         "python": "the node's Python, several separated by commas (default: this one's)",
         "iterations": "numbers separated by commas (default: all)",
-        "grid": "grids separated by commas, whose kernels come along beyond the ladder's, such as ablation",
-        "platform": "tags of wheels that the node takes, commas between (default: glibc 2.28 on x86-64)",
+        "grid": "also the kernels of these grids, separated by commas, such as ablation",
+        "platform": "wheel tags that the node accepts, separated by commas (default: glibc 2.28 on x86-64)",
         "out": "folder (default: build/bundle)",
     }
 )
@@ -465,8 +465,8 @@ def ptx(
         "config": CONFIG,
         "arch": FILES_ARCH,
         "counts": "opcode classes only",
-        "order": "the main loop alone: products, barriers and waits, and what stands between them",
-        "control": "stalls, barriers and yields of each instruction, from its encoding",
+        "order": "the main loop alone: products, barriers and waits, and the instructions between them",
+        "control": "stall counts, barriers and yield flags of each instruction",
         **FILE_OPTIONS,
         **LINE_OPTIONS,
         "page": PAGE,
@@ -514,10 +514,10 @@ def sass(
         "config": CONFIG,
         "arch": f"sm_XX (default: {DEFAULT_ARCH}, or the one that the iteration is for)",
         "seq-len": "positions of the launch, which decide how often blocks run (default: 4096)",
-        "counts": "print opcodes by region, those of a KV block too",
+        "counts": "print opcodes per region and per KV block",
         "dot": "print DOT, for Graphviz",
         "svg": "print a drawing as SVG",
-        "kernel": "of a file: part of its name, mangled or not, or of its configuration",
+        "kernel": "for a file: part of the kernel's name, mangled or not, or of its configuration",
         "json": JSON,
     }
 )
@@ -554,11 +554,11 @@ def cfg(
         "heads": "heads (default: 1)",
         "dtype": "fp16 or bf16 (default: the configuration's)",
         "config": CONFIG,
-        "input": "normal (default), or to be read off: range (S is 1000 row + column), identity (O is V), ones (V)",
+        "input": "normal (default), or with a readable result: range (S[i,j] = 1000 i + j), identity (O = V), ones (V)",
         "show": f"print values of one of {', '.join(INTERMEDIATES)}",
-        "block": "of --show: the KV block (default: where it differs, else the first visited)",
-        "at": "of --show: ROW,COLUMN to begin with (default: where it differs, else 0,0)",
-        "seed": "of the inputs (default: 0)",
+        "block": "for --show: the KV block (default: the first that differs, else the first visited)",
+        "at": "for --show: first ROW,COLUMN (default: where it differs, else 0,0)",
+        "seed": "seed of the inputs (default: 0)",
         "sanitize": "also run compute-sanitizer's four tools, on a GPU with the iteration's build",
         "json": JSON,
     },
@@ -606,7 +606,7 @@ def explain(
     seq_len: int = 4096,
     json: bool = False,
 ) -> None:
-    """Says what binds a kernel on a GPU, and predicts its speed.
+    """Says what limits a kernel on a GPU, and predicts its speed.
 
     Example: `invoke explain 16 --gpu a100`.
     """
@@ -635,7 +635,7 @@ def report(_: Context, *, check: bool = False, open_: bool = False, json: bool =
 
 @task(help={"json": JSON})
 def gate(_: Context, *, json: bool = False) -> None:
-    """Holds all that is committed to its sources.
+    """Re-derives every committed number and table.
 
     Example: `invoke gate --json`.
     """
@@ -648,7 +648,7 @@ def gate(_: Context, *, json: bool = False) -> None:
     positional=["path"],
     help={
         "path": "a result file, or a machine's folder (default: results/, all machines)",
-        "rerun": "also time a sample of its cells anew on this GPU and compare",
+        "rerun": "also time a sample of its cells again on this GPU and compare",
         "cells": "how many cells a rerun draws (default: 8)",
         "seed": "which cells a rerun draws (default: 0)",
         "json": JSON,

@@ -17,9 +17,9 @@ from pathlib import Path
 from flashladder.emulate import reading as emulated
 from flashladder.errors import CheckFailed, one_line_errors
 from flashladder.files import relative, write_atomic
-from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES
+from flashladder.ladder.claim import COUNTERS, LOCK_ARCHES, Claim
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import Claim, Iteration, claim_configs, load_iteration, same_but_for_parts
+from flashladder.ladder.iteration import Iteration, claim_configs, load_iteration, same_but_for_parts
 from flashladder.lock.code_claims import Verdict, scope_counts, verify
 from flashladder.lock.command import locked_kernel
 from flashladder.lock.step_counts import StepKernel, read_counts

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flashladder.version import __version__
+from flashladder.names import __version__
 
 if TYPE_CHECKING:
     from flashladder.ops import configurations as configurations

@@ -7,10 +7,10 @@ Why: a person who has the package but not yet the ladder in mind types its name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import importlib.util
+from importlib import import_module
 import sys
 
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import one_line_errors, require_checkout
 from flashladder.paths import ROOT
 
 
@@ -24,19 +24,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     with one_line_errors():
         from flashladder import program
 
-        if not (ROOT / "tasks.py").is_file():
-            raise FlashladderError(
-                "the tasks live in a checkout, and this package is installed without one",
-                where=ROOT,
-                hint="set FLASHLADDER_ROOT to a checkout of flashladder",
-            )
+        require_checkout("a task")
         sys.dont_write_bytecode = True  # as invoke does: reading commands write nothing into the checkout
-        spec = importlib.util.spec_from_file_location("tasks", ROOT / "tasks.py")
-        assert spec is not None
-        assert spec.loader is not None
-        tasks = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(tasks)
-        program.run(tasks.namespace, words)
+        sys.path.insert(0, str(ROOT))
+        program.run(import_module("tasks").namespace, words)
 
 
 if __name__ == "__main__":

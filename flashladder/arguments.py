@@ -36,16 +36,16 @@ BACKENDS = ("gpu", "emulator")
 METHODS = ("nvbench", "ncu", "torch", "warm", "turns")  # of a second opinion
 FILE_OPTIONS = {
     "kernel": "of a file: part of its name, mangled or not, or of its configuration",
-    "list": "of a file: the kernels that there are, or those that --kernel is part of",
-    "clean": "without addresses, lines, paths, labels' numbers: for diff",
+    "list": "list the kernels in the file (that match --kernel)",
+    "clean": "omit addresses, line info, paths and label numbers, so that two outputs can be diffed",
     "out": "write the cubin, or the PTX, that holds the kernel to this file",
 }
 """How a kernel of somebody's library is asked for, in PTX and in machine code."""
 LINE_OPTIONS = {
     "line": "what became of a line: FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER; kernel.ptx is the PTX",
-    "opcode": "an opcode, what it came from or became: LDSM, HMMA.16816, or one of PTX, ldmatrix",
+    "opcode": "each occurrence of a SASS or PTX opcode with its counterpart: LDSM, HMMA.16816, ldmatrix",
 }
-"""How lines and opcodes of a kernel are asked for, in PTX and in machine code."""
+"""Options that select lines and opcodes of a kernel, in PTX and in machine code."""
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
 
 

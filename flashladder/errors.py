@@ -25,7 +25,6 @@ PACKAGES = {
     "pynvml": "nvidia-ml-py",
     "yaml": "pyyaml",
     **dict.fromkeys(("jinja2", "matplotlib", "pandas"), "'flashladder[report]'"),
-    **dict.fromkeys(("ninja", "wheel"), "'flashladder[build]'"),
 }
 
 LONGEST_FACT = 2000  # characters of what was expected or found that a message shows
@@ -185,11 +184,7 @@ def require_checkout(command: str) -> None:
 
 
 def _require_root() -> None:
-    """Nothing, where FLASHLADDER_ROOT is not set or names a checkout.
-
-    Raises:
-        FlashladderError: it names something else.
-    """
+    """Raises `FlashladderError` where FLASHLADDER_ROOT is set and does not name a checkout."""
     wanted = os.environ.get("FLASHLADDER_ROOT")
     if wanted and not all((ROOT / name).is_dir() for name in ("iterations", "kernels", "configs")):
         raise FlashladderError(

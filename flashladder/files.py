@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-import errno
 import gzip
 import hashlib
 import io
@@ -29,16 +28,11 @@ import zlib
 from flashladder.errors import FlashladderError
 from flashladder.paths import ITERATIONS, PACKAGE, ROOT, path_of
 
-MOST_HEADER_BYTES = 64 * 1024  # of a file, in which its kind shows
-KIND_OF_OUTPUT = {".cubin": b"\x7fELF", ".ptx": b".version", ".html": b"<"}  # what a file with such a name holds
 MOST_JSON_BYTES = 256 * 1024**2  # of a document, unpacked; the longest of the project has 8 MB
-MOST_JSON_DEPTH = 48  # collections within collections; the deepest document has 7
 BOM = b"\xef\xbb\xbf"
 _LEFTOVER = re.compile(r"[.#].*|.*(~|#|\.(orig|rej|bak|swp|tmp))", re.DOTALL)
 _ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|([\"\\]))")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_STRING = re.compile(rb'"[^"]*"')
-_ONE_BRACKET, _NO_SYNTAX = bytes.maketrans(b"{}", b"[]"), bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def last_iteration(folder: Path = ITERATIONS) -> int:
@@ -47,19 +41,18 @@ def last_iteration(folder: Path = ITERATIONS) -> int:
 
 
 def relative(path: Path) -> str:
-    """`path` as a person would type it from the checkout's root; of an installed package's own files from beside it."""
+    """`path` as a person would type it from the checkout's root; of an installed package's own files from beside it.
+
+    A link is named itself, and not what it leads to.
+    """
     try:
-        found = path.resolve()
+        found = path.parent.resolve() / path.name
     except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
         return str(path)
-    if found.is_relative_to(ROOT):
-        return found.relative_to(ROOT).as_posix()
-    return found.relative_to(PACKAGE.parent).as_posix() if found.is_relative_to(PACKAGE) else str(path)
-
-
-def _unresolved(path: Path) -> str:
-    """As `relative`, of a link itself instead of what it leads to."""
-    return relative(path.parent / "x").removesuffix("x") + path.name
+    base = next(
+        (base for base, below in ((ROOT, ROOT), (PACKAGE.parent, PACKAGE)) if found.is_relative_to(below)), None
+    )
+    return str(path) if base is None else found.relative_to(base).as_posix()
 
 
 def files_in(folder: Path, pattern: str = "**/*") -> list[Path]:
@@ -80,7 +73,7 @@ def unreadable(path: Path, error: OSError) -> FlashladderError:
     """The error for a file that the system does not let us read."""
     dangling = isinstance(error, FileNotFoundError) and path.is_symlink()
     what = "a link to a file that does not exist" if dangling else error.strerror
-    return FlashladderError(f"cannot read the file ({what})", where=_unresolved(path))
+    return FlashladderError(f"cannot read the file ({what})", where=relative(path))
 
 
 def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
@@ -92,11 +85,8 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would wait for one
         try:
-            kind = os.fstat(handle).st_mode
-            if stat.S_ISDIR(kind):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            if not stat.S_ISREG(kind):
-                raise FlashladderError("not a regular file", where=_unresolved(path), hint="put a file there")
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise FlashladderError("not a regular file", where=relative(path), hint="put a file there")
             with os.fdopen(handle, "rb", closefd=False) as stream:
                 data = stream.read(most + 1)
         finally:
@@ -105,7 +95,7 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
         raise unreadable(path, error) from error
     if len(data) > most:
         raise FlashladderError(
-            "the file is too large", where=_unresolved(path), expected=f"at most {most // 1024} KiB", found="more"
+            "the file is too large", where=relative(path), expected=f"at most {most // 1024} KiB", found="more"
         )
     return data
 
@@ -130,7 +120,7 @@ def utf8(data: bytes, path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         what = f"not UTF-8 (byte {data[error.start]:#04x} at offset {error.start})"
-        raise FlashladderError(what, where=_unresolved(path), hint="save the file as UTF-8") from error
+        raise FlashladderError(what, where=relative(path), hint="save the file as UTF-8") from error
 
 
 def make_folder(path: Path) -> Path:
@@ -153,14 +143,14 @@ def require_folder_or_nothing(path: Path) -> None:
         if one.is_symlink() or one.exists():
             found = "a file" if one.exists() else "a link to something that does not exist"
             hint = "remove it, or choose another folder"
-            raise FlashladderError("not a folder", where=_unresolved(one), expected="a folder", found=found, hint=hint)
+            raise FlashladderError("not a folder", where=relative(one), expected="a folder", found=found, hint=hint)
 
 
 def require_file_or_nothing(path: Path) -> None:
     """Raises `FlashladderError` where something that a file cannot replace is at `path`, such as a folder."""
     if path.exists() and not path.is_file():
         what = "is a directory" if path.is_dir() else "not a regular file, so that it is not replaced"
-        raise FlashladderError(what, where=_unresolved(path), hint="remove it")
+        raise FlashladderError(what, where=relative(path), hint="remove it")
 
 
 def unescaped(path: str) -> str:
@@ -195,12 +185,6 @@ def output_file(name: str, ending: str, option: str = "--out") -> Path:
     if path.exists() and not path.is_file():
         raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=f"no file: {name!r}")
     require_folder_or_nothing(path.parent)
-    if (mark := KIND_OF_OUTPUT.get(ending)) and path.exists():
-        with path.open("rb") as stream:
-            start = stream.read(MOST_HEADER_BYTES)
-        if start and mark not in start:
-            found = f"{name!r}, which is there and none"
-            raise FlashladderError(f"bad {option}", expected=f"a new file, or a {ending} file to replace", found=found)
     return path
 
 
@@ -257,7 +241,7 @@ def load_json(raw: bytes) -> Any:
 
     Raises:
         ValueError: not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is too long, half
-            of a surrogate pair, or nested deeper than `MOST_JSON_DEPTH`. NaN is left to the models, which name its key.
+            of a surrogate pair, or nested too deep. NaN is left to the models, which name its key.
     """
     if raw.startswith(BOM):
         raise ValueError("it begins with a byte order mark")
@@ -270,24 +254,14 @@ def load_json(raw: bytes) -> Any:
             raise ValueError(f"an integer of more than {sys.get_int_max_str_digits()} digits") from error
         raise
     except RecursionError as error:
-        raise ValueError(f"it nests deeper than {MOST_JSON_DEPTH} levels") from error
-    syntax = raw.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_BRACKET, _NO_SYNTAX)
-    brackets = _STRING.sub(b"", syntax.replace(b'""', b""))  # strings without a bracket first: nearly all, and fast
-    for _ in range(MOST_JSON_DEPTH):
-        brackets = brackets.replace(b"[]", b"")  # the innermost level
-    if brackets:
-        raise ValueError(f"it nests deeper than {MOST_JSON_DEPTH} levels")
+        raise ValueError("it nests too deep") from error
     if _SURROGATE.search(raw):
         json.dumps(document, ensure_ascii=False).encode("utf-8")  # half of a pair cannot be written
     return document
 
 
 def checked_json(raw: bytes) -> bytes:
-    """`raw` itself, for readers of their own, once `load_json` has no objection.
-
-    Raises:
-        ValueError: as `load_json`.
-    """
+    """`raw` itself, for readers of their own, once `load_json` has no objection; raises as it does."""
     load_json(raw)
     return raw
 

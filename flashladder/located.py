@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 import difflib
-from functools import lru_cache
-import os
 from pathlib import Path
 import re
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
@@ -29,22 +27,9 @@ Location = tuple["str | int", ...]
 
 MAX_BYTES = 256 * 1024  # the longest file of the project has 4 KiB; PyYAML needs seconds for a megabyte
 MAX_DEPTH = 24  # collections within collections; the deepest file has 4
-LOADERS: tuple[Any, Any] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader)
-"""libyaml's is ten times as fast; what it refuses the other one reads, and says what is wrong in better words."""
-_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?")
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast
+_SAME = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?|[-+]?\.(inf|nan)|true|false|null|~|")  # in YAML 1.1 and in 1.2
 _NUMBER_IN_1_2 = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+")  # 1e3, 08: text in 1.1
-_SPECIAL = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
-_MISREAD: Mapping[str, tuple[Callable[[str], object], str]] = {
-    "int": (_NUMBER.fullmatch, "a whole number in decimals, or text in quotes"),
-    "float": (
-        lambda text: _NUMBER.fullmatch(text) or _SPECIAL.fullmatch(text),
-        "a number such as 0.25, or text in quotes",
-    ),
-    "bool": (lambda text: text in {"true", "false"}, "true, false, or text in quotes"),
-    "timestamp": (lambda _: False, "text in quotes"),
-    "str": (lambda text: not _NUMBER_IN_1_2.fullmatch(text), "a number such as 2000 or 0.25, or text in quotes"),
-}
-"""Type of a plain value to what reads the same in YAML 1.1 and 1.2, and to what is expected instead of the rest."""
 
 
 def yaml_files(folder: Path) -> list[Path]:
@@ -54,23 +39,14 @@ def yaml_files(folder: Path) -> list[Path]:
         FlashladderError: no such folder, or a file in it that looks like YAML but that nobody would read.
     """
     try:
-        with os.scandir(folder) as found:
-            names = tuple(one.name for one in found if not is_leftover(one.name))
+        paths = sorted(path for path in folder.iterdir() if not is_leftover(path.name))
     except OSError as error:
         raise FlashladderError(f"cannot read the folder ({error.strerror})", where=relative(folder)) from error
-    return list(_yaml_among(folder, names))
-
-
-@lru_cache(maxsize=64)
-def _yaml_among(folder: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """`yaml_files` of a folder that holds `names`: an iteration is looked up thousands of times."""
-    paths = sorted(folder / name for name in names)
     for path in paths:
         if path.suffix != ".yaml" and path.suffix.lower() in {".yaml", ".yml"}:
-            raise FlashladderError(
-                "the file is not read", where=relative(path), hint=f"rename it to {path.stem}.yaml, or remove it"
-            )
-    return tuple(path for path in paths if path.suffix == ".yaml")
+            hint = f"rename it to {path.stem}.yaml, or remove it"
+            raise FlashladderError("the file is not read", where=relative(path), hint=hint)
+    return [path for path in paths if path.suffix == ".yaml"]
 
 
 def read_yaml(path: Path) -> object:
@@ -89,24 +65,21 @@ def plain(text: str) -> object:
     Raises:
         yaml.YAMLError, ValueError: it is no YAML, or more than that.
     """
-    _root(text, LOADERS[0])
-    return cast("object", LOADERS[0](text).get_single_data())
+    _root(text)
+    return cast("object", LOADER(text).get_single_data())
 
 
 def _read(path: Path) -> tuple[object, dict[Location, int]]:
     """The content of one YAML file, and the line (from 1) of every key and list item; errors as of `read_yaml`."""
     text = read_text(path, MAX_BYTES)
     try:
-        try:
-            reader = _Reader(LOADERS[0], text, path)
-        except yaml.YAMLError:
-            reader = _Reader(LOADERS[1], text, path)
+        reader = _Reader(text, path)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise FlashladderError(
             f"not valid YAML, {error.problem or error.context}",
             where=f"{relative(path)}:{mark.line + 1 if mark else 1}",
-            hint="indent with spaces, one key per line" if "\\t" in str(error.problem) else None,
+            hint="indent with spaces, one key per line" if "start any token" in str(error.problem) else None,
         ) from error
     except (yaml.YAMLError, ValueError) as error:
         raise FlashladderError(f"not valid YAML, {error}", where=f"{relative(path)}:1") from error
@@ -118,10 +91,10 @@ def _mistake(what: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=what, problem_mark=mark)
 
 
-def _root(text: str, loader: Any) -> Any:
+def _root(text: str) -> Any:
     """The root node, None where there is none. Events are read first: nodes of a deep nest need a deep stack."""
     depth = n_documents = 0
-    for event in yaml.parse(text, Loader=loader):
+    for event in yaml.parse(text, Loader=LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         n_documents += isinstance(event, yaml.DocumentStartEvent)
         if isinstance(event, yaml.AliasEvent):
@@ -130,16 +103,16 @@ def _root(text: str, loader: Any) -> Any:
             raise _mistake(f"it nests deeper than {MAX_DEPTH} levels", event)
         if n_documents > 1:
             raise _mistake("but found another document", event)
-    return loader(text).get_single_node()
+    return LOADER(text).get_single_node()
 
 
 class _Reader:
     """A file's content from its nodes, and the line of every location in it."""
 
-    def __init__(self, loader: Any, text: str, path: Path) -> None:
+    def __init__(self, text: str, path: Path) -> None:
         self.path, self.lines = path, dict[Location, int]()
-        self.construct = loader("").construct_object
-        root = _root(text, loader)
+        self.construct = LOADER("").construct_object
+        root = _root(text)
         self.content = None if root is None else self.value(root, ())
 
     def value(self, node: Any, location: Location) -> object:
@@ -173,7 +146,10 @@ class _Reader:
 
     def scalar(self, node: Any) -> object:
         """A scalar's value, if YAML 1.1 and 1.2 agree on it."""
-        if expected := _misread(node):
+        is_text = node.tag.endswith(":str")
+        same = not _NUMBER_IN_1_2.fullmatch(node.value) if is_text else _SAME.fullmatch(node.value)
+        if not (node.style or same):
+            expected = "a decimal number, true, false, or text in quotes"
             raise self.error(node, "a value that programs read differently", expected, node.value)
         found: object = self.construct(node, deep=True)
         if isinstance(found, str):
@@ -189,15 +165,6 @@ class _Reader:
         """An error at the line of a node."""
         where = f"{relative(self.path)}:{node.start_mark.line + 1}"
         return FlashladderError(what, where=where, expected=expected, found=found)
-
-
-def _misread(node: yaml.ScalarNode) -> str | None:
-    """What should stand there instead of a plain value that YAML 1.1 and 1.2 read differently; None for any other."""
-    kind = node.tag.rpartition(":")[2]
-    if node.style or kind not in _MISREAD:  # in quotes, or a block of text
-        return None
-    same, expected = _MISREAD[kind]
-    return None if same(node.value) else expected
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -237,7 +204,7 @@ class Located:
 
     def told(self, error: FlashladderError, location: Location, suffix: str = "") -> FlashladderError:
         """An error without a place as one of this file; one that names a file already, as it is."""
-        if is_of_a_file(error):
+        if error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where):
             return error
         return self.error(location, error.what + suffix, error.expected, error.found, error.hint)
 
@@ -289,20 +256,14 @@ def validate(model: type[Model], located: Located) -> Model:
     """`located` as an instance of `model`.
 
     Raises:
-        FlashladderError: the file does not fit; the mistake that comes first in the file, and how many more there are.
+        FlashladderError: the file does not fit; the mistake that comes first in the file.
     """
     try:
         return model.model_validate(located.data)
     except ValidationError as error:
-        problems = sorted(error.errors(include_url=False), key=lambda e: (_line(located, e), e["type"] == "missing"))
-        first, *others = (_place(located, one) for one in problems)
-        others = [one for one in others if one[: len(first)] != first]  # an alternative of a union fails in many places
-        raise _explain(model, located, problems[0], len(set(others))) from error
-
-
-def is_of_a_file(error: FlashladderError) -> bool:
-    """Whether an error names a file already: whoever met it on the way must not tell it as one of its own file."""
-    return error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where) is not None
+        problems = error.errors(include_url=False)
+        first = min(problems, key=lambda problem: (_line(located, problem), problem["type"] == "missing"))
+        raise _explain(model, located, first) from error
 
 
 def first_problem(error: Exception) -> str:
@@ -340,14 +301,13 @@ def _line(located: Located, problem: ErrorDetails) -> int:
     return int(located.where(location).rpartition(":")[2]) if location and location[0] in located.data else 10**9
 
 
-def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_more: int) -> FlashladderError:
+def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails) -> FlashladderError:
     """One pydantic problem in this project's words."""
     location = tuple(problem["loc"])
     where = located.where(location)
     name = ".".join(map(str, _place(located, problem))) or "the file"
     context: Mapping[str, Any] = problem.get("ctx") or {}
     kind, found = problem["type"], _shown(problem["input"])
-    more = f"{n_more} more mistake{'s' * (n_more > 1)} in this file" if n_more else None
     what, hint = f"bad value for {name!r}", None
     expected: object
     if kind == "missing":
@@ -370,7 +330,7 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails, n_
         found = context.get("found", found)
     else:
         expected = re.sub(r"^(Input should be|\w+ should have|Value error,) ", "", problem["msg"])
-    return FlashladderError(what, where=where, expected=expected, found=found, hint=hint or more)
+    return FlashladderError(what, where=where, expected=expected, found=found, hint=hint)
 
 
 def _place(located: Located, problem: ErrorDetails) -> Location:

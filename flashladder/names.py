@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+__version__ = "0.1.0"  # of the package; pyproject.toml and the wheels of the iterations have the same
 Dtype = Literal["fp16", "bf16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 EXAMPLE = "(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"  # a configuration

@@ -6,10 +6,10 @@ forked, because torch's threads do not survive a fork.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 import gc
 import multiprocessing
 from multiprocessing import resource_tracker
@@ -83,26 +83,37 @@ def over(
     Raises:
         FlashladderError: the first item's, in order, for which `function` raised one; or a process was killed.
     """
-    n_processes = min(len(items), len(os.sched_getaffinity(0)), MOST)
-    bar, found = tqdm(total=len(items), desc=what, disable=None, leave=False), list[Answer]()
-
-    def collect(answers: Iterable[Answer]) -> list[Answer]:
+    found = list[Answer]()
+    with (
+        tqdm(total=len(items), desc=what, disable=None, leave=False) as bar,
+        closing(_answers(function, items, what, stop)) as answers,
+    ):
         for answer in answers:
             bar.update()
             tell(answer)
             found.append(answer)
-        return found
+    return found
 
+
+def _answers(
+    function: Callable[[Item], Answer], items: Sequence[Item], what: str, stop: threading.Event | None
+) -> Generator[Answer, None, None]:
+    n_processes = min(len(items), len(os.sched_getaffinity(0)), MOST)
     if n_processes < 2:
-        with bar:
-            return collect(map(function, items))
+        yield from map(function, items)
+        return
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with bar, _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, start_worker) as pool:
+    with _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, start_worker) as pool:
         try:
-            with _interrupts_not_inherited():
+            resource_tracker.ensure_running()  # it would let interrupts through again where it starts
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the one that can end them all
+            try:
                 futures = [pool.submit(_portable, function, item) for item in items]
-            return collect(_answers(futures, interrupts, stop))
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            for future in futures:
+                yield _result(future, interrupts, stop)
         except BrokenProcessPool as error:
             hint = f"most likely the machine ran out of memory; {ONE_PROCESS}"
             raise FlashladderError(f"{what}: a process was killed", hint=hint) from error
@@ -112,14 +123,11 @@ def over(
             raise
 
 
-def _answers(
-    futures: Iterable[Future[Answer]], interrupts: Sequence[int], stop: threading.Event | None
-) -> Iterator[Answer]:
-    for future in futures:
-        while not wait([future], timeout=POLL).done:
-            if interrupts or (stop is not None and stop.is_set()):
-                raise KeyboardInterrupt
-        yield future.result()
+def _result(future: Future[Answer], interrupts: Sequence[int], stop: threading.Event | None) -> Answer:
+    while not wait([future], timeout=POLL).done:
+        if interrupts or (stop is not None and stop.is_set()):
+            raise KeyboardInterrupt
+    return future.result()
 
 
 @contextmanager
@@ -134,17 +142,6 @@ def _interrupts_noted() -> Iterator[Sequence[int]]:
         yield seen
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _interrupts_not_inherited() -> Iterator[None]:
-    """Processes that start here never see Ctrl-C: it is for the one that can end them all."""
-    resource_tracker.ensure_running()  # it would let interrupts through again where it starts
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _portable(function: Callable[[Item], Answer], item: Item) -> Answer:

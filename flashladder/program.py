@@ -22,7 +22,7 @@ from invoke.program import Program
 
 from flashladder.arguments import own_kernel
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.version import __version__
+from flashladder.names import __version__
 
 if TYPE_CHECKING:
     from invoke.collection import Collection
@@ -46,13 +46,6 @@ class UsageError(ParseError, Exit):
     def code(self) -> int:
         """Could not run."""
         return 2
-
-
-def closest(name: str, candidates: Sequence[str]) -> str | None:
-    """A hint at a misspelt task or flag."""
-    from flashladder.located import closest as search  # which brings pydantic: only needed for an error
-
-    return search(name, candidates)
 
 
 class LineParser(Parser):
@@ -120,6 +113,8 @@ def _flag(machine: ParseMachine) -> str:
 
 def _explained(machine: ParseMachine, text: str) -> FlashladderError:
     """What invoke says about a command line, in this project's words."""
+    from flashladder.located import closest  # which brings pydantic: only needed for an error
+
     name = getattr(machine.context, "name", None)
     more = f"`{called()} {name} --help` says more" if name else shows_tasks()
     if missing := _MISSING.search(text):
@@ -179,6 +174,8 @@ class LineProgram(Program):
                 sys.stdout.flush()
                 raise
             except ParseError as error:
+                from flashladder.located import closest
+
                 name = str(self.args.help.value)
                 hint = closest(name, list(self.parser.contexts)) or shows_tasks()
                 raise FlashladderError("no such task", found=repr(name), hint=hint) from error

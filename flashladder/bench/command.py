@@ -379,14 +379,14 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace, with the plan of pairs that follows from it."""
     program = program_of("bench")
     example = f"example: {program} 7 --configs a100 --seq-lens 4096"
-    parser = Parser(prog=program, description="Times iterations in turn with FA2.", epilog=example)
+    parser = Parser(prog=program, description="Times iterations, alternating with FA2.", epilog=example)
     add_numbers(parser)
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
     parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: this GPU's)")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
     parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help=f"of {', '.join(ARMS)}")
     parser.add_argument("--method", dest="methods", nargs="+", default=[], metavar="M", help=f"of {', '.join(METHODS)}")
-    parser.add_argument("--out", type=result_file, help=f"{OUT}; goes on when it exists")
+    parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
     parser.add_argument(

@@ -31,7 +31,7 @@ import time
 from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
-from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source
+from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source
 from flashladder.build.store import CubinEntry, PtxEntry, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
@@ -52,10 +52,9 @@ from flashladder.ladder.iteration import Iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, format_table, to_csv
+from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain.errors import disk_full
-from flashladder.toolchain.wheels import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
-from flashladder.version import __version__
+from flashladder.toolchain import Toolchain, demangle, disk_full, find_toolchain, gpu_arch, load_pins
 
 SCHEMA = 1
 UNTIMED = [name for name in COLUMNS if name != "compile_ms"]  # of the wheel, whose bytes are the same each time
@@ -150,7 +149,7 @@ def make(
         table: rows of the ptxas table, and warnings.
 
     Raises:
-        FlashladderError: a compiler or the linker failed.
+        FlashladderError: a compiler or the linker failed, or no demangler is on this machine.
     """
     require_folder_or_nothing(request.folder)
     objects, host_log = library.host_objects(toolchain, request.iteration.family.plan)
@@ -160,10 +159,15 @@ def make(
         logs = dict.fromkeys(path for entry in entries for path in (entry.ptx_entry.log, entry.log))
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs]
         log = library.Log([*texts, host_log], parent / f"{request.folder.name}.failed.log")
-        rows = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
-        table_cpp = table_source(request.name, rows, tuned_from(request.iteration.configs))
+        kernels = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
+        of = request.iteration
+        tuned = tuned_from(of.configs)
+        table_cpp = table_source(request.name, of.family, kernels, request.arches, of.row_stride, tuned)
         built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
-        write_logs(scratch, "\n".join(log.parts), toolchain)
+        text = "\n".join(log.parts)
+        write_atomic(scratch / "build.log", text)
+        if re.search(r"\b_Z\w", text):  # functions of a debug build; a release build inlines all but the kernel
+            write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", format_table(*table))
         manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}
@@ -185,19 +189,6 @@ def make(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def write_logs(folder: Path, text: str, toolchain: Toolchain) -> None:
-    """Writes ``build.log``, and ``build.demangled.log`` where the log names C++ symbols.
-
-    Those are the functions of a debug build: the kernel is ``extern "C"``, and a release build inlines all others.
-
-    Raises:
-        FlashladderError: there are such names, and no demangler is on this machine.
-    """
-    write_atomic(folder / "build.log", text)
-    if re.search(r"\b_Z\w", text):
-        write_atomic(folder / "build.demangled.log", demangle(text, toolchain))
-
-
 def _kernel(
     scratch: Path,
     request: Request,
@@ -205,8 +196,8 @@ def _kernel(
     entries: Sequence[CubinEntry],
     toolchain: Toolchain,
     log: library.Log,
-) -> TableRow:
-    """Copies one configuration's files from the store into its folder, packs its fatbin, and gives its table row."""
+) -> library.Kernel:
+    """Copies one configuration's files from the store into its folder, and packs its fatbin."""
     mine = [entry for (_, other, _), entry in zip(request.jobs, entries, strict=True) if other == config]
     unit: PtxEntry = mine[0].ptx_entry
     folder = scratch / config.slug()
@@ -215,20 +206,19 @@ def _kernel(
     ptx = Path(shutil.copyfile(unit.ptx, folder / "kernel.ptx"))
     cubins = {e.arch: Path(shutil.copyfile(e.cubin, folder / f"kernel.{e.arch}.cubin")) for e in mine}
     packed = library.fatbin(folder, (ptx, request.iteration.family.targets.ptx), cubins, toolchain, log)
-    of = request.iteration
-    own = of.family.for_plan(of.parts, config)
-    return TableRow(config, packed.relative_to(scratch), of.family, request.arches, of.row_stride, own)
+    own = request.iteration.family.for_plan(request.iteration.parts, config)
+    return config, packed.relative_to(scratch), own
 
 
 def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
     """What the wheel says about itself; the same for the same inputs: no path, no time, no commit."""
-    from flashladder.machine_code.cubin import text_sha256  # its ELF reader takes longer to load than all else
+    from flashladder.machine_code.cubin import read_cubin  # its ELF reader takes longer to load than all else
 
     kernels: dict[str, dict[str, dict[str, object]]] = {}
     for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
         usage = entry.usage
         kernels.setdefault(config.short_form(), {})[arch] = {
-            "text_sha256": text_sha256(entry.cubin),
+            "text_sha256": read_cubin(entry.cubin).text_sha256,
             "ptx_sha256": ptx_sha256(read_ptx(entry.ptx)),
             "registers": usage.registers,
             "spill_stores": usage.spill_stores,
@@ -260,9 +250,6 @@ def git_revision() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit + "+changes" * bool(changes)
-
-
-NEEDED_BYTES = 200 * 2**20  # what one iteration's store entries, library and wheel take at most, with room to spare
 
 
 @dataclass(frozen=True)
@@ -360,18 +347,9 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Makes `folder`; turns a full disk, before and while building, and other trouble with files into one line."""
+    """Makes `folder`; turns a full disk and other trouble with files into one line."""
     try:
         make_folder(folder)
-        free = shutil.disk_usage(folder).free
-        if free < NEEDED_BYTES:
-            raise FlashladderError(
-                "too little disk space for a build",
-                where=relative(folder),
-                expected=f"{NEEDED_BYTES // 2**20} MiB free",
-                found=f"{free // 2**20} MiB",
-                hint="free space, or set FLASHLADDER_ROOT to a checkout on another disk",
-            )
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -409,7 +387,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cuda=options.toolchain,
         )
         if not result.up_to_date:
-            print(render(result.rows, (), terminal_width()), end="")
+            print(render(result.rows, terminal_width()), end="")
         state = f"up to date ({result.seconds:.1f} s)" if result.up_to_date else f"built in {result.seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
         label = parse_subject(" ".join(options.subject), options.toolchain).label

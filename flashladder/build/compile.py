@@ -2,7 +2,7 @@
 
 CUDA C++ becomes the PTX of its family's target once per iteration and configuration; ptxas makes every architecture's
 machine code from that very PTX, so what a GPU runs, what the emulator runs and what the wheel ships for newer GPUs have
-one origin. `render` is the ptxas table as a terminal shows it: the full one where it fits, else a narrower one.
+one origin. `render` is the ptxas table as a terminal shows it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-import textwrap
 
 from flashladder.build.store import (
     STORE,
@@ -29,9 +28,9 @@ from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.family import Family, Targets
 from flashladder.ladder.iteration import Iteration, included_files, translation_unit
-from flashladder.machine_code.ptxas import PtxasRow, format_table
+from flashladder.machine_code.ptxas import PtxasRow
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import (
+from flashladder.toolchain import (
     Toolchain,
     find_toolchain,
     gpu_arch,
@@ -227,33 +226,16 @@ def arches_of(iteration: Iteration, arch: str | None) -> tuple[str, ...]:
 
 HEADERS = ("#", "dtype", "configuration", "arch", "regs", "stack", "st", "ld", "bar", "static", "dynamic", "cmem", "ms")
 CONFIGURATION, ARCH = 2, 3  # columns up to the architecture are text
-ALWAYS = {2, 4, 6, 7, 12}  # configuration, registers, spills, time: never moved to the line of what is equal
 
 
-def render(rows: Sequence[PtxasRow], warnings: Iterable[str], limit: int) -> str:
-    """The rows as a table of at most `limit` columns, then each distinct warning.
-
-    Args:
-        rows: at least one.
-        warnings: of the logs.
-        limit: columns of the terminal, at least 80.
-    """
-    if max(map(len, format_table(rows).splitlines())) <= limit:
-        return format_table(rows, warnings)
-    cells = [_cells(row) for row in rows]
-    equal = [i for i in range(len(HEADERS)) if i not in ALWAYS and len({row[i] for row in cells}) == 1]
-    kept = [i for i in range(len(HEADERS)) if i not in equal]
-    numbers = {place for place, i in enumerate(kept) if i == 0 or i > ARCH}
-    shown = [[row[i] for i in kept] for row in (HEADERS, *cells)]
-    lines = table(shown, limit, right=numbers, wrapped={kept.index(CONFIGURATION)})
-    same = ", ".join(f"{HEADERS[i]} {cells[0][i]}" for i in equal)
-    told = f"In every row: {same}. " * bool(equal) + "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."
-    return "\n".join([*lines, "", *textwrap.wrap(told, limit), *dict.fromkeys(warnings)]) + "\n"
-
-
-def _cells(row: PtxasRow) -> list[str]:
-    config = KernelConfig.parse(row.config)
-    numbers = (row.registers, row.stack, row.spill_stores, row.spill_loads, row.barriers, row.smem_static)
-    cmem = "-" if row.cmem is None else str(row.cmem)
-    name = (row.kernel, config.dtype, config.brief(), row.arch)
-    return [*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}"]
+def render(rows: Iterable[PtxasRow], limit: int) -> str:
+    """The rows as a table of at most `limit` columns, of which a terminal has at least 80."""
+    shown: list[Sequence[str]] = [HEADERS]
+    for row in rows:
+        config = KernelConfig.parse(row.config)
+        numbers = (row.registers, row.stack, row.spill_stores, row.spill_loads, row.barriers, row.smem_static)
+        cmem = "-" if row.cmem is None else str(row.cmem)
+        name = (row.kernel, config.dtype, config.brief(), row.arch)
+        shown.append([*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}"])
+    lines = table(shown, limit, right={0, *range(ARCH + 1, len(HEADERS))}, wrapped={CONFIGURATION})
+    return "\n".join([*lines, "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."]) + "\n"

@@ -4,8 +4,8 @@ The same files give the same bytes. An environment holds one version of each whe
 version is installed into ``build/toolchains/<version>/``: exactly ``requirements/toolchain-<version>.txt``, versions
 with hashes, made by `nox -s relock`.
 
-Why not bdist_wheel: nothing is left to compile when a wheel is made, and a wheel is a zip with three metadata files;
-the `wheel` package writes the zip and its RECORD. The library inside needs no Python symbol, hence ``cp310-abi3``.
+Why not bdist_wheel: nothing is left to compile when a wheel is made, and a wheel is a zip with three metadata files.
+The library inside needs no Python symbol, hence ``cp310-abi3``.
 Used by `flashladder.build.command`; on its own it installs every wheel that is built for this machine's GPU (else
 sm_80):
 
@@ -14,12 +14,13 @@ sm_80):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import base64
+from collections.abc import Mapping, Sequence
+import hashlib
 import importlib
 import importlib.util
+import io
 import json
-import os
 from pathlib import Path
 import shutil
 import stat
@@ -31,17 +32,16 @@ from typing import Any
 import zipfile
 
 from flashladder.build.compile import default_arch
+from flashladder.build.library import LIBRARY_NAME
 from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import files_in, load_json, make_folder, relative, sha256, write_atomic
+from flashladder.files import files_in, load_json, make_folder, read_bytes, relative, sha256, write_atomic
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain.errors import disk_full
-from flashladder.toolchain.wheels import Toolchain, find_toolchain, load_pins
+from flashladder.toolchain import Toolchain, disk_full, find_toolchain, load_pins
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"
-LIBRARY = "_C.abi3.so"
 LIBRARY_DIGEST = "library_sha256"  # its key in the manifest
 
 # Runs in a process of its own: the operator exists, and the library offers exactly the configurations that were built.
@@ -74,53 +74,34 @@ def assemble(folder: Path, name: str, version: str, summary: str, members: Mappi
         version: PEP 440 version.
         summary: one line for the metadata.
         members: file name inside the package -> content.
-
-    Raises:
-        FlashladderError: the `wheel` package is missing.
     """
-    try:
-        from wheel.wheelfile import WheelFile
-    except ImportError as error:
-        raise FlashladderError("the wheel package is missing", hint="run: pip install 'wheel>=0.46'") from error
     final = folder / wheel_name(name, version)
     tag = "-".join(final.stem.split("-")[2:])
     info = f"{name}-{version}.dist-info"
-    contents = {f"{name}/{member}": data for member, data in members.items()}
-    contents[f"{info}/METADATA"] = _metadata(name, version, summary).encode()
+    contents = {f"{name}/{member}": members[member] for member in sorted(members)}
+    contents[f"{info}/METADATA"] = (
+        f"Metadata-Version: 2.4\nName: {name.replace('_', '-')}\nVersion: {version}\nSummary: {summary}\n"
+        "License-Expression: Apache-2.0\nRequires-Python: >=3.10\nRequires-Dist: torch>=2.10\n"
+    ).encode()
     contents[f"{info}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: flashladder ({version})\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     )
-    with tempfile.TemporaryDirectory(dir=folder) as scratch, _fixed_epoch():
-        part = Path(scratch) / final.name
-        with WheelFile(part, "w") as archive:
-            for path in sorted(contents, key=lambda path: (".dist-info/" in path, path)):
-                entry = zipfile.ZipInfo(path, EPOCH)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = (stat.S_IFREG | (0o755 if path.endswith(".so") else 0o644)) << 16
-                archive.writestr(entry, contents[path])
-        part.replace(final)
-    return final
+    record = f"{info}/RECORD"
+    contents[record] = "".join([*map(_recorded, contents, contents.values()), f"{record},,\n"]).encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, data in contents.items():
+            entry = zipfile.ZipInfo(path, EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (stat.S_IFREG | (0o755 if path.endswith(".so") else 0o644)) << 16
+            archive.writestr(entry, data)
+    return write_atomic(final, packed.getvalue())
 
 
-def _metadata(name: str, version: str, summary: str) -> str:
-    return (
-        f"Metadata-Version: 2.4\nName: {name.replace('_', '-')}\nVersion: {version}\nSummary: {summary}\n"
-        "License-Expression: Apache-2.0\nRequires-Python: >=3.10\nRequires-Dist: torch>=2.10\n"
-    )
-
-
-@contextmanager
-def _fixed_epoch() -> Iterator[None]:
-    """Makes `wheel` date its RECORD like every other member."""
-    before = os.environ.get("SOURCE_DATE_EPOCH")
-    os.environ["SOURCE_DATE_EPOCH"] = EPOCH_SECONDS
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SOURCE_DATE_EPOCH"]
-        else:
-            os.environ["SOURCE_DATE_EPOCH"] = before
+def _recorded(path: str, data: bytes) -> str:
+    """A member's line of RECORD."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"{path},sha256={digest},{len(data)}\n"
 
 
 def installed_digest(name: str) -> str | None:
@@ -146,7 +127,7 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     Raises:
         FlashladderError: it, or the library, is missing, damaged or older than this check; `hint` says what to do.
     """
-    path, library = folder / "manifest.json", folder / LIBRARY
+    path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
@@ -184,9 +165,7 @@ def install(*wheels: Path) -> None:
         if "No space left" in done.stderr:
             raise disk_full(Path(sys.prefix))
         what = f"the wheel could not be installed ({_last_line(done.stderr)})"
-        temporary = os.environ.get("TMPDIR")
-        hint = "TMPDIR names no folder; set it to one" if temporary and not Path(temporary).is_dir() else None
-        raise FlashladderError(what, where=", ".join(relative(wheel) for wheel in wheels), hint=hint)
+        raise FlashladderError(what, where=", ".join(map(relative, wheels)))
 
 
 def installer() -> list[str]:
@@ -285,40 +264,27 @@ def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
     """The folder that holds the wheels of CUDA version `cuda`; whole, or as it was before.
 
     Raises:
-        FlashladderError: they cannot be installed: no lock file, no network, no space.
+        FlashladderError: they cannot be installed: no lock file, no network.
     """
-    locked = REQUIREMENTS / f"toolchain-{cuda}.txt"
-    try:
-        digest = sha256(locked.read_bytes())
-        make_folder(folder)
-        target = folder / cuda
-        with entry_lock(folder):  # two builds that need it wait for one download
-            stamp = target / STAMP
-            if not stamp.is_file() or stamp.read_bytes() != digest.encode():
-                _install(locked, target)
-                write_atomic(stamp, digest)
-    except OSError as error:
-        raise FlashladderError(
-            f"the compiler of CUDA {cuda} cannot be installed ({error.strerror})",
-            where=relative(Path(error.filename or folder)),
-        ) from error
+    locked, target = REQUIREMENTS / f"toolchain-{cuda}.txt", make_folder(folder) / cuda
+    digest, stamp = sha256(read_bytes(locked)), target / STAMP
+    with entry_lock(folder):  # two builds that need it wait for one download
+        if stamp.is_file() and stamp.read_bytes() == digest.encode():
+            return target
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{cuda}-") as scratch:
+            made = Path(scratch) / "wheels"
+            options = ["--target", str(made), "--no-deps", "--require-hashes", "-r", str(locked)]
+            done = subprocess.run([*installer(), *options], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise FlashladderError(
+                    f"the compiler of CUDA {cuda} could not be installed ({_last_line(done.stderr)})",
+                    where=relative(locked),
+                    hint="a network, or wheels that UV_FIND_LINKS names, are needed once",
+                )
+            shutil.rmtree(target, ignore_errors=True)
+            made.replace(target)
+        write_atomic(stamp, digest)
     return target
-
-
-def _install(locked: Path, target: Path) -> None:
-    """Installs exactly what `locked` names into `target`, in place of what was there."""
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-        made = Path(scratch) / "wheels"
-        options = ["--target", str(made), "--no-deps", "--require-hashes", "-r", str(locked)]
-        done = subprocess.run([*installer(), *options], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise FlashladderError(
-                f"the compiler of CUDA {target.name} could not be installed ({_last_line(done.stderr)})",
-                where=relative(locked),
-                hint="a network, or wheels that UV_FIND_LINKS names, are needed once",
-            )
-        shutil.rmtree(target, ignore_errors=True)
-        made.replace(target)
 
 
 def main() -> None:

@@ -56,11 +56,11 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.ladder.selection import select_configs
+from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT, path_of
 from flashladder.sweep.place import covering_key
 from flashladder.sweep.plan import wanted
-from flashladder.toolchain.wheels import Pins, load_pins, require_arch
-from flashladder.version import __version__
+from flashladder.toolchain import Pins, load_pins, require_arch
 
 UNASKED = ("cpu", "smoke")  # grids of a node without a GPU, and with a model that has none of its own
 PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))

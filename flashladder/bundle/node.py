@@ -21,7 +21,7 @@ from flashladder.gpu.doctor import OLDEST_TORCH, n_gpus, torch_build
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.grid import Grid, grid_names, load_grid
 from flashladder.paths import BUILD
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 FACTS = "bundle.json"  # in the folder of builds: what came along
 DEFAULT_OUT = "flashladder-results"

@@ -450,7 +450,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
     parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: prog)")
     parser.add_argument("--quick", action="store_true", help="short lengths only")
-    parser.add_argument("--out", type=result_file, help=f"{OUT}; goes on when it exists")
+    parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
     parser.add_argument("--backend", choices=BACKENDS, default="gpu", help="where the kernels run (default: gpu)")
     parser.add_argument("--budget", type=seconds, default=0.0, help="start no iteration after this many seconds")
     options = parser.parse_args(argv)

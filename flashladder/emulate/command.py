@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
 import math
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -133,13 +134,11 @@ def emulate(
     if multiprocessors is not None and not launch.resident:
         expected = "a kernel whose CTAs compute tile after tile"
         raise FlashladderError("--multiprocessors", expected=expected, found=f"iteration {iteration.description}")
-    counters = ptxemu.Counters()
+    counters, races = ptxemu.Counters(), ptxemu.Hazards() if hazards else None
     kernel = kernel_of(iteration, config)
 
     def run(observer: ptxemu.Counters | ptxemu.Hazards, what: str) -> ptxemu.Result:
-        def total() -> int:
-            return expected_instructions(iteration, config, shape)
-
+        total = partial(expected_instructions, iteration, config, shape)
         with ticking(what, "instructions", total, shown=progress) as tick:
             return forward(
                 iteration, config, (q, k, v, out), kernel=kernel, observers=(observer,), memory_budget=memory_budget,
@@ -148,7 +147,6 @@ def emulate(
 
     result = run(counters, f"emulate {iteration.description}")
     errors = distance(q, k, v, out, UNIT_ROUNDOFF[config.dtype], progress=progress)
-    races = ptxemu.Hazards() if hazards else None
     if races is not None:
         run(races, "look for races")
     return Emulation(iteration, config, shape, result, errors, counters, races, math.prod(launch.cluster))
@@ -163,36 +161,30 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> No
     row_stride = iteration.row_stride
     widest = row_stride // shape.d_head if row_stride else shape.n_heads
     if shape.n_heads > widest:
-        raise FlashladderError(
-            f"too many heads for iteration {iteration.description}, whose row stride of {row_stride} is compiled in",
-            expected=f"at most {widest}",
-            found=shape.n_heads,
-        )
+        what = f"too many heads for iteration {iteration.description}, whose row stride of {row_stride} is compiled in"
+        raise FlashladderError(what, expected=f"at most {widest}", found=shape.n_heads)
     require_length(config, shape.seq_len)
     wanted = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
     if wanted > LARGEST:
-        raise FlashladderError(
-            "the tensors are too large to emulate", expected=f"at most {LARGEST >> 30} GiB", found=f"{wanted} bytes"
-        )
+        expected = f"at most {LARGEST >> 30} GiB"
+        raise FlashladderError("the tensors are too large to emulate", expected=expected, found=f"{wanted} bytes")
 
 
 def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progress: bool = False) -> Errors:
     """Compares O with an fp64 reference, a head and some query rows (`SCORES`) at a time; a bar if it takes long."""
-    n_rows = max(1, SCORES // q.shape[1])
+    batches, seq_len, n_heads, _ = q.shape
+    n_rows = max(1, SCORES // seq_len)
     largest = squares = reference = 0.0
-    n_all = q.shape[0] * q.shape[1] * q.shape[2]
-    with ticking("compare with fp64", "rows", lambda: n_all, shown=progress) as tick:
-        for batch in range(q.shape[0]):
-            for head in range(q.shape[2]):
-                one = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
-                for start in range(0, q.shape[1], n_rows):
-                    rows = (one[0], slice(start, start + n_rows), one[2])
-                    exact = attention_fp64(q[rows], k[one], v[one])
-                    off = out[rows].astype(np.float64) - exact
-                    largest = float(np.maximum(largest, np.abs(off).max()))  # keeps NaN, unlike max()
-                    squares += float(np.square(off).sum())
-                    reference += float(np.square(exact).sum())
-                    tick(exact.shape[1])
+    with ticking("compare with fp64", "rows", lambda: batches * seq_len * n_heads, shown=progress) as tick:
+        for batch, head, start in product(range(batches), range(n_heads), range(0, seq_len, n_rows)):
+            one = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
+            rows = (one[0], slice(start, start + n_rows), one[2])
+            exact = attention_fp64(q[rows], k[one], v[one])
+            off = out[rows].astype(np.float64) - exact
+            largest = float(np.maximum(largest, np.abs(off).max()))  # keeps NaN, unlike max()
+            squares += float(np.square(off).sum())
+            reference += float(np.square(exact).sum())
+            tick(exact.shape[1])
     bound = 2 * roundoff * float(np.abs(v.astype(np.float64)).max())
     return Errors(largest, bound, float(np.sqrt(squares / reference)), roundoff)
 
@@ -233,7 +225,22 @@ class Options(LaunchOptions):
 
 def render(found: Emulation, *, counters: bool) -> str:
     """The screen, with `counters` or without, and with hazards where they were looked for."""
-    parts = [_head(found), _numbers(found)]
+    config, shape, iteration, errors = found.config, found.shape, found.iteration, found.errors
+    size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
+    warps, shared, blocks = config.n_threads // 32, config.smem_bytes >> 10, found.result.blocks
+    sharing = f", {found.sharing} to a tile" if found.sharing > 1 else ""
+    ctas = f"{blocks} CTA{'s' if blocks > 1 else ''} of {warps} warps{sharing}, {shared} KiB of shared memory each"
+    title = f"iteration {iteration.description}: {iteration.title}"
+    head = (title, config.short_form(), f"{size}: {ctas}", relative(ptx_for(iteration, config).ptx))
+    told = (
+        f"{'right' if errors.right else 'WRONG'}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), "
+        f"relative RMS error {errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64"
+    )
+    slices = f", {found.result.slices} slices" if found.result.slices > 1 else ""
+    lanes, millions = found.counters.lane_instructions, found.speed / 1e6
+    speed = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
+    took = f"speed    {found.result.seconds:.2f} s{slices}: {lanes:,} lane-instructions, {speed} million a second"
+    parts = ["\n".join(head), f"{hanging('numbers  ', told)}\n{took}"]
     if counters:
         parts.append(ptxemu.render_counters(found.counters, wrappers=WRAPPERS, folder="kernels/"))
     if found.hazards is not None:
@@ -241,37 +248,10 @@ def render(found: Emulation, *, counters: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _head(found: Emulation) -> str:
-    config, shape, iteration = found.config, found.shape, found.iteration
-    size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
-    warps, shared = config.n_threads // 32, config.smem_bytes >> 10
-    sharing = f", {found.sharing} to a tile" if found.sharing > 1 else ""
-    blocks = found.result.blocks
-    ctas = f"{blocks} CTA{'s' if blocks > 1 else ''} of {warps} warps{sharing}, {shared} KiB of shared memory each"
-    title = f"iteration {iteration.description}: {iteration.title}"
-    return "\n".join((title, config.short_form(), f"{size}: {ctas}", relative(ptx_for(iteration, config).ptx)))
-
-
-def _numbers(found: Emulation) -> str:
-    errors = found.errors
-    verdict = "right" if errors.right else "WRONG"
-    told = (
-        f"{verdict}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), relative RMS error "
-        f"{errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64"
-    )
-    slices = f", {found.result.slices} slices" if found.result.slices > 1 else ""
-    lanes, millions = found.counters.lane_instructions, found.speed / 1e6
-    speed = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
-    return (
-        f"{hanging('numbers  ', told)}\n"
-        f"speed    {found.result.seconds:.2f} s{slices}: {lanes:,} lane-instructions, {speed} million a second"
-    )
-
-
 def as_json(found: Emulation, *, counters: bool) -> str:
     """The facts of the screen, and all places and hazards instead of the first ones."""
-    ptx = ptx_for(found.iteration, found.config).ptx
-    facts: dict[str, object] = {
+    ptx, hazards = ptx_for(found.iteration, found.config).ptx, found.hazards
+    facts = {
         "schema_version": SCHEMA_VERSION,
         "iteration": found.iteration.description,
         "title": found.iteration.title,
@@ -286,47 +266,38 @@ def as_json(found: Emulation, *, counters: bool) -> str:
         "lane_instructions_per_second": found.speed,
         "right": found.errors.right,
         "errors": {name: value if value == value else None for name, value in asdict(found.errors).items()},  # noqa: PLR0124 - JSON has no NaN
-        "counters": None,
-        "hazards": None,
-        "hazards_dropped": None,
+        "counters": found.counters.facts(WRAPPERS) if counters else None,
+        "hazards": hazards and [hazard.render() for hazard in hazards.reports],
+        "hazards_dropped": hazards and hazards.dropped,
     }
-    if counters:
-        facts["counters"] = found.counters.facts(WRAPPERS)
-    if found.hazards is not None:
-        facts["hazards"] = [hazard.render() for hazard in found.hazards.reports]
-        facts["hazards_dropped"] = found.hazards.dropped
     return dump_json(facts).rstrip()
 
 
 def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
     """Warp instructions of a forward pass, from at most two runs on one head that are no longer than itself."""
-    step = math.lcm(config.B_r, config.B_c)
-    warps = _warps(iteration, config, shape)
-    short, longer = (step * multiple for multiple in SHORT)
+
+    def warps(shape: Shape) -> int:
+        sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
+        return math.prod(iteration.family.grid(config, sizes)) * config.n_threads // 32
+
+    def per_warp(seq_len: int) -> float:
+        counts: list[int] = []
+        shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
+        forward(iteration, config, make_tensors(iteration, config, shape), progress=counts.append)
+        return sum(counts) / warps(shape)
+
+    short, longer = (math.lcm(config.B_r, config.B_c) * multiple for multiple in SHORT)
     if shape.seq_len <= longer:
-        return round(warps * _per_warp(iteration, config, shape.seq_len))
-    first, second = (_per_warp(iteration, config, length) for length in (short, longer))
-    return round(warps * (second + (second - first) * (shape.seq_len - longer) / (longer - short)))
-
-
-def _per_warp(iteration: Iteration, config: KernelConfig, seq_len: int) -> float:
-    counts: list[int] = []
-    shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=config.d_head)
-    forward(iteration, config, make_tensors(iteration, config, shape), progress=counts.append)
-    return sum(counts) / _warps(iteration, config, shape)
-
-
-def _warps(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
-    """Warps of the whole grid."""
-    sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
-    return math.prod(iteration.family.grid(config, sizes)) * config.n_threads // 32
+        return round(warps(shape) * per_warp(shape.seq_len))
+    first, second = per_warp(short), per_warp(longer)
+    return round(warps(shape) * (second + (second - first) * (shape.seq_len - longer) / (longer - short)))
 
 
 @contextmanager
 def ticking(what: str, unit: str, total: Callable[[], int], *, shown: bool) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, and the function that moves it; `total` is asked for only where there is a bar."""
-    settings: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "leave": False, "delay": DELAY}
-    with tqdm(desc=what, disable=None if shown else True, **settings) as bar:
+    hidden = None if shown else True
+    with tqdm(desc=what, disable=hidden, unit=f" {unit}", unit_scale=True, leave=False, delay=DELAY) as bar:
         if not bar.disable:
             bar.reset(total())  # its clock begins now
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 import math
 from pathlib import Path
 from typing import Any
@@ -165,16 +165,13 @@ def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]
         _require(tensor.shape == q.shape, name, f"q's shape {q.shape}", tensor.shape)
         _require(tensor.dtype.itemsize == ELEMENT, name, "16-bit elements", tensor.dtype)
         _require(tensor.shape[3] == config.d_head, name, f"d_head {config.d_head}", tensor.shape[3])
-        _require(tensor.strides[3] == ELEMENT, name, "a contiguous last dimension", f"{tensor.strides[3]} bytes")
-        strides = [
-            stride // ELEMENT for stride, size in zip(tensor.strides[:3], tensor.shape, strict=False) if size > 1
-        ]
-        _require(not any(s % VECTOR for s in strides), name, "strides that are multiples of 8 elements", strides)
-        row = tensor.strides[1] // ELEMENT
-        wanted = iteration.row_stride
+        *strides, last = (stride // ELEMENT for stride in tensor.strides)
+        _require(last == 1, name, "a contiguous last dimension", f"stride {last}")
+        used = [stride for stride, size in zip(strides, tensor.shape, strict=False) if size > 1]
+        _require(not any(one % VECTOR for one in used), name, "strides that are multiples of 8 elements", used)
+        row, wanted = strides[1], iteration.row_stride
         _require(wanted in (0, row), name, f"a row stride of {wanted} elements (it is compiled in)", row)
-    for tile, size in config.multiples.items():
-        _require(q.shape[1] % size == 0 and q.shape[1] > 0, "q", f"seq_len divisible by {tile} = {size}", q.shape[1])
+    require_length(config, q.shape[1])
 
 
 def _require(holds: bool, name: str, expected: object, found: object) -> None:
@@ -189,30 +186,20 @@ def version(*more: Path) -> str:
     return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
 
 
-@dataclass(frozen=True)
-class Executed:
-    """Machine code and what one launch runs of it."""
-
-    regions: Regions  # the control flow, and what each block is for
-    warp: Executions  # what one warp runs; all warps of the kernel run alike
-    warps: int  # of the launch
-
-
-def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> Executed:
-    """What a launch on tensors of `shape` runs.
+def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> tuple[Regions, Executions]:
+    """The control flow of a kernel, and what each of its warps, which are alike, runs on tensors of `shape`.
 
     Raises:
         FlashladderError: the shape does not fit the configuration, the kernel does not compile, or its branches depend
             on more than the launch.
     """
-    _, sass, launch, constants = machine_code(iteration, config, arch, shape)
-    return walked(sass, launch, constants)
+    _, sass, constants = machine_code(iteration, config, arch, shape)
+    regions = regions_of(sass)
+    return regions, run(regions.flow, constants)
 
 
-def machine_code(
-    iteration: Iteration, config: KernelConfig, arch: str, shape: Shape
-) -> tuple[Cubin, Sass, Launch, Constants]:
-    """A kernel's cubin and instructions, and the launch on tensors of `shape` with what is known of its parameters.
+def machine_code(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> tuple[Cubin, Sass, Constants]:
+    """A kernel's cubin and instructions, and what is known of its parameters in a launch on tensors of `shape`.
 
     Raises:
         FlashladderError: the shape does not fit the configuration, or the kernel does not compile.
@@ -223,19 +210,7 @@ def machine_code(
     if cubin.parameters_at is None:
         raise FlashladderError("the cubin does not say where the kernel's parameters lie", where=relative(path))
     constants = constants_of(iteration, config, launch, cubin.parameters_at)
-    return cubin, disassemble(path, lines=False), launch, constants
-
-
-def walked(sass: Sass, launch: Launch, constants: Constants, *, asked: bool = False) -> Executed:
-    """What a launch runs of machine code that has been read, given what `constants_of` knows; `asked` as of `run`.
-
-    Raises:
-        FlashladderError: a branch depends on more than the launch.
-    """
-    regions = regions_of(sass)
-    return Executed(
-        regions, run(regions.flow, constants, asked=asked), math.prod(launch.grid) * -(-math.prod(launch.block) // WARP)
-    )
+    return cubin, disassemble(path, lines=False), constants
 
 
 def launch_of(
@@ -257,15 +232,15 @@ def launch_of(
 
 def constants_of(iteration: Iteration, config: KernelConfig, launch: Launch, place: int) -> Constants:
     """The words of constant bank 0 that hold a launch's parameters, from offset `place` on, without addresses."""
-    function = kernel_of(iteration, config).function
-    first, second = (
-        np.frombuffer(pack(function, arguments_of(launch), partial(_at, address)), np.uint32) for address in ADDRESSES
-    )
+
+    def packed(address: int) -> Array:
+        def address_of(_: Array) -> int:
+            return address
+
+        return np.frombuffer(pack(kernel_of(iteration, config).function, arguments_of(launch), address_of), np.uint32)
+
+    first, second = map(packed, ADDRESSES)
     return {place + 4 * i: int(word) for i, word in enumerate(first) if word == second[i]}
-
-
-def _at(address: int, _: Array) -> int:
-    return address
 
 
 @dataclass

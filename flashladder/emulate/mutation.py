@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import count, product
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -98,9 +98,7 @@ def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
         FlashladderError: it cannot be read.
     """
     try:
-        entries = read_yaml(path)
-        listed = entries if isinstance(entries, list) else [entries] if entries else []
-        return tuple(Equivalent.model_validate(entry) for entry in listed)
+        return pydantic.TypeAdapter(tuple[Equivalent, ...]).validate_python(read_yaml(path))
     except pydantic.ValidationError as error:
         raise FlashladderError(
             "cannot read the list of equivalent mutants", where=relative(path), found=first_problem(error)
@@ -114,30 +112,19 @@ def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
     for one in ptxemu.mutants(original):
         yield Mutant(iteration, config, one.instruction, one.nth, one.kernel)
     if iteration.number == SWIZZLED_ITERATION:
-        for nth, (instruction, kernel) in enumerate(_without_swizzle(original), start=1):
-            yield Mutant(iteration, config, instruction, nth, kernel)
-
-
-def _without_swizzle(original: ptxemu.Kernel) -> Iterator[tuple[Instruction, ptxemu.Kernel]]:
-    """Each XOR of a kernel, and the kernel that copies its first source instead."""
-    body = original.function.body
-    for place, item in enumerate(body):
-        if isinstance(item, Instruction) and item.opcode == SWIZZLE:
-            copied = replace(item, opcode="mov.b32", operands=item.operands[:2])
-            yield item, original.with_body((*body[:place], copied, *body[place + 1 :]))
+        body, nth = original.function.body, count(1)
+        for place, item in enumerate(body):
+            if isinstance(item, Instruction) and item.opcode == SWIZZLE:  # its first source is copied instead
+                copied = replace(item, opcode="mov.b32", operands=item.operands[:2])
+                changed = original.with_body((*body[:place], copied, *body[place + 1 :]))
+                yield Mutant(iteration, config, item, next(nth), changed)
 
 
 def judge(mutant: Mutant, original: Sequence[Seen], listed: Sequence[Equivalent]) -> Verdict:
     """Runs a mutant on one shape after another, in each order of its warps, and says what gave it away first."""
-    reason = next(
-        (
-            entry.reason
-            for entry in listed
-            if mutant.iteration.number in entry.iterations
-            and (entry.opcode, entry.nth) == (mutant.instruction.opcode, mutant.nth)
-        ),
-        None,
-    )
+    which, number = (mutant.instruction.opcode, mutant.nth), mutant.iteration.number
+    alike = (entry for entry in listed if number in entry.iterations and (entry.opcode, entry.nth) == which)
+    reason = next((entry.reason for entry in alike), None)
     planned = launches_of(mutant.iteration, mutant.config)
     trials = product(zip(planned, original, strict=True), ORDERS)
     seen = (_given_away(mutant, one, before, schedule) for (one, before), schedule in trials)
@@ -275,12 +262,11 @@ def observe(
     schedule: str | int = "together",
 ) -> tuple[Seen, ...]:
     """Runs a kernel (None: the iteration's own) on `launches_of`, up to a launch with a race."""
-    launches = list[Seen]()
+    seen = list[Seen]()
     for planned in launches_of(iteration, config):
-        launches.append(look(iteration, config, planned, kernel, schedule=schedule))
-        if launches[-1].races:
-            break
-    return tuple(launches)
+        if not (seen and seen[-1].races):
+            seen.append(look(iteration, config, planned, kernel, schedule=schedule))
+    return tuple(seen)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -294,15 +280,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=f"{NUMBERS} (default: all)")
     options = parser.parse_args(argv)
     numbers = options.numbers or [iteration.number for iteration in load_all()]
-    verdicts = []
+    n = caught = wrong = 0
     for verdict in tqdm(verify(numbers, options.only), unit="mutant", disable=None, leave=False):
         print(verdict)
-        verdicts.append(verdict)
-    wrong = [verdict for verdict in verdicts if not verdict.as_listed]
-    caught = sum(verdict.caught is not None for verdict in verdicts)
-    print(f"{len(verdicts)} mutants: {caught} caught, {len(verdicts) - caught} equivalent; {len(wrong)} not as listed")
+        n += 1
+        caught += verdict.caught is not None
+        wrong += not verdict.as_listed
+    print(f"{n} mutants: {caught} caught, {n - caught} equivalent; {wrong} not as listed")
     if wrong:
-        raise CheckFailed(f"{len(wrong)} of {len(verdicts)} mutants are not as listed in {relative(EQUIVALENT)}")
+        raise CheckFailed(f"{wrong} of {n} mutants are not as listed in {relative(EQUIVALENT)}")
     return 0
 
 

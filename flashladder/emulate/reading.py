@@ -6,7 +6,7 @@ follows from the PTX alone, and carries its digests. `problems` compares it with
 of our own (``results/<machine>/counters.json.gz``, of locked machine code alone); `claims` judges iterations/*.yaml.
 
 Run:
-    python -m flashladder.emulate.reading            # compares the committed reading with the PTX, prints the table
+    python -m flashladder.emulate.reading            # compares the committed reading with the PTX, prints its CSV
     python -m flashladder.emulate.reading --write    # writes results/emulator/counters.json and counters.csv
 Exit code: 0 current, 1 stale or a race, 2 it could not run.
 """
@@ -24,19 +24,18 @@ from flashladder import parallel
 from flashladder.arguments import Parser
 from flashladder.build.compile import ptx_for, ptx_many
 from flashladder.columns import csv_text
-from flashladder.columns import table as aligned
 from flashladder.emulate.kernel import CopyOrder, forward, make_tensors, version
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import checked_json, dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
-from flashladder.ladder.claim import COUNTERS, EMULATED
+from flashladder.ladder.claim import COUNTERS, EMULATED, Claim
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Claim, Iteration, begun, claim_configs, load_all, load_iteration, load_runnable
+from flashladder.ladder.iteration import Iteration, begun, claim_configs, load_all, load_iteration, load_runnable
 from flashladder.located import read_committed
 from flashladder.lock.code_claims import Sides, Verdict, checked, judge, next_step
 from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, find_locked, read_lock, refusal
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
-from flashladder.names import CONFLICTS, DTYPES, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, WAVEFRONTS
+from flashladder.names import DTYPES, PUBLISHED_GPU, REGISTERS
 from flashladder.paths import BUILD, RESULTS
 from flashladder.problem import Shape
 from flashladder.results.files import load_as
@@ -77,11 +76,7 @@ class EmulatedCounters(Strict):
     kernels: dict[str, EmulatedKernel]
 
     def of(self, number: int) -> EmulatedKernel:
-        """The kernel of an iteration.
-
-        Raises:
-            FlashladderError: the reading lacks it.
-        """
+        """The kernel of an iteration; raises `FlashladderError` where the reading lacks it."""
         if found := self.find(number):
             return found
         raise FlashladderError(f"no emulated counters of iteration {number}", hint=HOW_TO_WRITE)
@@ -128,17 +123,6 @@ def stale(reading: EmulatedCounters, path: Path = READING) -> list[str]:
         for file, text in files_of(reading, path).items()
         if not file.is_file() or file.read_bytes() != text.encode()
     ]
-
-
-def table(reading: EmulatedCounters) -> str:
-    """The reading for people."""
-    shown = {"ld wavefr.": WAVEFRONTS.format("ld"), "conflicts": CONFLICTS.format("ld"),
-             "st wavefr.": WAVEFRONTS.format("st"), "ld sectors": SECTORS[0], "ldsm": LDSM}  # fmt: skip
-    rows = [[*shown, "races", "kernel"]]
-    for key, one in reading.kernels.items():
-        counts = [*(one.counters[metric] for metric in shown.values()), sum(one.races.values())]
-        rows.append([*map(str, counts), key])
-    return "\n".join(aligned(rows, None, right=range(len(shown) + 1)))
 
 
 def read_kernel(number: int) -> EmulatedKernel:
@@ -189,17 +173,9 @@ def read_all() -> EmulatedCounters:
     return EmulatedCounters(shape=SHAPE, race_shape=RACE_SHAPE, kernels=named)
 
 
-def check() -> Checked:
-    """Makes the reading anew and compares: whether it is free of races and the committed one.
-
-    Raises:
-        FlashladderError: as `read_all`.
-    """
-    return _judged(read_all())
-
-
-def _judged(reading: EmulatedCounters) -> Checked:
-    failure = None
+def check(reading: EmulatedCounters | None = None) -> Checked:
+    """Whether a reading, None to make it anew, is free of races and the committed one; errors as `read_all`."""
+    reading, failure = reading or read_all(), None
     if numbers := sorted({one.iteration for one in reading.kernels.values() if any(one.races.values())}):
         where = ", ".join(f"iteration {number}" for number in numbers)
         hint = f"invoke emulate {numbers[0]} --hazards tells where"
@@ -277,10 +253,9 @@ def hardware_claims(path: Path, locks: Path = LOCKS) -> list[Verdict]:
     ladder = begun(load_runnable(result.gpu.arch), (kernel.iteration for kernel in result.kernels.values()))
     for iteration in ladder:
         short_form = iteration.configs[PUBLISHED_GPU].short_form()
-        key = kernel_key(iteration.number, short_form)
+        key, missing = kernel_key(iteration.number, short_form), f"no reading of iteration {iteration.number}"
         if key not in result.kernels:
-            what = f"no reading of iteration {iteration.number}"
-            raise FlashladderError(what, where=relative(path), expected=short_form)
+            raise FlashladderError(missing, where=relative(path), expected=short_form)
         kernel = result.kernels[key]
         if reason := refusal(kernel, read_lock(kernel.arch, locks)):
             what = f"the reading of {key} is of machine code that no lock holds"
@@ -341,8 +316,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wants_write:
         for path, text in files_of(reading).items():
             write_atomic(path, text)
-    print(table(reading))
-    if failure := _judged(reading).failure:
+    print(to_csv(reading), end="")
+    if failure := check(reading).failure:
         raise failure
     return 0
 

@@ -222,7 +222,7 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
     """
     length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # of the short CTA: whole blocks of query rows
     shape = Shape(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
-    cubin, sass, _, constants = machine_code(iteration, config, arch, shape)
+    cubin, sass, constants = machine_code(iteration, config, arch, shape)
     flow = regions_of(sass).flow
     order = list(executions.path(flow, constants))
     starts = [place for place, block in enumerate(order) if flow.main_loop and block == flow.main_loop.header]

@@ -81,7 +81,7 @@ def measure() -> Measured:
     Raises:
         CheckFailed: a kernel computes something wrong.
     """
-    from flashladder.toolchain.wheels import gpu_arch
+    from flashladder.toolchain import gpu_arch
 
     if gpu_arch() is None:
         return emulate()

@@ -25,11 +25,11 @@ import shutil
 import sys
 from typing import Any
 
+from flashladder import toolchain
 from flashladder.columns import hanging
 from flashladder.errors import PACKAGES, FlashladderError
 from flashladder.files import dump_json, require_folder_or_nothing
 from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain import wheels
 
 CUDA_TORCH = "`pip install torch` brings a CUDA build on Linux"
 EMULATOR = "`invoke check N --backend emulator` checks the PTX on this CPU"
@@ -241,12 +241,12 @@ def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
 
 
 def _compiler() -> str:
-    path = wheels.host_compiler()
-    return f"{wheels.host_compiler_version(path)} at {path}"
+    path = toolchain.host_compiler()
+    return f"{toolchain.host_compiler_version(path)} at {path}"
 
 
 def _toolchain() -> str:
-    found = wheels.find_toolchain().versions
+    found = toolchain.find_toolchain().versions
     return ", ".join(f"{re.sub(r'^nvidia-(cuda-)?', '', name)} {version}" for name, version in found.items())
 
 
@@ -299,7 +299,6 @@ def diagnose() -> Diagnosis:
     has_gpu, admin = gpu.found != "none", privileged()
     counted = counters(find_ncu(), admin=admin)
     lockable = has_gpu and admin
-    ninja = _looked_for("ninja", lambda: str(wheels.find_ninja()), "run: pip install ninja")
     clocks = Finding(
         "clocks",
         lockable,
@@ -313,11 +312,11 @@ def diagnose() -> Diagnosis:
             "install Python 3.10 or newer",
         ),
         _looked_for("compiler", _compiler, "install g++, or set CXX"),
-        _looked_for("toolchain", _toolchain, "run: nox -s dev"), ninja, torch(has_gpu), emulator(),
+        _looked_for("toolchain", _toolchain, "run: nox -s dev"), torch(has_gpu), emulator(),
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
-    compiles = ok["compiler"] and ok["toolchain"] and ok["ninja"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
+    compiles = ok["compiler"] and ok["toolchain"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
     can = {
         "compile kernels, verify locks": compiles,
         "emulate kernels": compiles and ok["emulator"],

@@ -18,33 +18,28 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 import re
+from types import MappingProxyType
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder.iteration import Expect, Iteration, frozen, load_all, load_iteration, no_such_iteration
+from flashladder.ladder.claim import Expect
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.located import closest
 from flashladder.paths import ITERATIONS
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
-_DESCRIPTION = re.compile(r"\s*(\d{1,9})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
+_DESCRIPTION = re.compile(r"\s*(\d{1,99})\s*(?:([+-])\s*([A-Za-z0-9_ -]*?)\s*)?", re.ASCII)
 _WORDS = {"-": "minus", "+": "plus", "": ""}
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One iteration with at most one change, through one CUDA version's compiler.
+    """One iteration with at most one change, through one CUDA version's compiler."""
 
-    Attributes:
-        number: of the iteration, or of the one that an ablation varies.
-        sign: ``-`` for a change taken back, ``+`` for one added, else empty.
-        change: its name, ``double_buffer``; else empty.
-        cuda: version of the compiler's wheels, ``13.1``; empty for the pinned one.
-    """
-
-    number: int
-    sign: str = ""
-    change: str = ""
-    cuda: str = ""
+    number: int  # of the iteration, or of the one that an ablation varies
+    sign: str = ""  # ``-`` for a change taken back, ``+`` for one added, else empty
+    change: str = ""  # its name, ``double_buffer``; else empty
+    cuda: str = ""  # version of the compiler's wheels, ``13.1``; empty for the pinned one
 
     @property
     def text(self) -> str:
@@ -85,11 +80,15 @@ class Subject:
         return f"nox -s build-iteration-{self.number}" + f" -- {words.strip()}" * bool(words)
 
 
-def split_description(text: str) -> tuple[int, str, str] | None:
-    """``16 - double buffer`` as number, sign and name (16, "-", "double_buffer"); None where it is no such thing."""
-    match = _DESCRIPTION.fullmatch(text)
-    if match is None:
-        return None
+def split_description(text: str) -> tuple[int, str, str]:
+    """``16 - double buffer`` as number, sign and name: 16, "-", "double_buffer".
+
+    Raises:
+        FlashladderError: it is no such thing.
+    """
+    if (match := _DESCRIPTION.fullmatch(text)) is None:
+        expected = "a number, or one change to one, such as '16 - swizzle' or '7 + xor_static'"
+        raise FlashladderError("not a description of an iteration", expected=expected, found=repr(text))
     return int(match[1]), match[2] or "", re.sub(r"[ -]+", "_", (match[3] or "").lower())
 
 
@@ -104,19 +103,7 @@ def parse_subject(subject: int | str, cuda: str = "") -> Subject:
     Raises:
         FlashladderError: not a description, or no toolchain of that version is pinned.
     """
-    found = split_description(str(subject))
-    if found is None:
-        raise not_a_description(str(subject))
-    return Subject(*found, load_pins().axis(cuda))
-
-
-def not_a_description(text: str) -> FlashladderError:
-    """The error that `text` names no iteration and no ablation."""
-    return FlashladderError(
-        "not a description of an iteration",
-        expected="a number, or one change to one, such as '16 - swizzle' or '7 + xor_static'",
-        found=repr(text),
-    )
+    return Subject(*split_description(str(subject)), load_pins().axis(cuda))
 
 
 def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
@@ -125,10 +112,7 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     Raises:
         FlashladderError: not a description, nothing of that name, or a result that no configuration can express.
     """
-    found = split_description(text)
-    if found is None:
-        raise no_such_iteration(text, folder) if text.isascii() and text.isdigit() else not_a_description(text)
-    number, sign, name = found
+    number, sign, name = split_description(text)
     if sign == "-" and name.isdigit() and int(name) > number:  # 1-5
         numbers = ", ".join(str(one) for one in range(number, min(int(name), number + 4) + 1))
         raise FlashladderError("ranges are not read", expected=f"numbers one by one: {numbers}", found=repr(text))
@@ -136,22 +120,24 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     if not sign:
         return base
     lineage = _lineage(base, folder)
-    candidates = _names(lineage[1:] if sign == "-" else _others(lineage, folder))
-    if not candidates:
-        every = f"every change of the family {base.family.name}: there is none to add"
-        verb = "no change to take back" if sign == "-" else every
-        raise FlashladderError(f"iteration {base.number} has {verb}", found=repr(text))
+    known = {step.number for step in lineage}
+    others = (step for step in load_all(folder) if step.family is base.family and step.number not in known)
+    candidates = _names(lineage[1:] if sign == "-" else others)
     if name not in candidates:
         done = "taken back from" if sign == "-" else "added to"
         raise FlashladderError(
             f"nothing named {name!r} can be {done} iteration {base.number}",
-            expected=f"one of {', '.join(candidates)}",
+            expected=f"one of {', '.join(candidates)}" if candidates else "no change: there is none",
             found=repr(text),
             hint=closest(name, list(candidates)),
         )
     step, concerns = candidates[name]
-    back = sign == "-"
-    parts = _taken_back(base, step, concerns, lineage) if back else _added(base, step, concerns)
+    if sign == "-":
+        parts = _taken_back(base, step, concerns, lineage)
+    else:
+        parts = replace(base.parts, **{concern: step.change[concern] for concern in concerns})
+        if any(base.family.contradictions(parts)):  # a part of the change cannot stand alone
+            parts = replace(base.parts, **step.change)
     return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder, frozenset(concerns))
 
 
@@ -164,12 +150,6 @@ def _lineage(iteration: Iteration, folder: Path) -> list[Iteration]:
             break
         lineage.insert(0, parent)
     return lineage
-
-
-def _others(lineage: Iterable[Iteration], folder: Path) -> list[Iteration]:
-    """Every step of the family that is not in the lineage."""
-    known = {step.number: step.family for step in lineage}
-    return [step for step in load_all(folder) if step.number not in known and step.family in known.values()]
 
 
 def _names(steps: Iterable[Iteration]) -> dict[str, tuple[Iteration, tuple[str, ...]]]:
@@ -195,14 +175,6 @@ def _taken_back(base: Iteration, step: Iteration, concerns: Iterable[str], linea
     return result
 
 
-def _added(base: Iteration, step: Iteration, concerns: Iterable[str]) -> Any:
-    """The parts of `base` with the step's change, wholly where a part of it cannot stand alone."""
-    result = replace(base.parts, **{concern: step.change[concern] for concern in concerns})
-    if any(base.family.contradictions(result)):
-        result = replace(base.parts, **step.change)
-    return result
-
-
 def _ablation(
     base: Iteration, parts: Any, step: Iteration, description: str, folder: Path, meant: frozenset[str]
 ) -> Iteration:
@@ -215,9 +187,8 @@ def _ablation(
     if not change and configs == dict(base.configs):
         reasons.append(f"it differs in nothing from iteration {base.number}")
     if reasons:
-        raise FlashladderError(
-            f"{description!r} is not a possible iteration", expected="parts that go together", found=reasons[0]
-        )
+        what = f"{description!r} is not a possible iteration"
+        raise FlashladderError(what, expected="parts that go together", found=reasons[0])
     sign, name = description.split()[1:]
     word = "without" if sign == "-" else "with"
     fell = {c: getattr(base.parts, c) for c in base.family.concerns if c in change.keys() - meant and sign == "-"}
@@ -229,11 +200,11 @@ def _ablation(
         title=f"{base.title}, {word} {said}",
         why=f"Iteration {base.number} {word} the change of iteration {step.number} ({step.title}). {step.why}",
         parent=base.number,
-        change=frozen(change),
+        change=MappingProxyType(change),
         parts=parts,
-        configs=frozen(configs),
-        own_configs=frozen({}),
-        expect=Expect((), (), (), frozen({})),
+        configs=MappingProxyType(configs),
+        own_configs=MappingProxyType({}),
+        expect=Expect((), (), (), MappingProxyType({})),
         description=description,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 import math
 import re
 from types import MappingProxyType
@@ -52,28 +53,21 @@ TERMS = re.compile(r"[+/]")
 
 @dataclass(frozen=True)
 class Claim:
-    """One prediction about a count, against the parent.
+    """One prediction about a count, against the parent."""
 
-    Attributes:
-        metric: opcode classes (opcode up to the first dot, except ``IMAD.MOV.U32``; ``total`` is all of them), opcodes
-            with all their modifiers, measures (`flashladder.machine_code.opcodes.MEASURES`) or counters; ``A+B`` is a
-            sum and ``A/B`` a quotient, which binds less tightly.
-        scope: ``kernel`` counts the whole machine code, ``main_loop`` the loop over KV blocks only, ``ptx`` the PTX
-            that ships, all three at equal tile; ``counters`` what a launch counts, each side at its own tile.
-        direction: ``falls``, ``rises`` or ``equals``.
-        at_least: for falls and rises, the smallest relative change, as a fraction of the parent's count; None is any.
-        value: for equals, the count itself; None means the parent's.
-        within: for equals, the relative deviation that is still equal.
-        on: the architectures that it holds on and no other; empty for all.
-    """
-
+    # opcode classes (opcode up to the first dot, except ``IMAD.MOV.U32``; ``total`` is all of them), opcodes with all
+    # their modifiers, measures (`flashladder.machine_code.opcodes.MEASURES`) or counters; ``A+B`` is a sum and ``A/B``
+    # a quotient, which binds less tightly
     metric: str
+    # ``kernel`` counts the whole machine code, ``main_loop`` the loop over KV blocks only, ``ptx`` the PTX that ships,
+    # all three at equal tile; ``counters`` what a launch counts, each side at its own tile
     scope: Scope
     direction: Literal["falls", "rises", "equals"]
+    # for falls and rises, the smallest relative change, as a fraction of the parent's count; None is any
     at_least: float | None = None
-    value: float | None = None
-    within: float = 0.0
-    on: tuple[str, ...] = ()
+    value: float | None = None  # for equals, the count itself; None means the parent's
+    within: float = 0.0  # for equals, the relative deviation that is still equal
+    on: tuple[str, ...] = ()  # the architectures that it holds on and no other; empty for all
 
     @property
     def needs_parent(self) -> bool:
@@ -140,19 +134,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Expect:
-    """The claims of one iteration, and the configuration knobs they are made at where these differ from its own.
+    """The claims of one iteration, and the configuration knobs they are made at where these differ from its own."""
 
-    Attributes:
-        sass: about machine code, in the whole kernel and in the main loop.
-        ptx: about the PTX that ships.
-        counters: about what a launch counts, on a GPU or in the emulator.
-        at: knobs at which `sass` and `ptx` are judged.
-    """
-
-    sass: tuple[Claim, ...]
-    ptx: tuple[Claim, ...]
-    counters: tuple[Claim, ...]
-    at: Mapping[str, object]
+    sass: tuple[Claim, ...]  # about machine code, in the whole kernel and in the main loop
+    ptx: tuple[Claim, ...]  # about the PTX that ships
+    counters: tuple[Claim, ...]  # about what a launch counts, on a GPU or in the emulator
+    at: Mapping[str, object]  # knobs at which `sass` and `ptx` are judged
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -191,26 +178,16 @@ class _AmountOn(_Amount):
     on: list[str] = Field(default=[], json_schema_extra={"items": {"enum": list(SEVERAL)}})
 
 
-_WORDS: Mapping[str, Claim] = {
-    "falls": Claim("", "kernel", "falls"),
-    "rises": Claim("", "kernel", "rises"),
-    "unchanged": Claim("", "kernel", "equals"),
-}
-
-
-def _claim(value: object) -> Claim:
+def _claim(value: object, expected: str = CLAIM_FORMS) -> Claim:
     """The claim that a YAML value states; metric and scope are filled in later."""
-    return _stated(value, value, CLAIM_FORMS)
-
-
-def _stated(value: object, found: object, expected: str) -> Claim:
-    """The claim in `value`, of which a file says `found`."""
-    if isinstance(value, str) and value in _WORDS:
-        return _WORDS[value]
+    if value == "unchanged":
+        return Claim("", "kernel", "equals")
+    if value in ("falls", "rises"):
+        return Claim("", "kernel", value)
     try:
         return _Amount.model_validate(value if isinstance(value, dict) else {"equals": value}).claim()
     except ValueError as error:
-        raise PydanticCustomError("claim", "not a claim", {"expected": expected, "found": str(found)}) from error
+        raise PydanticCustomError("claim", "not a claim", {"expected": expected, "found": str(value)}) from error
 
 
 def _code_claim(value: object) -> Claim:
@@ -219,25 +196,17 @@ def _code_claim(value: object) -> Claim:
         return _claim(value)
     on = value["on"] if isinstance(value["on"], list) else []
     if not on or on == [*SEVERAL] or on != [arch for arch in SEVERAL if arch in on]:
-        wrong = [arch for arch in on if arch not in SEVERAL]
-        raise PydanticCustomError(
-            "claim",
-            "not architectures",
-            {
-                "expected": f"some of {', '.join(SEVERAL)} under 'on', in this order (without it: all)",
-                "found": str(value["on"]),
-                "hint": closest(wrong[0], list(SEVERAL)) if wrong else None,
-            },
-        )
+        expected = f"some of {', '.join(SEVERAL)} under 'on', in this order (without it: all)"
+        raise PydanticCustomError("claim", "not architectures", {"expected": expected, "found": str(value["on"])})
     amount = {key: item for key, item in value.items() if key != "on"}
-    return replace(_stated(amount, value, WITH_ARCHES), on=tuple(on))
+    return replace(_claim(amount, WITH_ARCHES), on=tuple(on))
 
 
 def _wrong_name(name: str, expected: str, hint: str | None = None) -> PydanticCustomError:
     return PydanticCustomError("metric", "not a metric", {"expected": expected, "found": repr(name), "hint": hint})
 
 
-def _opcodes(metric: str, language: str, example: str) -> str:
+def _opcodes(metric: str, *, language: str, example: str) -> str:
     """An opcode metric: its form, and that every name in it exists."""
     for name in TERMS.split(metric):
         if not re.fullmatch(r"[A-Za-z][\w.:]*", name, re.ASCII):
@@ -245,14 +214,6 @@ def _opcodes(metric: str, language: str, example: str) -> str:
         if wrong := unknown(name, language):
             raise _wrong_name(name, *wrong)
     return metric
-
-
-def _sass(metric: str) -> str:
-    return _opcodes(metric, "sass", "LOP3 or IADD3+LOP3")
-
-
-def _ptx(metric: str) -> str:
-    return _opcodes(metric, "ptx", "add.s64 or ldmatrix")
 
 
 def _counters(name: str) -> str:
@@ -264,14 +225,11 @@ def _counters(name: str) -> str:
     return re.sub(r"\w+", lambda match: COUNTERS.get(match[0], match[0]), name)
 
 
-_Stated = Annotated[
-    Literal["falls", "rises", "unchanged"] | Annotated[float, Field(ge=0)] | _Amount, Field(description=CLAIM_FORMS)
-]
-_StatedOn = Annotated[
-    Literal["falls", "rises", "unchanged"] | Annotated[float, Field(ge=0)] | _AmountOn, Field(description=WITH_ARCHES)
-]
+_Word = Literal["falls", "rises", "unchanged"] | Annotated[float, Field(ge=0)]
+_Stated = Annotated[_Word | _Amount, Field(description=CLAIM_FORMS)]
+_StatedOn = Annotated[_Word | _AmountOn, Field(description=WITH_ARCHES)]
 ClaimValue = Annotated[Claim, BeforeValidator(_claim, json_schema_input_type=_Stated)]
 CodeClaimValue = Annotated[Claim, BeforeValidator(_code_claim, json_schema_input_type=_StatedOn)]
-SassName = Annotated[str, AfterValidator(_sass)]
-PtxName = Annotated[str, AfterValidator(_ptx)]
+SassName = Annotated[str, AfterValidator(partial(_opcodes, language="sass", example="LOP3 or IADD3+LOP3"))]
+PtxName = Annotated[str, AfterValidator(partial(_opcodes, language="ptx", example="add.s64 or ldmatrix"))]
 CounterName = Annotated[str, AfterValidator(_counters)]

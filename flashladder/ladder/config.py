@@ -23,31 +23,24 @@ from flashladder.names import DTYPES
 ELEMENT_BYTES = 2
 MAX_SMEM_BYTES = 227 * 1024  # per CTA on sm_90, the most of any supported GPU
 D_HEAD = 128  # elements: the head size of every kernel so far, of grids and of checks
-_NAME = re.compile(r"\((?P<dtype>[A-Z0-9]+), (?P<sizes>\d{1,9}(?:, \d{1,9}){3})\): (?P<words>\S+)", re.ASCII)
+_NAME = re.compile(r"\((?P<dtype>[A-Z0-9]+), (?P<sizes>\d{1,9}(?:, \d{1,9})*)\): (?P<words>\S+)", re.ASCII)
 _BRIEF = re.compile(
-    r"(?P<tile>\d{1,9}(?:,\d{1,9}){2})(?P<numbers>(?: \d{1,9}(?:_\d{1,9})*)+)(?P<flags>(?:\+\w+)*)", re.ASCII
+    r"(?P<tile>\d{1,9}(?:,\d{1,9})*)(?P<numbers>(?: \d{1,9}(?:_\d{1,9})*)*)(?P<flags>(?:\+\w+)*)", re.ASCII
 )
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a configuration's name, and the fields that it stands for.
+    """One word of a configuration's name, and the fields that it stands for."""
 
-    Attributes:
-        text: ``buffer``; of numbers with a place for each, ``load_{}_{}_{}_tiles``.
-        fields: one Boolean, or an integer for each place.
-        brief: of a Boolean, its word in the short form; empty where the parts decide it.
-        key: of a Boolean, its key in iterations/*.yaml; empty where the parts decide it.
-        least: of numbers, the smallest that a kernel could have.
-        optional: numbers that are all 0 have no word.
-    """
-
-    text: str
-    fields: tuple[str, ...]
-    brief: str = ""
+    text: str  # ``buffer``; of numbers with a place for each, ``load_{}_{}_{}_tiles``
+    fields: tuple[str, ...]  # one Boolean, or an integer for each place
+    brief: str = ""  # of a Boolean, its word in the short form; empty where the parts decide it
+    # its key in iterations/*.yaml, with a list of numbers; empty where the parts decide a Boolean, and where each
+    # number stands under its own name
     key: str = ""
-    least: int = 0
-    optional: bool = False
+    least: int = 0  # of numbers, the smallest that a kernel could have
+    optional: bool = False  # numbers that are all 0 have no word
 
     @property
     def is_flag(self) -> bool:
@@ -68,51 +61,34 @@ class Word:
 
 
 class KernelConfig(ABC):
-    """The knobs of one compiled kernel; a family's is a frozen, ordered dataclass.
+    """The knobs of one compiled kernel; a family's is a frozen, ordered dataclass."""
 
-    Attributes:
-        example: a name of the family, for messages.
-        sizes: fields of the tile: d_head, B_r, B_c and what shares the rows out.
-        words: what the name says besides, in order.
-        dtype: element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each).
-        d_head: head size in elements.
-        B_r: query rows that one CTA owns; `multiples` says whether it divides seq_len.
-        B_c: rows of K and V in one step of its loop, as B_r.
-    """
-
-    example: ClassVar[str] = ""
-    sizes: ClassVar[tuple[str, ...]] = ()
-    words: ClassVar[tuple[Word, ...]] = ()
-    dtype: str
-    d_head: int
-    B_r: int
-    B_c: int
+    example: ClassVar[str] = ""  # a name of the family, for messages
+    sizes: ClassVar[tuple[str, ...]] = ()  # fields of the tile: d_head, B_r, B_c and what shares the rows out
+    words: ClassVar[tuple[Word, ...]] = ()  # what the name says besides, in order
+    dtype: str  # element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each)
+    d_head: int  # head size in elements
+    B_r: int  # query rows that one CTA owns; `multiples` says whether it divides seq_len
+    B_c: int  # rows of K and V in one step of its loop, as B_r
 
     def __post_init__(self) -> None:
         """Refuses what cannot be a configuration of any iteration.
 
         Raises:
-            FlashladderError: a field has a wrong type, or a value that no kernel could have.
+            FlashladderError: a field has a value that no kernel could have.
         """
-        least = dict.fromkeys(self.sizes, 1) | {
-            f: word.least for word in self.words if not word.is_flag for f in word.fields
-        }
+        least = dict.fromkeys(self.sizes, 1) | {name: word.least for word in self.numbers() for name in word.fields}
+        wrong = {name: f"{smallest} or more" for name, smallest in least.items() if getattr(self, name) < smallest}
         if self.dtype not in DTYPES:
-            raise bad_field("dtype", " or ".join(DTYPES), self.dtype)
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise bad_field(name, "an integer", value)
-            if value < smallest:
-                raise bad_field(name, f"{smallest} or more", value)
-        for name in self.flags():
-            if not isinstance(getattr(self, name), bool):
-                raise bad_field(name, "True or False", getattr(self, name))
+            wrong["dtype"] = " or ".join(DTYPES)
+        for name, expected in wrong.items():
+            found = repr(getattr(self, name))
+            raise FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=found)
 
     @classmethod
-    def flags(cls) -> dict[str, Word]:
-        """Field to word of each Boolean."""
-        return {word.fields[0]: word for word in cls.words if word.is_flag}
+    def numbers(cls) -> list[Word]:
+        """The words that stand for numbers."""
+        return [word for word in cls.words if not word.is_flag]
 
     @classmethod
     def of(cls, knobs: Mapping[str, Any], dtype: str = "fp16") -> Self:
@@ -130,6 +106,11 @@ class KernelConfig(ABC):
     @abstractmethod
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA in bytes."""
+
+    @property
+    def registers(self) -> int:
+        """Registers per thread at least: the fp32 accumulators of O live through the whole main loop."""
+        return self.B_r * self.d_head // self.n_threads
 
     @property
     def multiples(self) -> Mapping[str, int]:
@@ -164,7 +145,7 @@ class KernelConfig(ABC):
 
     def brief(self) -> str:
         """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,64,4 2_2_2+buffer``."""
-        numbers = [word.values(self) for word in self.words if not word.is_flag]
+        numbers = [word.values(self) for word in self.numbers()]
         flags = [word.brief for word in self.words if word.brief and word.values(self)]
         return "+".join([" ".join([self.tile, *("_".join(map(str, own)) for own in numbers if own)]), *flags])
 
@@ -175,11 +156,11 @@ class KernelConfig(ABC):
         if match is None:
             return None
         tile, numbers, flags = match["tile"].split(","), match["numbers"].split(), match["flags"].split("+")[1:]
-        found: dict[str, Any] = dict(zip(cls.sizes[1:], map(int, tile), strict=True))
-        for word, own in zip([word for word in cls.words if not word.is_flag], numbers, strict=False):
-            if len(own.split("_")) != len(word.fields):
-                return None
-            found |= zip(word.fields, map(int, own.split("_")), strict=True)
+        given = [(cls.sizes[1:], tile)]
+        given += [(word.fields, own.split("_")) for word, own in zip(cls.numbers(), numbers, strict=False)]
+        if any(len(names) != len(own) for names, own in given):
+            return None
+        found: dict[str, Any] = {name: int(one) for names, own in given for name, one in zip(names, own, strict=True)}
         return found | {word.fields[0]: word.brief in flags for word in cls.words if word.brief}
 
     def slug(self) -> str:
@@ -191,35 +172,13 @@ class KernelConfig(ABC):
         changed: Callable[..., Self] = replace
         return changed(self, dtype=dtype)
 
-    @classmethod
-    def match(cls, text: str) -> Self | None:
-        """The configuration whose name is `text`; None where `text` is not of this family.
-
-        Raises:
-            FlashladderError: it is of this family's form, and not exactly the name of a configuration.
-        """
-        form, knobs = _NAME.fullmatch(text), dict[str, Any]()
-        for one in form["words"].split("+") if form else ():
-            read = next((found for word in cls.words if (found := word.read(one)) is not None), None)
-            if read is None:
-                return None
-            knobs |= read
-        if form is None or not all(
-            knobs.keys() >= {*word.fields} for word in cls.words if not (word.is_flag or word.optional)
-        ):
-            return None
-        knobs |= zip(cls.sizes, map(int, form["sizes"].split(", ")), strict=True)
-        config = cls.of(knobs, form["dtype"].lower())
-        if config.short_form() != text:
-            expected = repr(config.short_form())
-            raise FlashladderError("not the short form of a kernel configuration", expected=expected, found=repr(text))
-        return config
-
     def needs(self) -> dict[str, tuple[int, str]]:
         """What a CTA needs of a GPU: limit under ``peaks`` of configs/gpus/*.yaml to (number, unit in words)."""
         return {
             "threads_per_block": (self.n_threads, "threads per CTA"),
             "shared_memory_per_block": (self.smem_bytes, "bytes of shared memory per CTA"),
+            "registers_per_thread": (self.registers, "registers per thread"),
+            "registers_per_block": (self.B_r * (self.d_head + self.B_c), "registers per CTA for O and S"),
         }
 
     def __str__(self) -> str:
@@ -235,7 +194,7 @@ class KernelConfig(ABC):
         """
         if isinstance(text, str):
             for family in KernelConfig.__subclasses__():
-                if isinstance(found := _matched(family, text), cls):
+                if isinstance(found := _match(family, text), cls):
                     return found
         examples = dict.fromkeys(family.example for family in KernelConfig.__subclasses__() if issubclass(family, cls))
         raise FlashladderError(
@@ -246,10 +205,22 @@ class KernelConfig(ABC):
 
 
 @lru_cache(maxsize=4096)  # results name few configurations, many times
-def _matched(family: type[KernelConfig], text: str) -> KernelConfig | None:
-    return family.match(text)
+def _match(family: type[KernelConfig], text: str) -> KernelConfig | None:
+    """The configuration whose name is `text`; None where `text` is not of this family.
 
-
-def bad_field(name: str, expected: str, found: object) -> FlashladderError:
-    """What to raise for a value that no kernel could have."""
-    return FlashladderError(f"bad kernel configuration, {name}", expected=expected, found=repr(found))
+    Raises:
+        FlashladderError: it is of this family's form, and not exactly the name of a configuration.
+    """
+    form, knobs = _NAME.fullmatch(text), dict[str, Any]()
+    for one in form["words"].split("+") if form else ():
+        read = next((found for word in family.words if (found := word.read(one)) is not None), None)
+        if read is None:
+            return None
+        knobs |= read
+    if form is None or len(sizes := form["sizes"].split(", ")) != len(family.sizes):
+        return None
+    config = family.of(knobs | dict(zip(family.sizes, map(int, sizes), strict=True)), form["dtype"].lower())
+    if (expected := config.short_form()) != text:
+        what = "not the short form of a kernel configuration"
+        raise FlashladderError(what, expected=repr(expected), found=repr(text))
+    return config

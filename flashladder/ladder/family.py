@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 import re
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, create_model
 
 from flashladder.columns import listed
 from flashladder.errors import FlashladderError
@@ -64,58 +64,36 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A rule that takes configurations out of the tuning space.
+    """A rule that takes configurations out of the tuning space."""
 
-    Attributes:
-        name: one word for reports.
-        why: the mechanism by which such a configuration loses.
-        excludes: whether the rule applies to a configuration.
-    """
-
-    name: str
-    why: str
-    excludes: Callable[[Any], bool]
+    name: str  # one word for reports
+    why: str  # the mechanism by which such a configuration loses
+    excludes: Callable[[Any], bool]  # whether the rule applies to a configuration
 
 
 @dataclass(frozen=True, eq=False)
 class TensorBox:
-    """A tensor and the box of it that one copy moves: what a tensor map is made of; axes are listed innermost first.
+    """A tensor and the box of it that one copy moves: what a tensor map is made of; axes are listed innermost first."""
 
-    Attributes:
-        tensor: the array whose first element is the tensor's.
-        dtype: of its elements, fp16 or bf16.
-        dims: elements along each axis.
-        strides: bytes between neighbours along each axis but the first, whose elements are adjacent.
-        box: elements that a copy spans along each axis.
-        swizzle: bytes within which the box's rows are permuted in shared memory.
-    """
-
-    tensor: Any
-    dtype: str
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int
+    tensor: Any  # the array whose first element is the tensor's
+    dtype: str  # of its elements, fp16 or bf16
+    dims: tuple[int, ...]  # elements along each axis
+    strides: tuple[int, ...]  # bytes between neighbours along each axis but the first, whose elements are adjacent
+    box: tuple[int, ...]  # elements that a copy spans along each axis
+    swizzle: int  # bytes within which the box's rows are permuted in shared memory
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch as data: what an emulator, or a driver, is told beside the kernel.
+    """A launch as data: what an emulator, or a driver, is told beside the kernel."""
 
-    Attributes:
-        grid: CTAs in x, y and z.
-        block: threads of a CTA in x (y, z).
-        arguments: the kernel's parameters in order; a structure is a tuple of its members, a tensor map a `TensorBox`.
-        shared_bytes: dynamic shared memory of a CTA.
-        cluster: CTAs of a cluster in x, y and z.
-        resident: a CTA goes on with what is left, so that no more of x are launched than there are multiprocessors.
-    """
-
-    grid: tuple[int, int, int]
-    block: tuple[int, ...]
+    grid: tuple[int, int, int]  # CTAs in x, y and z
+    block: tuple[int, ...]  # threads of a CTA in x (y, z)
+    # the kernel's parameters in order; a structure is a tuple of its members, a tensor map a `TensorBox`
     arguments: tuple[Any, ...]
-    shared_bytes: int
-    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int  # dynamic shared memory of a CTA
+    cluster: tuple[int, int, int] = (1, 1, 1)  # CTAs of a cluster in x, y and z
+    # a CTA goes on with what is left, so that no more of x are launched than there are multiprocessors
     resident: bool = False
 
     def ctas(self, multiprocessors: int) -> tuple[int, int, int]:
@@ -130,25 +108,12 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Knobs(Model):
-    """Knobs of a configuration on one GPU; absent ones are inherited, or decided by the parts."""
-
-    def knobs(self) -> dict[str, object]:
-        """The knobs that are given, under the names of the family's configuration."""
-        return self.model_dump(exclude_none=True)
-
-
 def part_names(folder: Path) -> tuple[str, ...]:
-    """The parts of a concern, in the order in which the ladder meets them.
+    """The parts of a concern, in the order in which the ladder meets them: ``kernels/<family>/<concern>/<stem>.cuh``.
 
-    Args:
-        folder: ``kernels/<family>/<concern>``; a part is a file ``<stem>.cuh`` whose first line names it:
-            ``// Layout `xor` (iteration 2): ...``. The rest of it need not be UTF-8 here: whoever compiles or shows a
-            part reads its text (`flashladder.ladder.iteration`), and names the file. So with an empty file, which is
-            a part that was lost, and one that names another part, which is a copy: they stand last.
-
-    Raises:
-        FlashladderError: a file of that name cannot be read.
+    The first line of each names it: ``// Layout `xor` (iteration 2): ...``; whoever compiles or shows a part reads the
+    rest. An empty file is a part that was lost, and one that names another part is a copy: they stand last, and whoever
+    reads them tells.
     """
     found, broken = [], []
     for path in files_in(folder, "*.cuh"):
@@ -161,17 +126,28 @@ def part_names(folder: Path) -> tuple[str, ...]:
     return (*(stem for _, stem in sorted(found)), *broken)
 
 
-def values_of(family: str, parts_type: type[Any]) -> dict[str, tuple[str, ...]]:
-    """The values of each concern of a family, in the order in which the ladder meets them: its part files."""
-    return {
-        field.name: part_names(KERNELS / family / field.name) for field in fields(parts_type) if field.type == "str"
+def change_model(family: str, parts_type: type[Any], **others: Any) -> type[Model]:
+    """The model of ``change``: any concern, with one of its values: its part files, in the order of the ladder."""
+    own: dict[str, Any] = {
+        field.name: (Literal[part_names(KERNELS / family / field.name) or ("",)] | None, None)
+        for field in fields(parts_type)
+        if field.name not in others
     }
+    return create_model("ChangeFile", __base__=Model, __doc__="What differs from the parent.", **own, **others)
 
 
-def change_model(values: Mapping[str, tuple[str, ...]], doc: str, **others: Any) -> type[Model]:
-    """The model of ``change``: any of the concerns, each with one of its values."""
-    own: dict[str, Any] = {name: (Literal[found or ("",)] | None, None) for name, found in values.items()}
-    return create_model("ChangeFile", __base__=Model, __doc__=doc, **own, **others)
+def knobs_model(config_type: type[KernelConfig]) -> type[Model]:
+    """The model of a GPU's ``configs``: sizes, numbers and flags of the family's configuration under their keys."""
+    size: Any = (Annotated[int, Field(gt=0)] | None, None)
+    own: dict[str, Any] = dict.fromkeys(config_type.sizes[1:], size)
+    for word in config_type.words:
+        if word.key:
+            numbers: Any = Annotated[tuple[(StrictInt,) * len(word.fields)], Field(strict=False)]  # type: ignore[misc]  # computed
+            own[word.key] = ((bool if word.is_flag else numbers) | None, None)
+        elif not word.is_flag:
+            own |= dict.fromkeys(word.fields, size)
+    doc = "Knobs of the configuration on one GPU; absent ones are inherited, or decided by the parts."
+    return create_model(f"{config_type.__name__}Knobs", __base__=Model, __doc__=doc, **own)
 
 
 def type_name(stem: str) -> str:
@@ -179,39 +155,45 @@ def type_name(stem: str) -> str:
     return "".join(word.capitalize() for word in stem.split("_"))
 
 
+_UNIT = """\
+// {title}
+// Iteration {number}, {short_form}
+// Generated by flashladder/ladder/families/{family}.py from {source}; the parts are under kernels/{family}/.
+{includes}
+
+struct Kernel {{
+    using Args = flashladder::{args};
+    using value_t = flashladder::{dtype};
+{members}
+}};
+
+#include "{entry}"
+"""
+
+
 class Family(ABC):
-    """One kind of kernel.
+    """One kind of kernel."""
 
-    Attributes:
-        name: what ``family:`` says.
-        parts_type: a frozen dataclass, one field per concern, with its value.
-        config_type: of its configurations.
-        change_model: what a file's ``change`` may hold: the fields of `parts_type`, all optional.
-        knobs_model: what ``configs`` may hold for a GPU.
-        legend: what `KernelConfig.brief` of its configurations says, as lines of text.
-        required: fields that an iteration without a parent of its family must give.
-        keys: fields of the configuration whose key in YAML is another one than their name.
-        exclusions: the rules that take configurations out of the tuning space, in the order in which they are reported.
-        plan: the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with
-            the sources in ``kernels/host/``.
-        least_capability: the compute capability that its kernels need, (8, 0).
-        warps_alike: whether all warps of a kernel run the same way: then a walk through its machine code counts what
-            runs, a model predicts it and a trace follows it.
-        max_row_bytes: from one position to the next at most; what the argument structure can hold.
-    """
-
-    name: ClassVar[str]
-    parts_type: ClassVar[type[Any]]
-    config_type: ClassVar[type[KernelConfig]]
-    change_model: ClassVar[type[Model]]
-    knobs_model: ClassVar[type[Knobs]]
-    legend: ClassVar[str] = ""
+    name: ClassVar[str]  # what ``family:`` says
+    parts_type: ClassVar[type[Any]]  # a frozen dataclass, one field per concern, with its value
+    config_type: ClassVar[type[KernelConfig]]  # of its configurations
+    change_model: ClassVar[type[Model]]  # what a file's ``change`` may hold: the fields of `parts_type`, all optional
+    legend: ClassVar[str] = ""  # what `KernelConfig.brief` of its configurations says, as lines of text
+    # fields that an iteration without a parent of its family must give; an ablation of a step that only tunes takes
+    # them along
     required: ClassVar[tuple[str, ...]] = ()
-    keys: ClassVar[Mapping[str, str]] = {}
+    # a concern, and the knobs that a change of it is about, so that an ablation takes them along
+    brought: ClassVar[tuple[str, tuple[str, ...]]] = ("", ())
+    # the rules that take configurations out of the tuning space, in the order in which they are reported
     exclusions: ClassVar[Sequence[Exclusion]] = ()
+    # the C++ source that turns tensors into a launch, relative to ``kernels/``; it is linked with the sources in
+    # ``kernels/host/``
     plan: ClassVar[str]
-    least_capability: ClassVar[tuple[int, int]]
+    least_capability: ClassVar[tuple[int, int]]  # the compute capability that its kernels need, (8, 0)
+    # from one position to the next at most; what the argument structure can hold
     max_row_bytes: ClassVar[int] = 2**31 - 1
+    # whether all warps of a kernel run the same way: then a walk through its machine code counts what runs, a model
+    # predicts it and a trace follows it
     warps_alike: ClassVar[bool] = True
 
     @property
@@ -224,8 +206,31 @@ class Family(ABC):
     def targets(self) -> Targets:
         """What its sources are compiled for."""
 
-    def decided(self, parts: Any) -> dict[str, Any]:
-        """The knobs of a configuration that `parts` leave no choice about."""
+    def key(self, knob: str) -> str:
+        """The key in YAML of a field of the configuration."""
+        return next((word.key for word in self.config_type.words if word.key and knob in word.fields), knob)
+
+    def knobs(self, given: BaseModel) -> dict[str, Any]:
+        """What a file says of a configuration (`knobs_model`), under the names of its fields."""
+        said, found = given.model_dump(exclude_none=True), dict[str, Any]()
+        fields_of = {word.key: word.fields for word in self.config_type.words}
+        for key, value in said.items():
+            found |= zip(fields_of.get(key, (key,)), value if isinstance(value, tuple) else (value,), strict=True)
+        return found
+
+    def to_knobs(self, parts: Any, config: KernelConfig) -> dict[str, str]:
+        """`config` as iterations write it, key to value in YAML, without what `parts` decide."""
+        found: dict[str, object] = {name: getattr(config, name) for name in config.sizes[1:]}
+        for word in config.words:
+            values = [getattr(config, name) for name in word.fields if name not in self.decisions(parts)]
+            if word.key and values:
+                found[word.key] = str(values[0]).lower() if word.is_flag else values
+            elif not word.is_flag:
+                found |= zip(word.fields, values, strict=False)  # the parts decide all of them, or none
+        return {key: str(value) for key, value in found.items()}
+
+    def decisions(self, parts: Any) -> Mapping[str, tuple[Any, str]]:
+        """Knobs of a configuration that `parts` leave no choice about, each with its value and why."""
         del parts
         return {}
 
@@ -246,32 +251,47 @@ class Family(ABC):
         return ()
 
     @abstractmethod
+    def rules(self, parts: Any, config: Any) -> Iterable[str]:
+        """Why `parts` cannot express `config`, one sentence per reason, besides what they decide."""
+
     def conflicts(self, parts: Any, config: Any) -> tuple[str, ...]:
         """Why `parts` cannot express `config`, one sentence per reason; empty when they can."""
+        decided = [
+            f"{name} must be {value}: {why}"
+            for name, (value, why) in self.decisions(parts).items()
+            if getattr(config, name) != value
+        ]
+        return (*decided, *self.rules(parts, config))
 
     def fit(self, parts: Any, config: Any) -> Any:
         """`config` with every knob that `parts` decide set to what they decide; it may still conflict."""
-        return replace(config, **self.decided(parts))
+        return replace(config, **{name: value for name, (value, _) in self.decisions(parts).items()})
 
     @abstractmethod
-    def candidates(self, parts: Any, dtype: str) -> Iterable[KernelConfig]:
-        """Configurations over all sizes that the family knows, whether or not `parts` can express them."""
+    def candidates(self, parts: Any) -> Iterable[KernelConfig]:
+        """fp16 configurations over all sizes that the family knows, whether or not `parts` can express them."""
 
-    def legal_configs(self, parts: Any, dtype: str = "fp16") -> tuple[Any, ...]:
+    @lru_cache(maxsize=128)  # families stay
+    def legal_configs(self, parts: Any) -> tuple[Any, ...]:
         """The candidates that these parts can express, with what the parts decide, sorted."""
-        return _legal_configs(self, parts, dtype)
+        fitted = {self.fit(parts, config) for config in self.candidates(parts)}
+        return tuple(sorted(config for config in fitted if not self.conflicts(parts, config)))
+
+    def excluded_by(self, config: KernelConfig) -> tuple[Exclusion, ...]:
+        """The rules that keep `config` out of the tuning space; empty when it is in."""
+        return tuple(rule for rule in self.exclusions if rule.excludes(config))
+
+    def tuning_space(self, parts: Any) -> tuple[KernelConfig, ...]:
+        """The legal configurations that no rule excludes, sorted."""
+        return tuple(config for config in self.legal_configs(parts) if not self.excluded_by(config))
 
     def of_brief(self, parts: Any, text: str) -> KernelConfig | None:
         """The fp16 configuration that its `brief` writes as `text`, with what the parts decide; None: another form."""
         knobs = self.config_type.read_brief(text)
         if knobs is None:
             return None
-        config = self.config_type.of({"d_head": D_HEAD, **self.decided(parts), **knobs})
+        config: KernelConfig = replace(self.fit(parts, self.config_type.of({"d_head": D_HEAD, **knobs})), **knobs)
         return config if config.brief() == text else None
-
-    @abstractmethod
-    def to_knobs(self, parts: Any, config: Any) -> Mapping[str, str]:
-        """`config` as iterations write it, key to value in YAML, without what `parts` decide."""
 
     @abstractmethod
     def translation_unit(self, of: Iteration, config: Any) -> str:
@@ -280,6 +300,23 @@ class Family(ABC):
         It defines ``extern "C" __global__ void flash_fwd_kernel`` (`flashladder.names.KERNEL`) with one parameter, the
         family's argument structure.
         """
+
+    def composed(
+        self, of: Iteration, config: Any, files: Iterable[str], args: str, members: Iterable[str], entry: str
+    ) -> str:
+        """The source of a kernel: included part files, `Kernel` with these members, and the file with the entry."""
+        return _UNIT.format(
+            title=of.title,
+            number=of.number,
+            short_form=config.short_form(),
+            family=self.name,
+            source=of.path.name,
+            includes="\n".join(f'#include "{name}"' for name in sorted(files)),
+            args=args,
+            dtype=config.dtype,
+            members="\n".join(f"    {member}" for member in members),
+            entry=entry,
+        )
 
     @abstractmethod
     def part_files(self, of: Iteration, config: Any) -> tuple[str, ...]:
@@ -296,10 +333,6 @@ class Family(ABC):
         `multiprocessors` are those of the GPU, for kernels that share work out among them.
         """
 
-    def in_brief(self, reason: str) -> str:
-        """One of the reasons of `conflicts` in the words of `KernelConfig.brief`."""
-        return reason
-
     def live_registers(self, config: Any) -> int:
         """Registers per thread that accumulators and operands take on paper; 0 where the family does not count them."""
         del config
@@ -315,20 +348,12 @@ class Family(ABC):
         del parts, config
         return ()
 
-    def row_stride(self, parts: Any) -> int:
-        """Elements between two rows of one head, where the parts fix it at compile time; 0 is any."""
-        del parts
-        return 0
-
-    def facts(self, parts: Any) -> dict[str, object]:
-        """What else there is to know of `parts`, for ``invoke show --json``."""
-        del parts
-        return {}
-
     def own_knobs(self, step: Iteration) -> tuple[str, ...]:
-        """Knobs that a step's change is about, so that an ablation takes them along."""
-        del step
-        return ()
+        """Knobs that a step's change is about; of a step that only tunes, all."""
+        concern, knobs = self.brought
+        if not step.change:
+            return (*self.required, *knobs)
+        return knobs if concern in step.change else ()
 
     def require_alike(self, what: str) -> None:
         """Refuses for a command, `what`, kernels whose warps have roles.
@@ -342,14 +367,6 @@ class Family(ABC):
                 expected="kernels whose warps run alike",
                 found=f"the family {self.name}, whose warps have roles",
             )
-
-    def excluded_by(self, config: KernelConfig) -> tuple[Exclusion, ...]:
-        """The rules that keep `config` out of the tuning space; empty when it is in."""
-        return tuple(rule for rule in self.exclusions if rule.excludes(config))
-
-    def tuning_space(self, parts: Any, dtype: str = "fp16") -> tuple[KernelConfig, ...]:
-        """The legal configurations that no rule excludes, sorted."""
-        return tuple(config for config in self.legal_configs(parts, dtype) if not self.excluded_by(config))
 
     def runs_on(self, arch: str) -> bool:
         """Whether a GPU of an architecture, ``sm_90``, can run the kernels of this family."""
@@ -365,47 +382,26 @@ class Family(ABC):
         return f"compute capability {self.least_capability[0]}.{self.least_capability[1]} or later"
 
 
-@lru_cache(maxsize=128)
-def _legal_configs(family: Family, parts: Any, dtype: str) -> tuple[Any, ...]:
-    fitted = {family.fit(parts, config) for config in family.candidates(parts, dtype)}
-    return tuple(sorted(config for config in fitted if not family.conflicts(parts, config)))
-
-
 @dataclass(frozen=True)
 class Iteration:
-    """One step of the ladder, or an ablation of one, resolved through its parents.
+    """One step of the ladder, or an ablation of one, resolved through its parents."""
 
-    Attributes:
-        number: its place, from 1; an ablation keeps the number of the iteration that it varies.
-        slug: the idea as the file name says it, safe in file names.
-        title: the idea in a few words.
-        why: the mechanism, in the field's terms.
-        unmeasured: why no timing of it is owed yet; empty as soon as one is. Its cases may have been checked before.
-        parent: the iteration that this one differs from; None for the first.
-        change: concern to new value; what differs from the parent.
-        family: what kind of kernel it is: whose concerns, configurations and launch.
-        parts: one value per concern of the family.
-        configs: GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there, of the family's type.
-        own_configs: GPU key to the knobs that this step itself sets, under the names of the family's configuration.
-        expect: claims against the parent.
-        path: the YAML file.
-        description: what `load_description` accepts to get this iteration back, for example ``16 - swizzle``.
-    """
-
-    number: int
-    slug: str
-    title: str
-    why: str
-    unmeasured: str
-    parent: int | None
-    change: Mapping[str, object]
-    family: Family
-    parts: Any
+    number: int  # its place, from 1; an ablation keeps the number of the iteration that it varies
+    slug: str  # the idea as the file name says it, safe in file names
+    title: str  # the idea in a few words
+    why: str  # the mechanism, in the field's terms
+    unmeasured: str  # why no timing of it is owed yet; empty as soon as one is. Its cases may have been checked before
+    parent: int | None  # the iteration that this one differs from; None for the first
+    change: Mapping[str, object]  # concern to new value; what differs from the parent
+    family: Family  # what kind of kernel it is: whose concerns, configurations and launch
+    parts: Any  # one value per concern of the family
+    # GPU key (a100, rtx3090, h200) to the fp16 configuration that is best there, of the family's type
     configs: Mapping[str, Any]
+    # GPU key to the knobs that this step itself sets, under the names of the family's configuration
     own_configs: Mapping[str, Mapping[str, object]]
-    expect: Expect
-    path: Path
-    description: str
+    expect: Expect  # claims against the parent
+    path: Path  # the YAML file
+    description: str  # what `load_description` accepts to get this iteration back, for example ``16 - swizzle``
 
     def __hash__(self) -> int:
         """Equal iterations have equal descriptions and parts (mappings have no hash of their own)."""
@@ -414,7 +410,7 @@ class Iteration:
     @property
     def row_stride(self) -> int:
         """Elements between two rows of one head that the kernel is compiled for; 0 is any."""
-        return self.family.row_stride(self.parts)
+        return getattr(self.parts, "row_stride", 0)
 
     @property
     def shown_arch(self) -> str:
@@ -433,12 +429,8 @@ class Iteration:
         return self.description != str(self.number)
 
 
-_LOADED: dict[str, object] = {}
-
-
-def register(where: str, found: object) -> None:
-    """Keeps the `FAMILY` of a module of `flashladder.ladder.families`, or the error that it could not be loaded for."""
-    _LOADED[where] = found
+LOADED: dict[str, object] = {}
+"""Module of `flashladder.ladder.families` to its `FAMILY`, or to the error that it could not be loaded for."""
 
 
 def families() -> tuple[Family, ...]:
@@ -448,19 +440,17 @@ def families() -> tuple[Family, ...]:
         FlashladderError: a module that should hold one could not be loaded, or two have one name.
     """
     known: dict[str, Family] = {}
-    for where, found in _LOADED.items():
+    for where, found in LOADED.items():
         if isinstance(found, FlashladderError):
             found.where = found.where or where
             raise found
-        if not isinstance(found, Family):
+        if not isinstance(found, Family) or found.name in known:
             raise FlashladderError(
                 "the family cannot be loaded",
                 where=where,
-                expected="a module with FAMILY, an instance of flashladder.ladder.family.Family",
+                expected="a module with FAMILY, an instance of flashladder.ladder.family.Family of a name of its own",
                 found=" ".join(repr(found).split())[:200],
             )
-        if found.name in known:
-            raise FlashladderError("two families of one name", where=where, found=found.name)
         known[found.name] = found
     return tuple(known[name] for name in sorted(known))
 
@@ -472,9 +462,8 @@ def family_named(name: object) -> Family:
         FlashladderError: there is no such family.
     """
     known = {family.name: family for family in families()}
-    if not isinstance(name, str) or name not in known:
-        found = "nothing" if name is None else repr(name)
-        raise FlashladderError(
-            "no such family of kernels", expected=" or ".join(known), found=found, hint=closest(name, known)
-        )
-    return known[name]
+    if found := known.get(str(name)):
+        return found
+    raise FlashladderError(
+        "no such family of kernels", expected=" or ".join(known), found=repr(name), hint=closest(name, known)
+    )

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from flashladder.errors import FlashladderError
@@ -25,38 +25,43 @@ from flashladder.machine_code.ptxas import occupancy as occupancy_of
 from flashladder.names import GPUS as TUNED
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import CONFIGS
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 if TYPE_CHECKING:
     from flashladder.ladder.family import Family
 
 GPUS = CONFIGS / "gpus"
-LIMITS = ("threads_per_block", "shared_memory_per_block", "registers_per_thread", "registers_per_block")
-OF_SM = (
-    *("warps_per_sm", "blocks_per_sm", "registers_per_sm", "partitions_per_sm", "register_unit"),
-    *("shared_memory_per_sm", "shared_memory_unit", "shared_memory_reserved"),
-)
+LIMITS = {
+    "threads_per_cta": "threads_per_block", "registers_per_cta": "registers_per_block",
+    "registers_per_thread": "registers_per_thread",
+}  # fmt: skip
+OF_SM = LIMITS | {
+    "warps": "warps_per_sm", "ctas": "blocks_per_sm", "registers": "registers_per_sm",
+    "partitions": "partitions_per_sm", "register_unit": "register_unit", "shared_bytes": "shared_memory_per_sm",
+    "shared_unit": "shared_memory_unit", "shared_reserved": "shared_memory_reserved",
+}  # fmt: skip
+"""Field of `Sm` to the peak that it is; of `LIMITS`, and of shared memory per CTA, each GPU says how much it has."""
 LAST_CAPABILITY = 199  # 19.9; GPUs beyond it run what it runs
 _UNITS = {"KiB": 1024, "KiB/block": 1024}
-_COUNT, _CLOCK = "warp instruction/clock/SM", "clock"
-UNITS = {
+COUNTED = {
     "barriers_per_sm": "barrier/SM", "blocks_per_sm": "block/SM", "partitions_per_sm": "partition/SM",
     "registers_per_block": "register/block", "registers_per_sm": "register/SM",
     "registers_per_thread": "register/thread", "register_unit": "register/warp", "sms": "SM",
     "threads_per_block": "thread/block", "warps_per_sm": "warp/SM", "shared_memory_per_block": "KiB",
     "shared_memory_per_sm": "KiB", "shared_memory_reserved": "KiB/block", "shared_memory_unit": "byte/block",
+}  # fmt: skip
+"""The unit of each peak that is a whole number."""
+PEAKS = COUNTED | {
     "boost_clock": "MHz", "max_clock": "MHz", "memory_bandwidth": "GB/s", "fp16_tensor": "TFLOP/s",
     "fp16_tensor_rate": "FLOP/clock/SM",
 }  # fmt: skip
-"""The unit of each peak that is computed with."""
-RATE_UNITS = {
-    **dict.fromkeys(("alu", "fma", "imad", "issue", "mufu"), _COUNT), "l2": "byte/clock/SM",
+RATES = {
+    **dict.fromkeys(("alu", "fma", "imad", "issue", "mufu"), "warp instruction/clock/SM"), "l2": "byte/clock/SM",
     "mma": "mma.m16n8k16/clock/SM", "mma_issue": "clock/mma", "published_clock": "MHz", "shared": "wavefront/clock/SM",
     "shared_return": "clock/wavefront",
-    **{f"{name}_latency": _CLOCK for name in ("barrier", "l2", "mma", "mufu", "shared", "shuffle")},
+    **{f"{name}_latency": "clock" for name in ("barrier", "l2", "mma", "mufu", "shared", "shuffle")},
 }  # fmt: skip
-"""The same of rates and latencies."""
-FRACTIONS = ("boost_clock", "max_clock", "memory_bandwidth", "fp16_tensor", "fp16_tensor_rate")  # the others are whole
+"""The unit of each peak, and of each rate and latency, that is computed with."""
 
 
 class Quantity(BaseModel):
@@ -96,64 +101,39 @@ class Gpu(BaseModel):
                 return f"at most {limit} {unit}, as {self.title} has", str(needed)
         return None
 
+    def _of(self, table: Mapping[str, Quantity], name: str) -> Quantity:
+        if name not in table:
+            where = f"configs/gpus/{self.gpu}.yaml"
+            raise FlashladderError("the GPU's description lacks a value", where=where, expected=name)
+        return table[name]
+
     def whole(self, name: str) -> int:
         """A count, or a size in bytes, of `peaks`.
 
         Raises:
             FlashladderError: the GPU's file does not have it.
         """
-        if name not in self.peaks:
-            raise FlashladderError(
-                "the GPU's description lacks a value", where=f"configs/gpus/{self.gpu}.yaml", expected=name
-            )
-        return int(self.peaks[name].value * _UNITS.get(self.peaks[name].unit, 1))
+        found = self._of(self.peaks, name)
+        return int(found.value * _UNITS.get(found.unit, 1))
 
     def rate(self, name: str) -> float:
-        """A rate or a latency of `rates`.
-
-        Raises:
-            FlashladderError: the GPU's file does not have it.
-        """
-        if name not in self.rates:
-            raise FlashladderError(
-                "the GPU's description lacks a rate", where=f"configs/gpus/{self.gpu}.yaml", expected=name
-            )
-        return self.rates[name].value
+        """A rate or a latency of `rates`; errors as of `whole`."""
+        return self._of(self.rates, name).value
 
     @property
     def sm(self) -> Sm:
-        """One of its SMs.
-
-        Raises:
-            FlashladderError: the GPU's file does not describe it.
-        """
-        return Sm(
-            warps=self.whole("warps_per_sm"),
-            ctas=self.whole("blocks_per_sm"),
-            registers=self.whole("registers_per_sm"),
-            partitions=self.whole("partitions_per_sm"),
-            register_unit=self.whole("register_unit"),
-            registers_per_cta=self.whole("registers_per_block"),
-            registers_per_thread=self.whole("registers_per_thread"),
-            threads_per_cta=self.whole("threads_per_block"),
-            shared_bytes=self.whole("shared_memory_per_sm"),
-            shared_unit=self.whole("shared_memory_unit"),
-            shared_reserved=self.whole("shared_memory_reserved"),
-            barriers=self.whole("barriers_per_sm") if "barriers_per_sm" in self.peaks else None,
-        )
+        """One of its SMs; errors as of `whole`."""
+        barriers = self.whole("barriers_per_sm") if "barriers_per_sm" in self.peaks else None
+        return Sm(**{field: self.whole(name) for field, name in OF_SM.items()}, barriers=barriers)
 
     def occupancy(self, *, registers: int, threads: int, shared_bytes: int, barriers: int = 1) -> Occupancy:
-        """What one of its SMs holds of a kernel; arguments as of `flashladder.machine_code.ptxas.occupancy`.
-
-        Raises:
-            FlashladderError: the GPU's file does not describe its SMs.
-        """
+        """What one of its SMs holds of a kernel (`flashladder.machine_code.ptxas.occupancy`); errors as of `whole`."""
         return occupancy_of(self.sm, registers=registers, threads=threads, shared_bytes=shared_bytes, barriers=barriers)
 
     @property
     def describes_sm(self) -> bool:
         """Whether its file has what `sm` needs; a GPU that nobody asks for its occupancy may go without."""
-        return all(name in self.peaks for name in OF_SM)
+        return self.peaks.keys() >= {*OF_SM.values()}
 
     def runs(self, arch: str) -> bool:
         """Whether it runs machine code for `arch`: its own, or of an earlier minor version of the same major one."""
@@ -169,29 +149,21 @@ class Gpu(BaseModel):
 
     @field_validator("peaks", "rates", mode="after")
     @classmethod
-    def _units_are_those_of_the_formulas(
+    def _peaks_say_what_is_computed_with(
         cls, found: Mapping[str, Quantity], info: ValidationInfo
     ) -> Mapping[str, Quantity]:
-        """Refuses another unit than the one that is computed with, and part of a thing that is counted."""
-        units = UNITS if info.field_name == "peaks" else RATE_UNITS
+        """Refuses another unit than the formulas', part of a thing that is counted, and no limit on a CTA's size."""
+        is_peak = info.field_name == "peaks"
         for name, one in found.items():
-            if one.unit != units.get(name, one.unit):
-                context = {"expected": f"{name} in {units[name]}", "found": one.unit}
-                raise PydanticCustomError("unit", "another unit", context)
-            if info.field_name == "peaks" and name in UNITS and name not in FRACTIONS and not one.value.is_integer():
-                context = {"expected": f"{name} as a whole number", "found": str(one.value)}
-                raise PydanticCustomError("whole", "not a whole number", context)
+            if one.unit != (unit := (PEAKS if is_peak else RATES).get(name, one.unit)):
+                raise PydanticCustomError("unit", "bad", {"expected": f"{name} in {unit}", "found": one.unit})
+            if is_peak and name in COUNTED and not one.value.is_integer():
+                expected = f"{name} as a whole number"
+                raise PydanticCustomError("whole", "bad", {"expected": expected, "found": str(one.value)})
+        limits = (*LIMITS.values(), "shared_memory_per_block")
+        if is_peak and (missing := [name for name in limits if name not in found]):
+            raise PydanticCustomError("limits", "bad", {"expected": ", ".join(limits), "found": f"no {missing[0]}"})
         return found
-
-    @model_validator(mode="after")
-    def _limits_are_there(self) -> Gpu:
-        """Refuses a description that does not say how large a CTA may be."""
-        missing = [name for name in LIMITS if name not in self.peaks]
-        if missing:
-            raise PydanticCustomError(
-                "limits", "limits are missing", {"expected": ", ".join(LIMITS), "found": f"no {missing[0]}"}
-            )
-        return self
 
 
 def require_fit(key: str, config: KernelConfig, folder: Path = GPUS, *, family: Family | None = None) -> None:
@@ -204,12 +176,8 @@ def require_fit(key: str, config: KernelConfig, folder: Path = GPUS, *, family: 
     """
     gpu = load_gpus(folder).get(key)
     if gpu is None:
-        raise FlashladderError(
-            f"no GPU {key} is described",
-            where=relative(folder),
-            expected=f"{key}.yaml",
-            found=", ".join(load_gpus(folder)),
-        )
+        what, found = f"no GPU {key} is described", ", ".join(load_gpus(folder))
+        raise FlashladderError(what, where=relative(folder), expected=f"{key}.yaml", found=found)
     arches = load_pins().arches
     if gpu.arch not in arches:
         raise FlashladderError(f"no machine code is made for {key}", expected=", ".join(arches), found=gpu.arch)
@@ -276,7 +244,5 @@ def read_gpu(path: Path) -> Gpu:
     located = read_located(path)
     gpu = validate(Gpu, located)
     if gpu.gpu != path.stem:
-        raise FlashladderError(
-            "key and file name differ", where=located.where(("gpu",)), expected=path.stem, found=gpu.gpu
-        )
+        raise located.error(("gpu",), "key and file name differ", path.stem, gpu.gpu)
     return gpu

@@ -1,7 +1,10 @@
 """Grids (``configs/grids/*.yaml``): which iterations, configurations, dtypes and shapes are measured together.
 
 A sweep, its dry run, its resume and the report agree on the cells because this module alone reads and checks a grid and
-says what it selects. The models of the file are exported as JSON Schema for editors. Nothing is measured here.
+says what it selects. Nothing is measured here.
+
+``python -m flashladder.ladder.grid`` writes ``configs/schema/*.json``, the JSON Schema of all YAML files for editors,
+from the models here and in the modules below; a test checks that those files are current.
 """
 
 from __future__ import annotations
@@ -9,25 +12,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Field, InstanceOf, TypeAdapter
 
-from flashladder.errors import FlashladderError
-from flashladder.files import sha256
+from flashladder.arguments import Parser
+from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.ladder.gpus import require_fit
-from flashladder.ladder.iteration import Iteration
+from flashladder.ladder.family import Model, families
+from flashladder.ladder.gpus import Gpu, require_fit
+from flashladder.ladder.iteration import Iteration, file_model
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, read_located, validate, yaml_files
 from flashladder.names import Dtype
 from flashladder.paths import CONFIGS
 from flashladder.problem import Shape
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 _GPUS = CONFIGS / "gpus"
 # without a checkout there are none, which whoever reads a file says
@@ -40,45 +45,17 @@ Mode = Literal["event-free", "tune", "emulator"]
 ReferenceName = Literal["cudnn", "fa3", "fa4", "flash-attn"]
 
 
-def _description(value: object) -> str:
-    """An iteration's number or an ablation, as text."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str):
-        return value
-    raise PydanticCustomError(
-        "description",
-        "not an iteration",
-        {"expected": "a number or an ablation such as '16 - swizzle'", "found": str(value)},
-    )
+_Descriptions = Annotated[list[Annotated[int, Field(ge=1)] | str], Field(min_length=1)]  # and ablations
 
 
-_Descriptions = Annotated[
-    list[
-        Annotated[
-            str,
-            BeforeValidator(_description),
-            WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
-        ]
-    ],
-    Field(min_length=1),
-]
-
-
-class _Strict(BaseModel):
-    """No unknown keys, no conversion between types, no change after reading."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class ShapeFile(_Strict):
+class ShapeFile(Model):
     """One problem size: sequence length in tokens, batch in samples."""
 
     seq_len: Annotated[int, Field(gt=0, le=2**20)]
     batch: Annotated[int, Field(gt=0, le=2**16)]
 
 
-class ExcludeFile(_Strict):
+class ExcludeFile(Model):
     """Cells that a grid leaves out, and why; a list that is absent leaves out all of its kind."""
 
     why: Annotated[str, Field(min_length=20)]
@@ -88,11 +65,12 @@ class ExcludeFile(_Strict):
 
     def leaves_out(self, description: str, dtype: str, seq_len: int) -> bool:
         """Whether the cell is among them."""
-        asked = ((self.iterations, description), (self.dtypes, dtype), (self.seq_lens, seq_len))
+        iterations = self.iterations and [*map(str, self.iterations)]
+        asked = ((iterations, description), (self.dtypes, dtype), (self.seq_lens, seq_len))
         return all(chosen is None or found in chosen for chosen, found in asked)
 
 
-class GridFile(_Strict):
+class GridFile(Model):
     """One file ``configs/grids/*.yaml``."""
 
     why: Annotated[str, Field(min_length=20)]
@@ -106,12 +84,11 @@ class GridFile(_Strict):
     without_gpu: Annotated[
         str | None, Field(description="the grid that a machine without a GPU sweeps instead; none: it refuses")
     ] = None
-    references: Annotated[list[ReferenceName], Field(description="timed beside FA2 like the kernels")] = []
-    toolchains: Annotated[
-        list[Annotated[str, Field(pattern=r"^\d{1,3}\.\d{1,3}$")]],
-        Field(description="CUDA versions of the compiler's wheels; none: the pinned one"),
-    ] = []
-    exclude: list[ExcludeFile] = []
+    references: list[ReferenceName] = Field(default=[], description="timed beside FA2 like the kernels")
+    toolchains: list[Annotated[str, Field(pattern=r"^\d{1,3}\.\d{1,3}$")]] = Field(
+        default=[], description="CUDA versions of the compiler's wheels; none: the pinned one"
+    )
+    exclude: list[ExcludeFile] = Field(default=[])
     iterations: _Descriptions
     configs: Annotated[
         str | Annotated[list[str], Field(min_length=1)], Field(description="selection keys; each kernel counts once")
@@ -134,41 +111,20 @@ class Cell:
     shape: Shape
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A checked grid.
+class Grid(GridFile):
+    """A checked grid: its file, whose `toolchains` are ``""`` for the pinned one, and what it selects."""
 
-    Attributes:
-        name: the file's stem.
-        why: what the grid is for.
-        gpu: key of ``configs/gpus`` that it was made for, or ``any``.
-        mode: how its cells are measured: timed beside FA2, ranked (``tune``), or run by the emulator on a CPU.
-        cells: every kernel on every shape, in order, without what is excluded; each for all of `toolchains`.
-        dtypes: of all kernels; references are timed in each.
-        shapes: every problem; references are timed on each.
-        references: timed beside FA2 like the kernels, by name.
-        toolchains: CUDA versions of the compiler, ``""`` for the pinned one.
-        pairs: per cell.
-        budget_s: seconds per GPU after which no cell is started; None: as long as it takes.
-        excluded: how many cells each exclusion left out, with its reason.
-        sha256: of the file.
-        without_gpu: the grid that a machine without a GPU sweeps instead; None: it refuses.
-    """
+    name: str  # the file's stem
+    # every kernel on every shape, in order, without what is excluded; each for all of `toolchains`
+    cells: tuple[InstanceOf[Cell], ...]
+    shapes: tuple[Shape, ...]  # every problem; references are timed on each, in each of `dtypes`
+    excluded: tuple[tuple[int, str], ...]  # how many cells each exclusion left out, with its reason
+    sha256: str  # of the file
 
-    name: str
-    why: str
-    gpu: str
-    mode: Mode
-    cells: tuple[Cell, ...]
-    dtypes: tuple[str, ...]
-    shapes: tuple[Shape, ...]
-    references: tuple[ReferenceName, ...]
-    toolchains: tuple[str, ...]
-    pairs: int
-    budget_s: float | None
-    excluded: tuple[tuple[int, str], ...]
-    sha256: str
-    without_gpu: str | None = None
+    @property
+    def budget_s(self) -> float | None:
+        """Seconds per GPU after which no cell is started; None: as long as it takes."""
+        return None if self.budget_minutes is None else 60 * self.budget_minutes
 
 
 def grid_names(folder: Path = FOLDER) -> tuple[str, ...]:
@@ -192,16 +148,11 @@ def grid_file(name: str, folder: Path = FOLDER) -> Path:
         if not there:
             raise FlashladderError("no such file of a grid", where=name, hint=closest(path.stem, names))
         if path.stem in names and not path.samefile(folder / path.name):
-            raise FlashladderError(
-                "the name of a committed grid", where=name, expected="another one", found=path.stem, hint="rename it"
-            )
+            what = "the name of a committed grid"
+            raise FlashladderError(what, where=name, expected="another one", found=path.stem, hint="rename it")
     elif name not in names:
-        raise FlashladderError(
-            "unknown grid",
-            expected=f"one of {', '.join(names)}, or a path that ends in .yaml",
-            found=repr(name),
-            hint=closest(name, names),
-        )
+        expected = f"one of {', '.join(names)}, or a path that ends in .yaml"
+        raise FlashladderError("unknown grid", expected=expected, found=repr(name), hint=closest(name, names))
     return path
 
 
@@ -219,7 +170,7 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     shapes = [Shape(batch=one.batch, seq_len=one.seq_len, n_heads=file.n_heads, d_head=D_HEAD) for one in file.seq_lens]
     _each_once(located, file, shapes)
     cells, left_out, described = [], [0] * len(file.exclude), set[str]()
-    for i, description in enumerate(file.iterations):
+    for i, description in enumerate(map(str, file.iterations)):
         iteration, configs = _selected(located, i, description, file)
         if iteration.description in described:  # however it is spelled
             raise _twice(located, "iterations", i, description)
@@ -237,21 +188,14 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     if not cells:
         found = f"all {sum(left_out)} left out"
         raise located.error(("exclude",), "the exclusions leave no cell", "at least one cell", found)
-    return Grid(
+    own = dict(file) | {"why": " ".join(file.why.split()), "toolchains": file.toolchains or [""]}
+    return Grid.model_construct(
+        **own,
         name=name,
-        why=" ".join(file.why.split()),
-        gpu=file.gpu,
-        mode=file.mode,
         cells=tuple(cells),
-        dtypes=tuple(file.dtypes),
         shapes=tuple(shapes),
-        references=tuple(file.references),
-        toolchains=tuple(file.toolchains) or ("",),
-        pairs=file.pairs,
-        budget_s=None if file.budget_minutes is None else 60 * file.budget_minutes,
         excluded=tuple((n, " ".join(one.why.split())) for n, one in zip(left_out, file.exclude, strict=True)),
         sha256=sha256(path.read_bytes()),
-        without_gpu=file.without_gpu,
     )
 
 
@@ -261,10 +205,9 @@ def runnable(grid: Grid, arch: str) -> Grid:
     kept = tuple(cell for cell, reason in zip(grid.cells, reasons, strict=True) if not reason)
     more = tuple((count, why) for why, count in Counter(filter(None, reasons)).items())
     if not kept:
-        raise FlashladderError(
-            "no cell of the grid runs here", where=grid.name, found="; ".join(why for _, why in more)
-        )
-    return replace(grid, cells=kept, excluded=(*grid.excluded, *more))
+        found = "; ".join(why for _, why in more)
+        raise FlashladderError("no cell of the grid runs here", where=grid.name, found=found)
+    return grid.model_copy(update={"cells": kept, "excluded": (*grid.excluded, *more)})
 
 
 def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
@@ -327,3 +270,28 @@ def _cell(located: Located, place: tuple[int, int], cell: Cell, mode: Mode) -> C
             what = f"seq_len is not a multiple of {name} of {config.short_form()}"
             raise located.error(("seq_lens", j), what, f"a multiple of {size}", shape.seq_len)
     return cell
+
+
+def schemas() -> dict[Path, str]:
+    """File to text of the JSON Schema of every kind of YAML file, as it should be on disk."""
+    iteration: Any = Union[tuple(file_model(family) for family in families())]  # noqa: UP007  # of a computed tuple
+    models: dict[str, Any] = {"iteration": iteration, "gpu": Gpu, "grid": GridFile}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {
+        CONFIGS / "schema" / f"{name}.json": dump_json(head | TypeAdapter(model).json_schema(mode="validation"))
+        for name, model in models.items()
+    }
+
+
+def main(argv: Sequence[str]) -> None:
+    """Writes all schemas; the command line takes nothing."""
+    description = "Writes the JSON Schemas of all YAML files."
+    Parser(prog="python -m flashladder.ladder.grid", description=description).parse_args(argv)
+    for path, text in schemas().items():
+        write_atomic(path, text)
+        print(f"wrote {relative(path)}")
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        main(sys.argv[1:])

@@ -10,28 +10,28 @@ Run: ``invoke show 7`` prints `sources` as a page, with ``--all`` `flattened`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 import re
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
 from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative, unreadable
-from flashladder.ladder.claim import Claim, ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName
+from flashladder.ladder.claim import ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName, Scope
 from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.family import (
     DEFAULT,
     HEAD,
     Family,
     Iteration,
-    Knobs,
     Model,
     families,
     family_named,
+    knobs_model,
     type_name,
 )
 from flashladder.ladder.gpus import load_gpus, require_fit
@@ -39,23 +39,7 @@ from flashladder.located import Located, Location, read_located, validate, yaml_
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS, KERNELS
 
-__all__ = [
-    "Claim",
-    "Expect",
-    "Iteration",
-    "claim_configs",
-    "flattened",
-    "included_files",
-    "load_all",
-    "load_iteration",
-    "no_such_iteration",
-    "part_files",
-    "sources",
-    "translation_unit",
-]
-
-
-_KEYS = ("any", *GPUS)
+__all__ = ["Iteration", "load_all", "load_iteration", "translation_unit"]
 
 
 class GpusFile(Model):
@@ -65,7 +49,7 @@ class GpusFile(Model):
 class ExpectFile(Model):
     """Claims against the parent: machine code and PTX at equal tile configuration, counters each at its own."""
 
-    at: Knobs | None = None
+    at: Model | None = None
     sass: Mapping[SassName, CodeClaimValue] = Field(default_factory=dict)
     main_loop: Mapping[SassName, CodeClaimValue] = Field(default_factory=dict)
     ptx: Mapping[PtxName, ClaimValue] = Field(default_factory=dict)
@@ -89,25 +73,17 @@ class IterationFile(Model):
 @cache
 def file_model(family: Family) -> type[IterationFile]:
     """The form of a family's files: `IterationFile` with its concerns and knobs."""
-    knobs: Any = (family.knobs_model | None, None)
-    configs = create_model("ConfigsFile", __base__=GpusFile, __doc__=GpusFile.__doc__, **dict.fromkeys(_KEYS, knobs))
+    knobs: Any = (knobs_model(family.config_type) | None, None)
+    gpus = dict.fromkeys(("any", *GPUS), knobs)
+    configs = create_model("ConfigsFile", __base__=GpusFile, __doc__=GpusFile.__doc__, **gpus)
     expect = create_model("ExpectFile", __base__=ExpectFile, __doc__=ExpectFile.__doc__, at=knobs)
     own: dict[str, Any] = {
-        "family": (Literal[family.name], DEFAULT) if family.name == DEFAULT else (Literal[family.name], ...),
+        "family": (Literal[family.name], DEFAULT if family.name == DEFAULT else ...),
         "change": (family.change_model, family.change_model()),
         "configs": (configs, configs()),
         "expect": (expect, expect()),
     }
     return create_model("IterationFile", __base__=IterationFile, __doc__=IterationFile.__doc__, **own)
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def frozen(mapping: Mapping[K, V]) -> Mapping[K, V]:
-    """A read-only copy."""
-    return MappingProxyType(dict(mapping))
 
 
 def resolve_parts(located: Located, family: Family, change: Mapping[str, object], parent: Any) -> Any:
@@ -128,9 +104,8 @@ def resolve_parts(located: Located, family: Family, change: Mapping[str, object]
         for concern, value in change.items():
             old = getattr(parent, concern)
             if old == value:
-                raise located.error(
-                    ("change", concern), f"{concern!r} does not change", f"not the parent's {old}", value
-                )
+                what, expected = f"{concern!r} does not change", f"not the parent's {old}"
+                raise located.error(("change", concern), what, expected, value)
         parts = replace(parent, **change)
     if found := [*family.contradictions(parts)]:
         at = next((("change", concern) for concern in found[0].concerns if concern in change), ("change",))
@@ -138,50 +113,27 @@ def resolve_parts(located: Located, family: Family, change: Mapping[str, object]
     return parts
 
 
-def own_configs(file: IterationFile) -> dict[str, dict[str, object]]:
-    """GPU to the knobs that the file itself sets there, under the names of its family's configuration."""
-    given: Mapping[str, Knobs | None] = dict(file.configs)
-    everywhere, own = given.get("any"), dict[str, dict[str, object]]()
-    for gpu in GPUS:
-        both = [one.knobs() for one in (everywhere, given[gpu]) if one is not None]
-        knobs = {name: value for one in both for name, value in one.items()}
-        if knobs:
-            own[gpu] = knobs
-    return own
-
-
 def resolve_config(
-    located: Located, gpu: str, composed: tuple[Family, Any], knobs: Mapping[str, object], parent: Any
+    located: Located, gpu: str, family: Family, parts: Any, knobs: Mapping[str, object], parent: Any
 ) -> Any:
-    """The fp16 configuration on one GPU: the parent's, then what the file says, then what the parts decide.
-
-    Args:
-        located: the file.
-        gpu: key of the GPU.
-        composed: the family, and the iteration's parts.
-        knobs: what the file says for this GPU.
-        parent: the parent's configuration; None for the first iteration of its family.
+    """The fp16 configuration on one GPU: the parent's, then what `knobs` of the file say, then what the parts decide.
 
     Raises:
         FlashladderError: the file says something that the parts decide otherwise, or the result is not legal or too
             large for that GPU.
     """
     at: Location = next((at for at in (("configs", gpu), ("configs", "any")) if at in located.lines), ("change",))
-    family, parts = composed
-    if parent is None:
-        try:
-            parent = family.first_config(knobs)
-        except FlashladderError as error:
-            raise located.told(error, at, f" for {gpu}") from error
-    wanted = replace(parent, **knobs)
-    config = family.fit(parts, wanted)
-    said, decided = asdict(wanted), asdict(config)
-    for name in knobs:
-        if said[name] != decided[name]:
-            key = family.keys.get(name, name)
-            places = [place for place in ((*at, key), ("configs", "any", key)) if place in located.lines]
-            reason = next(r for r in family.conflicts(parts, wanted) if r.startswith((name, key)))
-            raise located.error(places[0], f"the parts contradict {key!r} on {gpu}", reason, said[name])
+    try:
+        inherited: Any = parent or family.first_config(knobs)
+        config = family.fit(parts, replace(inherited, **knobs))
+    except FlashladderError as error:
+        raise located.told(error, at, f" for {gpu}") from error
+    for name, (value, why) in family.decisions(parts).items():
+        if knobs.get(name, value) != value:
+            key = family.key(name)
+            place = next(one for one in ((*at, key), ("configs", "any", key)) if one in located.lines)
+            reason = f"{name} must be {value}: {why}"
+            raise located.error(place, f"the parts contradict {key!r} on {gpu}", reason, knobs[name])
     conflicts = family.conflicts(parts, config)
     try:
         if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
@@ -194,7 +146,7 @@ def resolve_config(
 
 
 def resolve_expect(
-    file: IterationFile, located: Located, composed: tuple[Family, Any], configs: Mapping[str, Any], *, first: bool
+    expect: ExpectFile, located: Located, family: Family, parts: Any, configs: Mapping[str, Any], *, first: bool
 ) -> Expect:
     """The claims, with metric and scope filled in; `first`: no parent of its family precedes the iteration.
 
@@ -202,16 +154,13 @@ def resolve_expect(
         FlashladderError: a claim against a parent that does not exist, for an architecture that the family has no code
             for, or made at an illegal configuration.
     """
-    expect, (family, parts) = file.expect, composed
-    result = Expect(
-        sass=(
-            *(replace(claim, metric=name) for name, claim in expect.sass.items()),
-            *(replace(claim, metric=name, scope="main_loop") for name, claim in expect.main_loop.items()),
-        ),
-        ptx=tuple(replace(claim, metric=name, scope="ptx") for name, claim in expect.ptx.items()),
-        counters=tuple(replace(claim, metric=name, scope="counters") for name, claim in expect.counters.items()),
-        at=frozen({} if expect.at is None else expect.at.knobs()),
-    )
+    scopes: dict[str, Scope] = {"sass": "kernel", "main_loop": "main_loop", "ptx": "ptx", "counters": "counters"}
+    found = {
+        key: tuple(replace(claim, metric=name, scope=scope) for name, claim in getattr(expect, key).items())
+        for key, scope in scopes.items()
+    }
+    at = {} if expect.at is None else family.knobs(expect.at)
+    result = Expect((*found["sass"], *found["main_loop"]), found["ptx"], found["counters"], MappingProxyType(at))
     if first and (lonely := [c for c in result.claims if c.needs_parent]):
         raise located.error(("expect",), "a claim against a parent that does not exist", "{equals: number}", lonely[0])
     for claim in result.sass:
@@ -219,9 +168,8 @@ def resolve_expect(
             place: Location = ("expect", "main_loop" if claim.scope == "main_loop" else "sass", claim.metric)
             what = f"a claim for machine code that the family {family.name} does not have"
             raise located.error(place, what, " or ".join(family.targets.arches), ", ".join(nowhere))
-    for config in configs.values() if result.at else ():
-        at = replace(config, **result.at)
-        if conflicts := family.conflicts(parts, at):
+    for config in configs.values() if at else ():
+        if conflicts := family.conflicts(parts, replace(config, **at)):
             raise located.error(("expect", "at"), "claims at an illegal configuration", "a legal one", conflicts[0])
     return result
 
@@ -324,17 +272,12 @@ def _files(folder: Path) -> dict[int, Path]:
     for path in yaml_files(folder):
         match = _FILE_NAME.fullmatch(path.name)
         if match is None:
-            raise FlashladderError(
-                "bad file name", where=relative(path), expected="NN_name.yaml, lower case", found=path.name
-            )
+            expected = "NN_name.yaml, lower case"
+            raise FlashladderError("bad file name", where=relative(path), expected=expected, found=path.name)
         number = int(match["number"])
         if number in files:
-            raise FlashladderError(
-                f"iteration {number} exists twice",
-                where=relative(path),
-                expected="one file per number",
-                found=files[number].name,
-            )
+            what, found = f"iteration {number} exists twice", files[number].name
+            raise FlashladderError(what, where=relative(path), expected="one file per number", found=found)
         files[number] = path
     if not files:
         raise FlashladderError("no iterations found", where=relative(folder), expected="files named NN_name.yaml")
@@ -345,43 +288,40 @@ def _files(folder: Path) -> dict[int, Path]:
 def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
     """One file, resolved; `stamp` (mtime and size) makes an edited file a new one."""
     del stamp
-    located = read_located(path)
-    family = _family(located, int(path.name[:2]), folder)
+    located, number = read_located(path), int(path.name[:2])
+    family = _family(located, number, folder)
     file = validate(file_model(family), located)
-    number, slug = int(path.name[:2]), path.stem[3:]
     if file.iteration != number:
-        raise located.error(
-            ("iteration",), "bad value for 'iteration'", f"{number}, as the file name says", file.iteration
-        )
+        expected = f"{number}, as the file name says"
+        raise located.error(("iteration",), "bad value for 'iteration'", expected, file.iteration)
     parent = _parent(file, located, folder)
     base = parent if parent is not None and parent.family is family else None  # the others have nothing to inherit
     change = file.change.model_dump(exclude_none=True)
     parts = resolve_parts(located, family, change, None if base is None else base.parts)
-    own = own_configs(file)
+    given: Mapping[str, Model | None] = dict(file.configs)
+    both = {gpu: (given["any"], given[gpu]) for gpu in GPUS}
+    knobs = {gpu: {k: v for one in ones if one for k, v in family.knobs(one).items()} for gpu, ones in both.items()}
+    own = {gpu: MappingProxyType(said) for gpu, said in knobs.items() if said}
     if parent is not None and not change and not own:
-        raise located.error(
-            (), "the iteration differs in nothing from its parent", "a 'change' or 'configs'", "neither"
-        )
-    gpus = load_gpus()  # those that run the family first: a mistake is told of one of them
-    configs = {
-        gpu: resolve_config(
-            located, gpu, (family, parts), own.get(gpu, {}), None if base is None else base.configs[gpu]
-        )
-        for gpu in sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch))
-    }
+        what = "the iteration differs in nothing from its parent"
+        raise located.error((), what, "a 'change' or 'configs'", "neither")
+    gpus, configs = load_gpus(), {}  # those that run the family first: a mistake is told of one of them
+    for gpu in sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch)):
+        inherited = None if base is None else base.configs[gpu]
+        configs[gpu] = resolve_config(located, gpu, family, parts, knobs[gpu], inherited)
     return Iteration(
         number=number,
-        slug=slug,
+        slug=path.stem[3:],
         title=file.title,
         why=" ".join(file.why.split()),
         unmeasured=" ".join((file.unmeasured or "").split()),
         parent=file.parent,
-        change=frozen(change),
+        change=MappingProxyType(change),
         family=family,
         parts=parts,
-        configs=frozen({gpu: configs[gpu] for gpu in GPUS}),
-        own_configs=frozen({gpu: frozen(knobs) for gpu, knobs in own.items()}),
-        expect=resolve_expect(file, located, (family, parts), configs, first=base is None),
+        configs=MappingProxyType({gpu: configs[gpu] for gpu in GPUS}),
+        own_configs=MappingProxyType(own),
+        expect=resolve_expect(file.expect, located, family, parts, configs, first=base is None),
         path=path,
         description=str(number),
     )
@@ -426,24 +366,15 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(include|pragma once).*\n", re.MULTILINE)
 
 
-def part_files(iteration: Iteration, config: KernelConfig) -> tuple[str, ...]:
-    """The part files that this kernel is composed of, relative to ``kernels/``, in reading order."""
-    return iteration.family.part_files(iteration, config)
-
-
 def translation_unit(iteration: Iteration, config: KernelConfig) -> str:
     """The CUDA source of one kernel; `kernels/` is its include folder.
 
     Raises:
         FlashladderError: the configuration is not one that the iteration can express.
     """
-    conflicts = iteration.family.conflicts(iteration.parts, config)
-    if conflicts:
-        raise FlashladderError(
-            f"iteration {iteration.number} cannot express this configuration",
-            expected="; ".join(conflicts),
-            found=config.short_form(),
-        )
+    if conflicts := iteration.family.conflicts(iteration.parts, config):
+        what = f"iteration {iteration.number} cannot express this configuration"
+        raise FlashladderError(what, expected="; ".join(conflicts), found=config.short_form())
     return iteration.family.translation_unit(iteration, config)
 
 
@@ -461,10 +392,8 @@ def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
         if path in found:
             continue
         if not path.is_file():
-            where = relative(source) if source else "the translation unit"
-            raise FlashladderError(
-                "an included file is missing", where=where, expected=relative(path), found="no such file"
-            )
+            where, what = relative(source) if source else "the translation unit", "an included file is missing"
+            raise FlashladderError(what, where=where, expected=relative(path), found="no such file")
         found[path] = None
         waiting.extend((inner, path) for inner in _INCLUDE.findall(_source(path)))
     return tuple(sorted(found))
@@ -482,7 +411,7 @@ def flattened(iteration: Iteration, config: KernelConfig, kernels: Path = KERNEL
 
 def sources(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> dict[str, str]:
     """The text of every file that a kernel includes, by its name below `kernels`: its parts first, in reading order."""
-    parts = [kernels / name for name in part_files(iteration, config)]
+    parts = [kernels / name for name in iteration.family.part_files(iteration, config)]
     rest = [path for path in included_files(translation_unit(iteration, config), kernels) if path not in parts]
     return {path.relative_to(kernels).as_posix(): _source(path) for path in parts + rest}
 

@@ -18,14 +18,14 @@ from pathlib import Path
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from flashladder.errors import FlashladderError
-from flashladder.files import load_json, relative
+from flashladder.files import load_json
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_runnable
-from flashladder.located import closest, first_problem
+from flashladder.located import closest, read_committed
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.paths import CONFIGS, ITERATIONS
 
@@ -49,9 +49,6 @@ def select_configs(
         FlashladderError: an unknown key or dtype, a tile that the tuning space lacks, or a configuration that the
             iteration cannot express.
     """
-    for dtype in dtypes:
-        if dtype not in DTYPES:
-            raise FlashladderError("unknown dtype", expected=" or ".join(DTYPES), found=repr(dtype))
     if key.startswith("("):
         return (_expressible(iteration, KernelConfig.parse(key), key),)
     chosen = tuple(dict.fromkeys(_chosen(iteration, key, folder)))
@@ -61,10 +58,7 @@ def select_configs(
 def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") -> KernelConfig:
     """The one configuration that `key` names (see `select_configs`), or that of the A100 when there is none.
 
-    Args:
-        iteration: whose configuration it is.
-        key: for commands that show or run a single kernel.
-        dtype: overrides that of a short form; everything else is fp16 without it.
+    `dtype` overrides that of a short form; everything else is fp16 without it.
 
     Raises:
         FlashladderError: as `select_configs`, or `key` names none or several.
@@ -72,12 +66,11 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") ->
     key = key or PUBLISHED_GPU
     chosen = select_configs(iteration, key, (dtype or DTYPES[0],))
     if len(chosen) != 1:
-        listed = [config.brief() for config in chosen[:MOST_LISTED]]
-        more = f" and {len(chosen) - MOST_LISTED} more" if len(chosen) > MOST_LISTED else ""
+        briefs, more = [config.brief() for config in chosen], len(chosen) - MOST_LISTED
         raise FlashladderError(
             f"{key!r} names {len(chosen)} configurations of iteration {iteration.description}, and one is needed",
             expected=f"{', '.join(iteration.configs)} or one of these",
-            found="; ".join(listed) + more,
+            found="; ".join(briefs[:MOST_LISTED]) + f" and {more} more" * (more > 0),
         )
     return chosen[0].with_dtype(dtype) if dtype else chosen[0]
 
@@ -98,7 +91,14 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
     if key in {"all", "tune"}:
         return family.legal_configs(parts) if key == "all" else family.tuning_space(parts)
     if tile := _TILE.fullmatch(key):
-        return _with_tile(iteration, int(tile[1]), int(tile[2]))
+        space, (B_r, B_c) = family.tuning_space(parts), map(int, tile.groups())
+        if chosen := [config for config in space if (config.B_r, config.B_c) == (B_r, B_c)]:
+            return chosen
+        raise FlashladderError(
+            f"no configuration with tile {B_r},{B_c} in the tuning space of iteration {iteration.description}",
+            expected="one of " + " ".join(f"{r},{c}" for r, c in sorted({(one.B_r, one.B_c) for one in space})),
+            found=key,
+        )
     if (brief := family.of_brief(parts, key)) is not None:
         return [_expressible(iteration, brief, key)]
     raise FlashladderError(
@@ -109,38 +109,19 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
     )
 
 
-def _with_tile(iteration: Iteration, B_r: int, B_c: int) -> list[KernelConfig]:
-    """The tuning space at one tile."""
-    space = iteration.family.tuning_space(iteration.parts)
-    chosen = [config for config in space if (config.B_r, config.B_c) == (B_r, B_c)]
-    if not chosen:
-        tiles = sorted({(config.B_r, config.B_c) for config in space})
-        raise FlashladderError(
-            f"no configuration with tile {B_r},{B_c} in the tuning space of iteration {iteration.description}",
-            expected="one of " + " ".join(f"{r},{c}" for r, c in tiles),
-            found=f"{B_r},{B_c}",
-        )
-    return chosen
-
-
 def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> KernelConfig:
     """`config`, which a person wrote as `text`, if the iteration can express it."""
     family, parts = iteration.family, iteration.parts
     if not isinstance(config, family.config_type):
-        raise FlashladderError(
-            f"iteration {iteration.description} cannot express {text}",
-            expected=f"a configuration of the family {family.name}, such as {iteration.configs[PUBLISHED_GPU]}",
-            found="another family's",
-        )
-    if conflicts := family.conflicts(parts, config):
+        expected = f"a configuration of the family {family.name}, such as {iteration.configs[PUBLISHED_GPU]}"
+        found = "another family's"
+    elif conflicts := family.conflicts(parts, config):
         own = family.conflicts(parts, family.fit(parts, config))  # not of a flag the parts decide
-        found = (own or conflicts)[0]
-        raise FlashladderError(
-            f"iteration {iteration.description} cannot express {text}",
-            expected="a legal combination",
-            found=found if text.startswith("(") else family.in_brief(found),
-        )
-    return config
+        expected, found = "a legal combination", (own or conflicts)[0]
+    else:
+        return config
+    what = f"iteration {iteration.description} cannot express {text}"
+    raise FlashladderError(what, expected=expected, found=found)
 
 
 FASTEST = CONFIGS / "fastest.json"
@@ -173,13 +154,11 @@ def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
     Raises:
         FlashladderError: the file is missing or malformed.
     """
-    try:
-        return TypeAdapter(dict[str, Fastest]).validate_python(load_json(path.read_bytes()))
-    except (OSError, ValueError) as error:
-        what = first_problem(error) if isinstance(error, ValidationError) else getattr(error, "strerror", None) or error
-        raise FlashladderError(
-            "cannot read the fastest steps", where=relative(path), found=what, hint="invoke report writes it"
-        ) from error
+
+    def read(raw: bytes) -> dict[str, Fastest]:
+        return TypeAdapter(dict[str, Fastest]).validate_python(load_json(raw))
+
+    return read_committed(path, read, "no table of the fastest steps", "invoke report writes it")
 
 
 @cache

@@ -40,7 +40,7 @@ from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
 from flashladder.machine_code.sass import opcode_class
 from flashladder.paths import BUILD, RESULTS
 from flashladder.results.schema import kernel_key
-from flashladder.toolchain.wheels import find_toolchain, load_pins
+from flashladder.toolchain import find_toolchain, load_pins
 
 COUNTS = RESULTS / "steps" / "counts.json"
 HOW_TO_WRITE = "run: python -m flashladder.lock.step_counts --write"

@@ -24,7 +24,7 @@ import io
 import mmap
 from pathlib import Path
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative, sha256
@@ -102,10 +102,14 @@ def arch_of(data: Data) -> str:
     Raises:
         FlashladderError: no cubin.
     """
-    if not is_cubin(data) or len(data) < _HEADER.size or data[4:6] != b"\x02\x01":
-        raise FlashladderError("not a cubin", expected="64-bit ELF for CUDA", found=f"{bytes(data[:20])!r}")
-    flags = _HEADER.unpack_from(data)[12]
+    flags = _header(data, known=is_cubin(data))[12]
     return f"sm_{(flags >> (8 if data[8] >= 8 else 0)) & 0xFF}"
+
+
+def _header(data: Data, *, known: bool = True) -> tuple[Any, ...]:
+    if not known or len(data) < _HEADER.size or data[:6] != b"\x7fELF\x02\x01":
+        raise FlashladderError("not a cubin", expected="64-bit ELF for CUDA", found=f"{bytes(data[:20])!r}")
+    return _HEADER.unpack_from(data)
 
 
 def names_in_front(data: bytes) -> list[str] | None:
@@ -142,16 +146,9 @@ def kernels_of(data: bytes) -> list[CodeKernel]:
         symbol = _text(texts, place) if other & _ENTRY_POINT else ""
         code, shared = (sections.get(f".{kind}.{symbol}") for kind in ("text", "nv.shared"))
         if symbol and code is not None:
-            found.append(
-                CodeKernel(
-                    symbol=symbol,
-                    index=index,
-                    code_bytes=size or code.size,
-                    registers=facts.get((index, _REGCOUNT)),
-                    shared_bytes=max(0, shared.size - reserved) if shared else 0,
-                    frame_bytes=facts.get((index, _FRAME_SIZE)),
-                )
-            )
+            shared_bytes = max(0, shared.size - reserved) if shared else 0
+            registers, frame_bytes = (facts.get((index, attribute)) for attribute in (_REGCOUNT, _FRAME_SIZE))
+            found.append(CodeKernel(symbol, index, size or code.size, registers, shared_bytes, frame_bytes))
     return found
 
 
@@ -193,9 +190,7 @@ def sections_of(data: Data) -> dict[str, Section]:
     Raises:
         FlashladderError: a damaged file.
     """
-    if len(data) < _HEADER.size or data[:6] != b"\x7fELF\x02\x01":
-        raise FlashladderError("not a cubin", expected="64-bit ELF for CUDA", found=f"{bytes(data[:20])!r}")
-    header = _HEADER.unpack_from(data)
+    header = _header(data)
     begin, size, count, names = header[11], header[16], header[17], header[18]
     if not count and begin + _SECTION.size <= len(data):  # more than 65,279: the first header tells
         first = _SECTION.unpack_from(data, begin)
@@ -259,14 +254,13 @@ def read_cubin(path: Path, kernel: str = KERNEL) -> Cubin:
         FlashladderError: no such file, no cubin, or no such kernel in it (the message lists those it has).
     """
     with _read(path) as data:
-        arch, code, sections = arch_of(data), code_of(data, kernel), sections_of(data)
+        arch, code = arch_of(data), code_of(data, kernel)
         own = _kernel(data, kernel)
         if own.registers is None:
             raise FlashladderError("the cubin does not give the kernel's registers", expected=".nv.info")
-        places = {name: value for _, name, value in _facts(_content(data, sections, f".nv.info.{kernel}"))}
-        place = places.get(_PARAM_CBANK)
-        parameters_at = None if place is None else place & 0xFFFF
-        return Cubin(kernel, arch, code, own.registers, own.frame_bytes or 0, parameters_at)
+        facts = _facts(_content(data, sections_of(data), f".nv.info.{kernel}"))
+        place = next((value & 0xFFFF for _, name, value in facts if name == _PARAM_CBANK), None)
+        return Cubin(kernel, arch, code, own.registers, own.frame_bytes or 0, place)
 
 
 def _kernel(data: bytes, symbol: str) -> CodeKernel:
@@ -286,11 +280,6 @@ def _read(path: Path) -> Iterator[bytes]:
     except FlashladderError as error:
         error.where = error.where or relative(path)
         raise
-
-
-def text_sha256(path: Path) -> str:
-    """SHA-256 of the machine code of our kernel in a cubin, lower-case hex; errors as `read_cubin`."""
-    return read_cubin(path).text_sha256
 
 
 @dataclass(frozen=True)

@@ -60,21 +60,19 @@ def _value(text: str, values: Values, constants: Constants) -> int | None:
     if match := _NUMBER.match(text):
         number = int(match["digits"], 16)
         return (-number if match["sign"] else number) % WORD
-    constant = _CONSTANT.match(text)
-    found = constant or _NAME.match(text)
-    if found is None:
+    if constant := _CONSTANT.match(text):
+        sign, value = constant["sign"], constants.get(int(constant["offset"], 16))
+    elif name := _NAME.match(text):
+        sign, value = name["sign"], _FIXED.get(name["name"], values.get(name["name"]))
+    else:
         return None
-    sign = found["sign"]
-    value = (
-        constants.get(int(found["offset"], 16)) if constant else _FIXED.get(found["name"], values.get(found["name"]))
-    )
     if value is None or (sign == "!" and value > 1):
         return None
     return {"": value, "-": -value % WORD, "~": ~value % WORD, "!": 1 - value}[sign]
 
 
 def _logic(a: int, b: int, c: int, lut: int) -> int:
-    """LOP3: each bit of the result is looked up by the bits of three inputs in a table of eight."""
+    """LOP3, PLOP3: each bit of the result is looked up by the bits of three inputs in a table of eight."""
     found = 0
     for row in range(8):
         if lut >> row & 1:
@@ -123,7 +121,11 @@ def _results(  # noqa: PLR0911 - a form of instruction each
         texts = [texts[0], *(text for text in texts[1:] if not _CARRY.match(text))]
     read = [_value(text, values, constants) for text in texts]
     if kind in ("ISETP", "PLOP3"):
-        bits = _compared(modifiers, read[2:]) if kind == "ISETP" else _looked_up(read[2:])
+        inputs = [value for value in read[2:] if value is not None]
+        if len(inputs) != len(read) - 2 or len(inputs) != (3 if kind == "ISETP" else 5):
+            return {}
+        a, b, c, *tables = inputs
+        bits = [_logic(a, b, c, table) & 1 for table in tables] if tables else _compared(modifiers, a, b, c)
         return {name: bit for name, bit in zip(texts[:2], bits, strict=False) if _PREDICATE.match(name)}
     formula, n_inputs = _FORMULAS.get(kind, (None, 0))
     known = read[1 : 1 + n_inputs]
@@ -132,26 +134,16 @@ def _results(  # noqa: PLR0911 - a form of instruction each
     return {texts[0]: formula(*known) % WORD}
 
 
-def _compared(modifiers: Sequence[str], read: Sequence[int | None]) -> Sequence[int]:
+def _compared(modifiers: Sequence[str], left: int, right: int, other: int) -> Sequence[int]:
     """ISETP: two integers compared, the answer combined with a predicate; the second result has the opposite answer."""
     compare = next((_COMPARE[one] for one in modifiers if one in _COMPARE), None)
     combine = next((_COMBINE[one] for one in modifiers if one in _COMBINE), None)
-    known = [value for value in read if value is not None]
-    if compare is None or combine is None or len(read) != 3 or len(known) != 3:
+    if compare is None or combine is None:
         return ()
-    signed = "U32" not in modifiers
-    left, right = (value - WORD if signed and value >= WORD // 2 else value for value in known[:2])
+    if "U32" not in modifiers:
+        left, right = (value - WORD if value >= WORD // 2 else value for value in (left, right))
     holds = int(compare(left, right))
-    return combine(holds, known[2]), combine(1 - holds, known[2])
-
-
-def _looked_up(read: Sequence[int | None]) -> Sequence[int]:
-    """PLOP3: two functions of three predicates, each by a table of eight."""
-    known = [value for value in read if value is not None]
-    if len(read) != 5 or len(known) != 5:
-        return ()
-    row = known[0] * 4 + known[1] * 2 + known[2]
-    return [table >> row & 1 for table in known[3:]]
+    return combine(holds, other), combine(1 - holds, other)
 
 
 def _next(register: re.Match[str], n: int) -> str:
@@ -262,23 +254,17 @@ class Executions:
     flow: Flow  # the kernel
     blocks: tuple[int, ...]  # how often each block runs
     edges: Mapping[tuple[int, int], int]  # how often control goes from one block to another
-    # how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`
+    # how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`; one with
+    # a predicate that is not known is taken to run
     off: Mapping[int, int]
-    unknown: frozenset[int]  # places of instructions whose predicate is not known; they are taken to run
     votes: frozenset[int] = frozenset()  # places of votes that were passed: what they say was taken for granted
-
-    def of(self, block: int) -> Iterator[tuple[Instruction, int]]:
-        """Each instruction of a block with how often it takes effect."""
-        begin = self.flow.blocks[block].begin
-        for place, instruction in enumerate(self.flow.code(block), begin):
-            yield instruction, self.blocks[block] - self.off.get(place, 0)
 
     def counts(self, blocks: Collection[int] | None = None) -> Counter[str]:
         """Executed instructions by their full opcode, without those that their predicate switches off."""
         found: Counter[str] = Counter()
-        for block in self.flow.indices if blocks is None else blocks:
-            for instruction, times in self.of(block):
-                found[instruction.opcode] += times
+        for block in range(len(self.blocks)) if blocks is None else blocks:
+            for place, instruction in enumerate(self.flow.code(block), self.flow.blocks[block].begin):
+                found[instruction.opcode] += self.blocks[block] - self.off.get(place, 0)
         return found
 
     def trips(self, loop: Loop) -> Fraction:
@@ -288,40 +274,33 @@ class Executions:
         return Fraction(rounds, entries) if entries else Fraction(0)
 
 
-def run(flow: Flow, constants: Constants, limit: int = LIMIT, *, asked: bool = False) -> Executions:
+def run(flow: Flow, constants: Constants, *, asked: bool = False) -> Executions:
     """Walks through a kernel as one warp does.
 
     Args:
         flow: the kernel.
         constants: the kernel's parameters, as 32-bit words of constant bank 0 by their offset there.
-        limit: blocks after which it is taken never to end.
         asked: whether some lane asks for the exception in every vote on data; else none ever does.
 
     Raises:
         FlashladderError: a branch depends on what `constants` do not decide, or the kernel does not end.
     """
-    off, unknown = Counter[int](), set[int]()
-    order = list(_walk(flow, constants, limit, off, unknown, asked=asked))
-    visits = Counter(order)
-    votes = (
-        place
-        for block in visits
-        for place, one in enumerate(flow.code(block), flow.blocks[block].begin)
-        if is_vote(one, operands(one))
-    )
-    blocks = tuple(visits[index] for index in flow.indices)
-    return Executions(flow, blocks, Counter(pairwise(order)), off, frozenset(unknown), frozenset(votes))
+    off = Counter[int]()
+    order = list(_walk(flow, constants, off, asked=asked))
+    visits, code = Counter(order), flow.sass.instructions
+    passed = (place for block in visits for place in range(flow.blocks[block].begin, flow.blocks[block].end))
+    votes = frozenset(place for place in passed if is_vote(code[place], operands(code[place])))
+    blocks = tuple(visits[index] for index in range(len(flow.blocks)))
+    return Executions(flow, blocks, Counter(pairwise(order)), off, votes)
 
 
 def path(flow: Flow, constants: Constants, *, asked: bool = False) -> Iterator[int]:
     """The blocks of a kernel in the order in which a warp runs them; arguments and errors as of `run`."""
-    return _walk(flow, constants, LIMIT, Counter(), set(), asked=asked)
+    return _walk(flow, constants, Counter(), asked=asked)
 
 
-def _walk(
-    flow: Flow, constants: Constants, limit: int, off: Counter[int], unknown: set[int], *, asked: bool
-) -> Iterator[int]:
-    """The blocks in order; `off` and `unknown` are filled in as of `Executions`."""
+def _walk(flow: Flow, constants: Constants, off: Counter[int], *, asked: bool) -> Iterator[int]:
+    """The blocks in order; `off` is filled in as of `Executions`."""
     code, values = flow.sass.instructions, Values()
     needed = _deciding(code)
     written = (written_by(one, operands(one)) for one in code)
@@ -330,39 +309,32 @@ def _walk(
         [place for place in range(one.begin, one.end) if changes[place] or code[place].predicate] for one in flow.blocks
     ]
     block: int | None = 0
-    for _ in range(limit):
+    for _ in range(LIMIT):
         if block is None:
             return
         yield block
         for place in places[block]:
-            runs = _guard(code[place], values, constants)
-            off[place] += runs == 0
-            if runs is None:
-                unknown.add(place)
+            off[place] += _guard(code[place], values, constants) == 0
             if changes[place]:
                 advance(code[place], values, constants, asked=asked)
         block = _behind(flow, block, values, constants)
-    raise FlashladderError("the kernel does not end", expected=f"an end within {limit:,} blocks")
+    raise FlashladderError("the kernel does not end", expected=f"an end within {LIMIT:,} blocks")
 
 
 def _behind(flow: Flow, block: int, values: Values, constants: Constants) -> int | None:
     """Where control goes behind a block; None where it ends."""
-    leaving = {edge.kind: edge.target for edge in flow.edges_of(block)}
+    leaving = {edge.kind: edge.target for edge in flow.edges[block]}
     last, behind = flow.code(block)[-1], leaving.get("falls")
     if not flow.sass.moves_control(last) or "diverges" in leaving:
         return behind
-    if "calls" in leaving or len(flow.edges_of(block)) > 2:
-        raise _lost(last, "a call, or a branch to one of many places")
-    conditions = [_value(text, values, constants) for text in operands(last)[:-1]]
-    known = [_guard(last, values, constants), *conditions]
-    if 0 in known:
-        return behind
-    if None in known:
-        raise _lost(last, "a predicate that the kernel's parameters do not decide")
-    return leaving.get("jumps", leaving.get("branches"))
-
-
-def _lost(branch: Instruction, found: str) -> FlashladderError:
-    where = f"address {branch.address:#x}, {branch}"
-    expected = "one that all threads take alike"
-    return FlashladderError("which way a branch goes is not known", where=where, expected=expected, found=found)
+    if "calls" in leaving or len(flow.edges[block]) > 2:
+        found = "a call, or a branch to one of many places"
+    else:
+        known = [_guard(last, values, constants), *(_value(one, values, constants) for one in operands(last)[:-1])]
+        if 0 in known:
+            return behind
+        if None not in known:
+            return leaving.get("jumps", leaving.get("branches"))
+        found = "a predicate that the kernel's parameters do not decide"
+    where, expected = f"address {last.address:#x}, {last}", "one that all threads take alike"
+    raise FlashladderError("which way a branch goes is not known", where=where, expected=expected, found=found)

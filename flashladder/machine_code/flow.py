@@ -21,10 +21,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.sass import INDIRECT, TENSOR, Instruction, Sass, count, never_falls_through
+from flashladder.machine_code.sass import INDIRECT, TENSOR, Instruction, Sass, never_falls_through
 
 Neighbours = Sequence[Sequence[int]]
 """For each node those that its edges lead to, or come from."""
@@ -41,15 +41,6 @@ class Loop:
     depth: int = 1  # 1 for an outermost one
 
 
-def backward(successors: Neighbours) -> tuple[tuple[int, ...], ...]:
-    """The same edges from their targets: the predecessors of each node."""
-    found: list[list[int]] = [[] for _ in successors]
-    for source, targets in enumerate(successors):
-        for target in targets:
-            found[target].append(source)
-    return tuple(map(tuple, found))
-
-
 def reached(starts: Iterable[int], neighbours: Neighbours, wall: frozenset[int] = frozenset()) -> frozenset[int]:
     """The nodes that edges lead to from `starts`, these included; none beyond the nodes of a `wall`."""
     seen = set(starts)
@@ -62,54 +53,76 @@ def reached(starts: Iterable[int], neighbours: Neighbours, wall: frozenset[int] 
     return frozenset(seen)
 
 
-def immediate_dominators(successors: Neighbours) -> tuple[int | None, ...]:
-    """For each node the last one that all paths from node 0 pass before it; None for node 0 and what is not reached."""
-    alive = reached([0], successors)
-    behind = {node: alive - reached([0], successors, frozenset({node})) for node in alive}  # lost without the node
-    found: list[int | None] = [None] * len(successors)
-    for node in sorted(alive, key=lambda one: len(behind[one]), reverse=True):  # the nearest one last
-        for other in behind[node]:
-            found[other] = node
-    return tuple(found)
+@dataclass(frozen=True)
+class Graph:
+    """Nodes and their edges; it is entered at node 0."""
 
+    successors: Neighbours
 
-def dominates(immediate: Sequence[int | None], first: int, second: int) -> bool:
-    """Whether every path from node 0 to `second`, which can be reached, passes `first`; a node dominates itself."""
-    node: int | None = second
-    while node is not None and node != first:
-        node = immediate[node]
-    return node == first
+    @cached_property
+    def predecessors(self) -> Neighbours:
+        """For each node those that may have run before."""
+        found: list[list[int]] = [[] for _ in self.successors]
+        for source, targets in enumerate(self.successors):
+            for target in targets:
+                found[target].append(source)
+        return found
 
+    @cached_property
+    def reachable(self) -> frozenset[int]:
+        """Nodes that can run; the trap and the padding behind the last instruction of a kernel cannot."""
+        return reached([0], self.successors)
 
-def natural_loops(successors: Neighbours, immediate: Sequence[int | None]) -> tuple[Loop, ...]:
-    """Every natural loop, in order of its header; back edges to one header make one loop."""
-    alive = reached([0], successors)
-    latches: dict[int, list[int]] = {}
-    for source in sorted(alive):
-        for target in successors[source]:
-            if dominates(immediate, target, source):
+    @cached_property
+    def dominators(self) -> tuple[int | None, ...]:
+        """For each node the last one that all paths from node 0 pass before it; None for 0 and what is not reached."""
+        alive = self.reachable
+        behind = {node: alive - reached([0], self.successors, frozenset({node})) for node in alive}  # lost without it
+        found: list[int | None] = [None] * len(self.successors)
+        for node in sorted(alive, key=lambda one: len(behind[one]), reverse=True):  # the nearest one last
+            for other in behind[node]:
+                found[other] = node
+        return tuple(found)
+
+    def dominates(self, first: int, second: int) -> bool:
+        """Whether every path from node 0 to `second` passes `first`; a node dominates itself."""
+        node: int | None = second
+        while node is not None and node != first:
+            node = self.dominators[node]
+        return node == first
+
+    @cached_property
+    def forward(self) -> Neighbours:
+        """For each node its successors without those that dominate it: without back edges, which close loops."""
+        return [
+            [target for target in targets if not self.dominates(target, source)]
+            for source, targets in enumerate(self.successors)
+        ]
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """Every natural loop, in order of its header; back edges to one header make one loop."""
+        latches: dict[int, list[int]] = {}
+        for source in sorted(self.reachable):
+            for target in set(self.successors[source]) - set(self.forward[source]):
                 latches.setdefault(target, []).append(source)
-    predecessors = [tuple(p for p in some if p in alive) for some in backward(successors)]
-    bodies = {header: reached([header, *own], predecessors, frozenset({header})) for header, own in latches.items()}
-    loops = []
-    for header in sorted(bodies):
-        around = [other for other, body in bodies.items() if other != header and header in body]
-        parent = min(around, key=lambda other: len(bodies[other]), default=None)
-        loops.append(Loop(header, bodies[header], tuple(sorted(latches[header])), parent, 1 + len(around)))
-    return tuple(loops)
+        before = [[one for one in some if one in self.reachable] for some in self.predecessors]
+        bodies = {header: reached([header, *own], before, frozenset({header})) for header, own in latches.items()}
+        loops = []
+        for header in sorted(bodies):
+            around = [other for other, body in bodies.items() if other != header and header in body]
+            parent = min(around, key=lambda other: len(bodies[other]), default=None)
+            loops.append(Loop(header, bodies[header], tuple(latches[header]), parent, 1 + len(around)))
+        return tuple(loops)
 
-
-def is_reducible(successors: Neighbours, immediate: Sequence[int | None]) -> bool:
-    """Whether natural loops are all the loops there are: without back edges, no node can be reached from itself."""
-    forward = {
-        source: [target for target in successors[source] if not dominates(immediate, target, source)]
-        for source in reached([0], successors)
-    }
-    try:
-        TopologicalSorter(forward).prepare()
-    except CycleError:
-        return False
-    return True
+    @cached_property
+    def is_reducible(self) -> bool:
+        """Whether `loops` are all the loops there are: without back edges, no node can be reached from itself."""
+        try:
+            TopologicalSorter({source: self.forward[source] for source in self.reachable}).prepare()
+        except CycleError:
+            return False
+        return True
 
 
 Kind = Literal["falls", "jumps", "branches", "diverges", "calls"]
@@ -120,87 +133,32 @@ _DIVERGENT = ("BRA.DIV", "BRA.CONV")
 _MUST_LEAD = INDIRECT | {"BRA", "JMP"}  # to instructions of this kernel
 
 
-@dataclass(frozen=True)
-class Block:
-    """Instructions that run one after the other."""
+class Block(NamedTuple):
+    """Instructions that run one after the other: places in `Sass.instructions`, `end` behind the last one."""
 
-    index: int  # of the block, in order of address
-    begin: int  # of its instructions in `Sass.instructions`; `end` is behind its last one
+    begin: int
     end: int
     label: str = ""  # where branches to it go; empty where there are none
 
-    @property
-    def size(self) -> int:
-        """Instructions."""
-        return self.end - self.begin
 
+class Edge(NamedTuple):
+    """Where control goes after the last instruction of a block; a block by its index in order of address."""
 
-@dataclass(frozen=True)
-class Edge:
-    """Where control goes after the last instruction of a block; blocks by their index."""
-
-    source: int
     target: int
     kind: Kind
 
 
 @dataclass(frozen=True)
-class Flow:
+class Flow(Graph):
     """The control-flow graph of one kernel; block 0 is where it is entered."""
 
     sass: Sass
     blocks: tuple[Block, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[tuple[Edge, ...], ...]  # those that leave each block
 
     def code(self, block: int) -> tuple[Instruction, ...]:
         """The instructions of a block."""
-        found = self.blocks[block]
-        return self.sass.instructions[found.begin : found.end]
-
-    def edges_of(self, block: int) -> tuple[Edge, ...]:
-        """The edges that leave a block."""
-        return self._leaving[block]
-
-    @cached_property
-    def _leaving(self) -> tuple[tuple[Edge, ...], ...]:
-        found: list[list[Edge]] = [[] for _ in self.blocks]
-        for edge in self.edges:
-            found[edge.source].append(edge)
-        return tuple(map(tuple, found))
-
-    @cached_property
-    def successors(self) -> tuple[tuple[int, ...], ...]:
-        """For each block those that may run next."""
-        return tuple(tuple(dict.fromkeys(edge.target for edge in some)) for some in self._leaving)
-
-    @cached_property
-    def predecessors(self) -> tuple[tuple[int, ...], ...]:
-        """For each block those that may have run before."""
-        return backward(self.successors)
-
-    @cached_property
-    def reachable(self) -> frozenset[int]:
-        """Blocks that can run; the trap and the padding behind the last instruction cannot."""
-        return reached([0], self.successors)
-
-    @cached_property
-    def dominators(self) -> tuple[int | None, ...]:
-        """For each block its immediate dominator: the last block that must have run; None for the first."""
-        return immediate_dominators(self.successors)
-
-    def dominates(self, first: int, second: int) -> bool:
-        """Whether `second` runs only after `first`; a block dominates itself."""
-        return dominates(self.dominators, first, second)
-
-    @cached_property
-    def loops(self) -> tuple[Loop, ...]:
-        """Natural loops, in order of their header's address."""
-        return natural_loops(self.successors, self.dominators)
-
-    @cached_property
-    def is_reducible(self) -> bool:
-        """Whether `loops` are all the loops that there are."""
-        return is_reducible(self.successors, self.dominators)
+        return self.sass.instructions[self.blocks[block].begin : self.blocks[block].end]
 
     def innermost(self, block: int) -> Loop | None:
         """The smallest loop around a block."""
@@ -215,27 +173,14 @@ class Flow:
 
         def weight(loop: Loop) -> tuple[int, int, int]:
             own = [block for block in loop.nodes if self.innermost(block) == loop]
-            return sum(map(self.tensor, own)), loop.depth, sum(self.blocks[block].size for block in own)
+            return sum(len(self.tensor(block)) for block in own), loop.depth, sum(len(self.code(one)) for one in own)
 
         return max(self.loops, key=weight, default=None)
 
-    @property
-    def indices(self) -> range:
-        """Of all blocks."""
-        return range(len(self.blocks))
-
-    def tensor(self, block: int) -> int:
-        """Tensor-core instructions in a block."""
-        return len(self.tensor_places(block))
-
-    def tensor_places(self, block: int) -> list[int]:
-        """Where they are among `Sass.instructions`."""
+    def tensor(self, block: int) -> list[int]:
+        """Places in `Sass.instructions` of the tensor-core instructions of a block."""
         own = self.blocks[block]
         return [i for i in range(own.begin, own.end) if self.sass.instructions[i].opcode_class in TENSOR]
-
-    def counts(self, blocks: Collection[int]) -> dict[str, int]:
-        """Instructions per opcode class in some blocks, and ``total``, as `flashladder.machine_code.sass.count`."""
-        return count(one for block in blocks for one in self.code(block))
 
 
 def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
@@ -257,12 +202,12 @@ def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
     starts = sorted(begins)
     names = {address: label for label, address in sorted(sass.labels.items(), reverse=True)}
     blocks = tuple(
-        Block(index, begin, end, names.get(sass.instructions[begin].address, ""))
-        for index, (begin, end) in enumerate(zip(starts, [*starts[1:], len(sass.instructions)], strict=True))
+        Block(begin, end, names.get(sass.instructions[begin].address, ""))
+        for begin, end in zip(starts, [*starts[1:], len(sass.instructions)], strict=True)
     )
-    at = {block.begin: block.index for block in blocks}
-    edges = tuple(Edge(block.index, at[target], kind) for block in blocks for target, kind in leaving[block.end - 1])
-    return Flow(sass, blocks, edges)
+    at = {begin: index for index, begin in enumerate(starts)}
+    edges = tuple(tuple(Edge(at[target], kind) for target, kind in leaving[block.end - 1]) for block in blocks)
+    return Flow([[*dict.fromkeys(edge.target for edge in own)] for own in edges], sass, blocks, edges)
 
 
 def main_loop(sass: Sass) -> tuple[Instruction, ...]:
@@ -340,57 +285,48 @@ def regions_of(sass: Sass) -> Regions:
     flow = graph_of(sass)
     loop = flow.main_loop
     if loop is None:
-        return Regions(flow, tuple(PROLOGUE if block in flow.reachable else UNREACHED for block in flow.indices))
-    before, after = _sides(flow, loop)
-    peeled = next((block for block in sorted(before) if flow.tensor(block)), None)
-    start = None if peeled is None else _first_of(flow, peeled)
-    ends = [1 + max(flow.tensor_places(block)) for block in after if flow.tensor(block)]
-    cuts = [cut for cut in ends if cut < len(sass.instructions)] + ([] if start is None else [start])
-    flow = graph_of(sass, cuts) if cuts else flow
+        names = [PROLOGUE if block in flow.reachable else UNREACHED for block in range(len(flow.blocks))]
+        return Regions(flow, tuple(names))
+    after = reached(loop.nodes, flow.forward) - loop.nodes  # within one round of the loops around it
+    before = [block for block in sorted(flow.reachable - after - loop.nodes) if flow.tensor(block)]
+    start = _first_of(flow, before[0]) if before else None
+    ends = {1 + max(flow.tensor(block)) for block in after if flow.tensor(block)} - {len(sass.instructions)}
+    flow = graph_of(sass, ends if start is None else {start, *ends})
     return Regions(flow, tuple(_names(flow, start)))
-
-
-def _sides(flow: Flow, loop: Loop) -> tuple[frozenset[int], frozenset[int]]:
-    """Blocks before a loop and after it, within one round of the loops around it; neither holds the loop's own."""
-    forward = [
-        tuple(target for target in targets if not (source in flow.reachable and flow.dominates(target, source)))
-        for source, targets in enumerate(flow.successors)
-    ]
-    after = reached(loop.nodes, forward) - loop.nodes
-    return flow.reachable - after - loop.nodes, after
 
 
 def _names(flow: Flow, start: int | None) -> Iterable[str]:
     """The region of each block; `start` is the instruction with which the peeled block begins."""
     loop = flow.main_loop
     assert loop is not None  # cutting a block in two loses no loop
-    before, after = _sides(flow, loop)
-    peeled = next((block.index for block in flow.blocks if block.begin == start), None)
+    after = reached(loop.nodes, flow.forward) - loop.nodes
     last = reached((block for block in after if flow.tensor(block)), flow.predecessors) & after
-    for block in flow.indices:
-        if block in before:
-            yield PEELED if peeled is not None and flow.dominates(peeled, block) else PROLOGUE
+    peeled = next((index for index, block in enumerate(flow.blocks) if block.begin == start), None)
+    for block in range(len(flow.blocks)):
+        if block in loop.nodes:
+            yield LOOP
         elif block in after:
             yield LAST if block in last else EPILOGUE
+        elif block not in flow.reachable:
+            yield UNREACHED
         else:
-            yield LOOP if block in loop.nodes else UNREACHED
+            yield PEELED if peeled is not None and flow.dominates(peeled, block) else PROLOGUE
 
 
 def _first_of(flow: Flow, block: int) -> int:
     """Where the KV block begins whose first tensor instructions stand in `block`: see the head of this file."""
-    place, at = min(flow.tensor_places(block)), block
+
+    def last(opcode: str, begin: int, end: int) -> int | None:
+        code = flow.sass.instructions
+        return next((i for i in range(end - 1, begin - 1, -1) if code[i].opcode_class == opcode), None)
+
+    place, at = min(flow.tensor(block)), block
     while True:
         begin = flow.blocks[at].begin
-        if (barrier := _last(flow, "BAR", begin, place)) is not None:
-            wait = _last(flow, "DEPBAR", begin, barrier)
-            return barrier if wait is None or _last(flow, "BAR", wait, barrier) is not None else wait
+        if (barrier := last("BAR", begin, place)) is not None:
+            wait = last("DEPBAR", begin, barrier)
+            return barrier if wait is None or last("BAR", wait, barrier) is not None else wait
         above = flow.dominators[at]
         if above is None:
             return flow.blocks[block].begin
         place, at = flow.blocks[above].end, above
-
-
-def _last(flow: Flow, opcode: str, begin: int, end: int) -> int | None:
-    """The last instruction of a class from `begin` to before `end`."""
-    code = flow.sass.instructions
-    return next((i for i in range(end - 1, begin - 1, -1) if code[i].opcode_class == opcode), None)

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field, create_model
 
 from flashladder.located import closest, meant, read_located, validate
 from flashladder.machine_code.sass import TENSOR
@@ -41,51 +41,34 @@ MEASURES = {
 }
 """What is counted beside opcodes, by language; in the main loop too, but for the registers."""
 
-Opcodes = tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], ...]
+_GROUPS = {
+    "floating": "fp32", "integer": "integer", "conversion": "convert", "movement": "moves", "predicates": "integer",
+    "memory": "global", "uniform": "uniform", "warpgroup": "barriers", "tensor_memory": "copies", "texture": "global",
+    "control": "control", "other": "other",
+}  # fmt: skip
+"""The groups of machine code in the file, and the kind of their opcodes, but for those of `_OWN`."""
+_Sass = Annotated[tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], ...], Field(strict=False)]
+_Ptx = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")], ...], Field(strict=False)]
+_FIELDS: dict[str, Any] = {**dict.fromkeys(("source", "url"), str), **dict.fromkeys(_GROUPS, _Sass), "ptx": _Ptx}
+OpcodesFile = create_model("OpcodesFile", __config__=ConfigDict(extra="forbid", strict=True), **_FIELDS)
+"""``configs/opcodes.yaml``: where the names come from, and the names by group."""
 
 
-class OpcodesFile(BaseModel):
-    """``configs/opcodes.yaml``: where the names come from, and the names by group."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    source: str
-    url: str
-    floating: Annotated[Opcodes, Field(strict=False)]
-    integer: Annotated[Opcodes, Field(strict=False)]
-    conversion: Annotated[Opcodes, Field(strict=False)]
-    movement: Annotated[Opcodes, Field(strict=False)]
-    predicates: Annotated[Opcodes, Field(strict=False)]
-    memory: Annotated[Opcodes, Field(strict=False)]
-    uniform: Annotated[Opcodes, Field(strict=False)]
-    warpgroup: Annotated[Opcodes, Field(strict=False)]
-    tensor_memory: Annotated[Opcodes, Field(strict=False)]
-    texture: Annotated[Opcodes, Field(strict=False)]
-    control: Annotated[Opcodes, Field(strict=False)]
-    other: Annotated[Opcodes, Field(strict=False)]
-    ptx: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")], ...], Field(strict=False)]
-
-
-def read_opcodes(path: Path) -> OpcodesFile:
-    """The file of opcodes.
+def read_opcodes(path: Path) -> dict[str, tuple[str, ...]]:
+    """The names of the file of opcodes by group.
 
     Raises:
         FlashladderError: it is missing or malformed.
     """
-    return validate(OpcodesFile, read_located(path))
+    found: dict[str, tuple[str, ...]] = validate(OpcodesFile, read_located(path)).model_dump(exclude={"source", "url"})
+    return found
 
 
 @cache
 def known_opcodes(language: str) -> frozenset[str]:
-    """Every opcode of machine code (``sass``) or of PTX (``ptx``), without modifiers.
-
-    Raises:
-        FlashladderError: the file is missing or malformed.
-    """
-    groups = read_opcodes(CONFIGS / "opcodes.yaml").model_dump(exclude={"source", "url"})
-    return frozenset(
-        name for group, names in groups.items() for name in names if (group == "ptx") == (language == "ptx")
-    )
+    """Every opcode of machine code (``sass``) or of PTX (``ptx``), without modifiers; errors as `read_opcodes`."""
+    groups = read_opcodes(CONFIGS / "opcodes.yaml")
+    return frozenset(groups["ptx"] if language == "ptx" else (name for group in _GROUPS for name in groups[group]))
 
 
 def unknown(name: str, language: str) -> tuple[str, str | None] | None:
@@ -126,11 +109,6 @@ KINDS: Mapping[str, str] = {
 }
 """Kinds in the order in which they are shown, with what they are."""
 
-_GROUPS = {
-    "floating": "fp32", "integer": "integer", "conversion": "convert", "movement": "moves", "predicates": "integer",
-    "memory": "global", "uniform": "uniform", "warpgroup": "barriers", "tensor_memory": "copies", "texture": "global",
-    "control": "control", "other": "other", "ptx": "other",
-}  # fmt: skip
 _OWN = {
     **dict.fromkeys((*TENSOR, "BMMA", "DMMA", "BGMMA", "QGMMA"), "tensor"),
     "MUFU": "mufu",
@@ -147,8 +125,8 @@ _OWN = {
 
 @cache
 def _kinds() -> Mapping[str, str]:
-    groups = read_opcodes(CONFIGS / "opcodes.yaml").model_dump(exclude={"source", "url", "ptx"})
-    found = {name: _GROUPS[group] for group, names in groups.items() for name in names}
+    groups = read_opcodes(CONFIGS / "opcodes.yaml")
+    found = {name: kind for group, kind in _GROUPS.items() for name in groups[group]}
     other = {name: "other" for name in groups["floating"] if name.startswith(("H", "D"))}
     return found | other | _OWN
 

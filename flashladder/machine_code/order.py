@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 import itertools
 import re
+from typing import NamedTuple
 
 from flashladder.machine_code.ptx import normalise
 from flashladder.machine_code.sass import BYTES, Instruction
@@ -30,8 +30,7 @@ def mma_before_use(ptx: str) -> int:
     """
     issued, found = 0, 0
     waiting: dict[str, tuple[int, int]] = {}  # register -> its load, and the mma issued before that load
-    for load, statement in enumerate(normalise(ptx).split(";")):
-        line = statement.strip().rpartition("\n")[2]
+    for load, line in enumerate(_statements(ptx)):
         if line.startswith("ldmatrix."):
             waiting |= dict.fromkeys(_REGISTER.findall(_GROUP.findall(line)[0]), (load, issued))
         elif line.startswith("mma."):
@@ -45,14 +44,12 @@ def mma_before_use(ptx: str) -> int:
 
 def mma_same_a(ptx: str) -> int:
     """The ``mma`` whose A fragment is that of the ``mma`` before it, whatever stands between the two."""
-    found, before = 0, ""
-    for statement in normalise(ptx).split(";"):
-        line = statement.strip().rpartition("\n")[2]
-        if line.startswith("mma."):
-            _, left, _, _ = _GROUP.findall(line)
-            found += left == before
-            before = left
-    return found
+    fragments = [_GROUP.findall(line)[1] for line in _statements(ptx) if line.startswith("mma.")]
+    return sum(left == before for before, left in itertools.pairwise(fragments))
+
+
+def _statements(ptx: str) -> Iterator[str]:
+    return (statement.strip().rpartition("\n")[2] for statement in normalise(ptx).split(";"))
 
 
 def hmma_after_ldsm(instructions: Iterable[Instruction]) -> int:
@@ -83,14 +80,13 @@ _EVENTS = (
 )
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """The instructions from one event to the next."""
 
     address: int  # of the event; that of the first instruction where the code begins with none
     event: str  # what it is, in words; empty where the code begins with none
     pending: int  # groups of products that may be under way behind it
-    counts: Mapping[str, int]  # instructions of `WORK` up to the next event, by class
+    work: Mapping[str, int]  # instructions of `WORK` up to the next event, by class
 
 
 def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
@@ -102,6 +98,10 @@ def steady(loop: Sequence[Instruction]) -> tuple[Instruction, ...]:
         runs[-1].append(one)
     heaviest = max(runs, key=_weight)
     return tuple(heaviest)
+
+
+def _weight(run: Sequence[Instruction]) -> tuple[int, int]:
+    return sum(one.opcode_class == PRODUCT for one in run), len(run)
 
 
 def usual_path(loop: Sequence[Instruction], targets: Targets) -> tuple[Instruction, ...]:
@@ -126,19 +126,14 @@ def usual_path(loop: Sequence[Instruction], targets: Targets) -> tuple[Instructi
     return tuple(path)
 
 
-def _weight(run: Sequence[Instruction]) -> tuple[int, int]:
-    return sum(one.opcode_class == PRODUCT for one in run), len(run)
-
-
 def stretches(code: Sequence[Instruction]) -> list[Stretch]:
     """A main loop, `steady` or its `usual_path`, as it runs in its second round and later, from event to event."""
-    pending = _behind(code, 0)
-    found = []
+    pending, found = _behind(code, 0), []
     for (event, address), own in itertools.groupby(_placed(code), key=lambda item: item[:2]):
         instructions = [one for _, _, one in own]
         pending = _behind(instructions, pending)
-        counted = Counter(one.opcode_class for one in instructions if one.opcode_class in WORK)
-        found.append(Stretch(address, event, pending, dict(counted)))
+        work = Counter(one.opcode_class for one in instructions if one.opcode_class in WORK)
+        found.append(Stretch(address, event, pending, work))
     return found
 
 
@@ -154,12 +149,7 @@ def under_products(instructions: Sequence[Instruction]) -> dict[str, int]:
         pending = _behind([one], pending)
         if pending and one.opcode_class in found:
             found[one.opcode_class] += 1
-    return {measure(name): count for name, count in found.items()}
-
-
-def measure(opcode_class: str) -> str:
-    """The name of a class's count in claims: ``mufu_under_products``."""
-    return f"{opcode_class.lower()}_under_products"
+    return {f"{name.lower()}_under_products": count for name, count in found.items()}
 
 
 def _behind(instructions: Iterable[Instruction], pending: int) -> int:
@@ -178,23 +168,14 @@ def _placed(code: Sequence[Instruction]) -> Iterator[tuple[str, int, Instruction
     for place, one in enumerate(code):
         if one.opcode_class == PRODUCT:
             if not products:
-                address, products = one.address, 1
-                event = _product_text(code[place:])
+                address, products, own = one.address, 1, [one for one in code[place:] if one.opcode_class == PRODUCT]
+                last = next((n for n, one in enumerate(own, 1) if _LAST_OF_GROUP.search(one.operands)), len(own))
+                shape = _SHAPE.search(one.opcode)
+                event = f"{last} products {shape[0] if shape else one.opcode}, a group"
             products = 0 if _LAST_OF_GROUP.search(one.operands) else products
         elif text := _text(one):
             event, address, products = text, one.address, 0
         yield event, address, one
-
-
-def _product_text(code: Sequence[Instruction]) -> str:
-    """A group of products in words; `code` begins with its first."""
-    count = 0
-    for one in code:
-        count += one.opcode_class == PRODUCT
-        if one.opcode_class == PRODUCT and _LAST_OF_GROUP.search(one.operands):
-            break
-    shape = _SHAPE.search(code[0].opcode)
-    return f"{count} products {shape[0] if shape else code[0].opcode}, a group"
 
 
 def _text(one: Instruction) -> str:

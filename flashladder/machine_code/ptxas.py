@@ -9,10 +9,8 @@ Run: ``invoke ptxas 7``. Try ``load_gpus()["a100"].occupancy(registers=255, thre
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-import csv
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-import io
 from pathlib import Path
 import re
 
@@ -21,7 +19,8 @@ from flashladder.names import KERNEL
 
 INT_FIELDS = ("registers", "stack", "spill_stores", "spill_loads", "barriers", "smem_static")
 
-_N = r"(0|[1-9]\d{0,11})"  # as the tool writes it
+_NUMBER = r"(?:0|[1-9]\d{0,11})"  # as the tool writes it
+_N = rf"({_NUMBER})"
 _INFO = r"ptxas info\s*: "
 _ENTRY = re.compile(rf"{_INFO}Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
 _PROPERTIES = re.compile(rf"{_INFO}Function properties for '?(?P<name>[^\s']+)'?")
@@ -37,16 +36,12 @@ _WITHOUT_FACTS = (_GLOBAL, _OVERRIDING, _COMMAND)
 _WARNING = re.compile(
     r"\bwarning\b|Potential Performance Loss|\(C75\d\d\)", re.IGNORECASE
 )  # C75..: of wgmma, setmaxnreg
-_PARTS = {
-    "barriers": re.compile(rf"used {_N} barriers"),
-    "smem": re.compile(rf"{_N} bytes smem"),
-    "cmem": re.compile(rf"{_N} bytes cmem\[\d+\]"),
-    "stack": re.compile(rf"{_N} bytes cumulative stack size"),
-    "lmem": re.compile(rf"{_N} bytes lmem"),
-    "textures": re.compile(rf"{_N} (?:textures|samplers|surfaces)"),
-}
+_PART = re.compile(
+    rf"used (?P<barriers>{_NUMBER}) barriers|(?P<smem>{_NUMBER}) bytes smem|(?P<cmem>{_NUMBER}) bytes cmem\[\d+\]|"
+    rf"(?P<stack>{_NUMBER}) bytes cumulative stack size|(?P<lmem>{_NUMBER}) bytes lmem|"
+    rf"(?P<textures>{_NUMBER}) (?:textures|samplers|surfaces)"
+)
 """What may stand behind the registers; each once, but for ``cmem``, which has banks, and ``textures``."""
-_SEVERAL = ("cmem", "textures")
 
 
 @dataclass(frozen=True)
@@ -68,17 +63,12 @@ class PtxasUsage:
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> PtxasUsage:
         """The inverse of `dataclasses.asdict` followed by JSON; other keys of `data` are ignored."""
-        numbers = {name: int(str(data[name])) for name in INT_FIELDS}
-        warnings = data["warnings"]
-        if not isinstance(warnings, (list, tuple)):
+        if not isinstance(warnings := data["warnings"], list | tuple):
             raise FlashladderError("malformed ptxas record", expected="a list of warnings", found=warnings)
-        return cls(
-            arch=str(data["arch"]),
-            **numbers,
-            cmem=None if data["cmem"] is None else int(str(data["cmem"])),
-            compile_ms=float(str(data["compile_ms"])),
-            warnings=tuple(str(warning) for warning in warnings),
-        )
+        numbers = {name: int(str(data[name])) for name in INT_FIELDS}
+        cmem = None if data["cmem"] is None else int(str(data["cmem"]))
+        times = float(str(data["compile_ms"]))
+        return cls(str(data["arch"]), **numbers, cmem=cmem, compile_ms=times, warnings=(*map(str, warnings),))
 
 
 @dataclass(frozen=True)
@@ -131,17 +121,19 @@ def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -
             expected="its registers, stack frame and compile time (ptxas -v), each once",
             found=(lines or log.strip().splitlines() or ["an empty log"])[0],
         )
-    (stack,), parts = stacks, _parts(used[0]["rest"], where)
-    cmem = parts.get("cmem")
+    parts: dict[str, list[int]] = {}
+    for text in used[0]["rest"].split(", ")[1:]:
+        part = _PART.fullmatch(text)
+        name = str(part.lastgroup) if part else ""
+        if part is None or (name in parts and name not in ("cmem", "textures")):
+            raise FlashladderError("unknown line of ptxas", where=where, found=text)
+        parts.setdefault(name, []).append(int(part[name]))
+    stack, spill_stores, spill_loads = map(int, stacks[0].groups())
     return PtxasUsage(
-        arch=arches[0],
-        registers=int(used[0][1]),
-        stack=int(stack[1]),
-        spill_stores=int(stack[2]),
-        spill_loads=int(stack[3]),
+        *(arches[0], int(used[0][1]), stack, spill_stores, spill_loads),
         barriers=sum(parts.get("barriers", ())),  # ptxas names barriers and smem only where there are some
         smem_static=sum(parts.get("smem", ())),
-        cmem=None if cmem is None else sum(cmem),
+        cmem=sum(parts["cmem"]) if "cmem" in parts else None,
         compile_ms=float(times[0][1]),
         warnings=warnings_of(log),
     )
@@ -163,19 +155,6 @@ def _paragraph(log: str, kernel: str, where: str | Path | None) -> tuple[list[st
     return arches, lines
 
 
-def _parts(text: str, where: str | Path | None) -> dict[str, list[int]]:
-    """What a kernel uses beside registers, from the rest of that line: name to numbers."""
-    found: dict[str, list[int]] = {}
-    for part in text.split(", ")[1:]:
-        name, number = next(
-            ((name, int(match[1])) for name, form in _PARTS.items() if (match := form.fullmatch(part))), ("", 0)
-        )
-        if not name or (name in found and name not in _SEVERAL):
-            raise FlashladderError("unknown line of ptxas", where=where, found=part)
-        found.setdefault(name, []).append(number)
-    return found
-
-
 def warnings_of(log: str) -> tuple[str, ...]:
     """The lines of a tool's log that warn, in order, each once."""
     return tuple(dict.fromkeys(line.strip() for line in log.splitlines() if _WARNING.search(line)))
@@ -183,29 +162,22 @@ def warnings_of(log: str) -> tuple[str, ...]:
 
 def to_csv(rows: Iterable[PtxasRow], columns: Sequence[str] = COLUMNS) -> str:
     """Some `columns` of the rows as CSV with a header; lines end in a newline."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return out.getvalue()
+    from flashladder.columns import csv_text  # in here, as the build's workers start often and print nothing
+
+    return csv_text(columns, ([getattr(row, name) for name in columns] for row in rows))
 
 
 def format_table(rows: Sequence[PtxasRow], warnings: Iterable[str] = ()) -> str:
     """The rows for people: aligned columns, sizes in bytes, times in ms; then each distinct warning on its line."""
-    from flashladder.columns import table  # in here, as the build's workers start often and print nothing
+    from flashladder.columns import table
 
-    cells = [HEADERS, *(tuple(_cell(value) for value in asdict(row).values()) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    n_left = 3  # text columns; numbers are aligned to the right
-    lines = table(cells, None, right=range(n_left, len(HEADERS)))
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    def cell(value: object) -> str:
+        return "-" if value is None else f"{value:.0f}" if isinstance(value, float) else str(value)
+
+    cells = [HEADERS, *(tuple(map(cell, asdict(row).values())) for row in rows)]
+    rule = ["-" * max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = table([HEADERS, rule, *cells[1:]], None, right=range(HEADERS.index("regs"), len(HEADERS)))
     return "\n".join([*lines, *dict.fromkeys(warnings)]) + "\n"
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if isinstance(value, float) else str(value)
 
 
 WARP = 32  # threads
@@ -270,34 +242,19 @@ def occupancy(sm: Sm, *, registers: int, threads: int, shared_bytes: int, barrie
         shared_bytes: of a CTA, static and dynamic.
         barriers: named barriers of a CTA, as ptxas tells.
     """
-    warps = up(threads, WARP) // WARP
-    limits = {
-        "registers": _by_registers(sm, registers, warps),
-        "shared memory": _by_shared_memory(sm, shared_bytes),
-        "warps": sm.warps // warps if threads <= sm.threads_per_cta else 0,
-        "CTAs": sm.ctas,
-    }
-    if not registers:
-        del limits["registers"]
+    limits, warps = dict[str, int](), up(threads, WARP) // WARP
+    if registers:
+        # A warp's registers lie in one partition. A launch is refused, as the hardware does, by what its CTA would take
+        # if each partition had as many warps of it.
+        per_warp = up(registers * WARP, sm.register_unit)
+        fits = registers <= sm.registers_per_thread and per_warp * up(warps, sm.partitions) <= sm.registers_per_cta
+        limits["registers"] = fits * (sm.registers // sm.partitions // per_warp * sm.partitions // warps)
+    limits["shared memory"] = sm.shared_bytes // up(shared_bytes + sm.shared_reserved, sm.shared_unit)
+    limits["warps"] = sm.warps // warps if threads <= sm.threads_per_cta else 0
+    limits["CTAs"] = sm.ctas
     if sm.barriers is not None and barriers:
         limits["barriers"] = sm.barriers // barriers
     return Occupancy(limits, warps, sm.warps)
-
-
-def _by_registers(sm: Sm, registers: int, warps: int) -> int:
-    """A warp's registers are rounded up to the unit and lie in one partition.
-
-    A launch is refused, as the hardware does, by what its CTA would take if each partition had as many warps of it.
-    """
-    per_warp = up(registers * WARP, sm.register_unit)
-    if registers > sm.registers_per_thread or per_warp * up(warps, sm.partitions) > sm.registers_per_cta:
-        return 0
-    return sm.registers // sm.partitions // per_warp * sm.partitions // warps if per_warp else 0
-
-
-def _by_shared_memory(sm: Sm, shared_bytes: int) -> int:
-    """Every CTA takes what is reserved besides its own; both together are rounded up to the unit."""
-    return sm.shared_bytes // up(shared_bytes + sm.shared_reserved, sm.shared_unit)
 
 
 def up(number: int, unit: int) -> int:

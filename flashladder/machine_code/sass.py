@@ -117,7 +117,7 @@ def never_falls_through(instruction: Instruction) -> bool:
     return instruction.opcode_class in {"BRA", "JMP"} and "," not in instruction.operands
 
 
-def parse(text: str, kernel: str = KERNEL) -> Sass:
+def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - a kind of line each, then what must hold
     """Reads what ``nvdisasm -c -g`` prints.
 
     Raises:
@@ -141,10 +141,16 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
         elif match := _SOURCE.match(row):
             file, line = unescaped(match["file"]), int(match["line"])
         elif match := _INSTRUCTION.match(row):
-            instruction = _next(match, len(instructions), (file, line), f"line {number}")
-            labels.update(dict.fromkeys(waiting, instruction.address))
+            address = int(match["address"], 16)
+            if address != len(instructions) * BYTES:
+                expected = f"{len(instructions) * BYTES:04x}"
+                raise FlashladderError(
+                    "a gap in nvdisasm's listing", where=f"line {number}", expected=expected, found=match[0]
+                )
+            labels.update(dict.fromkeys(waiting, address))
             waiting.clear()
-            instructions.append(instruction)
+            predicate = match["predicate"] or ""
+            instructions.append(Instruction(address, predicate, match["opcode"], match["operands"], file, line))
         elif row.lstrip().startswith("/*"):
             raise FlashladderError("unknown line of nvdisasm", where=f"line {number}", found=row.strip())
     if not instructions:
@@ -153,29 +159,10 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:
         )
     if end and (end not in waiting or len(instructions) * BYTES % SECTION):
         raise FlashladderError("nvdisasm's listing is cut", where=f".text.{kernel}", expected=f"{end} at its end")
-    _require_targets(instructions, labels, text)
+    for one in (one for one in instructions if one.opcode_class in _BRANCHES):
+        if any(name not in labels and f"\n{name}:" not in text for name in _TARGET.findall(one.operands)):
+            raise FlashladderError("a branch to nowhere in nvdisasm's listing", found=f"{one.address:04x} {one}")
     return Sass(tuple(instructions), labels)
-
-
-def _next(row: re.Match[str], n: int, place: tuple[str | None, int | None], where: str) -> Instruction:
-    """The instruction of a line, which is number `n` from 0; raises `FlashladderError` when it is another one."""
-    instruction = Instruction(*_decoded(row), *place)
-    if instruction.address != n * BYTES:
-        raise FlashladderError("a gap in nvdisasm's listing", where=where, expected=f"{n * BYTES:04x}", found=row[0])
-    return instruction
-
-
-def _require_targets(instructions: Iterable[Instruction], labels: Mapping[str, int], text: str) -> None:
-    """Raises `FlashladderError` for a branch to a label that stands nowhere in the text."""
-    for one in instructions:
-        for name in _TARGET.findall(one.operands) if one.opcode_class in _BRANCHES else ():
-            if name not in labels and f"\n{name}:" not in text:
-                raise FlashladderError("a branch to nowhere in nvdisasm's listing", found=f"{one.address:04x} {one}")
-
-
-def _decoded(row: re.Match[str]) -> tuple[int, str, str, str]:
-    """Address, predicate, opcode and operands of a line that `_INSTRUCTION` matches."""
-    return int(row["address"], 16), row["predicate"] or "", row["opcode"], row["operands"]
 
 
 def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[Sass]:
@@ -192,26 +179,22 @@ def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[
         raw.flush()
         text = _output(nvdisasm, ["-b", arch.upper().replace("_", ""), "-ndf"], Path(raw.name)) if codes else ""
     rows = (match for row in text.splitlines() if (match := _INSTRUCTION.match(row)))
-    found, end = [], 0
+    found, begin = [], 0
     for code in codes:
-        begin, end = end, end + len(code)
-        own = [_at(row, begin) for row in itertools.islice(rows, len(code) // BYTES)]
-        if [instruction.address for instruction, _ in own] != list(range(0, len(code), BYTES)):
-            raise FlashladderError(
-                "nvdisasm read other code", expected=f"{len(code) // BYTES} instructions", found=len(own)
-            )
-        found.append(Sass(tuple(one for one, _ in own), {name: place for _, to in own for name, place in to}))
+        instructions, labels = [], dict[str, int]()
+        for row in itertools.islice(rows, len(code) // BYTES):
+            opcode, operands = row["opcode"], row["operands"]
+            if opcode_class(opcode) in _BRANCHES and (target := _NUMBER.search(operands)):
+                place = int(target["address"], 16) - begin
+                labels[f".L_{place:x}"] = place
+                operands = f"{operands[: target.start()]}`(.L_{place:x})"
+            instructions.append(Instruction(int(row["address"], 16) - begin, row["predicate"] or "", opcode, operands))
+        if [one.address for one in instructions] != list(range(0, len(code), BYTES)):
+            expected = f"{len(code) // BYTES} instructions"
+            raise FlashladderError("nvdisasm read other code", expected=expected, found=len(instructions))
+        found.append(Sass(tuple(instructions), labels))
+        begin += len(code)
     return found
-
-
-def _at(row: re.Match[str], begin: int) -> tuple[Instruction, list[tuple[str, int]]]:
-    """An instruction of the kernel that begins at address `begin`, and the label that it branches to, if it does."""
-    (address, predicate, opcode, operands), labels = _decoded(row), []
-    if opcode_class(opcode) in _BRANCHES and (target := _NUMBER.search(operands)):
-        place = int(target["address"], 16) - begin
-        labels.append((f".L_{place:x}", place))
-        operands = f"{operands[: target.start()]}`(.L_{place:x})"
-    return Instruction(address - begin, predicate, opcode, operands), labels
 
 
 def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True, symbol: int | None = None) -> str:
@@ -220,7 +203,7 @@ def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = Tru
     Without source `lines`, and always without its data-flow analysis, which changes no output: a quarter faster each.
     """
     if nvdisasm is None:
-        from flashladder.toolchain.wheels import find_toolchain
+        from flashladder.toolchain import find_toolchain
 
         nvdisasm = find_toolchain().nvdisasm
     if not cubin.is_file():
@@ -313,13 +296,10 @@ def decoded(code: bytes, instructions: Sequence[Instruction], arch: str) -> list
         raise FlashladderError("control codes are not known", expected="sm_70 to sm_90", found=arch)
     found = []
     for one in instructions:
-        control = control_of(code[one.address : one.address + BYTES])
-        if len(control.reuse) != one.operands.count(".reuse"):
-            raise FlashladderError(
-                "the control code does not fit its instruction",
-                where=f"address {one.address:04x}",
-                expected=f"{one.operands.count('.reuse')} reuse flags, as in {one}",
-                found=len(control.reuse),
-            )
+        control, n_reused = control_of(code[one.address : one.address + BYTES]), one.operands.count(".reuse")
+        if len(control.reuse) != n_reused:
+            where, expected = f"address {one.address:04x}", f"{n_reused} reuse flags, as in {one}"
+            what = "the control code does not fit its instruction"
+            raise FlashladderError(what, where=where, expected=expected, found=len(control.reuse))
         found.append(control)
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 import importlib.metadata
 import os
@@ -41,7 +41,7 @@ from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.screen import to_build
 from flashladder.sweep.workers import Device
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 FOLDER = BUILD / "sweep"
 MOST_CPUS = 8  # workers: each may take a gigabyte
@@ -270,7 +270,7 @@ def available(grid: Grid) -> tuple[Grid, list[str]]:
         f"{name} is not installed here: not timed; {INSTALL.get(name, 'pip install torch')} brings it"
         for name in missing
     ]
-    return replace(grid, references=tuple(name for name in grid.references if name not in missing)), lines
+    return grid.model_copy(update={"references": [one for one in grid.references if one not in missing]}), lines
 
 
 def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> plan.Plan:

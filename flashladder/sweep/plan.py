@@ -18,7 +18,7 @@ from flashladder.problem import Shape
 from flashladder.results.derive import CELL_EXTRA_BLOCKS
 from flashladder.results.derive import Plan as Pairs
 from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 DIGITS = 16  # of an address
 CPU = "cpu"  # the machine of a grid of the emulator

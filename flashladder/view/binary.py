@@ -18,8 +18,17 @@ import re
 import sys
 import tempfile
 
-from flashladder.binaries.images import Image, images
-from flashladder.binaries.kernels import MOST_FACTS, Kernel, Kind, bytes_of, chosen, kernels_of, with_facts
+from flashladder.binaries import (
+    MOST_FACTS,
+    Image,
+    Kernel,
+    Kind,
+    bytes_of,
+    chosen,
+    images,
+    kernels_of,
+    with_facts,
+)
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, printable
 from flashladder.files import output_file, relative, write_atomic
@@ -281,7 +290,7 @@ def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
     """
     out, where = output_of(wanted, PTX), relative(path)
     with images(path) as found:
-        kind: Kind = "PTX" if any(image.kind == "ptx" for image in found) else "SASS"
+        kind: Kind = "PTX" if any(image.kind == "PTX" for image in found) else "SASS"
         kernel = _listed_or_one(found, kind, wanted, where)
         if kernel is None:
             return

@@ -28,7 +28,7 @@ from flashladder.files import relative
 from flashladder.machine_code.executions import Executions
 from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Regions, regions_of
 from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
-from flashladder.machine_code.sass import BYTES, Instruction, opcode_class
+from flashladder.machine_code.sass import BYTES, Instruction, count, opcode_class
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.view.binary import Wanted, file_named, sass_of
 
@@ -48,8 +48,8 @@ Picture = Mapping[str, Any]
 def by_class(opcodes: Counts) -> Counter[str]:
     """Counts by full opcode, summed by class."""
     found = Counter[str]()
-    for opcode, count in opcodes.items():
-        found[opcode_class(opcode)] += int(count)
+    for opcode, n in opcodes.items():
+        found[opcode_class(opcode)] += int(n)
     return found
 
 
@@ -64,7 +64,7 @@ def picture_of(title: str, regions: Regions, warp: Executions | None = None) -> 
         nobody knows what runs. ``unreached``: instructions that never run.
     """
     flow, blocks = regions.flow, []
-    shown = (block for block in flow.indices if regions.names[block] != UNREACHED)
+    shown = (block for block, name in enumerate(regions.names) if name != UNREACHED)
     for block in sorted(shown, key=lambda block: (REGIONS.index(regions.names[block]), block)):
         code, above = flow.code(block), flow.dominators[block]
         blocks.append({
@@ -76,7 +76,7 @@ def picture_of(title: str, regions: Regions, warp: Executions | None = None) -> 
             "instructions": len(code),
             "runs": None if warp is None else warp.blocks[block],
             "dominator": "" if above is None else _name(above),
-            "kinds": {kind: int(count) for kind, count in by_kind(flow.counts([block])).items() if count},
+            "kinds": {kind: int(n) for kind, n in by_kind(count(code)).items() if n},
             "ways": list(_ways(regions, block)),
         })  # fmt: skip
     loops = [
@@ -115,7 +115,7 @@ def _name(block: int) -> str:
 
 
 def _ways(regions: Regions, block: int) -> Iterator[dict[str, str]]:
-    edges, last = regions.flow.edges_of(block), regions.flow.code(block)[-1]
+    edges, last = regions.flow.edges[block], regions.flow.code(block)[-1]
     taken = _condition(last) if len(edges) > 1 or last.opcode_class == "EXIT" else ""
     opposite = f"not ({taken})" if " " in taken else taken.removeprefix("!") if taken.startswith("!") else f"!{taken}"
     for edge in edges:
@@ -322,8 +322,7 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
         regions = regions_of(disassemble(cubin_for(iteration, chosen, arch).cubin, lines=False))
         return picture_of(f"{title}: {chosen.short_form()}; warps have roles: runs not counted", regions)
     shape = Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=chosen.d_head)
-    found = executed(iteration, chosen, arch, shape)
-    return picture_of(f"{title}, S = {shape.seq_len}: {chosen.short_form()}", found.regions, found.warp)
+    return picture_of(f"{title}, S = {seq_len}: {chosen.short_form()}", *executed(iteration, chosen, arch, shape))
 
 
 def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: str, forms: Sequence[str] = ()) -> None:

@@ -31,7 +31,7 @@ from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
 from flashladder.machine_code.sass import Sass, count
-from flashladder.toolchain.wheels import find_toolchain, require_arch
+from flashladder.toolchain import find_toolchain, require_arch
 from flashladder.view.binary import (
     CUBIN,
     PTX,
@@ -127,7 +127,7 @@ def order(title: str, sass: Sass) -> str:
     rare, others = inside - len(code), len(whole) - inside
     rows: list[tuple[str, ...]] = [("at", "event", "groups", *WORK)]
     for one in stretches(code):
-        counts = (str(one.counts.get(name, "")) for name in WORK)
+        counts = (str(one.work.get(name, "")) for name in WORK)
         rows.append((f"{one.address:x}", one.event or "the loop begins", str(one.pending or ""), *counts))
     text = "\n".join(table(rows, None, right={0, 2, *range(3, 3 + len(WORK))}))
     size = f"{len(code)} instructions"
@@ -205,7 +205,7 @@ def show_ptxas(
     elif out:
         print(write_atomic(out, ptxas_csv(rows)))
     else:
-        print(render(rows, warnings, terminal_width()))
+        print(render(rows, terminal_width()).rstrip("\n"), *dict.fromkeys(warnings), sep="\n", end="\n\n")
         print(occupancy_table(rows, terminal_width()), end="")
 
 

@@ -20,19 +20,10 @@ import textwrap
 from flashladder.columns import hanging, natural_width, table, terminal_width
 from flashladder.files import relative
 from flashladder.ladder.ablation import load_description
-from flashladder.ladder.claim import COUNTERS
+from flashladder.ladder.claim import COUNTERS, Claim
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import (
-    Claim,
-    Iteration,
-    claim_configs,
-    flattened,
-    load_all,
-    part_files,
-    sources,
-    translation_unit,
-)
+from flashladder.ladder.iteration import Iteration, claim_configs, flattened, load_all, sources, translation_unit
 from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS
 
@@ -87,7 +78,6 @@ def as_data(iteration: Iteration) -> dict[str, object]:
         "parent": iteration.parent,
         "change": dict(iteration.change),
         "parts": asdict(iteration.parts),
-        **iteration.family.facts(iteration.parts),
         "configs": {gpu: c.short_form() if c else None for gpu, c in on_gpus(iteration).items()},
         "expect": {name: list(map(str, getattr(claims, name))) for name in ("sass", "ptx", "counters")},
         "file": relative(iteration.path),
@@ -191,7 +181,8 @@ def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = Fal
     if whole:
         return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))
     texts = sources(iteration, config)
-    return folded(translation_unit(iteration, config), texts, shared=texts.keys() - {*part_files(iteration, config)})
+    parts = {*iteration.family.part_files(iteration, config)}
+    return folded(translation_unit(iteration, config), texts, shared=texts.keys() - parts)
 
 
 def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> str:

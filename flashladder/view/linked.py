@@ -28,13 +28,13 @@ from flashladder.files import read_text, relative
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
 from flashladder.located import closest
-from flashladder.machine_code.cubin import read_ptx_lines, text_sha256
+from flashladder.machine_code.cubin import read_cubin, read_ptx_lines
 from flashladder.machine_code.flow import LOOP, Regions, regions_of
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import Sass, count, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 from ptxemu import Instruction, parse
 
 PTX_FILE = "kernel.ptx"  # the name of the PTX where a CUDA file could stand
@@ -144,7 +144,7 @@ def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
         ptx=rows,
         sass=sass,
         made_from=tuple(index.get(lines.at(one.address) or 0) for one in sass.instructions),
-        digests={"PTX": ptx_sha256(text), "machine code": text_sha256(entry.cubin)},
+        digests={"PTX": ptx_sha256(text), "machine code": read_cubin(entry.cubin).text_sha256},
     )
 
 

@@ -19,7 +19,7 @@ from flashladder.emulate.kernel import kernel_of
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 from flashladder.trace import compare
 from flashladder.trace.command import verdict
 from flashladder.trace.compare import Trace, trace

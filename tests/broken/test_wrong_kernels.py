@@ -14,7 +14,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.ptx import normalise
 from flashladder.names import KERNEL
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 from tests.broken.wrong_kernels import (
     WrongKernel,
     batches,

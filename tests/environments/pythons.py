@@ -22,8 +22,8 @@ SOURCES = ("flashladder", "analysis", "tests", "noxfile.py", "tasks.py")
 IMPORT_ALL = """\
 import importlib, pkgutil, sys
 import flashladder
-from flashladder.errors import OPTIONAL
-absent = {*OPTIONAL, "torch", "submitit", "pytest", "cyclonedx", "packageurl"}
+from flashladder.errors import PACKAGES
+absent = {*PACKAGES, "torch", "submitit", "pytest", "cyclonedx", "packageurl"}
 left = []
 for found in pkgutil.walk_packages(flashladder.__path__, "flashladder."):
     if found.name.endswith("__main__"):

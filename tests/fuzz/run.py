@@ -12,11 +12,10 @@ seconds and causes of the last recorded run) and the number of inputs in tests/d
 
 from __future__ import annotations
 
-import argparse
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-import fcntl
+from itertools import islice
 import json
 import os
 import platform
@@ -31,7 +30,7 @@ from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import dump_json, load_json, relative, sha256, write_atomic
 from flashladder.paths import BUILD, RESULTS, ROOT
 from flashladder.results.files import this_host
-from tests.fuzz.target import FOUND, Finding, Mutator, Target, attempt, found_inputs, limit_memory
+from tests.fuzz.target import FOUND, Finding, Target, attempt, found_inputs, limit_memory, mutations
 from tests.fuzz.targets import TARGETS
 
 KEPT = BUILD / "fuzz"
@@ -41,16 +40,8 @@ BEGIN, END = "<!-- figures: made by python -m tests.fuzz.run -->\n", "<!-- end o
 MOST_CAUSES = 20  # of one target, after which it is given up
 
 
-def mutations(target: Target, inputs: int, seed: int) -> Iterator[Finding]:
-    """Our own mutations."""
-    mutator = Mutator(target, seed)
-    for number in range(inputs):
-        if found := attempt(target, mutator.input(number)):
-            yield found
-
-
-def atheris(target: Target, inputs: int, seed: int) -> Iterator[Finding]:
-    """libFuzzer under Python, in a process of its own, as it ends the one that it is in."""
+def guided(target: Target, inputs: int, seed: int) -> Iterator[bytes]:
+    """What libFuzzer under Python found, in a process of its own, as it ends the one that it is in."""
     folder = KEPT / target.name / "atheris"
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.found"):
@@ -61,13 +52,7 @@ def atheris(target: Target, inputs: int, seed: int) -> Iterator[Finding]:
     said = re.findall(r"Done (\d+) runs|number_of_executed_units: (\d+)", done.stderr)
     if not said or int(said[-1][0] or said[-1][1]) < inputs:
         raise FlashladderError("atheris ended early", where=target.name, found=done.stderr.strip()[-300:])
-    for path in sorted(folder.glob("*.found")):
-        data = path.read_bytes()
-        if found := attempt(target, data):
-            yield found
-
-
-RUN: dict[str, Callable[[Target, int, int], Iterator[Finding]]] = {"mutations": mutations, "atheris": atheris}
+    yield from (path.read_bytes() for path in sorted(folder.glob("*.found")))
 
 
 def fuzz(target: Target, engine: str, inputs: int, seed: int) -> tuple[float, dict[str, Finding]]:
@@ -75,10 +60,9 @@ def fuzz(target: Target, engine: str, inputs: int, seed: int) -> tuple[float, di
     causes: dict[str, Finding] = {}
     clock = time.monotonic if engine == "atheris" else time.process_time
     start = clock()
-    for finding in RUN[engine](target, inputs, seed):
-        known = causes.get(finding.place)
-        if known is None or len(finding.data) < len(known.data):
-            causes[finding.place] = finding
+    tried = guided(target, inputs, seed) if engine == "atheris" else islice(mutations(target, seed), inputs)
+    for finding in filter(None, (attempt(target, data) for data in tried)):
+        causes[finding.place] = min(finding, causes.get(finding.place, finding), key=lambda one: len(one.data))
         if len(causes) >= MOST_CAUSES:
             break
     spent = clock() - start
@@ -106,57 +90,45 @@ def load() -> dict[str, Any]:
 
 
 def record(target: str, engine: str, inputs: int, seconds: float, found: int) -> None:
-    """Notes a run, whole, beside those of other processes, and renders the page."""
-    lock = ROOT / "build" / "fuzz" / ".lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w", encoding="ascii") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        document = load()
-        document["date"] = datetime.now(tz=timezone.utc).date().isoformat()
-        document["where"] = f"{this_host().cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
-        run = {"inputs": inputs, "seconds": round(seconds, 1), "found": found}
-        document["runs"].setdefault(target, {})[engine] = run
-        write_atomic(FIGURES, dump_json(document))
-        write_atomic(PAGE, render(document))
-
-
-def kept(target: str) -> int:
-    """Inputs of a target that were found, mended and kept."""
-    return len(found_inputs().get(target, {}))
+    """Notes a run and renders the page."""
+    document = load()
+    document["date"] = datetime.now(tz=timezone.utc).date().isoformat()
+    document["where"] = f"{this_host().cpu}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    run = {"inputs": inputs, "seconds": round(seconds, 1), "found": found}
+    document["runs"].setdefault(target, {})[engine] = run
+    write_atomic(FIGURES, dump_json(document))
+    write_atomic(PAGE, render(document))
 
 
 def render(document: Mapping[str, Any]) -> str:
     """The page with these figures between its marks."""
-    engines = [name for name in ("mutations", "hypothesis", "atheris") if _of(document, name)]
+    found, runs = found_inputs(), document["runs"]
+    names = ("mutations", "hypothesis", "atheris")
+    engines = {name: own for name in names if (own := [one[name] for one in runs.values() if name in one])}
     head = ["target", "reads", *(f"{name}: inputs, s" for name in engines), "left", "found and fixed"]
     rows = [head, ["---", "---", *("---:" for _ in engines), "---:", "---:"]]
     for name, target in TARGETS.items():
-        runs = document["runs"].get(name, {})
-        cells = [f"{runs[one]['inputs']:,} in {runs[one]['seconds']:.0f} s" if one in runs else "-" for one in engines]
-        left = sum(run["found"] for run in runs.values())
-        rows.append([f"`{name}`", f"`{target.what}`", *cells, str(left), str(kept(name))])
+        own = runs.get(name, {})
+        cells = [f"{own[one]['inputs']:,} in {own[one]['seconds']:.0f} s" if one in own else "-" for one in engines]
+        left = sum(run["found"] for run in own.values())
+        rows.append([f"`{name}`", f"`{target.what}`", *cells, str(left), str(len(found.get(name, {})))])
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     sums = " ".join(
-        f"{name}: {sum(run['inputs'] for run in _of(document, name)):,} inputs in "
-        f"{sum(run['seconds'] for run in _of(document, name)) / 60:.0f} minutes."
-        for name in engines
+        f"{name}: {sum(run['inputs'] for run in own):,} inputs in {sum(run['seconds'] for run in own) / 60:.0f} min."
+        for name, own in engines.items()
     )
-    total = sum(kept(name) for name in TARGETS)
+    total = sum(map(len, found.values()))
     told = f"In all {sums} {total} causes were found and fixed. Measured {document['date']}: {document['where']}."
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     return f"{before}{BEGIN}\n{table}\n\n{told}\n\n{END}{rest.partition(END)[2]}"
 
 
-def _of(document: Mapping[str, Any], engine: str) -> list[dict[str, Any]]:
-    return [runs[engine] for runs in document["runs"].values() if engine in runs]
-
-
-def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The options, checked."""
+def main(argv: list[str] | None = None) -> int:
+    """Runs the targets one after the other; 1 when something was found."""
     parser = Parser(prog="python -m tests.fuzz.run", description="Fuzzes parsers and loaders.")
     parser.add_argument("--inputs", type=whole, default=2000, help="for each target (default: 2000)")
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=list(TARGETS), metavar="NAME", help="of --list")
-    parser.add_argument("--engine", choices=RUN, default="mutations")
+    parser.add_argument("--engine", choices=("mutations", "atheris"), default="mutations")
     parser.add_argument("--seed", type=whole, default=0, help="of the inputs (default: 0)")
     parser.add_argument("--record", action="store_true", help="note the figures in results/fuzzing.json and the page")
     parser.add_argument("--keep", action="store_true", help="move the inputs under build/fuzz to tests/data/found.json")
@@ -164,12 +136,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if not options.inputs:
         parser.error("--inputs: expected at least 1, found 0")
-    return options
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Runs the targets one after the other; 1 when something was found."""
-    options = parse_arguments(argv)
     if options.list:
         print("\n".join(f"{target.name:16s} {target.what}" for target in TARGETS.values()))
         return 0

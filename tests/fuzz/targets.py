@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import cache
 import gzip
 import io
-from itertools import islice
 import json
 from pathlib import Path
 import re
@@ -23,8 +22,7 @@ from flashladder import program
 from flashladder.arguments import seconds, whole
 from flashladder.bench import command as bench
 from flashladder.bench.cross_timers import METRICS, Rounds, by_turn, read_nvbench
-from flashladder.binaries.images import images
-from flashladder.binaries.kernels import Kind, configuration, kernels_of, shortened, with_facts
+from flashladder.binaries import Kind, images, kernels_of, shortened, with_facts
 from flashladder.build import store
 from flashladder.build.command import is_fresh
 from flashladder.build.wheel import checked_manifest
@@ -45,7 +43,6 @@ from flashladder.located import read_yaml
 from flashladder.lock.schema import LOCKS, read_lock
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.machine_code import cubin, flow, ptx, ptxas, sass
-from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.opcodes import read_opcodes
 from flashladder.names import DURATION, EXAMPLE, KERNEL
 from flashladder.paths import CONFIGS
@@ -60,13 +57,12 @@ from flashladder.sweep.place import Card, chosen, read_manifest, visible
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
 from flashladder.sweep.slurm import free, parse_options
 from flashladder.sweep.workers import answer_of
-from flashladder.toolchain.errors import diagnose
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import diagnose, load_pins
 from ptxemu.command import parse_all
 from ptxemu.syntax.parser import parse as parse_ptx
 from ptxemu.text import parse_bytes
 from tests import typed
-from tests.fuzz.target import Target, decoded, filed, packed_bombs, scratch, spoken
+from tests.fuzz.target import DECLARED, Target, decoded, filed, packed_bombs, scratch, spoken
 from tests.null.bench_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
 from tests.null.binaries import fatbin_fixture
 from tests.null.binaries.test_binaries import BACKWARD, FORWARD
@@ -82,7 +78,9 @@ YAML = (
 )
 KINDS = "floating integer conversion movement predicates memory uniform warpgroup tensor_memory texture control other"
 OPCODES = "\n".join(("source: s", "url: u", *(f"{name}: [FADD]" for name in KINDS.split()), "ptx: [add]", ""))
+GRID = ("prog", "all", "tune", "16 - swizzle", "seq_lens", "toolchains: ['13.1']", "exclude", "pairs: 3", *YAML)
 CLAIMS = (
+    *("layout", "xor", "softmax", "exp2_folded", "parent", "family: ampere", "h200: {B_c: 32}", *YAML),
     *["falls", "rises", "unchanged", "IADD3+LOP3", "ptx:", "main_loop:", "counters:", "at:"],
     *("{falls: 0.5}", "{equals: 1, within: 0.1}", "on: [sm_80]", "load_tiles: [2, 2, 2]"),
 )
@@ -194,55 +192,40 @@ def _entries() -> list[bytes]:
     return [dump_json({**usage, "key": "entry", "sha256": "ab"}).encode()]
 
 
+def _grid(path: Path) -> None:
+    load_grid(str(path))
+
+
+def _described(path: Path) -> None:
+    published.load_description(path.parent)
+
+
+def _read_lock(path: Path) -> None:
+    read_lock("sm_80", path.parent)
+
+
+DESCRIBED = published.PUBLISHED / published.DESCRIPTION
+SOME_YAML = (STEP, "a: [1, {b: 'c'}]\n\"d\": >\n  text\n  more\ne: [0.25, true, null, 'x']\n")
+MUTANTS = b"\n- ".join((CONFIGS / "equivalent_mutants.yaml").read_bytes().split(b"\n- ")[:4])
 DOCUMENTS = (
-    Target(
-        "yaml",
-        "located.read_yaml",
-        filed("x.yaml", read_yaml),
-        lambda: [STEP.encode(), b"a: [1, {b: 'c'}]\n\"d\": >\n  text\n  more\ne: [0.25, true, null, 'x']\n"],
-        YAML,
-    ),
-    Target(
-        "iteration",
-        "ladder.iteration.load_iteration",
-        filed("steps/02_step.yaml", _iteration),
-        lambda: [STEP.encode()],
-        (*CLAIMS, "layout", "xor", "softmax", "exp2_folded", "parent", "family: ampere", "h200: {B_c: 32}", *YAML),
-    ),
-    Target(
-        "grid",
-        "ladder.grid.load_grid",
-        filed("g/mine.yaml", lambda path: load_grid(str(path))),
-        _committed("grids/smoke.yaml", "grids/cpu.yaml"),
-        ("prog", "all", "tune", "16 - swizzle", "seq_lens", "toolchains: ['13.1']", "exclude", "pairs: 3", *YAML),
-    ),
+    Target("yaml", "located.read_yaml", filed("x.yaml", read_yaml), SOME_YAML, YAML),
+    Target("iteration", "ladder.iteration.load_iteration", filed("steps/02_step.yaml", _iteration), (STEP,), CLAIMS),
+    Target("grid", "ladder.grid.load_grid", filed("g/mine.yaml", _grid), _committed("grids/smoke.yaml"), GRID),
     Target("gpu", "ladder.gpus.read_gpu", filed("a100.yaml", read_gpu), _committed("gpus/a100.yaml"), YAML),
     Target(
         "toolchain",
-        "toolchain.wheels.load_pins",
+        "toolchain.load_pins",
         filed("toolchain.yaml", load_pins.__wrapped__),
         _committed("toolchain.yaml"),
         YAML,
     ),
-    Target(
-        "opcodes",
-        "machine_code.opcodes.read_opcodes",
-        filed("opcodes.yaml", read_opcodes),
-        lambda: [OPCODES.encode()],
-        YAML,
-    ),
-    Target(
-        "mutants",
-        "emulate.mutation.read_equivalent",
-        filed("mutants.yaml", read_equivalent),
-        lambda: [b"\n- ".join((CONFIGS / "equivalent_mutants.yaml").read_bytes().split(b"\n- ")[:4])],
-        YAML,
-    ),
+    Target("opcodes", "machine_code.opcodes.read_opcodes", filed("opcodes.yaml", read_opcodes), (OPCODES,), YAML),
+    Target("mutants", "emulate.mutation.read_equivalent", filed("mutants.yaml", read_equivalent), (MUTANTS,), YAML),
     Target(
         "progression",
         "results.published.load_description",
-        filed(f"described/{published.DESCRIPTION}", lambda path: published.load_description(path.parent)),
-        lambda: [_lean((published.PUBLISHED / published.DESCRIPTION).read_bytes())],
+        filed(f"described/{DESCRIBED.name}", _described),
+        lambda: [_lean(DESCRIBED.read_bytes())],
         YAML,
     ),
     Target(
@@ -257,18 +240,17 @@ DOCUMENTS = (
         "packed",
         "results.files.read_json of .json.gz",
         filed("r.json.gz", read_json),
-        lambda: [gzip.compress(b'{"schema_version": 2}', mtime=0)],
-        heavy=packed_bombs,
+        (gzip.compress(b'{"schema_version": 2}', mtime=0),),
+        (),
+        DECLARED,
+        packed_bombs,
     ),
-    Target("lock", "lock.schema.read_lock", filed("sm_80.json", lambda path: read_lock("sm_80", path.parent)), _lock),
+    Target("lock", "lock.schema.read_lock", filed("sm_80.json", _read_lock), _lock),
     Target("step-counts", "lock.step_counts.read_counts", filed("counts.json", read_counts), _first(COUNTS, "kernels")),
     Target("reading", "emulate.reading.load_reading", filed("reading.json", load_reading), _first(READING, "kernels")),
     Target("cell-record", "sweep.records.Records.read", _cell, _record),
     Target(
-        "manifest",
-        "build.wheel.checked_manifest, sweep inventory",
-        filed("wheel/manifest.json", _manifest),
-        _manifests,
+        "manifest", "build.wheel.checked_manifest, sweep inventory", filed("wheel/manifest.json", _manifest), _manifests
     ),
     Target(
         "store-entry",
@@ -309,10 +291,12 @@ ERRORS = (
 )
 
 
-def _ptx_text(text: str) -> None:
+def _ptx_text(path: Path) -> None:
+    text = path.read_bytes().decode("utf-8", "replace")
     normal = ptx.normalise(text)
     assert ptx.normalise(normal) == normal
     assert ptx.opcode_counts(text)["total"] == len(ptx.opcodes(text))
+    ptx.read_ptx(path)
 
 
 def _sass(text: str) -> None:
@@ -328,16 +312,12 @@ def _binary(path: Path) -> None:
             assert all(one.facts or one.kind == "PTX" for one in with_facts(kernels_of(found, kind)))
 
 
-def _all_of_cubin(data: bytes) -> None:
+def _cubin(path: Path) -> None:
+    data = path.read_bytes()
     for one in cubin.kernels_of(data):
         assert len(cubin.code_of(data, one.symbol)) <= len(data)
     cubin.debug_ptx(data)
-
-
-def _symbol(text: str) -> None:
-    shortened(text)
-    if found := configuration(text):
-        assert configuration(found.short_form()) == found
+    cubin.read_cubin(path)
 
 
 @cache
@@ -370,118 +350,61 @@ def _rounds() -> Rounds:
     return replace(ROUNDS, subjects=("fa2",), rounds=2, shape=Shape(batch=1, seq_len=64, n_heads=1, d_head=128))
 
 
+def _ncu_table() -> list[bytes]:
+    return [ncu_csv([NAMES.get(subject, KERNEL) for _, subject in SMALL.turns()]).encode()]
+
+
+def _peer() -> list[bytes]:
+    return [b"".join((PUBLISHED / "peer_h200_counters.csv").read_bytes().splitlines(keepends=True)[:3])]
+
+
 @cache
-def _nvbench() -> bytes:
+def _nvbench() -> list[bytes]:
     """NVBench's document; its binary files are beside the inputs."""
     path = scratch() / "nvbench" / "x.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_nvbench(path, _rounds())
-    return path.read_bytes()
+    return [path.read_bytes()]
 
 
 def _diagnosed(text: str) -> None:
     raise diagnose("nvcc", 2, text, scratch() / "log", scratch())
 
 
-def _sass_seeds() -> list[bytes]:
-    text = (DATA / "tiny.sm_80.sass").read_bytes()
-    return [text, b"".join(islice(text.splitlines(keepends=True), 4, 30))]
+def _parsed_ptx(text: str) -> None:
+    parse_ptx(text, "x.ptx")
 
 
+def _benched(path: Path) -> None:
+    read_nvbench(path, [_rounds()])
+
+
+LISTING = (DATA / "tiny.sm_80.sass").read_text(encoding="utf-8")
+CUBINS = tuple((DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90))
+TINY = (DATA / "tiny.ptx").read_bytes()
+SANITIZED = ("========= ERROR SUMMARY: 2 errors\n", "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors)\n")
+ANSWERS = ('{"event": "held-back", "others": 2}\n', '{"event": "done", "record": {}}\n')
+SVG = f"<svg>Matplotlib v3.8 data {'ab' * 32}</svg>"
 OUTPUTS = (
-    Target(
-        "ptx",
-        "ptxemu.syntax.parser.parse",
-        decoded(lambda text: parse_ptx(text, "x.ptx")),
-        lambda: [SMALL_PTX],
-        PTX_WORDS,
-    ),
-    Target(
-        "ptx-text",
-        "machine_code.ptx.normalise, opcodes",
-        decoded(_ptx_text),
-        lambda: [SMALL_PTX, (DATA / "tiny.ptx").read_bytes()],
-        (*PTX_WORDS, ".section .debug_str\n{\n", '.file 1 "x"'),
-    ),
-    Target("ptx-file", "machine_code.ptx.read_ptx", filed("x.ptx", ptx.read_ptx), lambda: [SMALL_PTX]),
+    Target("ptx", "ptxemu.syntax.parser.parse", decoded(_parsed_ptx), (SMALL_PTX,), PTX_WORDS),
+    Target("ptx-text", "machine_code.ptx.normalise, opcodes", filed("x.ptx", _ptx_text), (SMALL_PTX, TINY), PTX_WORDS),
     Target(
         "sass",
         "machine_code.sass.parse, flow.main_loop",
         decoded(_sass),
-        _sass_seeds,
-        (".L_x_1:", "BRA `(.L_x_1)", "/*0010*/", "@P0", "EXIT ;", "HMMA.16816.F32", '//## File "x", line 1'),
+        (LISTING, "".join(LISTING.splitlines(keepends=True)[4:30])),
     ),
-    Target(
-        "cubin",
-        "machine_code.cubin.read_cubin",
-        filed("x.cubin", read_cubin),
-        lambda: [(DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90)],
-    ),
-    Target(
-        "cubin-all",
-        "machine_code.cubin.kernels_of, code_of, debug_ptx",
-        _all_of_cubin,
-        lambda: [(DATA / f"tiny.sm_{arch}.cubin").read_bytes() for arch in (80, 90)],
-    ),
-    Target("binary", "binaries.images.images, kernels_of", filed("x.bin", _binary), _binaries),
-    Target(
-        "symbol",
-        "binaries.kernels.configuration, shortened",
-        spoken(_symbol),
-        lambda: [one.encode() for one in (*FORWARD, *BACKWARD)],
-        ("Flash_fwd_kernel_traits<", "ILi128E", "Lb1E", "cutlass::half_t", "(int)", "> >", "+", "="),
-    ),
-    Target(
-        "ptxas-log",
-        "machine_code.ptxas.parse_log",
-        decoded(_ptxas_log),
-        lambda: [LOG_SM_80.encode(), LOG_SM_90.encode()],
-        ("Used 10 registers", "bytes cmem[0]", "Compile time = 1.7 ms", "flash_fwd_kernel", "warning", "bytes smem"),
-    ),
-    Target(
-        "compiler-log",
-        "toolchain.errors.diagnose",
-        decoded(_diagnosed),
-        lambda: list(ERRORS),
-        ("error:", "fatal", "[with Part=Kernel::Layout]", "died due to signal 9"),
-    ),
-    Target(
-        "ncu-table",
-        "gpu.ncu.read_launches, bench.cross_timers.by_turn",
-        decoded(_launches),
-        lambda: [ncu_csv([NAMES.get(subject, KERNEL) for _, subject in SMALL.turns()]).encode()],
-        ('"ID"', '","', METRICS[0], "\r", "1,000"),
-    ),
-    Target(
-        "ncu-published",
-        "gpu.ncu.read_peer",
-        filed("peer.csv", read_peer),
-        lambda: [b"".join((PUBLISHED / "peer_h200_counters.csv").read_bytes().splitlines(keepends=True)[:3])],
-    ),
-    Target(
-        "sanitizer-log",
-        "gpu.sanitize.count_errors",
-        decoded(count_errors),
-        lambda: [
-            b"========= ERROR SUMMARY: 2 errors\n",
-            b"========= RACECHECK SUMMARY: 1 hazard displayed (0 errors)\n",
-        ],
-    ),
-    Target(
-        "nvbench",
-        "bench.cross_timers.read_nvbench",
-        filed("nvbench/in.json", lambda path: read_nvbench(path, [_rounds()])),
-        lambda: [_nvbench()],
-    ),
-    Target(
-        "worker-answer",
-        "sweep.workers.answer_of",
-        answer_of,
-        lambda: [b'{"event": "held-back", "others": 2}\n', b'{"event": "done", "record": {}}\n'],
-    ),
-    Target(
-        "plot", "report.plot.rendered_by", rendered_by, lambda: [b"<svg>Matplotlib v3.8 data " + b"ab" * 32 + b"</svg>"]
-    ),
+    Target("cubin", "machine_code.cubin: kernels_of, code_of, read_cubin", filed("x.cubin", _cubin), CUBINS),
+    Target("binary", "binaries.images, kernels_of", filed("x.bin", _binary), _binaries),
+    Target("symbol", "binaries.configuration, shortened", spoken(shortened), (*FORWARD, *BACKWARD)),
+    Target("ptxas-log", "machine_code.ptxas.parse_log", decoded(_ptxas_log), (LOG_SM_80, LOG_SM_90)),
+    Target("compiler-log", "toolchain.diagnose", decoded(_diagnosed), ERRORS),
+    Target("ncu-table", "gpu.ncu.read_launches, bench.cross_timers.by_turn", decoded(_launches), _ncu_table),
+    Target("ncu-published", "gpu.ncu.read_peer", filed("peer.csv", read_peer), _peer),
+    Target("sanitizer-log", "gpu.sanitize.count_errors", decoded(count_errors), SANITIZED),
+    Target("nvbench", "bench.cross_timers.read_nvbench", filed("nvbench/in.json", _benched), _nvbench),
+    Target("worker-answer", "sweep.workers.answer_of", answer_of, ANSWERS),
+    Target("plot", "report.plot.rendered_by", rendered_by, (SVG,)),
 )
 
 
@@ -571,85 +494,36 @@ def _command_line(text: str) -> None:
     assert code == 0 or (code == 2 and len(lines) == 1 and lines[0].startswith("error: ")), lines
 
 
-def _encoded(texts: Sequence[str]) -> list[bytes]:
-    return [text.encode() for text in texts]
-
-
 DESCRIPTIONS = ("16", "16 - swizzle", "7 + xor_static", "16 - double buffer", "16-swizzle", "1 + tuned", "12 - eager")
 KEYS = ("a100", "prog", "prog:h200", "prog-all", "64,64", "128, 64", "64,64,4 2_2_2+buffer", EXAMPLE)
 SINFO = "node1|idle|gpu:h100:8(S:0-1),nic:2|gpu:h100:2(IDX:0-1)|8/56/0/64\nnode2|mix-|gpu:4|gpu:1|1/3/0/4\n"
-
+ARGUMENTS = ("n=1000", "y=float32:10:ones", "float16:6x12:randn", "int32:5", "1e-3", "a=@x.npy", "0x1f", "bfloat16:nan")
+SLURM = ("partition=gpu,account=me,array=8,time=2:00:00", "gpu=h200,cpus=4", "time=1-0", "gres=1-2:3:4", "")
+TYPED = tuple("\n".join(words) for words, _ in CASES if len("\n".join(words)) < 200)
+OPTIONS = ("\n--json", "\n--config", "\n--configs=", "\n--help", "\n--arch", "sweep\n", "bench\n7", "-c", "\n--grid")
 WORDS = (
-    Target(
-        "description",
-        "ladder.ablation.load_description",
-        spoken(_description),
-        lambda: _encoded(DESCRIPTIONS),
-        ("swizzle", "xor_static", "eager", "tuned", "- ", "+ ", "exp2_folded"),
-    ),
-    Target("subject", "ladder.ablation.parse_subject", spoken(_subject), lambda: _encoded(DESCRIPTIONS)),
+    Target("description", "ladder.ablation.load_description", spoken(_description), DESCRIPTIONS),
+    Target("subject", "ladder.ablation.parse_subject", spoken(_subject), DESCRIPTIONS),
     Target(
         "short-form",
         "ladder.config.KernelConfig.parse",
         spoken(_short_form),
-        lambda: _encoded((EXAMPLE, "(BF16, 128, 128, 64, 4): async+load_0_2_0_tiles")),
-        ("async+", "eager+", "swizzled+", "load_", "_tiles", "+buffer", "+opt_softmax", "(FP16, ", "): "),
+        (EXAMPLE, "(BF16, 128, 128, 64, 4): async+load_0_2_0_tiles"),
     ),
-    Target("selection", "ladder.selection.select_configs", spoken(_selection), lambda: _encoded(KEYS), KEYS),
-    Target("grid-name", "ladder.grid.grid_file", spoken(grid_file), lambda: _encoded(("smoke", "a100", "x.yaml"))),
-    Target(
-        "argument",
-        "ptxemu.command.parse_all",
-        spoken(_argument),
-        lambda: _encoded(("n=1000", "y=float32:10:ones", "float16:6x12:randn", "int32:5", "1e-3", "a=@x.npy", "0x1f")),
-        ("float32:", "bfloat16:", "uint8:", ":zeros", ":arange", ":nan", "x", "=", "@", "inf", "nan", "int64:"),
-    ),
-    Target(
-        "bytes",
-        "ptxemu.text.parse_bytes",
-        spoken(parse_bytes),
-        lambda: _encoded(("1GiB", "512 MiB", "2G", "1000", "1.5TB")),
-        ("KiB", "MB", "G", "T", "B", "."),
-    ),
-    Target("numbers", "arguments.whole, seconds", spoken(_numbers), lambda: _encoded(("7", "1.5", "0"))),
-    Target(
-        "slurm-options",
-        "sweep.slurm.parse_options",
-        spoken(parse_options),
-        lambda: _encoded(("partition=gpu,account=me,array=8,time=2:00:00", "gpu=h200,cpus=4", "time=1-0", "")),
-        ("partition=", "time=", "array=", "gpu=", "gres=", ",", "1-2:3:4"),
-    ),
-    Target(
-        "sinfo",
-        "sweep.slurm.free",
-        spoken(_sinfo),
-        lambda: [SINFO.encode()],
-        ("gpu:", "idle", "|", "(S:0-1)", "8/56/0/64"),
-    ),
-    Target(
-        "cards",
-        "sweep.place.visible, chosen",
-        spoken(_cards),
-        lambda: _encoded(("0,1", "all", "GPU-11", "3", "GPU-22aa-bb,0")),
-        ("GPU-", ",", "all"),
-    ),
+    Target("selection", "ladder.selection.select_configs", spoken(_selection), KEYS),
+    Target("grid-name", "ladder.grid.grid_file", spoken(grid_file), ("smoke", "a100", "x.yaml")),
+    Target("argument", "ptxemu.command.parse_all", spoken(_argument), ARGUMENTS, ("uint8:", ":zeros", ":arange")),
+    Target("bytes", "ptxemu.text.parse_bytes", spoken(parse_bytes), ("1GiB", "512 MiB", "2G", "1000", "1.5TB", "KB")),
+    Target("numbers", "arguments.whole, seconds", spoken(_numbers), ("7", "1.5", "0")),
+    Target("slurm-options", "sweep.slurm.parse_options", spoken(parse_options), SLURM),
+    Target("sinfo", "sweep.slurm.free", spoken(_sinfo), (SINFO,)),
+    Target("cards", "sweep.place.visible, chosen", spoken(_cards), ("0,1", "all", "GPU-11", "3", "GPU-22aa-bb,0")),
     Target(
         "command-line",
         "invoke's parser, and those of bench, check, emulate, sweep",
         spoken(_command_line),
-        lambda: _encoded(["\n".join(words) for words, _ in CASES if len("\n".join(words)) < 200]),
-        (
-            "\n--json",
-            "\n--config",
-            "\n--configs=",
-            "\n--help",
-            "\n--arch",
-            "sweep\n",
-            "bench\n7",
-            "--",
-            "-c",
-            "\n--grid",
-        ),
+        TYPED,
+        OPTIONS,
         (FlashladderError, SystemExit),
     ),
 )

@@ -103,10 +103,8 @@ def test_writers_side_by_side_leave_one_of_their_files(tmp_path: Path) -> None:
     ("text", "shown"),
     [
         ("a\x1b[31mred", "a\\x1b[31mred"),
-        ("a\x00b\x7fc\x9bd", "a\\x00b\\x7fc\\x9bd"),
         ("evil\u202egpj.exe", "evil\\u202egpj.exe"),
         ("file\udcff.yaml", "file\\udcff.yaml"),
-        ("two\nlines\there", "two lines here"),
         ("größe → 16", "größe → 16"),
         ("x" * 5000, "x" * 2000 + "... (5000 characters)"),
     ],
@@ -138,12 +136,9 @@ NO_UTF_8 = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ("words", "environment", "holds"),
     [
         ("list", {"LC_ALL": "C", **NO_UTF_8}, "16 \\u2192"),
-        ("list", {"LC_ALL": "POSIX", **NO_UTF_8}, "16 \\u2192"),
         ("list", {"PYTHONIOENCODING": "latin-1"}, "16 \\u2192"),
         ("list", {"PYTHONUTF8": "1", "NO_COLOR": "1", "TERM": "xterm-256color"}, "Größe 16 → "),
-        ("list --json", {"PYTHONUTF8": "1"}, '"iteration": 8'),
         ("show 8", {"HOME": "/nonexistent/home"}, "IADD3"),
-        ("show 8", {"HOME": "/proc"}, "IADD3"),
     ],
     ids=str,
 )

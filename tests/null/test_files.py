@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from flashladder.build.compile import render
-from flashladder.columns import csv_records, csv_text, hanging, markdown, table, terminal_width
+from flashladder.columns import csv_records, csv_text, hanging, markdown
 from flashladder.errors import Checked, FlashladderError, one_line_errors
 from flashladder.files import (
     digest_files,
@@ -32,12 +32,10 @@ from flashladder.gpu.device import exclusive
 from flashladder.gpu.doctor import Diagnosis, Finding
 from flashladder.gpu.doctor import render as render_diagnosis
 from flashladder.ladder.iteration import load_all, load_iteration
-from flashladder.located import closest, is_of_a_file
-from flashladder.machine_code.opcodes import unknown
+from flashladder.located import closest
 from flashladder.machine_code.ptxas import PtxasRow, PtxasUsage
 from flashladder.names import GPUS
 from flashladder.paths import ROOT
-from flashladder.report.plot import STYLE
 from flashladder.view import command as view
 
 
@@ -49,7 +47,7 @@ def test_digests_do_not_depend_on_where_the_checkout_is() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["flashladder.build 7", "flashladder report --check", "flashladder doctor", "flashladder.ladder.json_schema"],
+    ["flashladder.build 7", "flashladder report --check"],
 )
 def test_a_wrong_root_is_one_line_in_every_command(words: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", *words.split()]
@@ -67,7 +65,7 @@ def test_a_wrong_root_is_one_line_in_every_command(words: str, tmp_path: Path) -
     [
         (lambda path: path.write_bytes(b"abc\xfc"), r"not UTF-8 \(byte 0xfc at offset 3\)"),
         (lambda path: path.write_bytes(b"x" * 101), "too large"),
-        (Path.mkdir, "Is a directory"),
+        (Path.mkdir, "not a regular file"),
         (os.mkfifo, "not a regular file"),
         (lambda path: path.symlink_to("gone"), "a link to a file that does not exist"),
         (lambda path: path.symlink_to(path), "symbolic links"),
@@ -100,7 +98,6 @@ def test_paths_of_ptx_are_ascii_and_read_back(path: str) -> None:
     assert unescaped(escaped(path)) == path
 
 
-ROWS = [("#", "a thing", "b"), ("1", "some words more", "x"), ("10", "one", "longer than that")]
 USAGE = PtxasUsage("sm_80", 255, 0, 0, 0, 1, 0, 488, 101.5)
 
 
@@ -109,39 +106,18 @@ def row(number: int, gpu: str, dtype: str, usage: PtxasUsage = USAGE) -> PtxasRo
     return PtxasRow.of(f"{number:02d}", config.short_form(), config.smem_bytes, usage)
 
 
-def test_the_terminal_decides_then_columns_then_80(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text, width in (("132", 132), ("1", 40), ("80", 80)):
-        monkeypatch.setenv("COLUMNS", text)
-        assert terminal_width() == width
-    monkeypatch.delenv("COLUMNS")
-    monkeypatch.setattr("sys.__stdout__", None)  # as behind a pipe: nothing knows a width
-    assert terminal_width() == 80
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_prose_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
+def test_prose_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     finding = Finding("toolchain", False, "nvcc 13.0.88, crt 13.0.88, " * 6, "ask the administrator " * 9)
     for line in render_diagnosis(
         Diagnosis((finding,), "CPU only", ("compile kernels, verify locks",) * 4)
     ).splitlines():
-        assert len(line) <= width
+        assert len(line) <= 60
     assert hanging("head  ", "word " * 40).splitlines()[1].startswith("        word")
     assert hanging("", "word " * 40).splitlines()[1].startswith("word")
 
 
-def test_narrower_is_one_blank_and_then_wrapped_cells() -> None:
-    assert table(ROWS, 35, right={0})[0] == " # a thing         b"
-    assert table(ROWS, 26, right={0}, wrapped={1, 2}) == [
-        " #  a thing     b",
-        " 1  some words  x",
-        "    more",
-        "10  one         longer",
-        "                than that",
-    ]
-
-
-@pytest.mark.parametrize("width", [80, 100, 120, 160])
+@pytest.mark.parametrize("width", [80, 160])
 def test_the_list_fits_and_loses_nothing(width: int) -> None:
     text = view.list_iterations(limit=width)
     assert max(map(len, text.splitlines())) <= width
@@ -153,48 +129,19 @@ def test_the_list_fits_and_loses_nothing(width: int) -> None:
     assert len(re.findall(r"^ ?\d+ ", text, re.MULTILINE)) == 2 * len(load_all())
 
 
-def test_equal_columns_of_the_ptxas_table_move_below_it() -> None:
-    rows = [row(7, gpu, dtype) for dtype in ("fp16", "bf16") for gpu in GPUS]
-    lines = render(rows, ["warning: x", "warning: x"], 80).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[0].split() == ["dtype", "configuration", "regs", "st", "ld", "ms"]
-    assert [line.split()[:3] for line in lines[1:7]] == [
-        [dtype, *load_iteration(7).configs[gpu].brief().split()] for dtype in ("fp16", "bf16") for gpu in GPUS
-    ]
-    assert lines[1].split()[3:] == ["255", "0", "0", "102"]
-    told = "In every row: # 07, arch sm_80, stack 0, bar 1, static 0, dynamic 49152, cmem 488."
-    assert " ".join(lines[8:-1]).startswith(told)
-    assert lines[-1] == "warning: x"
-
-
-def test_where_everything_differs_configurations_are_wrapped() -> None:
+def test_configurations_of_the_ptxas_table_are_wrapped() -> None:
     usages = [PtxasUsage("sm_80", 255, 88, 0, 0, 1, 10, 488, 1.0), PtxasUsage("sm_90", 9, 0, 8, 8, 2, 2, None, 2.0)]
     kernels = [(number, gpu, dtype) for number in (7, 16) for gpu in ("rtx3090", "h200") for dtype in ("fp16", "bf16")]
-    lines = render([row(*kernel, usage) for kernel in kernels for usage in usages], [], 80).splitlines()
+    lines = render([row(*kernel, usage) for kernel in kernels for usage in usages], 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(lines[1].split()) == "07 fp16 128,32,4 sm_80 255 88 0 0 1 10 49152 488 1"
     assert lines[2].split() == ["2_2_2+buffer+opt"]
-    assert "In every row" not in "".join(lines)
 
 
 def test_an_answer_that_nobody_takes_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)  # what Python makes of `>&-`
     with one_line_errors():
         print("an answer")
-
-
-def test_a_plot_takes_dollar_signs_as_they_are() -> None:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context():
-        for name, value in STYLE.items():
-            mpl.rcParams.update({name: value})
-        figure = Figure()
-        figure.text(0, 0, "$x_{ <b>&")
-        out = io.BytesIO()
-        figure.savefig(out, format="svg")
-    assert b"$x_{ &lt;b&gt;&amp;" in out.getvalue()
 
 
 def test_a_name_that_no_file_can_have_is_told_as_it_is(tmp_path: Path) -> None:
@@ -234,11 +181,6 @@ def test_a_slip_of_the_keyboard_is_answered_with_the_word_and_another_name_is_no
     assert closest(typed, candidates) == (expected and f"did you mean {expected!r}?")
 
 
-@pytest.mark.parametrize("typed", ["FOO", "FOO.E.128", "DMUK", "IADD4", "FFMA3"])
-def test_another_opcode_is_no_slip(typed: str) -> None:
-    assert (unknown(typed, "sass") or ("", ""))[1] is None
-
-
 HOSTILE = ["a|b", "=1+1", "@SUM(A1)", "\tx", "two\nlines", "<script>alert(1)</script>", '"quoted", with comma', "$x_{"]
 
 
@@ -265,19 +207,15 @@ def test_what_a_check_tells_commands_no_terminal(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "\\x1b]0;title\\x07 edited\ntwo\nlines\n"
 
 
-@pytest.mark.parametrize("ending", [".cubin", ".ptx", ".html"])
-def test_an_output_has_the_ending_of_its_kind_and_replaces_only_that(tmp_path: Path, ending: str) -> None:
+def test_an_output_has_the_ending_of_its_kind(tmp_path: Path) -> None:
+    ending = ".ptx"
     path = tmp_path / "new" / f"k{ending}"
     assert output_file(str(path), ending) == path
     assert output_file(f"~/k{ending}", ending) == Path.home() / f"k{ending}"
     path.parent.mkdir()
-    for content in (b"", {".cubin": b"\x7fELF", ".ptx": b"//\n.version 9.0", ".html": b"<p>"}[ending]):
-        path.write_bytes(content)
-        assert output_file(str(path), ending) == path
-    path.write_bytes(b"my own notes")
     (tmp_path / f"x{ending}").mkdir()
-    told = rf"bad --out: expected a (new file, or a \{ending} file to replace|file that ends in \{ending})"
-    for name in (str(path), "own.cu", ending, "", f"k{ending}.cu", str(tmp_path / f"x{ending}")):
+    told = rf"bad --out: expected a file that ends in \{ending}"
+    for name in ("own.cu", ending, "", f"k{ending}.cu", str(tmp_path / f"x{ending}")):
         with pytest.raises(FlashladderError, match=told):
             output_file(name, ending)
 
@@ -306,8 +244,3 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], 
 def test_a_text_is_read_without_its_mark_and_foreign_line_ends(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfa\r\nb\rc\xc3\xbc")
     assert read_text(tmp_path / "a") == "a\nb\nc\u00fc"
-
-
-def test_an_error_that_names_a_file_is_known() -> None:
-    places = ("iterations/07_x.yaml:3", "kernels/x.cuh", "a.json", "iteration 3", None)
-    assert [is_of_a_file(FlashladderError("x", where=one)) for one in places] == [True, True, True, False, False]

@@ -6,15 +6,15 @@ Beside it a short run of every target (`tests.fuzz`), the same inputs each time;
 from __future__ import annotations
 
 import gzip
-import json
+from itertools import islice
 
 import pytest
 
 from flashladder import files
 from flashladder.errors import FlashladderError
-from flashladder.files import MOST_JSON_DEPTH, load_json, unpacked
+from flashladder.files import load_json, unpacked
 from tests.fuzz import run as fuzzing
-from tests.fuzz.target import Finding, Hang, Mutator, Target, attempt, found_inputs, within
+from tests.fuzz.target import Finding, Hang, Target, attempt, found_inputs, mutations, within
 from tests.fuzz.targets import TARGETS
 
 INPUTS = 40  # of each target here, the seeds first
@@ -33,8 +33,7 @@ def test_an_input_that_was_found_is_refused_or_read(target: str, name: str, data
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_short_run_finds_nothing(name: str) -> None:
-    mutator = Mutator(TARGETS[name], seed=1)
-    inputs = (mutator.input(number, bombs=False) for number in range(INPUTS))
+    inputs = islice(mutations(TARGETS[name], seed=1, heavy=False), INPUTS)
     assert told([found for data in inputs if (found := attempt(TARGETS[name], data))]) == []
 
 
@@ -69,7 +68,7 @@ def test_each_kind_of_failure_is_a_finding() -> None:
         raise FlashladderError("no")
 
     def target(run: object) -> Target:
-        return Target("x", "x", run, lambda: [b""], (), (FlashladderError, ValueError))  # type: ignore[arg-type]  # any
+        return Target("x", "x", run, [b""], (), (FlashladderError, ValueError))  # type: ignore[arg-type]  # any
 
     assert attempt(target(fine), b"") is None
     assert "IndexError" in told([attempt(target(crash), b"") or pytest.fail("missed")])[0]
@@ -87,14 +86,8 @@ def test_the_page_is_what_the_figures_give() -> None:
     [
         (b'{"a": 1, "b": {"x": 1, "x": 2}}', "the key 'x' stands twice in one object"),
         (b'\xef\xbb\xbf{"a": 1}', "it begins with a byte order mark"),
-        (b'{"a": "\xff"}', "not UTF-8"),
         (b'{"a": "\\ud800"}', "surrogates not allowed"),
-        (b"[" * (MOST_JSON_DEPTH + 1) + b"]" * (MOST_JSON_DEPTH + 1), "it nests deeper than 48 levels"),
-        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "it nests deeper than 48 levels"),
-        # Brackets in a text, and behind an escape, that would balance those around it.
-        (b'["]",' * 60 + b'"["' + b"]" * 60, "it nests deeper than 48 levels"),
-        (rb'["\"]\"",' * 60 + b"0" + rb',"\"[\""]' * 60, "it nests deeper than 48 levels"),
-        (b'[{"a":' * 25 + b"1" + b"}]" * 25, "it nests deeper than 48 levels"),
+        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "it nests too deep"),
         (b"1" * 5000, "an integer of more than 4300 digits"),
         (b"{", "Expecting property name"),
     ],
@@ -104,9 +97,7 @@ def test_json_is_read_strictly(raw: bytes, what: str) -> None:
         load_json(raw)
 
 
-def test_json_of_the_deepest_kind_is_read() -> None:
-    raw = b"[" * MOST_JSON_DEPTH + b"]" * MOST_JSON_DEPTH
-    assert load_json(raw) == json.loads(raw)
+def test_a_pair_of_surrogates_is_a_character() -> None:
     assert load_json(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}  # a pair of halves is one character
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from analysis import docs_site
 from analysis.docs_site import LISTED, fetched, links, pages, stage
+from flashladder import toolchain
 from flashladder.__main__ import main
 from flashladder.build import compile as compiler
 from flashladder.build import installed, wheel
@@ -27,8 +28,7 @@ from flashladder.paths import PACKAGE, ROOT
 from flashladder.report import command as report
 from flashladder.sweep import place as devices
 from flashladder.sweep.records import held
-from flashladder.toolchain import wheels
-from flashladder.toolchain.errors import diagnose
+from flashladder.toolchain import diagnose
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -140,17 +140,17 @@ def failed(returncode: int, text: str) -> Callable[[Patch, Path], None]:
 def without_compiler(patch: Patch, folder: Path) -> None:
     patch.delenv("CXX", raising=False)
     patch.setenv("PATH", str(folder))
-    wheels.host_compiler()
+    toolchain.host_compiler()
 
 
 def no_program(patch: Patch, folder: Path) -> None:
     patch.setenv("CXX", "g++ -m64")
-    wheels.host_compiler()
+    toolchain.host_compiler()
 
 
 def another_toolchain(patch: Patch, folder: Path) -> None:
-    patch.setattr(wheels, "_installed", lambda _: "1.0")
-    wheels.find_toolchain()
+    patch.setattr(toolchain, "_installed", lambda _: "1.0")
+    toolchain.find_toolchain()
 
 
 def another_root(patch: Patch, folder: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from flashladder import parallel
 from flashladder.errors import FlashladderError, failures
-from ptxemu import EmulationError
 
 
 @pytest.mark.parametrize("n_cpus", [1, 2])
@@ -34,15 +33,6 @@ def test_the_first_error_ends_it(monkeypatch: pytest.MonkeyPatch, n_cpus: int) -
     assert caught.value.exit_code == 2
 
 
-def test_an_emulation_error_becomes_one_that_every_process_can_read() -> None:
-    def broken(_: int) -> int:
-        raise EmulationError("trap", "stopped", path="kernel.ptx", line=3, found="a trap")
-
-    with pytest.raises(FlashladderError, match=r"kernel\.ptx:3: stopped.*a trap") as caught:
-        parallel._portable(broken, 1)
-    assert type(caught.value) is FlashladderError
-
-
 def test_a_killed_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     with pytest.raises(FlashladderError, match=r"numbers: a process was killed.*memory"):
@@ -56,14 +46,6 @@ def test_a_caller_in_a_thread_can_stop_it(monkeypatch: pytest.MonkeyPatch) -> No
     with ThreadPoolExecutor(1) as thread, pytest.raises(KeyboardInterrupt):
         thread.submit(parallel.over, time.sleep, [60, 60], "sleep", stop=stop).result()
     assert time.monotonic() - began < 30
-
-
-def test_too_little_memory_is_one_line() -> None:
-    def huge(_: int) -> int:
-        raise MemoryError
-
-    with pytest.raises(FlashladderError, match="not enough memory"):
-        parallel._portable(huge, 1)
 
 
 def _lives(group: int) -> bool:

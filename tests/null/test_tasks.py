@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 from types import ModuleType
-from typing import get_args
 
 from invoke.tasks import Task
 import pytest
@@ -18,22 +17,16 @@ import pytest
 from flashladder import ops
 from flashladder.arguments import NUMBER, first_line
 from flashladder.bench import command as bench
-from flashladder.bench.references import BACKENDS, FA2
 from flashladder.build import command as build
 from flashladder.check import command as check
 from flashladder.emulate import command as emulate
-from flashladder.errors import FlashladderError
 from flashladder.files import last_iteration
 from flashladder.gpu import doctor
-from flashladder.ladder import iteration
-from flashladder.ladder.grid import ReferenceName
 from flashladder.ladder.iteration import load_all
-from flashladder.names import EXAMPLE, INTERMEDIATES, REFERENCES
 from flashladder.paths import ROOT
 from flashladder.program import LineParser
 from flashladder.sweep import command as sweep
 from flashladder.trace import command as trace
-from ptxemu import MEMORY_BUDGET, parse_bytes
 from tests import typed
 
 
@@ -98,16 +91,6 @@ def test_the_help_and_the_default_iteration_end_with_the_ladder(tasks: ModuleTyp
     assert last_iteration(tmp_path) == 17
 
 
-def test_a_word_for_a_number_is_answered_with_the_numbers_there_are(
-    tasks: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("01_base.yaml", "02_next.yaml"):
-        (tmp_path / name).touch()
-    monkeypatch.setattr(iteration.no_such_iteration, "__defaults__", (tmp_path,))
-    with pytest.raises(FlashladderError, match="no such iteration: expected a number from 1 to 2, found 'x'"):
-        tasks.step("x")
-
-
 def test_a_task_leaves_with_the_exit_code_of_what_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "doctor", lambda *, as_json: 1 + as_json)
     assert (typed.command("doctor"), typed.command("doctor", "--json")) == (1, 2)
@@ -115,12 +98,9 @@ def test_a_task_leaves_with_the_exit_code_of_what_it_runs(monkeypatch: pytest.Mo
 
 Given = dict[str, object]
 PARSED: list[tuple[str, ModuleType, Given]] = [
-    ("build 16-swizzle --toolchain 13.1", build, {"subject": ["16-swizzle"], "toolchain": "13.1"}),
     ("build 7 --arch sm_90 --configs tune --debug", build, {"arch": "sm_90", "configs": "tune", "debug": True}),
-    ("build 7", build, {"configs": "prog", "toolchain": "", "arch": None}),
     ("check 7 --backend emulator --dtype bf16 --quick", check,
      {"numbers": [7], "backend": "emulator", "dtypes": ["bf16"], "quick": True, "out": None}),
-    ("check 7", check, {"backend": "gpu"}),
     ("bench 16 --tune --dtype fp16 --out a.json", bench,
      {"numbers": [16], "tune": True, "dtypes": ["fp16"], "out": Path("a.json"), "configs": ["tune"]}),
     ("bench 16 --references cudnn,fa4 --method nvbench,ncu", bench,
@@ -154,22 +134,15 @@ def test_what_a_person_types_is_what_the_parser_understands(
 
 
 CALLED: list[tuple[str, str, tuple[object, ...], Given]] = [
-    ("list --json", "view.command.show_ladder", (), {"as_json": True}),
     ("show 7 --config 128,64 --all", "view.command.show", ("7", "128,64"), {"whole": True, "as_json": False}),
     ("diff 7 8 --json", "view.diff.diff", ("7", "8", None), {"whole": False, "page": "", "as_json": True}),
     ("cfg 16 --seq-len 512 --svg", "view.cfg.show_cfg", ("16", None, "", 512, "", ["svg"]), {}),
-    ("verify", "gate.verify.verify_and_tell", ("",), {"again": False, "n_cells": 8, "seed": 0, "as_json": False}),
     ("verify results --rerun --cells 3", "gate.verify.verify_and_tell", ("results",),
      {"again": True, "n_cells": 3, "seed": 0, "as_json": False}),
     ("emulate 1 --seq-len 512 --heads 2 --counters", "emulate.command.run",
      (emulate.Options("1", 512, heads=2, counters=True),), {}),
     ("trace 16 --input range --show S --at 8,8", "trace.command.run",
      (trace.Options("16", input="range", show="S", at="8,8"),), {}),
-    ("explain 16 --gpu h200", "explain.predict.show", ("16", "h200", None, 4096), {"as_json": False}),
-    ("report --check", "report.command.report", (), {"check": True, "as_json": False, "show": False}),
-    ("gate --json", "gate.command.gate", (), {"as_json": True}),
-    ("tour --yes --start 3", "view.tour.walk", (3,), {"waits": False}),
-    ("ptxas 7 --arch sm_90", "view.code.show_ptxas", ("7", "sm_90", "prog"), {"as_json": False, "csv": ""}),
     ("bundle --grid cpu", "bundle.make.bundle", (),
      {"arch": "", "python": "", "iterations": "", "grid": "cpu", "platform": "", "out": ""}),
     ("lock 7 --reason why", "lock.command.relock", (7, "why"), {}),
@@ -186,33 +159,19 @@ def test_what_a_person_types_is_what_the_task_passes_on(
     assert calls == [(values, named)]
 
 
-def test_defaults_and_names_are_those_of_the_packages() -> None:
-    assert parse_bytes(emulate.Options("1").memory_budget) == MEMORY_BUDGET
-    assert {name for name in BACKENDS if name != FA2} == set(REFERENCES) == set(get_args(ReferenceName))
-    assert len(set(INTERMEDIATES)) == len(INTERMEDIATES)
-
-
 @pytest.mark.parametrize(
     ("words", "iterations"),
     [
         (["ptxas", "7"], ["7"]),
         (["ptxas", "--arch", "sm_80", "16 - swizzle", "--json"], ["16 - swizzle"]),
-        (["ptxas", "--iteration", "7"], ["7"]),
         (["ptxas", "-i=7"], ["7"]),
         (["ptxas"], [""]),
-        (["ptxas", "doctor"], [""]),
         (["ptxas", "7", "ptxas", "8"], ["7", "8"]),
     ],
 )
 def test_the_iteration_of_ptxas_needs_no_flag(words: list[str], iterations: list[str]) -> None:
     result = LineParser(contexts=typed.contexts()).parse_argv(words)
     assert [found.args["iteration"].value for found in result if found.name == "ptxas"] == iterations
-
-
-def test_help_of_config_shows_a_short_form_and_whose_it_is() -> None:
-    for name in ("show", "diff", "ptx", "sass"):
-        assert EXAMPLE.replace(" ", "") in "".join(invoke(name, "--help").stdout.split()), name
-    assert "a configuration of AFTER" in " ".join(invoke("diff", "--help").stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from flashladder.build import library as host_library
 from flashladder.build.library import (
     LIBRARY_NAME,
     WHEEL_INIT,
-    TableRow,
     library_command,
     object_command,
     table_source,
@@ -31,8 +30,9 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper import HopperConfig
+from flashladder.ladder.family import Family
 from flashladder.paths import BUILD, KERNELS
-from flashladder.toolchain.wheels import host_compiler
+from flashladder.toolchain import host_compiler
 
 CONFIGS = (
     KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"),
@@ -58,18 +58,19 @@ def compile_libraries(folder: Path) -> None:
     for source in {*host_library.host_sources(FAMILY.plan), *host_library.host_sources(HOPPER.plan)}:
         objects[source] = folder / f"{source.parent.name}_{source.stem}.o"
         commands.append(object_command(source, objects[source], cuda_root()))
-    libraries = {
-        name: [TableRow(config, fatbin, FAMILY, ("sm_90", "sm_80"), row_stride) for config in CONFIGS]
+    kernels = [(config, fatbin, ()) for config in CONFIGS]
+    tables: dict[str, tuple[Family, str]] = {
+        name: (FAMILY, table_source(name, FAMILY, kernels, ("sm_90", "sm_80"), row_stride))
         for name, row_stride in NAMESPACES.items()
     }
-    libraries[BY_MAPS] = [TableRow(MAP_CONFIG, fatbin, HOPPER, ("sm_90a",), 0, (64, 64))]
-    for name, rows in libraries.items():
+    tables[BY_MAPS] = HOPPER, table_source(BY_MAPS, HOPPER, [(MAP_CONFIG, fatbin, (64, 64))], ("sm_90a",))
+    for name, (family, text) in tables.items():
         table, package = folder / f"{name}.cpp", folder / name
-        table.write_text(table_source(name, rows))
+        table.write_text(text)
         package.mkdir()
         (package / "__init__.py").write_bytes(WHEEL_INIT.read_bytes())
         commands.append(object_command(table, table.with_suffix(".o"), cuda_root()))
-        own = [objects[source] for source in host_library.host_sources(rows[0].family.plan)]
+        own = [objects[source] for source in host_library.host_sources(family.plan)]
         commands.append(library_command([*own, table.with_suffix(".o")], package / LIBRARY_NAME, cuda_root()))
     for command in commands:
         subprocess.run(command, check=True)

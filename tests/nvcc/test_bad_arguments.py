@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, TableRow, table_source, torch_root
+from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source, torch_root
 from flashladder.ladder.gpus import configs_for, tuned_from
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import host_compiler
+from flashladder.toolchain import host_compiler
 from tests.nvcc.conftest import BY_MAPS, MAP_CONFIG
 
 if TYPE_CHECKING:
@@ -64,16 +64,6 @@ def forward(
     return operators.forward(*inputs, config) if out is None else operators.forward_out(*inputs, out, config)
 
 
-def out_is_q() -> object:
-    q = tensor()
-    return forward(q, tensor(), tensor(), out=q)
-
-
-def out_overlaps_v_by_one_row() -> object:
-    buffer = tensor(2 * 256 - 1, 16, 128)
-    return forward(tensor(), tensor(), buffer[:256].view(SHAPE), out=buffer[255:].view(SHAPE))
-
-
 def out_is_packed_with_k_one_head_on() -> object:
     """Same strides, interleaved, and sharing 15 of 16 heads."""
     buffer = tensor(2, 128, 40, 128)
@@ -93,15 +83,9 @@ BAD: dict[str, Case] = {
         lambda: forward(tensor(128, 16, 128)),
         "q: expected 4 dimensions (batch, seq_len, n_heads, d_head), found 3 dimensions with shape (128, 16, 128)",
     ),
-    "rank 5": case(
-        lambda: forward(tensor(), tensor(1, *SHAPE)), "k: expected 4 dimensions", "found 5", "(1, 2, 128, 16, 128)"
-    ),
-    "rank 0": case(lambda: forward(torch.tensor(1.0)), "q: expected 4 dimensions", "found 0 dimensions with shape ()"),
     "float32": case(
         lambda: forward(tensor(dtype=torch.float32)), "q: expected dtype fp16 or bf16, found float32", ".half()"
     ),
-    "integers": case(lambda: forward(tensor(dtype=torch.int8)), "q: expected dtype fp16 or bf16, found int8"),
-    "complex numbers": case(lambda: forward(tensor(dtype=torch.complex64)), "q: expected dtype", "found another one"),
     "fp16 and bf16": case(
         lambda: forward(tensor(), tensor(dtype=torch.bfloat16)), "k: expected q's dtype fp16, found bf16"
     ),
@@ -112,27 +96,11 @@ BAD: dict[str, Case] = {
         lambda: forward(tensor(), tensor(2, 256, 16, 128)),
         "k: expected q's shape (2, 128, 16, 128), found (2, 256, 16, 128)",
     ),
-    "fewer value heads": case(
-        lambda: forward(tensor(), tensor(), tensor(2, 128, 8, 128)), "v: expected q's shape", "found (2, 128, 8, 128)"
-    ),
-    "out of another shape": case(
-        lambda: forward(tensor(), out=tensor(1, 128, 16, 128)), "out: expected q's shape", "found (1, 128, 16, 128)"
-    ),
     "too large a batch": case(lambda: forward(wide(65536, 128, 1, 128)), "batch of at most 65535, found 65536"),
-    "too many heads": case(lambda: forward(wide(1, 128, 65536, 128)), "n_heads of at most 65535, found 65536"),
     "too long": case(lambda: forward(wide(1, 2**31, 1, 128)), "seq_len of at most 2147483647, found 2147483648"),
-    "empty, head size 64": case(lambda: forward(tensor(0, 128, 16, 64)), "q: expected d_head 128, found 64"),
-    "empty, other keys": case(
-        lambda: forward(tensor(0, 128, 16, 128), tensor()), "k: expected q's shape (0, 128, 16, 128), found (2, 128, "
-    ),
     "head size 64": case(lambda: forward(tensor(2, 128, 16, 64)), "q: expected d_head 128, found 64"),
     "length not divisible by B_r": case(
         lambda: forward(tensor(2, 192, 16, 128)), "q: expected seq_len divisible by B_r = 128, found 192", FP16
-    ),
-    "bf16 length not divisible by B_r": case(
-        lambda: forward(tensor(2, 100, 16, 128, dtype=torch.bfloat16)),
-        "seq_len divisible by B_r = 64, found 100",
-        "pad the sequence",
     ),
     "last dimension strided": case(
         lambda: forward(tensor(), tensor(2, 128, 128, 16).transpose(2, 3)),
@@ -147,8 +115,11 @@ BAD: dict[str, Case] = {
         lambda: forward(tensor(), tensor(), tensor(2 * 128 * 16 * 128 + 4)[4:].view(SHAPE)),
         "v: expected data aligned to 16 bytes, found an address 8 bytes past it",
     ),
-    "out is q": case(out_is_q, "out: expected memory of its own, found elements shared with q", "separate tensor"),
-    "out overlaps v": case(out_overlaps_v_by_one_row, "found elements shared with v"),
+    "out is q": case(
+        lambda: forward(q := tensor(), tensor(), tensor(), out=q),
+        "out: expected memory of its own, found elements shared with q",
+        "separate tensor",
+    ),
     "out overlaps k's heads": case(out_is_packed_with_k_one_head_on, "found elements shared with k"),
     "out expanded": case(
         lambda: forward(tensor(), out=tensor(1, 128, 16, 128).expand(SHAPE)),
@@ -159,19 +130,12 @@ BAD: dict[str, Case] = {
         "q: expected a seq_len stride of 2048 elements, which this kernel is built for, found 1024",
         "use contiguous tensors with 16 heads, or iteration 15",
     ),
-    "row stride of packed keys": case(
-        lambda: forward(tensor(), packed(3)[1], name=STATIC), "k: expected a seq_len stride of 2048", "found 6144"
-    ),
-    "row stride of the new output": case(
-        lambda: forward(tensor()[:, :, :8], name=STATIC), "out: expected a seq_len stride of 2048", "found 1024"
-    ),
     "configuration not built": case(
         lambda: forward(tensor(), config=UNBUILT),
         "config: expected one that was built: ",
         f"{FP16} | {BF16}",
         f'found "{UNBUILT}"',
     ),
-    "configuration that is none": case(lambda: forward(tensor(), config="fast"), "config: expected", 'found "fast"'),
     "configuration of the other dtype": case(
         lambda: forward(tensor(), config=BF16), f"config: expected one for q's dtype fp16, found {BF16}"
     ),
@@ -179,35 +143,15 @@ BAD: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_one_clear_line(binding_site: Path, name: str) -> None:
+def test_one_clear_line_when_running_and_when_tracing(binding_site: Path, name: str) -> None:
+    """The fake implementations, here on meta tensors, say the same from shapes, dtypes, strides and storages."""
     call, pieces = BAD[name]
-    with pytest.raises(ValueError, match=r"^flashladder_9[56]: ") as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    assert [piece for piece in pieces if piece not in message] == [], message
-
-
-@pytest.mark.parametrize("name", [name for name in BAD if name != "CPU tensors"])
-def test_tracing_fails_as_running_would(binding_site: Path, name: str) -> None:
-    """The fake implementations, here on meta tensors: the same line from shapes, dtypes, strides and storages."""
-    call, pieces = BAD[name]
-    with torch.device("meta"), pytest.raises(ValueError, match=r"^flashladder_9[56]: ") as caught:
-        call()
-    wanted = [piece for piece in pieces if piece != "found another one"]  # here torch's name of the dtype is known
-    assert [piece for piece in wanted if piece not in str(caught.value)] == [], str(caught.value)
-
-
-def test_row_stride_that_overflows_an_int(binding_site: Path, tmp_path: Path) -> None:
-    try:  # a sparse file of 256 GiB takes no space
-        buffer = torch.from_file(str(tmp_path / "sparse"), shared=True, size=128 * 2**30, dtype=torch.float16)
-    except RuntimeError as error:
-        pytest.skip(f"no sparse file of 256 GiB here: {error}")
-    q = buffer.as_strided((1, 128, 1, 128), (8, 2**30, 128, 1))
-    with pytest.raises(
-        ValueError, match="q: expected a seq_len stride of at most 1073741823 elements, found 1073741824"
-    ):
-        forward(q)
+    for device in ("cpu", *(["meta"] if name != "CPU tensors" else [])):
+        with torch.device(device), pytest.raises(ValueError, match=r"^flashladder_9[56]: ") as caught:
+            call()
+        message = str(caught.value)
+        assert "\n" not in message
+        assert [piece for piece in pieces if piece not in message] == [], message
 
 
 def every_second_row() -> list[torch.Tensor]:
@@ -215,58 +159,41 @@ def every_second_row() -> list[torch.Tensor]:
     return [row, row, row, tensor()]
 
 
-GOOD = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     "views",
     [
         pytest.param(lambda: [tensor() for _ in range(4)], id="separate"),
         pytest.param(lambda: packed(4), id="packed in one buffer"),
-        pytest.param(lambda: [*packed(3), tensor()], id="packed inputs"),
         pytest.param(every_second_row, id="every second row, all the same"),
         pytest.param(lambda: [tensor(), wide(*SHAPE), wide(*SHAPE), tensor()], id="expanded keys and values"),
         pytest.param(lambda: [tensor(2, 16, 128, 128).transpose(1, 2)] * 3 + [tensor()], id="heads before positions"),
-        pytest.param(
-            lambda: [tensor(1, 128, 16, 128).as_strided((1, 128, 16, 128), (3, 2048, 128, 1))] * 3, id="batch of one"
-        ),
         pytest.param(
             lambda: [tensor(1, 128, 1, 128).as_strided((1, 128, 1, 128), (2**62, 128, 2**61 + 1, 1))] * 3,
             id="one sample and one head",
         ),
         *(
             pytest.param(lambda shape=shape, out=out: [tensor(*shape)] * (3 + out), id=f"empty {shape}{' out' * out}")
-            for shape in [(0, 128, 16, 128), (2, 0, 16, 128), (2, 128, 0, 128), (0, 100, 3, 128), (0, 0, 0, 128)]
-            for out in (0, 1)
+            for shape, out in [((0, 128, 16, 128), 0), ((2, 0, 16, 128), 1), ((2, 128, 0, 128), 0), ((0, 0, 0, 128), 1)]
         ),
         pytest.param(lambda: [tensor(0, 128, 16, 131)[..., 3:]] * 3, id="empty with strides of any kind"),
     ],
 )
-
-
-@GOOD
-def test_good_arguments_pass_every_check_but_the_device(
+def test_good_arguments_pass_every_check_but_the_device_and_trace(
     binding_site: Path, views: Callable[[], list[torch.Tensor]]
 ) -> None:
     """The stride of a dimension of one element is never used, so a batch of one may have any."""
     q, k, v, *out = views()
     with pytest.raises(ValueError, match="q: expected a CUDA tensor, found one on cpu"):
         forward(q, k, v, out=out[0] if out else None)
-
-
-@GOOD
-def test_good_arguments_trace(binding_site: Path, views: Callable[[], list[torch.Tensor]]) -> None:
     with torch.device("meta"):
         q, k, v, *out = views()
         result = forward(q, k, v, out=out[0] if out else None)
-    assert (result is None) if out else (isinstance(result, torch.Tensor) and result.shape == q.shape)
-
-
-def test_schemas_are_the_contract(binding_site: Path) -> None:
-    operators = torch.ops.flashladder_95
-    tensors = "Tensor q, Tensor k, Tensor v"
-    assert str(operators.forward.default._schema) == f'{FREE}::forward({tensors}, str config="") -> Tensor'
-    assert (
-        str(operators.forward_out.default._schema)
-        == f'{FREE}::forward_out({tensors}, Tensor(a!) out, str config="") -> ()'
-    )
+    if out:
+        assert result is None
+    else:
+        assert isinstance(result, torch.Tensor)
+        assert (result.shape, result.dtype, str(result.device)) == (q.shape, q.dtype, "meta")
+        assert result.is_contiguous()
 
 
 def test_two_libraries_keep_their_own_tables(binding_site: Path) -> None:
@@ -292,21 +219,6 @@ def test_the_library_exports_nothing_of_ours_asks_for_no_cuda_and_names_no_place
     assert not [name for name in ("libcudart", "libcuda.so") if name in needed]
     assert str(KERNELS).encode() not in content
     assert os.fsencode(torch_root()) not in content
-
-
-def test_fake_output_is_contiguous_in_qs_shape_dtype_and_device(binding_site: Path) -> None:
-    q = torch.empty(2, 128, 3, 16, 128, dtype=torch.bfloat16, device="meta")[:, :, 1]
-    out = torch.ops.flashladder_95.forward(q, q, q)
-    assert torch.ops.flashladder_95.forward_out(q, q, q, torch.empty_like(q)) is None
-    assert (out.shape, out.dtype, str(out.device)) == (q.shape, torch.bfloat16, "meta")
-    assert out.is_contiguous()
-
-
-def test_fake_tensors_on_the_cpu_are_refused_as_real_ones_are(binding_site: Path) -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(), pytest.raises(ValueError, match="q: expected a CUDA tensor, found one on cpu"):
-        torch.ops.flashladder_95.forward(tensor(), tensor(), tensor())
 
 
 def trace(seq_len: int) -> torch.fx.GraphModule:
@@ -374,11 +286,8 @@ PASSED = f"{BY_MAPS}: q: expected a CUDA tensor, found one on cpu; there is no C
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        *((lambda n=n: tensor(2, n, 3, 128), PASSED) for n in (1, 17, 128, 129, 1000, 4097)),  # any length will do
+        *((lambda n=n: tensor(2, n, 3, 128), PASSED) for n in (1, 129, 4097)),  # any length will do
         (lambda: tensor(2, 3, 40, 128).transpose(1, 2), PASSED),
-        (lambda: tensor(2, 40, 9, 128)[:, :, 3:6], PASSED),
-        (lambda: tensor(2, 40, 3, 3, 128)[:, :, 1], PASSED),
-        (lambda: tensor(1, 40, 1, 128).expand(2, 40, 3, 128), PASSED),
         (lambda: tensor(1, 41, 3, 128).as_strided((1, 40, 3, 128), (3, 384, 128, 1)), PASSED),
         (
             lambda: tensor(1, 40, 3, 129)[..., :128],
@@ -446,19 +355,18 @@ def taken(folder: Path, number: int, key: str, asked: list[tuple[int, str]]) -> 
     """What a library of an iteration, built with the configurations of a selection key, runs."""
     (folder / "empty.fatbin").write_bytes(bytes(64))
     step = load_iteration(number)
-    rows = [
-        TableRow(config, folder / "empty.fatbin", step.family, ("sm_80",), step.row_stride)
-        for config in select_configs(step, key)
-    ]
+    kernels = [(config, folder / "empty.fatbin", ()) for config in select_configs(step, key)]
     source, program = folder / "main.cpp", folder / "program"
-    source.write_text(PROGRAM + table_source("flashladder_97", rows, tuned_from(step.configs)), encoding="utf-8")
+    tuned = tuned_from(step.configs)
+    text = table_source("flashladder_97", step.family, kernels, ("sm_80",), step.row_stride, tuned)
+    source.write_text(PROGRAM + text, encoding="utf-8")
     command = [str(host_compiler()), "-std=c++17", "-Wno-unused-function", f"-I{KERNELS}", str(source)]
     subprocess.run([*command, "-o", str(program)], check=True)
     words = [str(word) for pair in asked for word in pair]
     return subprocess.run([str(program), *words], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-@pytest.mark.parametrize("number", [7, 17, 19, 26])
+@pytest.mark.parametrize("number", [7, 19, 26])
 def test_a_gpu_takes_the_configuration_that_the_iteration_gives_it(tmp_path: Path, number: int) -> None:
     """As `flashladder.forward` does, which knows the GPU's name too."""
     asked = [(capability, dtype) for capability in CAPABILITIES for dtype in ("fp16", "bf16")]

@@ -17,8 +17,7 @@ import zipfile
 
 import pytest
 
-from flashladder.binaries.images import images
-from flashladder.binaries.kernels import kernels_of, with_facts
+from flashladder.binaries import images, kernels_of, with_facts
 from flashladder.build import command as artifacts
 from flashladder.build import library as native
 from flashladder.build import wheel
@@ -28,11 +27,11 @@ from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.iteration import load_iteration
-from flashladder.machine_code.cubin import text_sha256
+from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptxas import to_csv
 from flashladder.names import KERNEL
 from flashladder.paths import ROOT
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 
 pytestmark = pytest.mark.nvcc
 pytest.importorskip("torch", reason="the torch binding is built against torch")
@@ -97,16 +96,12 @@ def test_the_manifest_names_every_file_and_every_kernel(built: BuildResult, mani
     with zipfile.ZipFile(built.wheel) as archive:
         inside = json.loads(archive.read("flashladder_01/manifest.json"))
         assert inside["library_sha256"] == sha256(archive.read("flashladder_01/_C.abi3.so")) == outputs["_C.abi3.so"]
+    assert (built.folder / "kernels.csv").read_text() == to_csv(built.rows)
     assert {row.config for row in built.rows} == set(kernels)
     for row in built.rows:
         assert kernels[row.config][row.arch]["registers"] == row.registers
     hashes = {facts["text_sha256"] for by_arch in kernels.values() for facts in by_arch.values()}
-    assert hashes == {text_sha256(path) for path in built.folder.glob("*/kernel.*.cubin")}
-
-
-def test_the_ptxas_table_reads_back(built: BuildResult) -> None:
-    assert (built.folder / "kernels.csv").read_text() == to_csv(built.rows)
-    assert {row.arch for row in built.rows} == {"sm_80", "sm_90"}
+    assert hashes == {read_cubin(path).text_sha256 for path in built.folder.glob("*/kernel.*.cubin")}
 
 
 def test_the_wheels_kernels_are_listed_by_the_configurations_of_its_table(built: BuildResult) -> None:
@@ -125,24 +120,12 @@ def test_the_log_holds_every_command(built: BuildResult) -> None:
         assert sum(tool in line for line in log.splitlines() if line.startswith("$ ")) == times, tool
 
 
-def test_the_fatbin_holds_machine_code_and_ptx(built: BuildResult) -> None:
-    for fatbin in built.folder.glob("*/kernel.fatbin"):
-        command = [str(find_toolchain().cuobjdump), "--list-elf", "--list-ptx", str(fatbin)]
-        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        for part in ("sm_80.cubin", "sm_90.cubin", "sm_80.ptx"):
-            assert part in listed
-
-
 def test_nothing_in_the_wheel_names_this_machine(built: BuildResult) -> None:
     places = {str(ROOT), str(built.folder), str(Path(sys.prefix)), str(Path.home())} - {"/"}
     with zipfile.ZipFile(built.wheel) as archive:
         for name in archive.namelist():
             data = archive.read(name)
             assert [place for place in places if place.encode() in data] == [], name
-
-
-def test_another_build_is_the_same_wheel_bit_for_bit(built: BuildResult, tmp_path: Path) -> None:
-    assert build(tmp_path).wheel.read_bytes() == built.wheel.read_bytes()
 
 
 def test_unchanged_inputs_do_nothing_and_need_no_torch(built: BuildResult) -> None:

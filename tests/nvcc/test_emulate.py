@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from analysis.gate_action import Inputs, checks
+from flashladder import toolchain as own_cuda
 from flashladder.check import command as check
 from flashladder.emulate import command as emulate
 from flashladder.emulate import reading as emulator_counters
@@ -20,7 +21,6 @@ from flashladder.emulate.reading import load_reading
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.paths import ROOT
-from flashladder.toolchain import errors as own_cuda
 import ptxemu
 from tests.typed import command
 

@@ -25,7 +25,7 @@ from flashladder.machine_code.executions import path
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.sass import disassemble
 from flashladder.paths import RESULTS
-from flashladder.toolchain.wheels import find_toolchain, host_compiler
+from flashladder.toolchain import find_toolchain, host_compiler
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc

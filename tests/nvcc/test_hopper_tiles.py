@@ -20,7 +20,7 @@ from flashladder.machine_code.order import stretches
 from flashladder.machine_code.sass import disassemble
 from flashladder.names import CONFLICTS, DTYPES
 from flashladder.problem import Shape
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 import ptxemu
 from ptxemu.values import Array
 
@@ -117,7 +117,6 @@ def test_in_another_order_of_warps_too(step: Iteration, schedule: str | int) -> 
     [
         (20, "(FP16, 128, 256, 48, 2): stages_3_2"),
         (22, "(BF16, 128, 192, 80, 3): stages_2_3+registers_32_160"),
-        (24, "(FP16, 128, 128, 144, 2): stages_2_2+registers_40_232+overlap"),
         (24, "(BF16, 128, 128, 176, 2): stages_1_2+registers_24_240+overlap"),
     ],
 )
@@ -144,15 +143,10 @@ def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
     [
         ((1, 384, 2), 1, "fp16"),  # six tiles of three blocks: either slot of the loop opens tiles
         ((1, 384, 2), 2, "bf16"),  # nine blocks a CTA
-        ((1, 257, 1), 3, "fp16"),  # a tile a CTA, the last block of one row
         ((1, 257, 1), 7, "bf16"),  # more multiprocessors than tiles
-        ((1, 256, 3), 4, "fp16"),  # two blocks a tile; two tiles in some CTAs and one in others
         ((2, 201, 3), 2, "bf16"),  # heads and samples take turns
-        ((2, 129, 2), 1, "fp16"),  # eight tiles
         ((1, 128, 7), 1, "fp16"),  # one block a tile: all that a tile is opens and ends in a slot
         ((2, 1, 4), 3, "bf16"),  # one row
-        ((1, 17, 8), 1, "bf16"),
-        ((5, 128, 1), 2, "fp16"),
         ((1, 512, 1), 3, "bf16"),  # four blocks: from the second on a maximum may be kept
         ((1, 451, 2), 3, "fp16"),  # four, the first of them ragged: from the third on
     ],
@@ -163,13 +157,9 @@ def test_tile_after_tile(step: Iteration, shape: tuple[int, int, int], multiproc
     assert found.blocks == min(multiprocessors, -(-shape[1] // TILE) * shape[2] * shape[0])
 
 
-@pytest.mark.parametrize(
-    ("schedule", "shape"), [("reverse", (1, 257, 1)), ("reverse", (1, 17, 5)), (1, (1, 129, 2)), (2, (1, 17, 5))]
-)
+@pytest.mark.parametrize(("schedule", "shape"), [("reverse", (1, 257, 1)), (1, (1, 129, 2)), (2, (1, 17, 5))])
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
-def test_tile_after_tile_in_another_order_of_warps(
-    step: Iteration, shape: tuple[int, int, int], schedule: str | int
-) -> None:
+def test_tile_after_tile_in_another_order(step: Iteration, shape: tuple[int, int, int], schedule: str | int) -> None:
     launched(step, shape, 2, schedule=schedule)
 
 
@@ -215,9 +205,7 @@ CONTENTS: dict[str, Fill] = {
 
 
 @pytest.mark.parametrize("fill", CONTENTS.values(), ids=CONTENTS.keys())
-@pytest.mark.parametrize(
-    "step", [FROM_25[0], FROM_25[-1]], ids=lambda step: step.slug
-)  # any maximum is followed, or some
+@pytest.mark.parametrize("step", [FROM_25[0], FROM_25[-1]], ids=["follows any", "follows some"])
 def test_logits_of_all_kinds_in_the_same_tiles(step: Iteration, fill: Fill) -> None:
     launched(step, (1, LENGTH, 1), 2, fill=fill)
 
@@ -288,9 +276,7 @@ def test_a_maximum_is_followed_where_a_score_is_above_the_room_of_its_row() -> N
         ((1, 8 * TILE, 1), 16, 2, "fp16"),  # two parts of four blocks
         ((1, 8 * TILE + 1, 1), 18, 2, "bf16"),  # of four and five, the first block of one row
         ((1, 6 * TILE - 5, 1), H200, 3, "fp16"),  # 16 rows do not divide a third of a tile's
-        ((1, 7 * TILE, 2), H200, 3, "bf16"),
         ((1, 8 * TILE - 127, 1), H200, 4, "bf16"),
-        ((3, 8 * TILE - 60, 1), H200, 4, "fp16"),
         ((1, 10 * TILE, 1), H200, 5, "fp16"),
         ((1, 12 * TILE, 1), H200, 6, "bf16"),
         ((1, 14 * TILE - 3, 1), H200, 7, "fp16"),
@@ -306,13 +292,10 @@ SPLIT = load_iteration(28)
 SPLIT_LENGTH = 6 * TILE  # three parts of two blocks; keys of the last two blocks are those of rank 0
 BLOCK = np.arange(SPLIT_LENGTH) // TILE
 SPLIT_CONTENTS: dict[str, Fill] = {
-    # whose maximum is the largest: the last rank's, the first one's, the one in the middle's
-    "falling": by_key(-BLOCK * 9 * ROOT * np.log(2)),
+    # whose maximum is the largest: the first rank's, the one in the middle's
     "rising": by_key(BLOCK * 9 * ROOT * np.log(2)),
     "middle": by_key(-np.abs(BLOCK - 2.5) * 4 * ROOT * np.log(2)),
     "a little apart": by_key(BLOCK // 2 * ROOT * np.log(2)),
-    "equal": lambda q, k: (q, np.zeros_like(k)),
-    "far below 0": by_key(np.full(SPLIT_LENGTH, -60.0 * ROOT)),
     "one part alone": by_key(np.where(BLOCK // 2 == 1, 0.0, -300.0) * ROOT),  # the others' weights are 0
 }
 
@@ -340,10 +323,3 @@ def test_no_bank_conflict_in_what_a_merge_writes_and_reads() -> None:
     assert counters.opcodes["mapa.shared::cluster.u32"] > 0, "tiles are split"
     found = counters.as_dict()
     assert [found[CONFLICTS.format(kind)] for kind in ("ld", "st")] == [0, 0]
-
-
-@pytest.mark.parametrize("shape", [(2, 300, 3), (1, 512, 2)])
-def test_without_clusters_it_computes_the_bits_of_the_step_before(shape: tuple[int, int, int]) -> None:
-    """But for rows of four blocks and more of which one is ragged: there it keeps a maximum for a little shorter."""
-    theirs, ours = (launched(step, shape, 2)[1][3].view(np.uint16) for step in (load_iteration(27), SPLIT))
-    assert np.array_equal(ours, theirs)

@@ -5,6 +5,7 @@ Why: nothing here has a GPU: what `launch.cpp` asks of the runtime and hands to 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 import subprocess
 
@@ -12,7 +13,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.paths import KERNELS
-from flashladder.toolchain.wheels import host_compiler
+from flashladder.toolchain import host_compiler
 from tests.nvcc.conftest import cuda_root
 
 pytestmark = pytest.mark.nvcc
@@ -102,37 +103,30 @@ int main() {
 """
 
 
-def ran(
-    folder: Path,
-    capability: int,
-    least: int = 80,
-    *,
-    alone: bool = False,
-    refuses: int = 0,
-    arches: str = "sm_80, sm_90",
-    loads: int = 0,
-) -> subprocess.CompletedProcess[str]:
-    """The launcher on a GPU of compute capability N.5 with machine code for `arches`; loading it gives `loads`."""
+def ran(folder: Path, capability: int, **defined: object) -> subprocess.CompletedProcess[str]:
+    """The launcher on a GPU of compute capability N.5; `defined` are macros of the program, such as ``LEAST``."""
     try:
         compiler = host_compiler()
     except FlashladderError as error:
         pytest.skip(str(error))
     (folder / "main.cpp").write_text("#include <stdexcept>\n" + RUNTIME, encoding="utf-8")
-    includes = [f"-I{KERNELS}", "-isystem", str(cuda_root() / "include"), f"-DCAPABILITY={capability}"]
-    includes += [f"-DLEAST={least}", f"-DALONE={int(alone)}", f"-DREFUSES={refuses}", f"-DLOADS={loads}"]
-    includes.append(f'-DARCHES="{arches}"')
+    macros = {"CAPABILITY": capability, "LEAST": 80, "ALONE": 0, "REFUSES": 0, "LOADS": 0, "ARCHES": "sm_80, sm_90"}
+    macros |= defined
+    options = [f"-D{name}={json.dumps(value)}" for name, value in macros.items()]
+    options += [f"-I{KERNELS}", "-isystem", str(cuda_root() / "include")]
     sources = [str(folder / "main.cpp"), str(KERNELS / "host" / "launch.cpp")]
-    subprocess.run([str(compiler), "-std=c++17", *includes, *sources, "-o", str(folder / "program")], check=True)
+    subprocess.run([str(compiler), "-std=c++17", *options, *sources, "-o", str(folder / "program")], check=True)
     return subprocess.run([str(folder / "program")], capture_output=True, text=True, check=True)
 
 
-def said(folder: Path, capability: int, least: int = 80, *, alone: bool = False, refuses: int = 0) -> list[str]:
+def said(folder: Path, capability: int, **defined: object) -> list[str]:
     """What the runtime is asked for, or the launcher's error."""
-    return ran(folder, capability, least, alone=alone, refuses=refuses).stdout.splitlines()
+    return ran(folder, capability, **defined).stdout.splitlines()
 
 
-def test_the_runtime_gets_the_launch_as_it_was_planned(tmp_path: Path) -> None:
-    assert said(tmp_path, 9)[:LAUNCHED] == [
+def test_the_runtime_gets_the_launch_as_it_was_planned_and_is_asked_once_a_size(tmp_path: Path) -> None:
+    lines = said(tmp_path, 9)
+    assert lines[:LAUNCHED] == [
         "device 1",
         "kernel flash_fwd_kernel",
         "shared memory 4096 on 1",
@@ -146,56 +140,30 @@ def test_the_runtime_gets_the_launch_as_it_was_planned(tmp_path: Path) -> None:
         "device 1",
         f"grid 3 2 1 block 96 shared 4096 stream {NOTHING} argument 44 attributes 0",
     ]
-
-
-def test_how_many_clusters_run_at_once_is_asked_once_a_size(tmp_path: Path) -> None:
-    assert said(tmp_path, 9)[LAUNCHED:] == [
-        "device 1",
-        "clusters of 2 1 1 of 96 threads and 4096 bytes, 1 attribute",
-        "2 of 4: 50",
-        "clusters of 8 1 1 of 96 threads and 4096 bytes, 1 attribute",
-        "8 of 4: 12",
-        "2 of 4: 50",
-        "device 1",
-        "2 again: 50",
+    asked = [f"clusters of {ctas} 1 1 of 96 threads and 4096 bytes, 1 attribute" for ctas in (2, 8)]
+    assert lines[LAUNCHED:] == [
+        *("device 1", asked[0], "2 of 4: 50", asked[1], "8 of 4: 12", "2 of 4: 50", "device 1", "2 again: 50"),
+    ]
+    # the driver refuses the size on a slice that is too small for any cluster; no error is left behind
+    assert said(tmp_path, 9, REFUSES=INVALID_CLUSTER_SIZE)[LAUNCHED:] == [
+        *("device 1", asked[0], "error taken", "2 of 4: 0", asked[1], "error taken", "8 of 4: 0"),
+        *("2 of 4: 0", "device 1", "2 again: 0"),
     ]
 
 
-def test_a_device_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
-    assert said(tmp_path, 9, refuses=INVALID_VALUE)[-1] == (
-        "flashladder_07: asking how many clusters run at once failed: name (text)"
-    )
-
-
-def test_a_slice_of_a_gpu_that_is_too_small_for_any_cluster_has_none(tmp_path: Path) -> None:
-    """The driver then refuses the size; no error is left behind for the next call of anybody."""
-    assert said(tmp_path, 9, refuses=INVALID_CLUSTER_SIZE)[LAUNCHED:] == [
-        "device 1",
-        "clusters of 2 1 1 of 96 threads and 4096 bytes, 1 attribute",
-        "error taken",
-        "2 of 4: 0",
-        "clusters of 8 1 1 of 96 threads and 4096 bytes, 1 attribute",
-        "error taken",
-        "8 of 4: 0",
-        "2 of 4: 0",
-        "device 1",
-        "2 again: 0",
-    ]
-
-
-def test_a_gpu_that_is_too_old_is_named(tmp_path: Path) -> None:
-    assert said(tmp_path, 7) == [
-        "device 1",
-        "flashladder_07: q: expected a GPU of compute capability 8.0 or later, found sm_75 ()",
-    ]
-
-
-def test_code_for_one_capability_is_refused_by_every_other_one(tmp_path: Path) -> None:
-    for capability in (8, 10):
-        assert said(tmp_path, capability, 95, alone=True)[1:] == [
-            f"flashladder_07: q: expected a GPU of compute capability 9.5, no other, found sm_{capability}5 ()",
-        ]
-    assert len(said(tmp_path, 9, 95, alone=True)) == LAUNCHED + 8
+@pytest.mark.parametrize(
+    ("capability", "defined", "told"),
+    [
+        (9, {"REFUSES": INVALID_VALUE}, "asking how many clusters run at once failed: name (text)"),
+        (7, {}, "q: expected a GPU of compute capability 8.0 or later, found sm_75 ()"),
+        (8, {"LEAST": 95, "ALONE": 1}, "q: expected a GPU of compute capability 9.5, no other, found sm_85 ()"),
+        (10, {"LEAST": 95, "ALONE": 1}, "q: expected a GPU of compute capability 9.5, no other, found sm_105 ()"),
+    ],
+)
+def test_what_cannot_be_launched_is_one_line(
+    tmp_path: Path, capability: int, defined: dict[str, object], told: str
+) -> None:
+    assert said(tmp_path, capability, **defined)[-1] == f"flashladder_07: {told}"
 
 
 @pytest.mark.parametrize(
@@ -203,18 +171,15 @@ def test_code_for_one_capability_is_refused_by_every_other_one(tmp_path: Path) -
     [
         (8, "sm_80", False),  # 8.5 runs code for 8.0
         (8, "sm_86, sm_90", True),  # not that of a later one
-        (9, "sm_80", True),
-        (9, "sm_90", False),
         (9, "sm_90a", True),  # for 9.0 alone
         (9, "sm_95a", False),
-        (9, "none", True),
     ],
 )
 def test_ptx_that_the_driver_compiles_is_told_once(
     tmp_path: Path, capability: int, arches: str, compiled: bool
 ) -> None:
     """On stderr, and before the launch nothing else changes."""
-    done = ran(tmp_path, capability, arches=arches)
+    done = ran(tmp_path, capability, ARCHES=arches)
     assert len(done.stdout.splitlines()) == LAUNCHED + 8
     assert len(done.stderr.splitlines()) == int(compiled)
     if compiled:
@@ -224,16 +189,13 @@ def test_ptx_that_the_driver_compiles_is_told_once(
 
 
 def test_no_build_is_offered_that_the_toolchain_cannot_make(tmp_path: Path) -> None:
-    told = ran(tmp_path, 12, arches="sm_80").stderr
+    told = ran(tmp_path, 12, ARCHES="sm_80").stderr
     assert "no machine code for sm_125" in told
     assert "--arch" not in told
-    refused = ran(tmp_path, 12, arches="sm_80", loads=NO_IMAGE).stdout.splitlines()[-1]
+    refused = ran(tmp_path, 12, ARCHES="sm_80", LOADS=NO_IMAGE).stdout.splitlines()[-1]
     assert "no code for this GPU" in refused
     assert refused.endswith("; update the driver")
-
-
-def test_a_kernel_that_does_not_load_is_not_said_to_be_compiled(tmp_path: Path) -> None:
-    done = ran(tmp_path, 9, arches="sm_80", loads=NO_IMAGE)
+    done = ran(tmp_path, 9, ARCHES="sm_80", LOADS=NO_IMAGE)  # what does not load is not said to be compiled
     assert "no code for this GPU: expected machine code for one of sm_80" in done.stdout
     assert "--arch sm_95` or update the driver" in done.stdout
     assert done.stderr == ""

@@ -22,7 +22,7 @@ from flashladder.results.files import load_as
 from flashladder.results.schema import EmulatedSweepResult
 from flashladder.sweep import command
 from flashladder.sweep.workers import run
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.slow]
 

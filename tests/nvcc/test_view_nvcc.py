@@ -18,11 +18,11 @@ from flashladder.build.compile import cubin_for, tools_of
 from flashladder.build.store import CubinEntry, cubin_entry, fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
-from flashladder.machine_code.cubin import TEXT, read_cubin, read_ptx_lines, text_sha256
+from flashladder.machine_code.cubin import TEXT, read_cubin, read_ptx_lines
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import disassemble, disassemble_many, parse
-from flashladder.toolchain.wheels import find_toolchain
+from flashladder.toolchain import find_toolchain
 from flashladder.view.binary import Wanted
 from flashladder.view.code import show_linked
 from flashladder.view.linked import Linked, linked, of_line, of_opcode
@@ -82,7 +82,7 @@ def test_the_toolchain_makes_the_kept_machine_code(arch: str, tmp_path: Path) ->
     unit = ptx_entry((DATA / "tiny.cu").read_text(encoding="utf-8"), DATA, [], tools, tmp_path)
     entry = cubin_entry(unit, arch, tools, tmp_path)
     fill_all([entry])
-    assert text_sha256(entry.cubin) == text_sha256(DATA / f"tiny.{arch}.cubin")
+    assert read_cubin(entry.cubin).text_sha256 == read_cubin(DATA / f"tiny.{arch}.cubin").text_sha256
     assert ptx_sha256(read_ptx(entry.ptx)) == ptx_sha256(read_ptx(DATA / "tiny.ptx"))
 
 

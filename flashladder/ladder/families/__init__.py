@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from flashladder.ladder.family import register
+from flashladder.ladder.family import LOADED
 
 for _module in iter_modules(__path__):
     _found: object
@@ -13,4 +13,4 @@ for _module in iter_modules(__path__):
         _found = import_module(f"{__name__}.{_module.name}").FAMILY
     except (Exception, SystemExit) as _error:  # noqa: BLE001  # whatever a family's own code does: told where one is asked for
         _found = _error
-    register(f"flashladder/ladder/families/{_module.name}", _found)
+    LOADED[f"flashladder/ladder/families/{_module.name}"] = _found

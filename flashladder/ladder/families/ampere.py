@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from typing import Annotated, Any
 
-from pydantic import Field, StrictInt, create_model
+from pydantic import Field
 
 from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, MAX_SMEM_BYTES, KernelConfig, Word
 from flashladder.ladder.family import (
@@ -21,43 +21,28 @@ from flashladder.ladder.family import (
     Exclusion,
     Family,
     Iteration,
-    Knobs,
     Launch,
     Targets,
     change_model,
     type_name,
-    values_of,
 )
 from flashladder.names import EXAMPLE
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 PARTS = "ampere"  # the folder of the bodies and parts below kernels/
 ENTRY = "entry.cuh"  # the `__global__`, below `Kernel`
 UNIT = 8  # elements of k per unit of the load sizes
 MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
 LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what PARTS/operands/ can do
+SIZES = ("B_r", "B_c", "d_head", "n_warps", "n_threads", "smem_bytes")  # of `Kernel`
+TYPES = ("schedule", "layout", "gmem", "k_order", "softmax", "normalize", "epilogue", "store_policy")  # of `Kernel`
 LOADS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")
 TILE = ("B_r", "B_c", "n_warps")
 
 
 @dataclass(frozen=True, order=True)
 class AmpereConfig(KernelConfig):
-    """The knobs of one compiled kernel.
-
-    Attributes (besides those of `KernelConfig`):
-        n_warps: warps of a CTA; each owns ``B_r / n_warps`` query rows.
-        async_copy: global to shared memory through 16-byte ``cp.async``.
-        eager_load_blocks: the next K and V blocks are in flight before they are needed.
-        swizzled: tiles in shared memory are permuted in 16-byte units against bank conflicts.
-        Q_mma_load_K_tiles: how much of Q one step loads to registers, in units of 8 elements of the mma's k dimension
-            (2 is one 16-wide k-tile); 0 is the whole operand before the first mma.
-        K_mma_load_K_tiles: the same for K, along d_head.
-        V_mma_load_K_tiles: the same for V, along B_c.
-        mma_double_buffer_loads: the next step's fragments are loaded while this step's mma run.
-        optimized_softmax: iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the
-            first KV block starts the row statistics instead of correcting -inf and 0.
-        kv_rings: K and V lie in rings of two stages each, instead of one tile each.
-    """
+    """The knobs of one compiled kernel."""
 
     example = EXAMPLE
     sizes = ("d_head", *TILE)
@@ -65,7 +50,7 @@ class AmpereConfig(KernelConfig):
         Word("async", ("async_copy",)),
         Word("eager", ("eager_load_blocks",)),
         Word("swizzled", ("swizzled",)),
-        Word("load_{}_{}_{}_tiles", LOADS),
+        Word("load_{}_{}_{}_tiles", LOADS, key="load_tiles"),
         Word("buffer", ("mma_double_buffer_loads",), brief="buffer", key="double_buffer"),
         Word("opt_softmax", ("optimized_softmax",), brief="opt", key="optimized_softmax"),
         Word("rings", ("kv_rings",)),
@@ -74,16 +59,20 @@ class AmpereConfig(KernelConfig):
     d_head: int
     B_r: int
     B_c: int
-    n_warps: int
-    async_copy: bool
-    eager_load_blocks: bool
-    swizzled: bool
+    n_warps: int  # warps of a CTA; each owns ``B_r / n_warps`` query rows
+    async_copy: bool  # global to shared memory through 16-byte ``cp.async``
+    eager_load_blocks: bool  # the next K and V blocks are in flight before they are needed
+    swizzled: bool  # tiles in shared memory are permuted in 16-byte units against bank conflicts
+    # how much of Q one step loads to registers, in units of 8 elements of the mma's k dimension (2 is one 16-wide
+    # k-tile); 0 is the whole operand before the first mma
     Q_mma_load_K_tiles: int
-    K_mma_load_K_tiles: int
-    V_mma_load_K_tiles: int
-    mma_double_buffer_loads: bool
+    K_mma_load_K_tiles: int  # the same for K, along d_head
+    V_mma_load_K_tiles: int  # the same for V, along B_c
+    mma_double_buffer_loads: bool  # the next step's fragments are loaded while this step's mma run
+    # iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the first KV block starts the
+    # row statistics instead of correcting -inf and 0
     optimized_softmax: bool
-    kv_rings: bool = False
+    kv_rings: bool = False  # K and V lie in rings of two stages each, instead of one tile each
 
     @property
     def load_tiles(self) -> tuple[int, int, int]:
@@ -101,18 +90,6 @@ class AmpereConfig(KernelConfig):
         stages = 2 if self.kv_rings else 1
         return (self.B_r + 2 * stages * self.B_c) * self.d_head * ELEMENT_BYTES
 
-    def needs(self) -> dict[str, tuple[int, str]]:
-        """Threads, shared memory and the registers that every iteration needs.
-
-        Those are the fp32 accumulators of O, which live through the whole main loop, and of S beside them. What else a
-        kernel keeps is the assembler's to place or to spill.
-        """
-        return {
-            **super().needs(),
-            "registers_per_thread": (self.B_r * self.d_head // self.n_threads, "registers per thread for O"),
-            "registers_per_block": (self.B_r * (self.d_head + self.B_c), "registers per CTA for O and S"),
-        }
-
 
 ERAS: Mapping[str, str] = {"linear": "runtime_offsets", "xor": "runtime_offsets"}
 """Layouts whose offsets are computed at run time to their era; the body of one is ``flash_fwd_<era>.cuh``."""
@@ -125,59 +102,23 @@ PEELED = ("exp2_peeled", "exp2_stale")  # arithmetic that asks for a first block
 
 @dataclass(frozen=True)
 class Parts:
-    """One value per concern: the stem of its file under ``kernels/ampere/<concern>/``, but for `row_stride`.
+    """One value per concern: the stem of its file under ``kernels/ampere/<concern>/``, but for `row_stride`."""
 
-    Attributes:
-        layout: how a tile lies in shared memory.
-        schedule: when K and V blocks are fetched, and in which order they are visited.
-        operands: what loads of fragments the iteration can do; the configuration picks per operand.
-        k_order: order of K's fragments in registers.
-        softmax: the online softmax's arithmetic.
-        normalize: how O is divided by its row sums.
-        gmem: how global addresses are formed.
-        epilogue: how O's shared-memory addresses are formed.
-        store_policy: cache policy of O's stores.
-        row_stride: elements between two rows of one head, fixed at compile time; 0 is any.
-    """
-
-    layout: str
-    schedule: str
-    operands: str
-    k_order: str
-    softmax: str
-    normalize: str
-    gmem: str
-    epilogue: str
-    store_policy: str
-    row_stride: int
+    layout: str  # how a tile lies in shared memory
+    schedule: str  # when K and V blocks are fetched, and in which order they are visited
+    operands: str  # what loads of fragments the iteration can do; the configuration picks per operand
+    k_order: str  # order of K's fragments in registers
+    softmax: str  # the online softmax's arithmetic
+    normalize: str  # how O is divided by its row sums
+    gmem: str  # how global addresses are formed
+    epilogue: str  # how O's shared-memory addresses are formed
+    store_policy: str  # cache policy of O's stores
+    row_stride: int  # elements between two rows of one head, fixed at compile time; 0 is any
 
     @property
     def era(self) -> str:
         """The era whose body composes this layout and schedule."""
         return RINGS if self.schedule == RINGS else ERAS.get(self.layout, NEWEST_ERA)
-
-
-VALUES = values_of(PARTS, Parts)
-
-
-def _knob_conflicts(parts: Parts, config: AmpereConfig) -> Iterator[str]:
-    """Contradictions between the knobs of `config` and what the parts do."""
-    derived = derived_knobs(parts)
-    reasons = {
-        "async_copy": "every iteration copies with cp.async",
-        "swizzled": f"layout {parts.layout} decides it",
-        "eager_load_blocks": f"schedule {parts.schedule} decides it",
-        "kv_rings": f"schedule {parts.schedule} decides it",
-        "optimized_softmax": f"softmax {parts.softmax} in era {parts.era} decides it",
-        "mma_double_buffer_loads": f"operands {parts.operands} have no second buffer",
-    }
-    for name, value in derived.items():
-        if getattr(config, name) != value:
-            yield f"{name} must be {value}: {reasons[name]}"
-    if parts.operands == "whole" and config.load_tiles != (0, 0, 0):
-        yield f"load_tiles must be 0, 0, 0: operands {parts.operands} load everything before the first mma"
-    if parts.operands == "tiled" and config.load_tiles == (0, 0, 0):
-        yield "load_tiles must not all be 0: operands tiled load at least one operand by k-tile"
 
 
 def _size_conflicts(config: AmpereConfig) -> Iterator[str]:
@@ -202,36 +143,6 @@ def _size_conflicts(config: AmpereConfig) -> Iterator[str]:
         yield f"load size {q} of Q: must be 0 or K's, {k}, since both walk along d_head together"
     if config.mma_double_buffer_loads and config.load_tiles == (0, 0, 0):
         yield "a double buffer without a tiled load: there is nothing to buffer"
-
-
-def _copy_conflicts(parts: Parts, config: AmpereConfig) -> Iterator[str]:
-    """Tiles that the CTA's threads cannot copy in equal shares of 16 bytes."""
-    if parts.era == "runtime_offsets":
-        if config.B_c % (4 * config.n_warps):
-            yield f"B_c {config.B_c} with {config.n_warps} warps: each warp copies four rows at a time"
-        return
-    rows = config.n_threads // (8 if parts.layout == "xor_tiled" else 16)
-    if rows % 8:
-        yield f"{config.n_warps} warps copy {rows} rows at a time: the static swizzle needs a multiple of 8"
-    elif config.B_c % rows or config.B_r % rows:
-        yield f"B_r {config.B_r} and B_c {config.B_c}: must be multiples of {rows}, the rows copied at a time"
-
-
-def derived_knobs(parts: Parts) -> dict[str, bool]:
-    """The knobs of a configuration that `parts` leave no choice about."""
-    knobs = {
-        "async_copy": True,
-        "eager_load_blocks": parts.schedule != "lazy",
-        "swizzled": parts.layout != "linear",
-        "kv_rings": parts.schedule == RINGS,
-    }
-    if parts.operands != "double_buffered":
-        knobs["mma_double_buffer_loads"] = False
-    if parts.softmax == "exp2_stale":
-        knobs["optimized_softmax"] = True
-    elif parts.softmax != "exp2_peeled":
-        knobs["optimized_softmax"] = parts.softmax == "exp2_folded" and parts.era == "runtime_offsets"
-    return knobs
 
 
 TILE_ROWS = (64, 128)
@@ -270,11 +181,6 @@ def live_registers(config: AmpereConfig) -> int:
     return max(first, second)
 
 
-def resident_warps(config: AmpereConfig) -> int:
-    """Warps per SM that an A100's shared memory leaves room for."""
-    return SM_SMEM_BYTES // (config.smem_bytes + 1024) * config.n_warps
-
-
 EXCLUSIONS = (
     Exclusion(
         "registers",
@@ -284,7 +190,7 @@ EXCLUSIONS = (
     Exclusion(
         "residency",
         f"fewer than {LEAST_WARPS} warps fit an A100's SM: nothing issues while they wait for mma or ldmatrix",
-        lambda config: resident_warps(config) < LEAST_WARPS,
+        lambda config: SM_SMEM_BYTES // (config.smem_bytes + 1024) * config.n_warps < LEAST_WARPS,
     ),
     Exclusion(
         "small_steps",
@@ -293,41 +199,6 @@ EXCLUSIONS = (
     ),
 )
 """The rules, in the order in which they are reported."""
-
-
-_TEMPLATE = """\
-// {title}
-// Iteration {number}, {short_form}
-// Generated by flashladder/ladder/families/ampere.py from {source}; the parts are under kernels/{family}/.
-{includes}
-
-struct Kernel {{
-    using Args = flashladder::FlashFwdArgs;
-    using value_t = flashladder::{config.dtype};
-    static constexpr int B_r = {config.B_r};
-    static constexpr int B_c = {config.B_c};
-    static constexpr int d_head = {config.d_head};
-    static constexpr int n_warps = {config.n_warps};
-    static constexpr int n_threads = {config.n_threads};
-    static constexpr int smem_bytes = {config.smem_bytes};
-    using Schedule = flashladder::{schedule};
-    using Layout = flashladder::{layout};
-    using Gmem = flashladder::{gmem};
-    using KOrder = flashladder::{k_order};
-    using Softmax = flashladder::{softmax};
-    using Normalize = flashladder::{normalize};
-    using Epilogue = flashladder::{epilogue};
-    using StorePolicy = flashladder::{store_policy};
-    template <int k_tiles, int x4s>
-    using QOperand = flashladder::{q_operand}<k_tiles, x4s>;
-    template <int k_tiles, int x4s>
-    using KOperand = flashladder::{k_operand}<k_tiles, x4s>;
-    template <int k_tiles, int x4s>
-    using VOperand = flashladder::{v_operand}<k_tiles, x4s>;
-}};
-
-#include "{entry}"
-"""
 
 
 def _operand(load_tiles: int, config: AmpereConfig) -> str:
@@ -343,13 +214,9 @@ def grid_of(config: AmpereConfig, shape: tuple[int, int, int, int]) -> tuple[int
     return (seq_len // config.B_r, heads, batch)
 
 
-def launch_of(config: AmpereConfig, tensors: Sequence[Any]) -> Launch:
-    """Four pointers, their strides of samples, heads and positions in bytes, and the number of KV blocks.
-
-    Args:
-        config: of the kernel.
-        tensors: Q, K, V and O: arrays (batch, seq_len, n_heads, d_head).
-    """
+def launch_of(config: AmpereConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
+    """Four pointers, their strides of samples, heads and positions in bytes, and the number of KV blocks."""
+    del multiprocessors  # every GPU gets the same grid
     import numpy as np  # which a build, where nothing is launched, does without
 
     seq_len = tensors[0].shape[1]
@@ -364,27 +231,6 @@ def launch_of(config: AmpereConfig, tensors: Sequence[Any]) -> Launch:
     )
 
 
-class _Knobs(Knobs):
-    """Knobs of the configuration on one GPU; absent ones are inherited, or decided by the parts."""
-
-    B_r: Annotated[int, Field(gt=0)] | None = None
-    B_c: Annotated[int, Field(gt=0)] | None = None
-    n_warps: Annotated[int, Field(gt=0)] | None = None
-    load_tiles: Annotated[tuple[StrictInt, StrictInt, StrictInt], Field(strict=False)] | None = None
-
-    def knobs(self) -> dict[str, object]:
-        """The knobs that are given, under the names of `AmpereConfig`."""
-        given = super().knobs()
-        if self.load_tiles is not None:
-            del given["load_tiles"]
-            given |= zip(LOADS, self.load_tiles, strict=True)
-        return {KEYED.get(key, key): value for key, value in given.items()}
-
-
-KEYED = {word.key: name for name, word in AmpereConfig.flags().items() if word.key}  # key in YAML to field
-_FLAGS: dict[str, Any] = dict.fromkeys(KEYED, (bool | None, None))
-
-
 LEGEND = """\
 B_r,B_c,n_warps, then the loads of Q_K_V in units of 8 elements of k (0: all up
 front).
@@ -397,21 +243,17 @@ front).
 class Ampere(Family):
     """Iterations 1 to 19, and what goes on from them."""
 
-    name = "ampere"
+    name = PARTS
     parts_type = Parts
     config_type = AmpereConfig
-    change_model = change_model(
-        VALUES,
-        "What differs from the parent: any of the ten concerns.",
-        row_stride=(Annotated[int, Field(ge=0, lt=2**22)] | None, None),
-    )
-    knobs_model = create_model("KnobsFile", __base__=_Knobs, __doc__=_Knobs.__doc__, **_FLAGS)
+    change_model = change_model(PARTS, Parts, row_stride=(Annotated[int, Field(ge=0, lt=2**22)] | None, None))
     legend = LEGEND
     required = TILE
-    keys = dict.fromkeys(LOADS, "load_tiles") | {name: key for key, name in KEYED.items()}
+    brought = ("operands", (*LOADS, "mma_double_buffer_loads"))
     exclusions = EXCLUSIONS
     live_registers = staticmethod(live_registers)
     grid = staticmethod(grid_of)
+    launch = staticmethod(launch_of)
     plan = "ampere/plan.cpp"
     least_capability = (8, 0)
 
@@ -445,98 +287,69 @@ class Ampere(Family):
         if parts.era == "runtime_offsets" and parts.epilogue == "encoded":
             yield found("the encoding reuses a lane's static copy offset", "epilogue", "layout")
 
-    def conflicts(self, parts: Parts, config: AmpereConfig) -> tuple[str, ...]:
-        """See the rules above: of knobs, of sizes, of copies."""
-        return (*_knob_conflicts(parts, config), *_size_conflicts(config), *_copy_conflicts(parts, config))
+    def decisions(self, parts: Parts) -> dict[str, tuple[int, str]]:
+        """Flags; operands that are loaded whole leave no load size."""
+        by_schedule = f"schedule {parts.schedule} decides it"
+        found: dict[str, tuple[int, str]] = {
+            "async_copy": (True, "every iteration copies with cp.async"),
+            "eager_load_blocks": (parts.schedule != "lazy", by_schedule),
+            "swizzled": (parts.layout != "linear", f"layout {parts.layout} decides it"),
+            "kv_rings": (parts.schedule == RINGS, by_schedule),
+        }
+        if parts.operands != "double_buffered":
+            found["mma_double_buffer_loads"] = (False, f"operands {parts.operands} have no second buffer")
+        if parts.softmax != "exp2_peeled":
+            folded = parts.softmax == "exp2_folded" and parts.era == "runtime_offsets"
+            why = f"softmax {parts.softmax} in era {parts.era} decides it"
+            found["optimized_softmax"] = (folded or parts.softmax == "exp2_stale", why)
+        if parts.operands == "whole":
+            found |= dict.fromkeys(LOADS, (0, "operands whole load everything before the first mma"))
+        return found
 
-    def candidates(self, parts: Parts, dtype: str) -> Iterator[AmpereConfig]:
+    def rules(self, parts: Parts, config: AmpereConfig) -> Iterator[str]:
+        """Of sizes, whatever the parts, and of tiles that the CTA's threads cannot copy in equal shares of 16 bytes."""
+        if parts.operands == "tiled" and config.load_tiles == (0, 0, 0):
+            yield "load_tiles must not all be 0: operands tiled load at least one operand by k-tile"
+        yield from _size_conflicts(config)
+        if parts.era == "runtime_offsets":
+            if config.B_c % (4 * config.n_warps):
+                yield f"B_c {config.B_c} with {config.n_warps} warps: each warp copies four rows at a time"
+            return
+        rows = config.n_threads // (8 if parts.layout == "xor_tiled" else 16)
+        if rows % 8:
+            yield f"{config.n_warps} warps copy {rows} rows at a time: the static swizzle needs a multiple of 8"
+        elif config.B_c % rows or config.B_r % rows:
+            yield f"B_r {config.B_r} and B_c {config.B_c}: must be multiples of {rows}, the rows copied at a time"
+
+    def candidates(self, parts: Parts) -> Iterator[AmpereConfig]:
         """Every tile, load and switch that the ladder knows."""
         del parts
+        names = (*TILE, *LOADS, "mma_double_buffer_loads", "optimized_softmax")
         for knobs in product(TILE_ROWS, TILE_COLUMNS, WARPS, *[LOAD_TILES] * 3, (False, True), (False, True)):
-            names = (*TILE, *LOADS, "mma_double_buffer_loads", "optimized_softmax")
-            yield AmpereConfig.of({"d_head": D_HEAD, **dict(zip(names, knobs, strict=True))}, dtype)
+            yield AmpereConfig.of({"d_head": D_HEAD, **dict(zip(names, knobs, strict=True))})
 
     def part_files(self, of: Iteration, config: AmpereConfig) -> tuple[str, ...]:
         """The part files that this kernel is composed of, relative to ``kernels/``, in reading order."""
-        parts = of.parts
-        operands = sorted({_operand(load, config) for load in config.load_tiles})
-        names = (
-            f"schedule/{parts.schedule}",
-            f"flash_fwd_{parts.era}",
-            f"layout/{parts.layout}",
-            f"gmem/{parts.gmem}",
-            *(f"operands/{stem}" for stem in operands),
-            f"k_order/{parts.k_order}",
-            f"softmax/{parts.softmax}",
-            f"normalize/{parts.normalize}",
-            f"epilogue/{parts.epilogue}",
-            f"store_policy/{parts.store_policy}",
-        )
-        return tuple(f"{PARTS}/{name}.cuh" for name in names)
+        names = [f"{concern}/{getattr(of.parts, concern)}" for concern in TYPES]
+        operands = sorted({f"operands/{_operand(load, config)}" for load in config.load_tiles})
+        schedule, layout, gmem, *others = names
+        body = f"flash_fwd_{of.parts.era}"
+        return tuple(f"{PARTS}/{name}.cuh" for name in (schedule, body, layout, gmem, *operands, *others))
 
     def translation_unit(self, of: Iteration, config: AmpereConfig) -> str:
         """The CUDA source of one kernel."""
         parts = of.parts
+        types = {concern: type_name(getattr(parts, concern)) for concern in TYPES}
         peeled = f", {str(config.optimized_softmax).lower()}" * (parts.softmax == "exp2_peeled")
-        return _TEMPLATE.format(
-            title=of.title,
-            entry=ENTRY,
-            family=PARTS,
-            number=of.number,
-            short_form=config.short_form(),
-            source=of.path.name,
-            includes="\n".join(f'#include "{name}"' for name in sorted(self.part_files(of, config))),
-            config=config,
-            schedule=type_name(parts.schedule),
-            layout=type_name(parts.layout),
-            gmem=type_name(parts.gmem) + f"<{parts.row_stride}>" * (parts.gmem == "static_stride"),
-            k_order=type_name(parts.k_order),
-            softmax=f"{type_name(parts.softmax)}<{config.d_head}{peeled}>",
-            normalize=type_name(parts.normalize),
-            epilogue=type_name(parts.epilogue),
-            store_policy=type_name(parts.store_policy),
-            q_operand=type_name(_operand(config.Q_mma_load_K_tiles, config)),
-            k_operand=type_name(_operand(config.K_mma_load_K_tiles, config)),
-            v_operand=type_name(_operand(config.V_mma_load_K_tiles, config)),
-        )
-
-    def decided(self, parts: Parts) -> dict[str, Any]:
-        """See `derived_knobs`; operands that are loaded whole leave no load size."""
-        return derived_knobs(parts) | (dict.fromkeys(LOADS, 0) if parts.operands == "whole" else {})
-
-    def to_knobs(self, parts: Parts, config: AmpereConfig) -> dict[str, str]:
-        """``{B_r: 128, ...}``: tile, loads and the flags that are free."""
-        found = {name: str(getattr(config, name)) for name in TILE}
-        found["load_tiles"] = str(list(config.load_tiles))
-        free = {key: name for key, name in KEYED.items() if name not in derived_knobs(parts)}
-        return found | {key: str(getattr(config, name)).lower() for key, name in free.items()}
-
-    def launch(self, config: AmpereConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
-        """See `launch_of`; every GPU gets the same grid."""
-        del multiprocessors
-        return launch_of(config, tensors)
-
-    def in_brief(self, reason: str) -> str:
-        """Flags as ``+buffer`` and ``no +buffer``."""
-        for name, word in AmpereConfig.flags().items():
-            reason = reason.replace(f"{name} must be True", f"no +{word.brief}")
-            reason = reason.replace(f"{name} must be False", f"+{word.brief}")
-        return reason
-
-    def row_stride(self, parts: Parts) -> int:
-        """That of ``gmem: static_stride``."""
-        return parts.row_stride
-
-    def facts(self, parts: Parts) -> dict[str, object]:
-        """The body that composes them."""
-        return {"era": parts.era}
-
-    def own_knobs(self, step: Iteration) -> tuple[str, ...]:
-        """Loads of a step that brings operands; the whole tile of a step that only tunes."""
-        loads = (*LOADS, "mma_double_buffer_loads")
-        if not step.change:
-            return (*TILE, *loads)
-        return loads if "operands" in step.change else ()
+        types["softmax"] += f"<{config.d_head}{peeled}>"
+        types["gmem"] += f"<{parts.row_stride}>" * (parts.gmem == "static_stride")
+        members = [f"static constexpr int {name} = {getattr(config, name)};" for name in SIZES]
+        members += [f"using {type_name(concern)} = flashladder::{name};" for concern, name in types.items()]
+        for operand, load in zip("QKV", config.load_tiles, strict=True):
+            name = type_name(_operand(load, config))
+            members += ["template <int k_tiles, int x4s>"]
+            members += [f"using {operand}Operand = flashladder::{name}<k_tiles, x4s>;"]
+        return self.composed(of, config, self.part_files(of, config), "FlashFwdArgs", members, ENTRY)
 
 
 FAMILY = Ampere()

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 import math
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, MAX_SMEM_BYTES, KernelConfig, Word
 from flashladder.ladder.family import (
@@ -22,13 +20,11 @@ from flashladder.ladder.family import (
     Exclusion,
     Family,
     Iteration,
-    Knobs,
     Launch,
     Targets,
     TensorBox,
     change_model,
     type_name,
-    values_of,
 )
 from flashladder.machine_code.ptxas import PtxasUsage
 
@@ -65,27 +61,12 @@ READING = ("roles", "mainloop", "", "pipeline", "softmax", "scheduler", "epilogu
 TILE = ("B_r", "B_c", "n_consumers")
 RING_STAGES = ("k_stages", "v_stages")
 REGISTER_KNOBS = ("producer_registers", "consumer_registers")
-SIZES = (
-    *("B_r", "B_c", "d_head", "n_consumers", "q_stages", "k_stages", "v_stages"),
-    *("producer_registers", "consumer_registers", "n_threads", "smem_bytes"),
-)
+SIZES = ("B_r", "B_c", "d_head", "n_consumers", "q_stages", *RING_STAGES, *REGISTER_KNOBS, "n_threads", "smem_bytes")
 
 
 @dataclass(frozen=True, order=True)
 class HopperConfig(KernelConfig):
-    """The knobs of one compiled kernel.
-
-    Attributes (besides those of `KernelConfig`):
-        n_consumers: warpgroups that multiply; each owns ``B_r / n_consumers`` query rows.
-        k_stages: tiles in the ring of K.
-        v_stages: tiles in the ring of V.
-        producer_registers: registers per thread of the warpgroup that fetches tiles (``setmaxnreg``); 0 without one.
-        consumer_registers: of those that multiply; 0 without a producer.
-        overlap: the softmax of a block runs under the product P V of the block before it.
-        persistent: a CTA computes tile after tile; Q has two stages then, so that the next one's comes early.
-        flattened: blocks of all tiles are one loop, with two buffers of P.
-        split: where there are few tiles, the CTAs of a cluster share the blocks of one and merge their O.
-    """
+    """The knobs of one compiled kernel."""
 
     example = "(FP16, 128, 128, 128, 2): stages_2_2+registers_24_240+overlap"
     sizes = ("d_head", *TILE)
@@ -101,15 +82,17 @@ class HopperConfig(KernelConfig):
     d_head: int
     B_r: int
     B_c: int
-    n_consumers: int
-    k_stages: int
-    v_stages: int
+    n_consumers: int  # warpgroups that multiply; each owns ``B_r / n_consumers`` query rows
+    k_stages: int  # tiles in the ring of K
+    v_stages: int  # tiles in the ring of V
+    # registers per thread of the warpgroup that fetches tiles (``setmaxnreg``); 0 without one
     producer_registers: int = 0
-    consumer_registers: int = 0
-    overlap: bool = False
+    consumer_registers: int = 0  # of those that multiply; 0 without a producer
+    overlap: bool = False  # the softmax of a block runs under the product P V of the block before it
+    # a CTA computes tile after tile; Q has two stages then, so that the next one's comes early
     persistent: bool = False
-    flattened: bool = False
-    split: bool = False
+    flattened: bool = False  # blocks of all tiles are one loop, with two buffers of P
+    split: bool = False  # where there are few tiles, the CTAs of a cluster share the blocks of one and merge their O
 
     @property
     def q_stages(self) -> int:
@@ -167,73 +150,22 @@ class HopperConfig(KernelConfig):
         stages = self.q_stages + self.k_stages + self.v_stages
         return rows * self.d_head * ELEMENT_BYTES + stages * MBARRIERS + self.split * self.B_r * STATS
 
-    def needs(self) -> dict[str, tuple[int, str]]:
-        """Threads, shared memory and the registers of the accumulators of O, and of S beside them."""
-        each = self.rows * self.d_head // WARPGROUP
-        return {
-            **super().needs(),
-            "registers_per_thread": (max(each, self.consumer_registers), "registers per thread"),
-            "registers_per_block": (self.B_r * (self.d_head + self.B_c), "registers per CTA for O and S"),
-        }
+    @property
+    def registers(self) -> int:
+        """Those of the accumulators of O; where roles deal them out, the consumer's."""
+        return max(self.rows * self.d_head // WARPGROUP, self.consumer_registers)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """One value per concern: the stem of its file under ``kernels/hopper/<concern>/``.
+    """One value per concern: the stem of its file under ``kernels/hopper/<concern>/``."""
 
-    Attributes:
-        pipeline: how tiles of K and V travel: rings of full and empty barriers.
-        roles: who fetches, who multiplies, and with how many registers.
-        mainloop: the products of a KV block and the order of what is between them.
-        softmax: the online softmax's arithmetic.
-        scheduler: which tiles of Q a CTA takes.
-        epilogue: how O leaves.
-    """
-
-    pipeline: str
-    roles: str
-    mainloop: str
-    softmax: str
-    scheduler: str
-    epilogue: str
-
-
-VALUES = values_of(PARTS, Parts)
-
-
-def derived_knobs(parts: Parts) -> dict[str, Any]:
-    """The knobs of a configuration that `parts` leave no choice about."""
-    knobs: dict[str, Any] = {
-        "overlap": parts.mainloop in (OVERLAPPED, FLATTENED),
-        "persistent": parts.scheduler in (PERSISTENT, SPLIT),
-        "flattened": parts.mainloop == FLATTENED,
-        "split": parts.scheduler == SPLIT,
-    }
-    if parts.roles == TOGETHER:
-        knobs |= {"producer_registers": 0, "consumer_registers": 0}
-    return knobs
-
-
-def _knob_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
-    """Contradictions between the knobs of `config` and what the parts do."""
-    reasons = {
-        "overlap": f"mainloop {parts.mainloop} decides it",
-        "persistent": f"scheduler {parts.scheduler} decides it",
-        "flattened": f"mainloop {parts.mainloop} decides it",
-        "split": f"scheduler {parts.scheduler} decides it",
-        "producer_registers": f"roles {parts.roles} have no producer",
-        "consumer_registers": f"roles {parts.roles} leave registers to the compiler",
-    }
-    for name, value in derived_knobs(parts).items():
-        if getattr(config, name) != value:
-            yield f"{name} must be {value}: {reasons[name]}"
-    if parts.roles == PING_PONG and config.n_consumers != 2:
-        yield f"n_consumers {config.n_consumers}: two warpgroups take turns in roles {parts.roles}"
-    least = {"k_stages": parts.roles == TOGETHER, "v_stages": parts.roles == TOGETHER or parts.mainloop == OVERLAPPED}
-    for name in (name for name, two in least.items() if two and getattr(config, name) < 2):
-        yield f"{name} {getattr(config, name)}: the next tile is asked for while one is read, so that there are two"
-    if parts.mainloop == FLATTENED and config.v_stages < 3:
-        yield f"v_stages {config.v_stages}: two tiles are read while the next one lands, so that there are three"
+    pipeline: str  # how tiles of K and V travel: rings of full and empty barriers
+    roles: str  # who fetches, who multiplies, and with how many registers
+    mainloop: str  # the products of a KV block and the order of what is between them
+    softmax: str  # the online softmax's arithmetic
+    scheduler: str  # which tiles of Q a CTA takes
+    epilogue: str  # how O leaves
 
 
 def _size_conflicts(config: HopperConfig) -> Iterator[str]:
@@ -344,23 +276,6 @@ EXCLUSIONS = (
 """The rules, in the order in which they are reported."""
 
 
-_TEMPLATE = """\
-// {title}
-// Iteration {number}, {short_form}
-// Generated by flashladder/ladder/families/hopper.py from {source}; the parts are under kernels/{family}/.
-{includes}
-
-struct Kernel {{
-    using Args = flashladder::HopperArgs;
-    using value_t = flashladder::{dtype};
-{sizes}
-{parts}
-}};
-
-#include "{entry}"
-"""
-
-
 def blocks(length: int, size: int) -> int:
     """Blocks of `size` rows that `length` positions need, the last of them perhaps ragged."""
     return -(-length // size)
@@ -425,13 +340,7 @@ def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
 
 
 def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
-    """Four tensor maps, the scale of scores for powers of two, and the numbers of positions, blocks, heads and samples.
-
-    Args:
-        config: of the kernel.
-        tensors: Q, K, V and O: arrays (batch, seq_len, n_heads, d_head).
-        multiprocessors: of the GPU.
-    """
+    """Four tensor maps, the scale of scores for powers of two, and the numbers of positions, blocks, heads, samples."""
     import numpy as np  # which a build, where nothing is launched, does without
 
     batch, seq_len, heads, d_head = tensors[0].shape
@@ -451,36 +360,20 @@ def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int
     )
 
 
-_Size = Annotated[int, Field(gt=0)] | None
-
-
-class _Knobs(Knobs):
-    """Knobs of the configuration on one GPU; absent ones are inherited, or decided by the parts."""
-
-    B_r: _Size = None
-    B_c: _Size = None
-    n_consumers: _Size = None
-    k_stages: _Size = None
-    v_stages: _Size = None
-    producer_registers: _Size = None
-    consumer_registers: _Size = None
-
-
 class Hopper(Family):
     """Kernels that only an H100 or H200 runs: their PTX is compute_90a's, which no other GPU takes."""
 
-    name = "hopper"
+    name = PARTS
     parts_type = Parts
     config_type = HopperConfig
-    change_model = change_model(VALUES, "What differs from the parent: any of the six concerns.")
-    knobs_model = _Knobs
+    change_model = change_model(PARTS, Parts)
     legend = (
         "For sm_90a: B_r,B_c,warpgroups that multiply, stages of K_V, then, where a\n"
         "producer fetches tiles, registers per thread of it and of the others."
     )
     required = (*TILE, *RING_STAGES)
+    brought = ("roles", REGISTER_KNOBS)
     exclusions = EXCLUSIONS
-    decided = staticmethod(derived_knobs)
     live_registers = staticmethod(live_registers)
     grid = staticmethod(grid_of)
     launch = staticmethod(launch_of)
@@ -515,16 +408,36 @@ class Hopper(Family):
         if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
             yield found("its fragments of K and V take the registers of a consumer", "mainloop", "roles")
 
-    def conflicts(self, parts: Parts, config: HopperConfig) -> tuple[str, ...]:
-        """See the rules above: of knobs, of sizes, of the main loop, of registers."""
-        return (
-            *_knob_conflicts(parts, config),
-            *_size_conflicts(config),
-            *_mainloop_conflicts(parts, config),
-            *(_register_conflicts(config) if parts.roles != TOGETHER else ()),
-        )
+    def decisions(self, parts: Parts) -> dict[str, tuple[int, str]]:
+        """Flags, and registers where roles have no producer."""
+        by_mainloop, by_scheduler = f"mainloop {parts.mainloop} decides it", f"scheduler {parts.scheduler} decides it"
+        found: dict[str, tuple[int, str]] = {
+            "overlap": (parts.mainloop in (OVERLAPPED, FLATTENED), by_mainloop),
+            "persistent": (parts.scheduler in (PERSISTENT, SPLIT), by_scheduler),
+            "flattened": (parts.mainloop == FLATTENED, by_mainloop),
+            "split": (parts.scheduler == SPLIT, by_scheduler),
+        }
+        if parts.roles == TOGETHER:
+            found["producer_registers"] = (0, f"roles {parts.roles} have no producer")
+            found["consumer_registers"] = (0, f"roles {parts.roles} leave registers to the compiler")
+        return found
 
-    def candidates(self, parts: Parts, dtype: str) -> Iterator[HopperConfig]:
+    def rules(self, parts: Parts, config: HopperConfig) -> Iterator[str]:
+        """See the rules above; and of rings."""
+        if parts.roles == PING_PONG and config.n_consumers != 2:
+            yield f"n_consumers {config.n_consumers}: two warpgroups take turns in roles {parts.roles}"
+        together = parts.roles == TOGETHER
+        for name, two in (("k_stages", together), ("v_stages", together or parts.mainloop == OVERLAPPED)):
+            if two and (stages := getattr(config, name)) < 2:
+                yield f"{name} {stages}: the next tile is asked for while one is read, so that there are two"
+        if parts.mainloop == FLATTENED and config.v_stages < 3:
+            yield f"v_stages {config.v_stages}: two tiles are read while the next one lands, so that there are three"
+        yield from _size_conflicts(config)
+        yield from _mainloop_conflicts(parts, config)
+        if not together:
+            yield from _register_conflicts(config)
+
+    def candidates(self, parts: Parts) -> Iterator[HopperConfig]:
         """Every tile, ring and split of the registers that is known here."""
         by_mma = parts.mainloop == MMA_SYNC
         rows = (1, 2) if by_mma else (1,)  # blocks of 64 of a warpgroup
@@ -533,37 +446,22 @@ class Hopper(Family):
         names = (*HopperConfig.sizes, *RING_STAGES, *REGISTER_KNOBS)
         for n, each, B_c, k, v, split in product(range(1, MOST_CONSUMERS + 1), rows, columns, STAGES, STAGES, splits):
             values = (D_HEAD, WGMMA_ROWS * each * n, B_c, n, k, v, *split)
-            yield HopperConfig.of(dict(zip(names, values, strict=True)), dtype)
+            yield HopperConfig.of(dict(zip(names, values, strict=True)))
 
     def part_files(self, of: Iteration, config: HopperConfig) -> tuple[str, ...]:
         """The part files that a kernel is composed of, relative to ``kernels/``, in reading order."""
         del config
-        names = {concern: f"{PARTS}/{concern}/{getattr(of.parts, concern)}.cuh" for concern in VALUES}
+        names = {concern: f"{PARTS}/{concern}/{getattr(of.parts, concern)}.cuh" for concern in self.concerns}
         return tuple(names.get(concern, BODY) for concern in READING)
 
     def translation_unit(self, of: Iteration, config: HopperConfig) -> str:
         """The CUDA source of one kernel."""
-        names = {concern: type_name(getattr(of.parts, concern)) for concern in VALUES}
-        return _TEMPLATE.format(
-            title=of.title,
-            number=of.number,
-            short_form=config.short_form(),
-            source=of.path.name,
-            family=PARTS,
-            includes="\n".join(f'#include "{name}"' for name in sorted(self.part_files(of, config)) if name != BODY),
-            dtype=config.dtype,
-            sizes="\n".join(f"    static constexpr int {name} = {getattr(config, name)};" for name in SIZES),
-            parts="\n".join(
-                f"    using {type_name(concern)} = flashladder::hopper::{name};" for concern, name in names.items()
-            ),
-            entry=ENTRY,
-        )
-
-    def to_knobs(self, parts: Parts, config: HopperConfig) -> dict[str, str]:
-        """``{B_r: 128, ...}``: tile, stages, and registers where a producer has them."""
-        decided = derived_knobs(parts)
-        names = [name for name in (*TILE, *RING_STAGES, *REGISTER_KNOBS) if name not in decided]
-        return {name: str(getattr(config, name)) for name in names}
+        members = [f"static constexpr int {name} = {getattr(config, name)};" for name in SIZES]
+        for concern in self.concerns:
+            name = type_name(getattr(of.parts, concern))
+            members.append(f"using {type_name(concern)} = flashladder::hopper::{name};")
+        parts = [name for name in self.part_files(of, config) if name != BODY]
+        return self.composed(of, config, parts, "HopperArgs", members, ENTRY)
 
     def for_plan(self, parts: Parts, config: HopperConfig) -> tuple[int, int, int, int]:
         """Rows of a box of Q and of O, whether a CTA computes several tiles, whether several CTAs share a tile."""
@@ -578,12 +476,6 @@ class Hopper(Family):
         notes = [warning for warning in usage.warnings if "(C75" in warning]
         spills = f"{usage.stack} bytes of stack, {usage.spill_stores} stored and {usage.spill_loads} loaded in spills"
         return notes[0] if notes else spills if usage.stack or usage.spill_stores or usage.spill_loads else ""
-
-    def own_knobs(self, step: Iteration) -> tuple[str, ...]:
-        """Registers of a step that brings roles; everything of a step that only tunes."""
-        if not step.change:
-            return (*self.required, *REGISTER_KNOBS)
-        return REGISTER_KNOBS if "roles" in step.change else ()
 
 
 FAMILY = Hopper()

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-import subprocess
 import tempfile
 import zipfile
 
 from flashladder.build.wheel import toolchain_of
-from flashladder.toolchain.errors import clean_environment
-from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
+from flashladder.toolchain import find_toolchain, host_compiler, load_pins, run_tool
 
 HERE = Path(__file__).parent
 SOURCES = {"tiny": HERE.parent / "tiny.cu", "variety": HERE / "variety.cu"}
@@ -40,24 +38,17 @@ def record(cuda: str, readers: Path) -> None:
         scratch = Path(name)
 
         def run(*command: object) -> str:
-            done = subprocess.run(
-                [*map(str, command)],
-                cwd=scratch,
-                env=clean_environment(scratch),
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            return done.stdout + done.stderr
+            code, text = run_tool([str(word) for word in command], scratch, scratch)
+            assert code == 0, text
+            return text
 
         for stem, source in SOURCES.items():
             (scratch / f"{stem}.cu").write_bytes(source.read_bytes())
             flags = ["-ptx", "-arch=compute_80", "-lineinfo", "-std=c++17", "-ccbin", host_compiler()]
             run(tools.nvcc, *flags, f"-I{tools.root}/include", f"{stem}.cu")
-            text = (
-                (scratch / f"{stem}.ptx").read_text().replace(str(scratch) + "/", "").replace(str(tools.root), "cuda")
-            )
-            (scratch / f"{stem}.ptx").write_text(text)
+            ptx = scratch / f"{stem}.ptx"
+            text = ptx.read_text().replace(str(scratch) + "/", "").replace(str(tools.root), "cuda")
+            ptx.write_text(text)
             kept[f"{stem}.ptx"] = text.encode()
             for mode, own in MODES.items():
                 for arch in pins.arches:
@@ -77,9 +68,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cuda", help="CUDA version of the compiler, 13.0 or 13.3")
-    parser.add_argument(
-        "--readers", type=Path, help="where nvdisasm and cuobjdump were installed (default: the pinned)"
-    )
+    parser.add_argument("--readers", type=Path, help="where nvdisasm and cuobjdump are (default: the pinned)")
     options = parser.parse_args()
     installed = options.readers / "nvidia" / "cu13" if options.readers else find_toolchain().root
     record(options.cuda, installed.resolve() / "bin")

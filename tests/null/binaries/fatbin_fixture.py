@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 import zipfile
 
-from flashladder.binaries.images import CONTAINER, ENTRY, library
+from flashladder.binaries import CONTAINER, ENTRY, library
 
 DATA = Path(__file__).parents[2] / "data"
 CUBIN = (DATA / "tiny.sm_80.cubin").read_bytes()

@@ -11,62 +11,61 @@ import zipfile
 
 import pytest
 
-from flashladder.binaries import images as sources
-from flashladder.binaries.images import MOST_UNPACKED, entries, images, unpacked
-from flashladder.binaries.kernels import Kernel, chosen, configuration, demangled, kernels_of, shortened, with_facts
+from flashladder import binaries
+from flashladder.binaries import (
+    MOST_UNPACKED,
+    Kernel,
+    chosen,
+    configuration,
+    demangled,
+    entries,
+    images,
+    kernels_of,
+    shortened,
+    with_facts,
+)
 from flashladder.errors import FlashladderError
 from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
-from flashladder.names import EXAMPLE, KERNEL
+from flashladder.names import KERNEL
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import CUBIN, DATA, PTX, container, entry, wheel
 
-FORMS = ("plain", "lz4", "zstd")
 
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["plain", "lz4", "zstd"])
 def test_an_entry_is_read_back_whole_and_in_part(form: str) -> None:
     data = b"\x7fELF" * 3 + container(entry(CUBIN, form=form), entry(PTX, kind=1, number=90, form=form)) + b"tail"
     cubin, ptx = entries(data)
-    assert (cubin.kind, cubin.arch, cubin.size, cubin.container) == ("cubin", "sm_80", len(CUBIN), 12)
-    assert (ptx.kind, ptx.arch) == ("ptx", "compute_90")
-    assert unpacked(data, cubin) == CUBIN
-    assert unpacked(data, cubin, 100) == CUBIN[:100]
-    assert unpacked(data, ptx)[: len(PTX)] == PTX
+    assert (cubin.kind, cubin.arch, cubin.size, cubin.container) == ("SASS", "sm_80", len(CUBIN), 12)
+    assert (ptx.kind, ptx.arch) == ("PTX", "compute_90")
+    assert cubin.read() == CUBIN
+    assert cubin.read(100) == CUBIN[:100]
+    assert ptx.read()[: len(PTX)] == PTX
 
 
 def test_several_fatbins_of_a_file_and_places_that_only_look_like_one() -> None:
     fake = container()[:4] + b"\1\0\x10\0" + (1 << 40).to_bytes(8, "little")
     broken = container(entry(PTX)[:64])
     data = fake + container(entry(CUBIN)) + broken + b"\x50\xed\x55\xba" + container(entry(CUBIN, number=90), b"")
-    assert [one.number for one in entries(data)] == [80, 90]
-
-
-@pytest.mark.parametrize("size", [MOST_UNPACKED + 1, 1 << 62])
-def test_a_size_that_cannot_be_true_is_refused_before_anything_is_unpacked(size: int) -> None:
-    data = container(entry(CUBIN, form="zstd", size=size))
-    (found,) = entries(data)
-    with pytest.raises(FlashladderError, match="the fatbin is damaged: expected a size that can be true, found"):
-        unpacked(data, found)
+    assert [one.arch for one in entries(data)] == ["sm_80", "sm_90"]
 
 
 @pytest.mark.parametrize("form", ["lz4", "zstd"])
-@pytest.mark.parametrize("change", [-1, 1, 1000])
-def test_another_size_than_what_is_packed_is_damage(form: str, change: int) -> None:
-    data = container(entry(CUBIN, form=form, size=len(CUBIN) + change))
-    (found,) = entries(data)
-    if change < 0:  # the beginning of it is there
-        assert unpacked(data, found) == CUBIN[:change]
-        return
-    with pytest.raises(FlashladderError, match=r"entry at byte 16: the fatbin is damaged: expected \d+ bytes of"):
-        unpacked(data, found)
+def test_another_size_than_what_is_packed_is_damage(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry_of(size: int) -> binaries.Image:
+        (found,) = entries(container(entry(CUBIN, form=form, size=size)), "x.so")
+        return found
 
-
-def test_without_the_systems_library_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "library", lambda _: None)
-    data = container(entry(CUBIN, form="zstd"))
-    with pytest.raises(FlashladderError, match=r"packed with zstd: expected libzstd\.so\.1"):
-        unpacked(data, next(iter(entries(data))), 10)
+    assert entry_of(len(CUBIN) - 1).read() == CUBIN[:-1]  # the beginning of it is there
+    for change in (1, 1000):
+        with pytest.raises(FlashladderError, match=r"x\.so: entry at byte 80: .* damaged: expected \d+ bytes"):
+            entry_of(len(CUBIN) + change).read()
+    for size in (MOST_UNPACKED + 1, 1 << 62):
+        with pytest.raises(FlashladderError, match="the fatbin is damaged: expected a size that can be true, found"):
+            entry_of(size).read()
+    monkeypatch.setattr(binaries, "library", lambda _: None)
+    with pytest.raises(FlashladderError, match=rf"packed with {form}: expected lib{form}\.so\.1"):
+        entry_of(len(CUBIN)).read(10)
 
 
 FORWARD = (
@@ -103,61 +102,44 @@ BACKWARD = (
     ),
 )
 BEFORE_ITS_TRAITS = (
-    (
-        "_ZN5flash25flash_bwd_dot_do_o_kernelILb1E23Flash_bwd_kernel_traitsILi128ELi64ELi128ELi8ELi2ELi4ELi2ELb0ELb0EN7"
-        "cutlass10bfloat16_tE19Flash_kernel_traitsILi128ELi64ELi128ELi8ES3_EEEEvNS_16Flash_bwd_paramsE"
-    ),
-    "flash_bwd_dot_do_o_kernel (BF16, 128, 64, 128, 8): layout_MSdP=2+layout_NdKV=4+layout_MdQ=2+clear_dQaccum",
+    "_ZN5flash25flash_bwd_dot_do_o_kernelILb1E23Flash_bwd_kernel_traitsILi128ELi64ELi128ELi8ELi2ELi4ELi2ELb0ELb0EN7"
+    "cutlass10bfloat16_tE19Flash_kernel_traitsILi128ELi64ELi128ELi8ES3_EEEEvNS_16Flash_bwd_paramsE"
 )
 
 
-@pytest.mark.parametrize("forms", [FORWARD, BACKWARD, BEFORE_ITS_TRAITS], ids=["forward", "backward", "before"])
+@pytest.mark.parametrize("forms", [FORWARD, BACKWARD], ids=["forward", "backward"])
 def test_every_form_gives_the_same_configuration(forms: tuple[str, ...]) -> None:
-    found = [configuration(form) for form in forms]
-    assert found[0] is not None
-    assert found == [found[0]] * len(forms)
-    assert found[0].short_form() == forms[-1]
-
-
-def test_a_short_form_of_ours_is_one_of_our_symbol() -> None:
-    found = configuration(EXAMPLE)
-    assert found is not None
-    assert (found.kernel, found.dtype, found.d_head, found.B_r, found.B_c, found.n_warps) == (
-        KERNEL, "fp16", 128, 64, 64, 4,
-    )  # fmt: skip
-    assert found.short_form() == f"{KERNEL} {EXAMPLE}"
-    assert configuration(found.short_form()) == found
+    for name in forms[1:-1]:
+        assert configuration(name) == shortened(name) == forms[-1]
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "",
         KERNEL,
-        "_Z3fooILi128EEvv",
-        FORWARD[0].replace("ELb0ELb0EEEvNS", "ELb0EEEvNS"),  # seven switches: an older version
-        FORWARD[0].replace("16flash_fwd_kernel", "18flash_fwd_x_kernel"),
-        FORWARD[0].replace("half_t", "float_8"),
+        FORWARD[1].replace("true, true, false, false>", "true, true, false>"),  # seven switches: an older version
+        FORWARD[1].replace("flash_fwd_kernel", "flash_fwd_x_kernel"),
+        FORWARD[1].replace("half_t, F", "float_8, F"),
         FORWARD[1].replace("128, 128, 64, 4, false, false", "128, 128, 64, false, false"),
-        "flash_fwd_kernel (FP16, 128, 128, 64)",
-        "flash_fwd_kernel (FP8, 128, 128, 64, 4)",
-        "flash_fwd_kernel (FP16, ١28, 128, 64, 4)",
+        FORWARD[1].replace("128, 128", "١28, 128"),
     ],
 )
 def test_what_is_not_known_is_not_guessed(name: str) -> None:
-    assert configuration(name) is None
+    assert configuration(name) == ""
 
 
 @pytest.mark.skipif(shutil.which("c++filt") is None, reason="binutils are not here")
 def test_names_are_demangled_in_one_run_and_others_stay() -> None:
-    names = demangled([FORWARD[0], KERNEL, "_Zno", "_Z1a\nb"])
+    names = demangled([FORWARD[0], BEFORE_ITS_TRAITS, KERNEL, "_Zno", "_Z1a\nb"])
+    before = names.pop(BEFORE_ITS_TRAITS)
     assert names == {FORWARD[0]: FORWARD[1], KERNEL: KERNEL, "_Zno": "_Zno", "_Z1a\nb": "_Z1a\nb"}
+    words = "layout_MSdP=2+layout_NdKV=4+layout_MdQ=2+clear_dQaccum"
+    assert configuration(before) == f"flash_bwd_dot_do_o_kernel (BF16, 128, 64, 128, 8): {words}"
 
 
 @pytest.mark.parametrize(
     ("name", "short"),
     [
-        (FORWARD[1], FORWARD[-1]),
         (KERNEL, KERNEL),
         ("void at::native::(anonymous namespace)::adaptive_average_pool_nhwc<int, float>(float const*, int)",
          "adaptive_average_pool_nhwc<int, float>"),
@@ -199,11 +181,11 @@ def kinds(path: Path) -> list[tuple[str, str, str]]:
 
 def test_files_are_known_by_their_content(tmp_path: Path) -> None:
     for name, data, expected in (
-        ("any", CUBIN, [("cubin", "sm_80", "any")]),
-        ("b", SM_90, [("cubin", "sm_90", "b")]),
-        ("c.txt", b"\n// a comment\n" + PTX, [("ptx", "compute_80", "c.txt")]),
-        ("d", FATBIN, [("cubin", "sm_80", "d"), ("cubin", "sm_90", "d"), ("ptx", "compute_80", "d")]),
-        ("e.so.13", LIBRARY, [(*one, "e.so.13") for one in zip(("cubin", "cubin", "ptx"), ARCHES, strict=True)]),
+        ("any", CUBIN, [("SASS", "sm_80", "any")]),
+        ("b", SM_90, [("SASS", "sm_90", "b")]),
+        ("c.txt", b"\n// a comment\n" + PTX, [("PTX", "compute_80", "c.txt")]),
+        ("d", FATBIN, [("SASS", "sm_80", "d"), ("SASS", "sm_90", "d"), ("PTX", "compute_80", "d")]),
+        ("e.so.13", LIBRARY, [(*one, "e.so.13") for one in zip(("SASS", "SASS", "PTX"), ARCHES, strict=True)]),
     ):  # fmt: skip
         (tmp_path / name).write_bytes(data)
         assert kinds(tmp_path / name) == expected
@@ -229,17 +211,16 @@ def test_names_in_a_wheel_are_no_paths(tmp_path: Path) -> None:
     ("data", "says"),
     [
         (b"", "no GPU code in the file: expected a wheel, library, object, fatbin, cubin or PTX file"),
-        (b"hello", "no GPU code in the file"),
         (b"\x7fELF" + bytes(200), "no GPU code in the file"),
         (FATBIN[:40], "no GPU code in the file"),
         (b".version 9.0\n.entry k() {}", "not PTX: expected a .target directive, found none"),
-        (b"PK\x03\x04" + bytes(100), "the archive is damaged: expected its index at the end"),
+        (b"PK\x03\x04" + bytes(100), "the archive is damaged"),
     ],
 )
 def test_a_file_without_kernels_is_one_line(tmp_path: Path, data: bytes, says: str) -> None:
     (tmp_path / "x").write_bytes(data)
-    with pytest.raises(FlashladderError) as caught, images(tmp_path / "x"):
-        pass
+    with pytest.raises(FlashladderError) as caught:
+        kinds(tmp_path / "x")
     assert says in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -256,7 +237,7 @@ def test_a_wheel_that_was_cut_or_changed_is_told_apart_from_one_without_kernels(
 
 def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    wrong = {"pipe": "not a regular file.*; write it to a file first", "x.so": "no such file", ".": "a folder"}
+    wrong = {"pipe": "not a regular file", "x.so": "no such file", ".": "not a regular file"}
     for name, says in wrong.items():
         with pytest.raises(FlashladderError, match=says):
             kinds(tmp_path / name)
@@ -273,13 +254,10 @@ def test_a_file_without_a_kernel_sends_nobody_to_another_command(
 
 
 def test_a_bomb_in_a_wheel_is_refused_before_it_is_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(binaries, "MOST_BYTES", 1 << 20)
     path = wheel(tmp_path / "x.whl", a__so=bytes(2 << 20))
-    with (
-        pytest.raises(FlashladderError, match=r"x\.whl: a\.so: a member of the archive is too large: expected at most"),
-        images(path),
-    ):
-        pass
+    with pytest.raises(FlashladderError, match=r"x\.whl: a\.so: a member .* is too large: expected at most"):
+        kinds(path)
 
 
 def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:

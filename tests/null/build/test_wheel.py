@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
+import hashlib
 import importlib.util
 import json
-import os
 from pathlib import Path
 import re
 import shutil
@@ -17,16 +18,16 @@ import zipfile
 
 import pytest
 
+from flashladder import toolchain
 from flashladder.build import command as build
 from flashladder.build import wheel
 from flashladder.build.installed import load_installed
-from flashladder.build.library import TableRow, table_source
+from flashladder.build.library import LIBRARY_NAME, table_source
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.paths import KERNELS
-from flashladder.toolchain import errors
 from tests.null.bench_fixture import FAST
 
 MANIFEST = {"inputs_digest": "d", "library_sha256": sha256(b"\x7fELF")}
@@ -35,21 +36,18 @@ MANIFEST = {"inputs_digest": "d", "library_sha256": sha256(b"\x7fELF")}
 MEMBERS = {"__init__.py": b"value = 1\n", "_C.abi3.so": b"\x7fELF", "manifest.json": dump_json(MANIFEST).encode()}
 
 
-def test_a_wheel_repeats_bit_for_bit_and_its_record_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wheel.wheelfile import WheelFile
-
-    made = []
-    for name, epoch in (("one", None), ("two", "1700000000")):
-        if epoch:
-            monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
-        (tmp_path / name).mkdir()
-        made.append(wheel.assemble(tmp_path / name, "flashladder_07", "0.1.0", "step 7", MEMBERS))
-    assert os.environ["SOURCE_DATE_EPOCH"] == "1700000000"
+def test_a_wheel_repeats_bit_for_bit_and_its_record_holds(tmp_path: Path) -> None:
+    made = [wheel.assemble(tmp_path / name, "flashladder_07", "0.1.0", "step 7", MEMBERS) for name in ("one", "two")]
     assert made[0].name.startswith("flashladder_07-0.1.0-cp310-abi3-linux_")
     assert made[0].read_bytes() == made[1].read_bytes()
     assert list((tmp_path / "one").iterdir()) == [made[0]]
-    with WheelFile(made[0]) as archive:  # reading checks every member against RECORD
+    with zipfile.ZipFile(made[0]) as archive:
         assert {name: archive.read(f"flashladder_07/{name}") for name in MEMBERS} == MEMBERS
+        rows = archive.read("flashladder_07-0.1.0.dist-info/RECORD").decode().splitlines()
+        found = {path: (digest, size) for path, digest, size in (row.split(",") for row in rows)}
+        assert found.keys() == set(archive.namelist())
+        digest = base64.urlsafe_b64encode(hashlib.sha256(MEMBERS["_C.abi3.so"]).digest()).decode()
+        assert found["flashladder_07/_C.abi3.so"] == (f"sha256={digest.rstrip('=')}", "4")
         assert b"Name: flashladder-07\nVersion: 0.1.0\n" in archive.read("flashladder_07-0.1.0.dist-info/METADATA")
         assert archive.getinfo("flashladder_07/_C.abi3.so").external_attr >> 16 & 0o111
 
@@ -68,7 +66,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_the_installed_digest_is_read_without_importing(installed: Path) -> None:
     assert wheel.installed_digest("flashladder_77") == "d"
     assert "flashladder_77" not in sys.modules
-    (installed / wheel.LIBRARY).write_bytes(b"\x7fELG")
+    (installed / LIBRARY_NAME).write_bytes(b"\x7fELG")
     assert wheel.installed_digest("flashladder_77") is None  # its library is damaged
     assert wheel.installed_digest("flashladder_78") is None
 
@@ -123,8 +121,6 @@ def test_only_what_is_not_installed_is_installed(
     ("says", "full", "told"),
     [
         ("no such wheel", "", r"could not be installed \(no such wheel\)"),
-        ("no such file", "", "TMPDIR names no folder"),
-        ("No space left on device (os error 28)", "temporary", "temporary: .*full"),
         ("No space left on device (os error 28)", "environment", "environment: .*full"),
     ],
 )
@@ -139,21 +135,15 @@ def test_what_cannot_be_installed_or_imported_is_one_line(
         wheel.install(tmp_path / "x.whl")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
-    monkeypatch.setattr(errors, "_is_full", lambda folder: folder == tmp_path / full)
+    monkeypatch.setattr(toolchain, "_is_full", lambda folder: folder == tmp_path / full)
     monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", f"raise SystemExit({says!r})"])
     with pytest.raises(FlashladderError, match=told):
         wheel.install(tmp_path / "x.whl")
 
 
-@pytest.mark.parametrize(
-    ("program", "options"), [("uv", {"--reinstall", "--no-cache"}), ("pip", {"--force-reinstall"})]
-)
-def test_uvs_cache_is_left_out(
-    program: str, options: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uvs_cache_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It shares its files with the environments by hard links, and would install a damaged one again."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == program)
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "uv")
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     asked: list[str] = []
 
@@ -163,19 +153,15 @@ def test_uvs_cache_is_left_out(
 
     monkeypatch.setattr(subprocess, "run", run)
     wheel.install(tmp_path / "x.whl")
-    assert asked[:4] == [sys.executable, "-m", program, *(["pip"] if program == "uv" else ["install"])]
-    assert {"--no-deps", "--no-index", *options} <= set(asked)
-    assert "--no-cache" not in asked or program == "uv"
+    assert asked[:4] == [sys.executable, "-m", "uv", "pip"]
+    assert {"--no-deps", "--no-index", "--reinstall", "--no-cache"} <= set(asked)
 
 
 CONFIG = KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax")
 
 
-ROW = TableRow(CONFIG, Path("a/kernel.fatbin"), FAMILY, ("sm_90", "sm_80"), 2048)
-
-
 def test_a_row_holds_the_configuration_in_the_order_of_the_struct() -> None:
-    source = table_source("flashladder_16", [ROW])
+    source = table_source("flashladder_16", FAMILY, [(CONFIG, Path("a/kernel.fatbin"), ())], ("sm_90", "sm_80"), 2048)
     row = f'{{"{CONFIG.short_form()}", "fp16", 128, 64, 128, 128, 65536, 80, 2048, flashladder_fatbin_0'
     assert f"{row}, 0, 0, {2**30 - 1}, {{0}}}}," in source
     struct = re.search(r"struct KernelRow \{(.*?)\n\};", (KERNELS / "host" / "launch.h").read_text(), re.DOTALL)
@@ -243,11 +229,8 @@ def test_a_variant_is_loaded_beside_it_and_names_its_kernels(package: Path) -> N
     ("name", "content", "message"),
     [
         ("_C.abi3.so", "\x7fELG", "library is damaged: its digest is not the manifest's: expected .*, found "),
-        ("_C.abi3.so", None, "cannot read the wheel's library"),
         ("manifest.json", "{}", "older than the digest of its library"),
         ("manifest.json", "{", "cannot read the wheel's manifest"),
-        ("manifest.json", "7", "cannot read the wheel's manifest"),
-        ("manifest.json", None, "cannot read the wheel's manifest"),
         ("__init__.py", "raise ImportError('undefined symbol')", "cannot be loaded: found undefined symbol"),
     ],
 )

@@ -21,7 +21,7 @@ from flashladder.bundle.make import Kernels, grids_that_run, sbom
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 from tests.typed import command
 
 

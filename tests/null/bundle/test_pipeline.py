@@ -15,7 +15,7 @@ import pytest
 
 from flashladder.bundle.make import own_wheels
 from flashladder.paths import ROOT
-from flashladder.toolchain.wheels import load_pins
+from flashladder.toolchain import load_pins
 
 CARRIED = "flashladder/carried/"
 FOLDERS = ("configs", "iterations", "kernels", "requirements", "results/locks", "results/published")

@@ -10,6 +10,7 @@ from typing import Literal
 
 import pytest
 
+from flashladder import toolchain
 from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.check.command import CheckReport
@@ -18,7 +19,6 @@ from flashladder.gate import reproduce
 from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.results.schema import Accuracy, CaseResult
-from flashladder.toolchain import wheels as toolchain
 from tests.null.ladder_fixture import make
 
 

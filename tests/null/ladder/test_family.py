@@ -21,7 +21,6 @@ from flashladder.ladder.families.ampere import FAMILY, Ampere, AmpereConfig
 from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper import (
     HopperConfig,
-    at_launch,
     parts_of,
 )
 from flashladder.ladder.family import families, family_named, part_names
@@ -36,8 +35,7 @@ from flashladder.ladder.iteration import (
     sources,
     translation_unit,
 )
-from flashladder.ladder.iteration import runnable as iterations_that_run
-from flashladder.ladder.selection import one_config, select_configs
+from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.names import EXAMPLE
 from flashladder.paths import KERNELS
@@ -54,23 +52,21 @@ class Newer(Ampere):
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (Ampere(), "twin: two families of one name: found ampere"),
+        (Ampere(), "twin: the family cannot be loaded: .*of a name of its own, found <flashladder.*Ampere"),
         (7, "twin: the family cannot be loaded: expected a module with FAMILY, .* found 7"),
-        (ValueError("no"), r"twin: the family cannot be loaded: .*found ValueError\('no'\)"),
         (FlashladderError("not UTF-8"), "twin: not UTF-8"),
     ],
 )
 def test_a_family_that_cannot_be_one_is_told(found: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "_LOADED", dict(family._LOADED))
-    family.register("twin", found)
+    monkeypatch.setitem(family.LOADED, "twin", found)
     with pytest.raises(FlashladderError, match=told):
         families()
 
 
-@pytest.mark.parametrize("name", ["hoper", 7, None, ["ampere"]])
-def test_an_unknown_family_is_refused(name: object) -> None:
-    with pytest.raises(FlashladderError, match="no such family of kernels: expected ampere or hopper, found"):
-        family_named(name)
+def test_an_unknown_family_is_refused() -> None:
+    for name in ("hoper", 7, None, ["ampere"]):
+        with pytest.raises(FlashladderError, match="no such family of kernels: expected ampere or hopper, found"):
+            family_named(name)
 
 
 def test_a_short_form_is_parsed_by_its_own_family_and_an_iteration_expresses_no_other() -> None:
@@ -82,16 +78,15 @@ def test_a_short_form_is_parsed_by_its_own_family_and_an_iteration_expresses_no_
 
 
 def test_a_gpu_runs_what_it_can() -> None:
-    newer = Newer()
-    assert [arch for arch in ("sm_80", "sm_90a", "sm_100", "sm_103", "sm_120") if newer.runs_on(arch)] == [
-        "sm_103", "sm_120",
-    ]  # fmt: skip
-    step = replace(load_iteration(16), family=newer)
+    arches = ("sm_80", "sm_90a", "sm_103", "sm_120")
+    runs = [[arch for arch in arches if one.runs_on(arch)] for one in (Newer(), HOPPER)]
+    assert runs == [["sm_103", "sm_120"], ["sm_90a"]]
+    step = replace(load_iteration(16), family=Newer())
     assert step.not_run_on("sm_103") == ""
     assert step.not_run_on("sm_90") == "iteration 16: not run here: needs compute capability 10.3 or later"
-    said: list[str] = []
-    assert iterations_that_run([1, 16], "sm_75", said.append) == []
-    assert said == [f"iteration {number}: not run here: needs compute capability 8.0 or later" for number in (1, 16)]
+    assert [HOPPER.targets.serving(arch) for arch in ("sm_90", "sm_90a", "sm_100")] == ["sm_90a", "sm_90a", None]
+    assert [FAMILY.targets.serving(arch) for arch in ("sm_80", "sm_90a")] == ["sm_80", None]
+    assert [load_gpus()[gpu].runs("sm_90a") for gpu in ("h200", "a100")] == [True, False]
 
 
 def test_cells_that_a_gpu_cannot_run_are_left_out_with_their_reason() -> None:
@@ -101,7 +96,7 @@ def test_cells_that_a_gpu_cannot_run_are_left_out_with_their_reason() -> None:
         replace(cell, iteration=replace(cell.iteration, family=Newer())) if cell.iteration.number == 16 else cell
         for cell in grid.cells
     )
-    mixed = runnable(replace(grid, cells=newer), "sm_90")
+    mixed = runnable(grid.model_copy(update={"cells": newer}), "sm_90")
     left = sum(cell.iteration.number == 16 for cell in grid.cells)
     assert len(mixed.cells) == len(grid.cells) - left > 0 < left
     assert mixed.excluded[-1] == (left, "iteration 16: not run here: needs compute capability 10.3 or later")
@@ -124,46 +119,32 @@ def test_what_a_gpu_cannot_run_is_neither_timed_nor_checked_nor_swept(
         sweep.measure(load_grid("smoke"), place, options)
 
 
-def test_a_byte_that_is_not_utf_8_is_told_with_file_and_offset(tmp_path: Path) -> None:
-    kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
-    part = kernels / "ampere" / "layout" / "xor.cuh"
-    n_bytes = part.stat().st_size
-    with part.open("ab") as stream:
-        stream.write(b"// gr\xfcn\n")
-    assert "xor" in part_names(part.parent)  # its first line is enough for a list
-    iteration = load_iteration(7)
-    config = select_configs(iteration, "a100")[0]
-    for read in (sources, flattened):
-        with pytest.raises(FlashladderError, match=rf"xor\.cuh: not UTF-8 \(byte 0xfc at offset {n_bytes + 5}\)"):
-            read(iteration, config, kernels)
-    part.write_bytes(b"\xef\xbb\xbf" + (KERNELS / "ampere" / "layout" / "xor.cuh").read_bytes())
-    assert "xor" in part_names(part.parent)
-    assert sources(iteration, config, kernels) == sources(iteration, config)  # nvcc passes over a mark, too
+XOR = KERNELS / "ampere" / "layout" / "xor.cuh"
 
 
-def test_an_empty_part_is_still_listed_and_named_by_who_reads_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (XOR.read_bytes() + b"// gr\xfcn", rf"not UTF-8 \(byte 0xfc at offset {XOR.stat().st_size + 5}\)"),
+        (b"\n", "the file is empty: expected its header line"),
+        (XOR.with_name("xor_static.cuh").read_bytes(), "line .*`xor` .*found xor_static; .*struct Xor$"),
+        (b"\xef\xbb\xbf" + XOR.read_bytes(), ""),  # nvcc passes over a mark, too
+    ],
+    ids=["latin", "empty", "copy", "mark"],
+)
+def test_a_broken_part_is_listed_and_told_by_who_reads_it(tmp_path: Path, data: bytes, told: str) -> None:
     kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
-    part = kernels / "ampere" / "layout" / "xor.cuh"
-    part.write_text("\n")
+    part = kernels / XOR.relative_to(KERNELS)
+    part.write_bytes(data)
     assert "xor" in part_names(part.parent)
     iteration = load_iteration(2)
-    config = select_configs(iteration, "a100")[0]
+    config = iteration.configs["a100"]
     for read in (sources, flattened):
-        with pytest.raises(FlashladderError, match=r"layout/xor\.cuh: the file is empty: expected its header line"):
-            read(iteration, config, kernels)
-
-
-def test_a_copy_that_still_names_its_original_is_told_by_who_reads_it(tmp_path: Path) -> None:
-    kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
-    layouts = kernels / "ampere" / "layout"
-    shutil.copy(layouts / "xor.cuh", layouts / "xor_mine.cuh")
-    assert part_names(layouts)[-1] == "xor_mine"
-    shutil.copy(layouts / "xor_static.cuh", layouts / "xor.cuh")
-    iteration = load_iteration(2)
-    config = select_configs(iteration, "a100")[0]
-    for read in (sources, flattened):
-        with pytest.raises(FlashladderError, match=r"xor\.cuh: .*line .*`xor` .*found xor_static; .*struct Xor$"):
-            read(iteration, config, kernels)
+        if told:
+            with pytest.raises(FlashladderError, match=rf"layout/xor\.cuh: .*{told}"):
+                read(iteration, config, kernels)
+        else:
+            assert read(iteration, config, kernels) == read(iteration, config)
 
 
 def test_what_editors_leave_is_no_part(tmp_path: Path) -> None:
@@ -172,7 +153,7 @@ def test_what_editors_leave_is_no_part(tmp_path: Path) -> None:
     (tmp_path / "._one.cuh").write_bytes(b"\0\5\xff")
     assert part_names(tmp_path) == ("one",)
     (tmp_path / "two.cuh").mkdir()
-    with pytest.raises(FlashladderError, match=r"two\.cuh: cannot read the file .*Is a directory"):
+    with pytest.raises(FlashladderError, match=r"two\.cuh: not a regular file"):
         part_names(tmp_path)
 
 
@@ -225,13 +206,8 @@ SPLIT = replace(LAZY, split=True)
 def test_what_a_cta_takes() -> None:
     assert (LAST.n_threads, FIRST.n_threads) == (384, 128)
     assert LAST.smem_bytes == 256 * (128 + 4 * 128) + 5 * 16
-    assert FIRST.smem_bytes == 256 * (128 + 4 * 64) + 5 * 16
-    assert (LAST.rows, FIRST.rows, LAST.q_stages) == (64, 128, 1)
-    assert (LAZY.q_stages, LAZY.smem_bytes) == (2, 256 * (2 * 128 + 5 * 128) + 7 * 16)
+    assert LAZY.smem_bytes == 256 * (2 * 128 + 5 * 128) + 7 * 16
     assert SPLIT.smem_bytes == LAZY.smem_bytes + 128 * 2 * 4, "m and l of each row"
-    assert LAST.multiples == {}, "any length will do"
-    assert LAST.needs()["registers_per_thread"][0] == 240
-    assert [at_launch(one) for one in (LAST, FIRST, replace(LAST, n_consumers=3))] == [168, 512, 128]
 
 
 @pytest.mark.parametrize(
@@ -239,16 +215,11 @@ def test_what_a_cta_takes() -> None:
     [
         (24, {}, []),
         (24, {"roles": "together"}, ["mainloop roles"]),
-        (24, {"mainloop": "mma_sync"}, ["mainloop roles"]),
         (24, {"roles": "together", "mainloop": "wgmma", "scheduler": "another"}, ["roles scheduler"]),
         (26, {"mainloop": "overlapped"}, ["mainloop softmax"]),
-        (26, {"softmax": "exact"}, ["mainloop softmax"]),
-        (26, {"mainloop": "overlapped", "softmax": "exact"}, []),
-        (26, {"epilogue": "warpgroup_store"}, ["scheduler epilogue"]),
         (26, {"scheduler": "one_tile", "epilogue": "warpgroup_store"}, ["mainloop scheduler"]),
         (26, {"roles": "together"}, ["mainloop roles", "roles scheduler"]),
         (28, {"epilogue": "warp_store"}, ["scheduler epilogue"]),
-        (28, {"scheduler": "persistent", "epilogue": "warp_store"}, []),
         (28, {"mainloop": "overlapped", "softmax": "exact"}, ["scheduler mainloop"]),
         (28, {"roles": "ping_pong"}, []),
     ],
@@ -262,7 +233,6 @@ def test_parts_that_exclude_each_other_are_named(step: int, wrong: dict[str, str
     ("step", "knobs", "reason"),
     [
         (24, {"overlap": False}, "overlap must be True: mainloop overlapped decides it"),
-        (21, {"producer_registers": 24}, "producer_registers must be 0: roles together have no producer"),
         (24, {"n_consumers": 3, "B_r": 192}, "n_consumers 3: two warpgroups take turns in roles ping_pong"),
         (24, {"d_head": 64}, "d_head 64: the kernels are written for 128"),
         (22, {"n_consumers": 4, "B_r": 256}, "n_consumers 4: a CTA has at most 3 warpgroups that multiply"),
@@ -274,24 +244,15 @@ def test_parts_that_exclude_each_other_are_named(step: int, wrong: dict[str, str
         (22, {"B_r": 64}, "B_r 64 with 2 warpgroups: a wgmma has 64 query rows"),
         (20, {"B_r": 96}, "B_r 96 with 1 warpgroups: each has a multiple of 64 query rows"),
         (24, {"v_stages": 1}, "v_stages 1: the next tile is asked for while one is read, so that there are two"),
-        (20, {"k_stages": 1}, "k_stages 1: the next tile is asked for while one is read, so that there are two"),
         (22, {"consumer_registers": 236}, f"consumer_registers 236: {EIGHTS}"),
-        (22, {"producer_registers": 16}, f"producer_registers 16: {EIGHTS}"),
         (22, {"producer_registers": 0, "consumer_registers": 0}, f"no producer_registers: {EIGHTS}"),
-        (
-            24,
-            {"consumer_registers": 160},
-            "consumer_registers 160: the launch brings 168, and setmaxnreg.inc takes none away",
-        ),
+        (24, {"consumer_registers": 160}, "consumer_registers 160: the launch brings 168, and setmaxnreg.inc takes "),
         (
             22,
-            {"n_consumers": 1, "B_r": 64, "producer_registers": 40, "consumer_registers": 32},
-            "producer_registers 40: a consumer, to whom it gives registers, would have 32",
+            {"producer_registers": 40, "consumer_registers": 32},
+            "a consumer, to whom it gives registers, would have",
         ),
-        (25, {"persistent": False}, "persistent must be True: scheduler persistent decides it"),
-        (25, {"flattened": True}, "flattened must be False: mainloop overlapped decides it"),
         (26, {"v_stages": 2}, "v_stages 2: two tiles are read while the next one lands, so that there are three"),
-        (28, {"split": False}, "split must be True: scheduler split decides it"),
         (22, {"producer_registers": 40}, "consumer_registers 240: 520 are dealt out, the launch brings 504"),
     ],
 )
@@ -300,32 +261,17 @@ def test_what_parts_cannot_express_says_why(step: int, knobs: dict[str, Any], re
     config = own.configs["h200"]
     assert HOPPER.conflicts(own.parts, config) == ()
     found = HOPPER.conflicts(own.parts, replace(config, **knobs))
-    assert any(one == reason or one.endswith(reason) for one in found), found
+    assert any(reason in one for one in found), found
 
 
-def test_fit_sets_what_the_parts_decide_and_a_brief_is_read_back() -> None:
+def test_fit_sets_what_the_parts_decide_and_knobs_are_the_others() -> None:
     older, newer = load_iteration(21), load_iteration(24)
-    assert HOPPER.fit(older.parts, LAST) == replace(LAST, producer_registers=0, consumer_registers=0, overlap=False)
+    fitted = HOPPER.fit(older.parts, LAST)
+    assert fitted == replace(LAST, producer_registers=0, consumer_registers=0, overlap=False)
     assert HOPPER.fit(newer.parts, replace(LAST, overlap=False)) == LAST
-    assert one_config(newer, "128,128,2 2_2 24_240") == LAST
-    assert HOPPER.of_brief(newer.parts, "128,64,4 2_2_2") is None
-    assert HOPPER.to_knobs(newer.parts, LAST) == {
-        "B_r": "128", "B_c": "128", "n_consumers": "2", "k_stages": "2", "v_stages": "2",
-        "producer_registers": "24", "consumer_registers": "240",
-    }  # fmt: skip
-    assert "producer_registers" not in HOPPER.to_knobs(older.parts, HOPPER.fit(older.parts, LAST))
-
-
-def test_its_code_runs_on_one_architecture() -> None:
-    targets = HOPPER.targets
-    assert (targets.ptx, targets.arches, targets.alone) == ("compute_90a", ("sm_90a",), True)
-    assert [targets.serving(arch) for arch in ("sm_90", "sm_90a", "sm_100")] == ["sm_90a", "sm_90a", None]
-    assert [HOPPER.runs_on(arch) for arch in ("sm_80", "sm_90", "sm_90a", "sm_100")] == [False, True, True, False]
-    ampere = load_iteration(1).family
-    assert [ampere.targets.serving(arch) for arch in ("sm_80", "sm_90a")] == ["sm_80", None]
-    assert ampere.runs_on("sm_100")
-    assert load_gpus()["h200"].runs("sm_90a")
-    assert not load_gpus()["a100"].runs("sm_90a")
+    knobs = {"B_r": "128", "B_c": "128", "n_consumers": "2", "k_stages": "2", "v_stages": "2"}
+    assert HOPPER.to_knobs(older.parts, fitted) == knobs
+    assert HOPPER.to_knobs(newer.parts, LAST) == knobs | {"producer_registers": "24", "consumer_registers": "240"}
 
 
 def test_shapes_of_few_tiles_are_those_that_an_h200_splits() -> None:
@@ -350,23 +296,13 @@ def test_a_results_file_owes_the_steps_of_the_families_that_it_is_about() -> Non
     assert begun(ladder, []) == ()
 
 
-def test_commands_that_follow_one_warp_for_all_refuse_it() -> None:
-    message = "trace follows one warp for all: expected kernels whose warps run alike, found the family hopper"
-    with pytest.raises(FlashladderError, match=message):
-        HOPPER.require_alike("trace")
-    load_iteration(1).family.require_alike("trace")
-
-
 @pytest.mark.parametrize(
     ("found", "problem"),
     [
         ({}, ""),
         ({"warnings": ("ptxas info    : (C7512) Potential Performance Loss: x",)}, "(C7512)"),
-        ({"warnings": ("ptxas info    : (C7508) setmaxnreg ignored",)}, "(C7508)"),
         ({"warnings": ("ptxas warning : something else",)}, ""),
         ({"spill_stores": 4}, "0 bytes of stack, 4 stored and 0 loaded in spills"),
-        ({"spill_loads": 8}, "8 loaded in spills"),
-        ({"stack": 16}, "16 bytes of stack"),
     ],
 )
 def test_serialised_products_and_spills_are_not_fit_to_ship(found: dict[str, Any], problem: str) -> None:

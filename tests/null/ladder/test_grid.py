@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 import re
-from typing import Any
 
 import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder import grid as grids
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.families.ampere import FAMILY, AmpereConfig
+from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.gpus import GPUS, gpu_key, load_gpus, require_fit
 from flashladder.ladder.grid import load_grid, runnable
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
@@ -40,7 +38,7 @@ n_heads: 16
         ("gpu: any", "gpu: b200", 2, "bad value for 'gpu': expected one of any, a100, h100, h200, rtx3090, rtx4090,"),
         ("  - 1\n", "  - 29\n", 4, "no such iteration"),
         ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
-        ("  - 1\n", "  - [1]\n", 4, "bad value for 'iterations.0': expected a number or an ablation such as"),
+        ("  - 1\n", "  - [1]\n", 4, "bad value for 'iterations.0': expected an integer, found list [1]"),
         ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
         (
             "gpu: any",
@@ -49,7 +47,6 @@ n_heads: 16
             "no toolchain of this CUDA version is pinned: expected",
         ),
         ("gpu: any", "gpu: any\nmode: emulator\npairs: 12", 4, "'pairs' in a grid of the emulator"),
-        ("gpu: any", "gpu: any\nbudget_minutes: .inf", 3, "bad value for 'budget_minutes'"),
         (
             "n_heads: 16",
             "n_heads: 16\nexclude:\n  - {dtypes: [fp16], why: It leaves nothing at all.}",
@@ -60,11 +57,9 @@ n_heads: 16
         ("[fp16]", "[fp16, fp16]", 7, "duplicate item in 'dtypes': expected each once, found fp16"),
         ("[fp16]", "[fp32]", 7, "bad value for 'dtypes.0': expected one of fp16, bf16, found 'fp32'"),
         ("seq_len: 512", "seq_len: 520", 9, "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): async+load"),
-        ("batch: 1", "batch: 0", 9, "bad value for 'seq_lens.0.batch': expected greater than 0, found 0"),
         ("batch: 1", "bacth: 1", 9, "unknown key 'seq_lens.0.bacth': expected one of seq_len, batch, found 'bacth'"),
         ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
-        ("n_heads: 16", "heads: 16", 10, "unknown key 'heads'"),
-        ("n_heads: 16", "n_heads: 020", 10, "a value that programs read differently: expected a whole number"),
+        ("n_heads: 16", "n_heads: 020", 10, "a value that programs read differently: expected a decimal number"),
         ("n_heads: 16", f"n_heads: {'[' * 500}{']' * 500}", 10, "not valid YAML, it nests deeper than 24 levels"),
     ],
 )
@@ -126,21 +121,9 @@ peaks:
 LIMIT = "  threads_per_block: {value: 1024, unit: thread/block, source: a guide}\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("NVIDIA A100-SXM4-80GB", "a100"),
-        ("NVIDIA A100-PCIE-40GB", "a100"),
-        ("NVIDIA GeForce RTX 3090", "rtx3090"),
-        ("nvidia geforce rtx 4090", "rtx4090"),
-        ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA GeForce GTX 1080", None),
-        ("", None),
-    ],
-)
-def test_a_drivers_name_leads_to_a_key(name: str, key: str | None) -> None:
-    assert gpu_key(name) == key
+def test_a_drivers_name_leads_to_a_key() -> None:
+    names = ("NVIDIA A100-SXM4-80GB", "nvidia geforce rtx 4090", "NVIDIA H200", "NVIDIA GeForce GTX 1080", "")
+    assert [gpu_key(name) for name in names] == ["a100", "rtx4090", "h200", None, None]
 
 
 def test_the_longest_pattern_of_several_files_names_a_gpu(tmp_path: Path) -> None:
@@ -160,20 +143,17 @@ def test_the_longest_pattern_of_several_files_names_a_gpu(tmp_path: Path) -> Non
     ("old", "new", "message"),
     [
         ("title: Z9", "titel: Z9", "2: unknown key 'titel': expected one of gpu, title, names, arch, peaks"),
-        ("title: Z9\n", "", "1: missing key 'title'"),
         ("value: 10,", "value: 0,", "6: bad value for 'peaks.memory_bandwidth.value': expected greater than 0"),
         ("value: 10,", "value: .inf,", "6: bad value for 'peaks.memory_bandwidth.value': expected a finite number"),
         ("unit: GB/s", "unit: TB/s", "5: bad value for 'peaks': expected memory_bandwidth in GB/s, found TB/s"),
         ("value: 255,", "value: 25.5,", "5: bad value for 'peaks': expected registers_per_thread as a whole number"),
-        (", source: a datasheet", "", "6: missing key 'peaks.memory_bandwidth.source'"),
-        ('["Zeta Z9*"]', "[]", "3: 'names' is empty"),
         ("arch: sm_80", "arch: ampere", r"4: bad value for 'arch': expected text matching ^sm_\d+$, found 'ampere'"),
-        ("arch: sm_80", "arch: 0200", "4: a value that programs read differently: expected a whole number in decimals"),
-        ("gpu: z9", "gpu: z8", "1: key and file name differ: expected z9, found z8"),
-        (LIMIT, "", "1: bad value for 'the file': expected threads_per_block, shared_memory_per_block, registers_per"),
+        ("arch: sm_80", "arch: 0200", "4: a value that programs read differently: expected a decimal number"),
         (GOOD, "[1, 2]", "1: wrong content: expected a mapping of keys to values, found list [1, 2]"),
-        (GOOD, "a: [", "1: not valid YAML, "),
+        (GOOD, "a: [", "2: not valid YAML, "),
         (GOOD, f"gpu: {'[' * 500}{']' * 500}", "1: not valid YAML, it nests deeper than 24 levels"),
+        ("gpu: z9", "gpu: z8", "1: key and file name differ: expected z9, found z8"),
+        (LIMIT, "", "5: bad value for 'peaks': expected threads_per_block, registers_per_block, registers_per_"),
     ],
 )
 def test_a_malformed_file_is_one_clear_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -194,9 +174,8 @@ SHORT = "(FP16, 128, {}, {}, {}): async+eager+swizzled+load_2_2_2_tiles"
         ("a100", (256, 256, 8), "expected at most 166912 bytes of shared memory per CTA, as A100 has, found 196608"),
         ("rtx3090", (256, 128, 8), "at most 101376 bytes of shared memory per CTA, as RTX 3090 has, found 131072"),
         ("rtx3090", (128, 128, 4), None),
-        ("h200", (256, 128, 8), None),
         ("h200", (256, 256, 8), "at most 65536 registers per CTA for O and S, as H200 has, found 98304"),
-        ("h100", (256, 64, 4), "at most 255 registers per thread for O, as H100 has, found 256"),
+        ("h100", (256, 64, 4), "at most 255 registers per thread, as H100 has, found 256"),
         ("a100", (1024, 16, 64), "at most 1024 threads per CTA, as A100 has, found 2048"),
     ],
 )  # fmt: skip
@@ -251,9 +230,9 @@ def test_a_tile_is_a_slice_of_tune() -> None:
         (16, "porg", ["no such configuration: expected one of a100, ", "'porg'; did you mean 'prog'?"]),
         (16, "96,64", ["no configuration with tile 96,64 in the tuning space of iteration 16: expected one of 64,64 "]),
         (1, SHORT.format(128, 64, 4), ["eager_load_blocks must be False: schedule lazy decides it"]),
-        (4, "64,64,4 2_2_2+opt", ["iteration 4 cannot", "+opt: softmax exp in era runtime_offsets decides it"]),
+        (4, "64,64,4 2_2_2+opt", ["iteration 4 cannot", "optimized_softmax must be False: softmax exp in era"]),
         (7, "64,64,4 9_9_9", ["load size 9 of Q: must be "]),  # a size comes before a flag that the parts decide
-        (7, "256,256,4 0_0_0", ["no +opt: softmax exp2_folded in era runtime_offsets decides it"]),
+        (7, "256,256,4 0_0_0", ["optimized_softmax must be True: softmax exp2_folded in era"]),
         (7, "512,256,4 0_0_0", ["262144 bytes of shared memory: "]),
         (9, SHORT.format(64, 64, 2), ["2 warps copy 4 rows at a time: the static swizzle"]),
         (15, SHORT.format(256, 32, 16), ["B_r 256 and B_c 32: must be multiples of 64"]),
@@ -303,9 +282,6 @@ def test_every_configuration_has_a_name_a_file_name_and_a_spelling_of_its_own() 
     assert all(re.fullmatch(r"[a-z0-9_]{1,120}", slug) for slug in slugs)
 
 
-FULL = AmpereConfig("fp16", 128, 64, 64, 4, True, True, True, 2, 2, 2, True, True)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -326,20 +302,3 @@ def test_anything_else_is_refused(text: str) -> None:
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
     assert "expected" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("dtype", "fp32", "expected fp16 or bf16, found 'fp32'"),
-        ("B_r", 0, "expected 1 or more, found 0"),
-        ("B_c", 64.0, "expected an integer, found 64.0"),
-        ("n_warps", True, "expected an integer, found True"),
-        ("V_mma_load_K_tiles", -2, "expected 0 or more, found -2"),
-        ("swizzled", 1, "expected True or False, found 1"),
-    ],
-)
-def test_impossible_fields(field: str, value: Any, message: str) -> None:
-    values: dict[str, Any] = {field: value}
-    with pytest.raises(FlashladderError, match=f"bad kernel configuration, {field}: {message}"):
-        replace(FULL, **values)

@@ -15,10 +15,11 @@ import pytest
 import yaml
 
 from flashladder.errors import FlashladderError
-from flashladder.ladder import json_schema as schema
 from flashladder.ladder.ablation import load_description, parse_subject
+from flashladder.ladder.claim import Claim
 from flashladder.ladder.families.ampere import AmpereConfig
-from flashladder.ladder.iteration import Claim, claim_configs, load_all, load_iteration
+from flashladder.ladder.grid import schemas
+from flashladder.ladder.iteration import claim_configs, load_all, load_iteration
 from flashladder.located import read_yaml
 from flashladder.names import GPUS
 from flashladder.paths import CONFIGS, ITERATIONS, RESULTS
@@ -197,19 +198,11 @@ def test_claim_arithmetic() -> None:
         falls.holds({"A": 1})
 
 
-@pytest.mark.parametrize(
-    ("claim", "words"),
-    [
-        (Claim("FMUL", "kernel", "falls", at_least=0.192), "FMUL falls by at least 19.2 %"),
-        (Claim("IADD3+SHF", "main_loop", "falls"), "IADD3+SHF in the main loop falls"),
-        (Claim("total", "kernel", "equals"), "total is unchanged"),
-        (Claim("add.s64", "ptx", "rises", at_least=2), "add.s64 in the PTX rises by at least 200 %"),
-        (Claim("LEA", "kernel", "falls", at_least=1, on=("sm_90",)), "LEA falls by at least 100 % (on sm_90 only)"),
-        (Claim("A/B", "kernel", "equals", value=32, within=0.01), "A/B is 32 within 1 %"),
-    ],
-)
-def test_claims_in_words(claim: Claim, words: str) -> None:
-    assert str(claim) == words
+def test_claims_in_words() -> None:
+    falls = Claim("FMUL", "kernel", "falls", at_least=0.192, on=("sm_90",))
+    assert str(falls) == "FMUL falls by at least 19.2 % (on sm_90 only)"
+    assert str(Claim("IADD3+SHF", "main_loop", "equals")) == "IADD3+SHF in the main loop is unchanged"
+    assert str(Claim("A/B", "ptx", "equals", value=32, within=0.01)) == "A/B in the PTX is 32 within 1 %"
 
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "malformed.yaml").read_text(encoding="utf-8"))
@@ -262,26 +255,13 @@ def test_bad_files(tmp_path: Path, name: str, data: bytes, message: str) -> None
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("name", [".#01_base.yaml", "._01_base.yaml", "#01_base.yaml#", "01_base.yaml~", ".x.yml"])
-def test_what_editors_leave_is_no_iteration(tmp_path: Path, name: str) -> None:
+def test_what_editors_leave_is_no_iteration_and_a_file_that_nobody_reads_is_told(tmp_path: Path) -> None:
     fill(tmp_path, {"01_base.yaml": ROOT})
-    (tmp_path / name).symlink_to("somebody@nowhere.42:1")  # as Emacs locks a file
+    for name in (".#01_base.yaml", "._01_base.yaml", "#01_base.yaml#", "01_base.yaml~", ".x.yml"):
+        (tmp_path / name).symlink_to("somebody@nowhere.42:1")  # as Emacs locks a file
     assert [one.number for one in load_all(tmp_path)] == [1]
-
-
-@pytest.mark.parametrize("name", ["17_mine.yml", "17_mine.YAML", "17_mine.Yml"])
-def test_a_file_that_nobody_reads(tmp_path: Path, name: str) -> None:
-    fill(tmp_path, {"01_base.yaml": ROOT, name: STEP})
+    fill(tmp_path, {"17_mine.YAML": STEP})
     with pytest.raises(FlashladderError, match=r"the file is not read; rename it to 17_mine\.yaml, or remove it"):
-        load_all(tmp_path)
-
-
-def test_a_file_of_thirty_megabytes_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    with (tmp_path / "01_base.yaml").open("wb") as stream:
-        stream.truncate(30 << 20)  # sparse
-    with pytest.raises(
-        FlashladderError, match=r"01_base\.yaml: the file is too large: expected at most 256 KiB, found"
-    ):
         load_all(tmp_path)
 
 
@@ -292,9 +272,9 @@ def test_the_error_of_a_parent_names_the_parents_file(tmp_path: Path) -> None:
 
 
 def test_exported_schemas_are_current() -> None:
-    for path, text in schema.schemas().items():
-        assert path.read_text(encoding="utf-8") == text, "run: python -m flashladder.ladder.json_schema"
-    assert {path.name for path in (CONFIGS / "schema").glob("*.json")} == {path.name for path in schema.schemas()}
+    for path, text in schemas().items():
+        assert path.read_text(encoding="utf-8") == text, "run: python -m flashladder.ladder.grid"
+    assert {path.name for path in (CONFIGS / "schema").glob("*.json")} == {path.name for path in schemas()}
 
 
 @pytest.mark.parametrize(
@@ -307,12 +287,12 @@ def test_exported_schemas_are_current() -> None:
     ids=lambda value: value if isinstance(value, str) else f"{value.parent.name}-{value.stem}",
 )
 def test_committed_files_fit_their_json_schema(name: str, path: Path) -> None:
-    rules = yaml.safe_load(next(text for file, text in schema.schemas().items() if file.stem == name))
+    rules = yaml.safe_load(next(text for file, text in schemas().items() if file.stem == name))
     jsonschema.validate(read_yaml(path), rules)
 
 
 def test_the_json_schema_refuses_what_the_models_refuse() -> None:
-    rules = next(json.loads(text) for file, text in schema.schemas().items() if file.stem == "iteration")
+    rules = next(json.loads(text) for file, text in schemas().items() if file.stem == "iteration")
     good = read_yaml(load_iteration(8).path)
     assert isinstance(good, dict)
     for bad in ({"titel": "x"}, {"change": {"layout": "round"}}, {"expect": {"sass": {"LOP3": {"falls": -1}}}}):
@@ -325,9 +305,7 @@ def test_the_json_schema_refuses_what_the_models_refuse() -> None:
     [
         ("28 - flattened", ", without flattened, and so without split and merged store"),
         ("16 - static_swizzle", ", without static swizzle, and so without row major and encoded"),
-        ("19 - indexed_gmem", ", without indexed gmem, and so without rings and serpentine and row stride"),
         ("16 + stale_maximum", "GMEM stride, with stale maximum"),
-        ("28 - split", "over a cluster, without split"),
     ],
 )
 def test_the_title_says_what_goes_back_too(text: str, said: str) -> None:
@@ -337,19 +315,14 @@ def test_the_title_says_what_goes_back_too(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "change"),
     [
-        ("16 - no_allocate", {"store_policy": "write_back"}),
-        ("16 - row_major", {"k_order": "column_major"}),
-        ("16 - reciprocal", {"normalize": "divide"}),
         ("16 - static_stride", {"gmem": "indexed", "row_stride": 0}),
         ("16 - tile_d_head", {"layout": "xor_static"}),
         ("16 - backward", {"schedule": "peeled"}),
         ("16 - peeled", {"schedule": "eager", "softmax": "exp2_folded"}),
-        ("16 - eager", {"schedule": "lazy", "softmax": "exp2_folded"}),
         ("16 - indexed", {"schedule": "peeled", "gmem": "advance", "row_stride": 0}),
         ("9 - xor_static", {"layout": "xor", "k_order": "column_major"}),
         ("8 + row_major", {"k_order": "row_major"}),
         ("8 + exp2_peeled", {"schedule": "peeled", "softmax": "exp2_peeled"}),
-        ("12 + static stride", {"gmem": "static_stride", "row_stride": 2048}),
         ("1+swizzle", {"layout": "xor"}),
         ("16 - Static-GMEM-stride", {"gmem": "indexed", "row_stride": 0}),
     ],
@@ -360,20 +333,15 @@ def test_one_change_and_what_hangs_on_it(text: str, change: dict[str, object]) -
 
 def test_configurations_follow_the_parts_of_an_ablation() -> None:
     base = load_iteration(16).configs["a100"]
-    whole = load_description("16 - tiled").configs["a100"]
-    assert (whole.load_tiles, whole.mma_double_buffer_loads) == ((0, 0, 0), False)
-    single = load_description("16 - double_buffer").configs["a100"]
-    assert (single.load_tiles, single.mma_double_buffer_loads) == (base.load_tiles, False)
-    buffered = load_description("3 + double_buffer").configs["a100"]
-    assert (buffered.load_tiles, buffered.mma_double_buffer_loads) == ((2, 2, 2), True)
-
-
-def test_tuning_can_be_taken_back_and_added() -> None:
-    untuned = load_description("9 - tuned")
-    assert dict(untuned.change) == {}
-    assert untuned.configs["a100"].short_form().endswith("eager+swizzled+load_2_2_2_tiles+buffer")
-    tuned = load_description("6 + tuned")
-    assert dict(tuned.configs) == dict(load_iteration(7).configs)
+    for text, found in (
+        ("16 - tiled", ((0, 0, 0), False)),
+        ("16 - double_buffer", (base.load_tiles, False)),
+        ("3 + double_buffer", ((2, 2, 2), True)),
+    ):
+        config = load_description(text).configs["a100"]
+        assert (config.load_tiles, config.mma_double_buffer_loads) == found
+    assert load_description("9 - tuned").configs["a100"].brief() == "64,64,4 2_2_2+buffer"
+    assert dict(load_description("6 + tuned").configs) == dict(load_iteration(7).configs)
 
 
 @pytest.mark.parametrize("number", range(2, 17))
@@ -402,8 +370,7 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         ("29 - swizzle", "no such iteration: expected a number from 1 to 28, found 29"),
         ("0", "no such iteration: expected a number from 1 to 28, found 0"),
         ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
-        ("1 - swizzle", "iteration 1 has no change to take back: found '1 - swizzle'"),
-        ("28 + swizzle", "iteration 28 has every change of the family hopper: there is none to add: found"),
+        ("1 - swizzle", "nothing named 'swizzle' can be taken back from iteration 1: expected no change"),
         ("15 + eager", "can be added to iteration 15: expected one of static_gmem_stride, stale_maximum, rings, "),
         ("16 - swizle", "did you mean 'swizzle'?"),
         ("7 + backward", "found schedule backward with gmem advance (an advancing pointer only walks forwards)"),

@@ -15,7 +15,7 @@ from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import read_lock
-from flashladder.machine_code.cubin import PtxLines, read_cubin, read_ptx_lines, text_sha256
+from flashladder.machine_code.cubin import PtxLines, read_cubin, read_ptx_lines
 from flashladder.machine_code.opcodes import kind_of, known_opcodes, unknown
 from flashladder.machine_code.sass import (
     Control,
@@ -201,8 +201,8 @@ def test_only_the_code_counts(tmp_path: Path) -> None:
     note = raw.index(b"ptxas")  # the compiler's name in a note section
     same.write_bytes(raw[:note] + b"PTXAS" + raw[note + 5 :])
     other.write_bytes(raw[: start + 4] + bytes([raw[start + 4] ^ 1]) + raw[start + 5 :])
-    assert text_sha256(same) == sha256(code)
-    assert text_sha256(other) != sha256(code)
+    assert read_cubin(same).text_sha256 == sha256(code)
+    assert read_cubin(other).text_sha256 != sha256(code)
 
 
 def test_refuses_what_is_no_cubin(tmp_path: Path) -> None:

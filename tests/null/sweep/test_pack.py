@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,8 +139,8 @@ def test_another_grids_document_is_not_replaced(tmp_path: Path, made: plan.Plan)
     packing.finish(made, records, screen)
     packing.require_own_name(made.grid, records.folder)
     with pytest.raises(FlashladderError) as caught:
-        packing.require_own_name(replace(made.grid, name="other"), records.folder)
+        packing.require_own_name(made.grid.model_copy(update={"name": "other"}), records.folder)
     where = f"{tmp_path / 'out.json.gz'}: another grid's document has this place: "
     assert str(caught.value) == f"{where}expected other, found {made.grid.name}; another folder as --out"
     (tmp_path / "out.json.gz").write_bytes(b"half")
-    packing.require_own_name(replace(made.grid, name="other"), records.folder)
+    packing.require_own_name(made.grid.model_copy(update={"name": "other"}), records.folder)

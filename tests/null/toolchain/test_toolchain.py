@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from importlib import metadata
-from importlib.machinery import ModuleSpec
-import importlib.util
 from pathlib import Path
 import sys
-import types
 
 import pytest
 
+from flashladder import toolchain
 from flashladder.build import wheel as toolchains
 from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import errors as own_cuda
-from flashladder.toolchain import wheels as toolchain
-from flashladder.toolchain.wheels import (
+from flashladder.toolchain import (
     Toolchain,
-    demangle,
-    find_ninja,
     find_toolchain,
     gpu_arch,
     host_compiler,
@@ -27,8 +21,7 @@ from flashladder.toolchain.wheels import (
 )
 from tests.null.gpu.test_telemetry import FakeNvml
 
-PARTS = (*toolchain.NVCC_RUNS, *toolchain.NVCC_READS)
-INSTALLED = (*(f"bin/{name}" for name in (*toolchain.COMPILERS, *toolchain.READERS)), *PARTS)
+INSTALLED = (*toolchain.COMPILERS, *toolchain.READERS, *toolchain.NVCC_READS)
 
 
 def script(path: Path, text: str = "exit 0") -> Path:
@@ -45,8 +38,6 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     versions = dict(load_pins().packages)
     for name in INSTALLED:
         script(tmp_path / "nvidia" / "cu13" / name)
-    spec = ModuleSpec("nvidia", None, is_package=True)
-    spec.submodule_search_locations = [str(tmp_path / "elsewhere"), str(tmp_path / "nvidia")]
 
     def version(name: str) -> str:
         if name not in versions:
@@ -54,18 +45,17 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         return versions[name]
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(toolchain, "_cuda_root", lambda _: tmp_path / "nvidia" / "cu13")
     return versions
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cuda: [", ":1: not valid YAML, "),
-        ("cuda: '13.0'", ": missing key 'packages'"),
-        ("- 1", ":1: wrong content: expected a mapping of keys to values, found list [1]"),
+        ("cuda: [", ":2: not valid YAML, "),
+        ("cuda: '13.0'", ":1: missing key 'packages'"),
         ("", ":1: wrong content: expected a mapping of keys to values, found an empty file"),
-        ("cuda: 1\npackages: 2\n", ": the toolchain pins are malformed: found 'int' object"),
+        ("cuda: 1\npackages: 2\n", ":1: bad value for 'cuda'"),
         ("cuda: '13.0'\npackages: " + "[" * 500 + "]" * 500, ":2: not valid YAML, it nests deeper than 24 levels"),
     ],
 )
@@ -93,13 +83,10 @@ def test_another_version_or_none_is_an_error_and_nvcc_on_path_is_not_taken(
 
 
 @pytest.mark.usefixtures("wheels")
-@pytest.mark.parametrize("name", [*PARTS, "bin/nvcc"])
-def test_wheels_whose_files_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize("name", ["bin/nvcc", "bin/nvdisasm", "nvvm/bin/cicc", "include/crt/host_config.h"])
+def test_wheels_whose_files_are_gone(tmp_path: Path, name: str) -> None:
     (tmp_path / "nvidia" / "cu13" / name).unlink()
     with pytest.raises(FlashladderError, match=rf"files are missing: expected .*{name}.*--force-reinstall"):
-        find_toolchain()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FlashladderError, match="found no such package"):
         find_toolchain()
 
 
@@ -124,38 +111,10 @@ def test_the_host_compiler_is_cxx_else_the_first_on_path_or_one_clear_line(
         host_compiler()
 
 
-def test_ninja_from_its_wheel_then_from_path_then_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = types.ModuleType("ninja")
-    monkeypatch.setattr(wheel, "BIN_DIR", str(tmp_path / "wheel"), raising=False)
-    monkeypatch.setitem(sys.modules, "ninja", wheel)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    in_path, in_wheel = script(tmp_path / "path" / "ninja"), script(tmp_path / "wheel" / "ninja")
-    assert find_ninja() == in_wheel
-    in_wheel.unlink()
-    assert find_ninja() == in_path
-    monkeypatch.setitem(sys.modules, "ninja", None)
-    assert find_ninja() == in_path
-    in_path.unlink()
-    with pytest.raises(FlashladderError, match="was not found; run: pip install ninja"):
-        find_ninja()
-
-
 def test_the_gpu_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, found in ((FakeNvml(), "sm_90"), (FakeNvml(refused=("nvmlInit",)), None), (None, None)):
         monkeypatch.setitem(sys.modules, "pynvml", module)
         assert gpu_arch() == found
-
-
-def test_names_are_demangled_or_the_missing_program_is_named(
-    wheels: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    filt = script(tmp_path / "nvidia" / "cu13" / "bin" / "cu++filt", "sed 's/_Z5twicef/twice(float)/'")
-    assert demangle("call _Z5twicef", find_toolchain()).strip() == "call twice(float)"
-    filt.unlink()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FlashladderError, match=r"cu\+\+filt: no working demangler; install binutils"):
-        demangle("x", find_toolchain())
 
 
 # Stands for uv: writes the metadata and programs of what the lock file names into --target, and counts its calls.
@@ -172,7 +131,7 @@ for line in locked.read_text().split():
     info = target / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.4\\nName: {name}\\nVersion: {version}\\n")
-for name in (*("bin/nvcc", "bin/ptxas"), *PARTS):
+for name in PARTS:
     program = target / "nvidia" / "cu13" / name
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text("#!/bin/sh\\n")
@@ -186,7 +145,7 @@ if "refused" in locked.read_text():
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """requirements/toolchain-13.1.txt of a checkout whose installer needs no network."""
     monkeypatch.setattr(toolchains, "REQUIREMENTS", tmp_path)
-    monkeypatch.setattr(toolchains, "installer", lambda: [sys.executable, "-c", f"PARTS = {PARTS}{INSTALLER}"])
+    monkeypatch.setattr(toolchains, "installer", lambda: [sys.executable, "-c", f"PARTS = {INSTALLED}{INSTALLER}"])
     path = tmp_path / "toolchain-13.1.txt"
     path.write_text("\n".join(f"{name}=={version}" for name, version in load_pins().others["13.1"].items()))
     return path
@@ -237,26 +196,19 @@ def test_a_failed_installation_leaves_what_was_there(lock: Path, tmp_path: Path)
     assert sorted((folder / "13.1").rglob("*")) == before
     assert [path.name for path in folder.iterdir() if path.name.startswith(".13")] == []
     lock.unlink()
-    with pytest.raises(FlashladderError, match=r"toolchain-13\.1\.txt: the compiler of CUDA 13\.1 cannot be installed"):
+    with pytest.raises(FlashladderError, match=r"toolchain-13\.1\.txt: cannot read the file"):
         provide("13.1", folder)
 
 
-@pytest.mark.usefixtures("own")
-def test_wheels_of_another_version_in_the_folder_are_an_error(lock: Path, tmp_path: Path) -> None:
-    lock.write_text(lock.read_text().replace("nvidia-nvvm==13.1.115", "nvidia-nvvm==13.2.86"))
-    with pytest.raises(FlashladderError, match=r"expected nvidia-nvvm==13\.1\.115, found nvidia-nvvm 13\.2\.86"):
-        toolchain_of("13.1", tmp_path / "toolchains")
-
-
-@pytest.mark.parametrize(("name", "word"), [("-a.ptx", "./-a.ptx"), ("a b.ptx", "'a b.ptx'"), ("a.ptx", "a.ptx")])
+@pytest.mark.parametrize(("name", "word"), [("-a.ptx", "./-a.ptx"), ("a b.ptx", "'a b.ptx'")])
 def test_ptx_is_not_compiled_and_a_file_without_a_kernel_has_nothing_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, word: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FlashladderError, match=rf"^{name}: PTX is compiled already.*`ptxemu {word}`$"):
-        own_cuda.compile_file(Path(name))
-    monkeypatch.setattr(own_cuda, "compile_file", lambda *_: Path(name))
+        toolchain.compile_file(Path(name))
+    monkeypatch.setattr(toolchain, "compile_file", lambda *_: Path(name))
     for entry, says in (("", "no kernel is in it"), (".entry add() { ret; }", f"run it with `ptxemu {word} --grid")):
         Path(name).write_text(f".version 9.0\n.target sm_80\n{entry}\n")
-        own_cuda.compile_and_tell("own.cu", "sm_80")
+        toolchain.compile_and_tell("own.cu", "sm_80")
         assert says in capsys.readouterr().out

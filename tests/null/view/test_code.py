@@ -16,7 +16,6 @@ from flashladder.ladder.iteration import (
     included_files,
     load_all,
     load_iteration,
-    part_files,
     sources,
     translation_unit,
 )
@@ -133,7 +132,7 @@ def bare(text: str) -> str:
 def test_no_statement_of_a_part_is_lost(step: Iteration) -> None:
     config = step.configs["a100"]
     page = bare(kernel_text(step, config))
-    for name in part_files(step, config):
+    for name in step.family.part_files(step, config):
         text = re.sub(r"static_assert\(.*?\);", "", (KERNELS / name).read_text(encoding="utf-8"), flags=re.DOTALL)
         statements = [
             line

@@ -6,21 +6,17 @@ this file is ``flashladder/ladder/families/rows.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 import math
-import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from flashladder.errors import FlashladderError
-from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.ladder.family import Family, Knobs, Launch, Model, Targets
+from flashladder.ladder.config import D_HEAD, KernelConfig, Word
+from flashladder.ladder.family import Family, Launch, Model, Targets
 
 if TYPE_CHECKING:
     from flashladder.ladder.iteration import Iteration
 
-SHORT_FORM = re.compile(r"\((FP16|BF16), 128, ([1-9]\d?)\): warp_per_row", re.ASCII)
-BRIEF = re.compile(r"([1-9]\d?) rows", re.ASCII)
 LEGAL = (4, 8)
 UNIT = """\
 // {title}
@@ -42,39 +38,19 @@ struct Kernel {{
 class RowConfig(KernelConfig):
     """`B_r` warps, each with a row of its own."""
 
+    example = "(FP16, 128, 4): warp_per_row"
+    sizes = ("d_head", "B_r")
+    words = (Word("warp_per_row", ("warp_per_row",)),)
     dtype: str
+    d_head: int
     B_r: int
+    warp_per_row: bool = True
     B_c = 1
-    d_head = D_HEAD
     smem_bytes = 0
 
     @property
     def n_threads(self) -> int:
         return 32 * self.B_r
-
-    @property
-    def tile(self) -> str:
-        return f"{self.B_r},{self.B_c},{self.B_r}"
-
-    def short_form(self) -> str:
-        return f"({self.dtype.upper()}, {self.d_head}, {self.B_r}): warp_per_row"
-
-    def __str__(self) -> str:
-        return self.short_form()
-
-    def brief(self) -> str:
-        return f"{self.B_r} rows"
-
-    def slug(self) -> str:
-        return f"{self.dtype}_{self.B_r}_rows"
-
-    def with_dtype(self, dtype: str) -> RowConfig:
-        return replace(self, dtype=dtype)
-
-    @classmethod
-    def match(cls, text: str) -> RowConfig | None:
-        found = SHORT_FORM.fullmatch(text)
-        return cls(found[1].lower(), int(found[2])) if found else None
 
 
 @dataclass(frozen=True)
@@ -90,12 +66,6 @@ class Change(Model):
     loop: Literal["plain"] | None = None
 
 
-class RowKnobs(Knobs):
-    """Knobs of the configuration on one GPU."""
-
-    B_r: int | None = None
-
-
 class Rows(Family):
     """A warp per row."""
 
@@ -103,7 +73,7 @@ class Rows(Family):
     parts_type = RowParts
     config_type = RowConfig
     change_model = Change
-    knobs_model = RowKnobs
+    required = ("B_r",)
     plan = "rows/plan.cpp"
     least_capability = (10, 0)  # so that the H200 of the committed results does not run it
 
@@ -111,37 +81,19 @@ class Rows(Family):
     def targets(self) -> Targets:
         return Targets("compute_80", ("sm_80", "sm_90"))
 
-    def first_config(self, knobs: Mapping[str, object]) -> RowConfig:
-        if "B_r" not in knobs:
-            raise FlashladderError("incomplete configuration", expected="B_r", found="none")
-        return RowConfig("fp16", 1)
+    def decisions(self, parts: RowParts) -> dict[str, tuple[bool, str]]:
+        return {"warp_per_row": (True, f"the loop {parts.loop} has a warp per row")}
 
-    def conflicts(self, parts: RowParts, config: RowConfig) -> tuple[str, ...]:
-        del parts
+    def rules(self, parts: RowParts, config: RowConfig) -> tuple[str, ...]:
         return () if config.B_r in LEGAL else (f"B_r {config.B_r}: must be one of {LEGAL}",)
 
-    def fit(self, parts: RowParts, config: RowConfig) -> RowConfig:
-        del parts
-        return config
-
-    def candidates(self, parts: RowParts, dtype: str) -> tuple[RowConfig, ...]:
-        del parts
-        return tuple(RowConfig(dtype, rows) for rows in LEGAL)
-
-    def of_brief(self, parts: RowParts, text: str) -> RowConfig | None:
-        del parts
-        found = BRIEF.fullmatch(text)
-        return RowConfig("fp16", int(found[1])) if found else None
-
-    def to_knobs(self, parts: RowParts, config: RowConfig) -> dict[str, str]:
-        del parts
-        return {"B_r": str(config.B_r)}
+    def candidates(self, parts: RowParts) -> tuple[RowConfig, ...]:
+        return tuple(RowConfig("fp16", D_HEAD, rows) for rows in LEGAL)
 
     def translation_unit(self, of: Iteration, config: RowConfig) -> str:
         return UNIT.format(title=of.title, dtype=config.dtype, config=config, loop=of.parts.loop)
 
     def part_files(self, of: Iteration, config: RowConfig) -> tuple[str, ...]:
-        del config
         return (f"rows/{of.parts.loop}.cuh",)
 
     def grid(self, config: RowConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
@@ -150,7 +102,6 @@ class Rows(Family):
     def launch(self, config: RowConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
         import numpy as np
 
-        del multiprocessors  # one grid for all GPUs
         _, seq_len, heads, _ = tensors[0].shape
         strides = [np.int64(tensor.strides[axis]) for tensor in tensors for axis in (0, 1, 2)]
         arguments = (np.int32(seq_len), np.int32(heads), *strides, *tensors)

@@ -1,8 +1,9 @@
-"""Runs compilers: the environment that they see, and what a failed run means, in one line that says what to do.
+"""The compiler: its pinned versions, where its programs are, how it is run, and what a failed run means.
 
-Settings of a CUDA install on the machine must not reach a compiler that came with a wheel, and messages that are read
-by program must be in English (`clean_environment`). An unrecognised failure still names its first error line and
-the full log (`diagnose`).
+``configs/toolchain.yaml`` pins versions, architectures and flags (`load_pins`). The wheels that it names put the whole
+CUDA toolchain under ``site-packages/nvidia/cu13``; only a C++ compiler must be on the machine. A missing or differing
+wheel is an error that says what to install. A CUDA install on PATH is never used, and its settings never reach a
+compiler that came with a wheel (`clean_environment`). A failed run is one line that says what to do (`diagnose`).
 
 ``invoke nvcc own.cu --arch sm_90`` compiles your CUDA C++ to PTX with the pinned compiler, for ``ptxemu own.ptx``
 (`compile_and_tell`): flags are those of the kernels without ``--use_fast_math``.
@@ -10,7 +11,12 @@ the full log (`diagnose`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+import functools
+import importlib
+from importlib import metadata
+import importlib.util
 import os
 from pathlib import Path
 import re
@@ -21,11 +27,260 @@ import subprocess
 import sys
 import tempfile
 
+from pydantic import BaseModel, ConfigDict
+
 from flashladder.errors import FlashladderError
 from flashladder.files import output_file, relative, write_atomic
+from flashladder.located import read_located, validate
 from flashladder.names import DEFAULT_ARCH
-from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain.wheels import find_toolchain, host_compiler, load_pins
+from flashladder.paths import BUILD, CARRIED, CONFIGS, ROOT
+
+
+class Flags(BaseModel):
+    """Flags of one tool: of every build, and of a release or a debug build."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    all: tuple[str, ...]
+    release: tuple[str, ...]
+    debug: tuple[str, ...]
+
+
+class Pins(BaseModel):
+    """``configs/toolchain.yaml`` as data: exact versions, architectures and flags (without -arch, -I, -ccbin).
+
+    `arches` are what GPUs are called; `own_arches` is machine code that runs on one of them alone, from PTX of its own.
+    `others` maps the CUDA versions of the toolchain axis to the packages that differ from the pinned ones.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cuda: str
+    packages: dict[str, str]
+    torch: str
+    arches: tuple[str, ...]
+    own_arches: tuple[str, ...]
+    ptx_arch: str
+    nvcc_flags: Flags
+    ptxas_flags: Flags
+    others: dict[str, dict[str, str]] = {}
+
+    def flags(self, tool: str, *, debug: bool) -> tuple[str, ...]:
+        """The flags of `tool` ("nvcc" or "ptxas") for a release or a debug build."""
+        table = self.nvcc_flags if tool == "nvcc" else self.ptxas_flags
+        return table.all + (table.debug if debug else table.release)
+
+    def axis(self, cuda: str) -> str:
+        """`cuda` on the toolchain axis: itself, or empty for the pinned version, however it is said.
+
+        Raises:
+            FlashladderError: no compiler of that version is pinned.
+        """
+        if cuda in ("", self.cuda):
+            return ""
+        if cuda not in self.others:
+            raise FlashladderError(
+                "no toolchain of this CUDA version is pinned",
+                where="configs/toolchain.yaml",
+                expected=f"one of {', '.join([self.cuda, *self.others])}",
+                found=cuda,
+            )
+        return cuda
+
+
+@functools.cache
+def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
+    """Reads the pins.
+
+    Raises:
+        FlashladderError: the file is missing, is not YAML, or does not hold them.
+    """
+    return validate(Pins, read_located(path))
+
+
+HOST_COMPILERS = ("g++", "c++", "clang++")
+INSTALL_HOST_COMPILER = (
+    "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or set CXX to its path"
+)
+
+COMPILERS = ("bin/nvcc", "bin/ptxas")
+READERS = ("bin/fatbinary", "bin/cuobjdump", "bin/nvdisasm")
+NVCC_READS = (  # and runs, as ``nvcc -ptx --dryrun`` says; beside it the host compiler (`host_compiler`)
+    *("nvvm/bin/cicc", "bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"),
+    *("include/cuda_runtime.h", "include/crt/host_config.h"),
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The pinned CUDA tools of the current environment.
+
+    Attributes:
+        root: ``site-packages/nvidia/cu13``.
+        cuxxfilt: ``cu++filt`` where a wheel carries it, else the host's ``c++filt``; may not exist, see `demangle`.
+        versions: wheel name -> version, as installed (and equal to the pins).
+    """
+
+    root: Path
+    nvcc: Path
+    ptxas: Path
+    fatbinary: Path
+    cuobjdump: Path
+    nvdisasm: Path
+    cuxxfilt: Path
+    versions: Mapping[str, str]
+
+
+def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
+    """The CUDA tools of the current environment, checked against the pins.
+
+    Args:
+        folder: where the compiler of another CUDA version is installed (`flashladder.build.wheel`); what
+            only reads or packs machine code stays the environment's, so that nothing but the compiler differs.
+        cuda: that version, ``13.1``.
+
+    Raises:
+        FlashladderError: a wheel is missing, has another version, or lacks one of its programs.
+    """
+    pins = load_pins()
+    _require_versions(pins.packages, {name: _installed(name) for name in pins.packages})
+    root = _cuda_root(pins)
+    _require_files(pins, root, (*COMPILERS, *READERS, *NVCC_READS))
+    tools = {Path(name).name: root / name for name in (*COMPILERS, *READERS)}
+    filt = root / "bin" / "cu++filt"
+    demangler = filt if filt.is_file() else Path(shutil.which("c++filt") or filt)
+    own = Toolchain(root=root, **tools, cuxxfilt=demangler, versions=pins.packages)
+    if folder is None:
+        return own
+    wanted = pins.others[cuda]
+    found = {found.name: found.version for found in metadata.distributions(path=[str(folder)])}
+    _require_versions(wanted, {name: found.get(name) for name in wanted})
+    root = folder / "nvidia" / root.name
+    _require_files(pins, root, (*COMPILERS, *NVCC_READS))
+    nvcc, ptxas = (root / name for name in COMPILERS)
+    return replace(own, root=root, nvcc=nvcc, ptxas=ptxas, versions={**own.versions, **wanted})
+
+
+def _require_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]) -> None:
+    wrong = [name for name, version in wanted.items() if version != found[name]]
+    if wrong:
+        raise FlashladderError(
+            "the CUDA toolchain of this environment is not the pinned one",
+            where="configs/toolchain.yaml",
+            expected=", ".join(f"{name}=={wanted[name]}" for name in wrong),
+            found=", ".join(f"{name} {found[name] or 'missing'}" for name in wrong),
+            hint="run: pip install "
+            + ("'flashladder[build]'" if ROOT == CARRIED else " ".join(f"{name}=={wanted[name]}" for name in wrong)),
+        )
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cuda_root(pins: Pins) -> Path:
+    """``site-packages/nvidia/cu13`` of this environment."""
+    folder = "nvidia/cu" + pins.cuda.partition(".")[0]
+    return Path(str(metadata.distribution("nvidia-cuda-nvcc").locate_file(folder)))
+
+
+def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
+    if missing := next((root / name for name in names if not (root / name).is_file()), None):
+        raise FlashladderError(
+            "the CUDA toolchain wheels are recorded as installed, but files are missing",
+            expected=f"the file {missing}",
+            hint="run: pip install --force-reinstall "
+            + " ".join(f"{name}=={version}" for name, version in pins.packages.items()),
+        )
+
+
+def demangle(text: str, toolchain: Toolchain) -> str:
+    """`text` (a log, a listing) with C++ symbol names made readable.
+
+    Raises:
+        FlashladderError: no demangler is on this machine.
+    """
+    try:
+        done = subprocess.run([toolchain.cuxxfilt], input=text, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise FlashladderError(
+            "no working demangler", where=toolchain.cuxxfilt, hint="install binutils, which has c++filt"
+        ) from error
+    return done.stdout
+
+
+def host_compiler() -> Path:
+    """The C++ compiler that nvcc preprocesses with: $CXX, else the first of g++, c++, clang++ on PATH.
+
+    Raises:
+        FlashladderError: there is none, or $CXX does not name a program.
+    """
+    wanted = os.environ.get("CXX", "").strip()
+    found = next(filter(None, map(shutil.which, [wanted] if wanted else HOST_COMPILERS)), None)
+    if found:
+        return Path(found)
+    if wanted:
+        raise FlashladderError(
+            "CXX does not name a C++ compiler",
+            expected="one program without arguments",
+            found=wanted,
+            hint="set CXX to the path of a C++ compiler, or unset it to use g++",
+        )
+    raise FlashladderError(
+        "no C++ compiler found, and nvcc needs one to preprocess",
+        expected="one of " + ", ".join(HOST_COMPILERS) + " on PATH, or CXX",
+        hint=INSTALL_HOST_COMPILER,
+    )
+
+
+@functools.cache
+def host_compiler_version(compiler: Path) -> str:
+    """First line of ``compiler --version``: part of every PTX key, because its headers are.
+
+    Raises:
+        FlashladderError: the compiler does not run.
+    """
+    try:
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise FlashladderError("the C++ compiler does not run", where=compiler, hint=INSTALL_HOST_COMPILER) from error
+    return done.stdout.partition("\n")[0].strip()
+
+
+def gpu_arch() -> str | None:
+    """``sm_XY`` of GPU 0, asked of NVML; None on a machine without a GPU."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetHandleByIndex(0))
+        nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        return None
+    return f"sm_{major}{minor}"
+
+
+def require_arch(arch: str) -> str:
+    """`arch` itself.
+
+    Raises:
+        FlashladderError: ptxas is not asked for it anywhere.
+    """
+    known = load_pins().arches + load_pins().own_arches
+    if arch not in known:
+        raise FlashladderError(
+            "unknown GPU architecture",
+            expected="one of " + ", ".join(known),
+            found=arch or "nothing",
+            hint="use sm_80 for an A100, sm_86 for an RTX 30xx, sm_89 for an RTX 40xx, sm_90 for an H100 or H200",
+        )
+    return arch
+
 
 FOREIGN_ENV = (
     *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
@@ -200,8 +455,6 @@ def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None
         arguments = ["-ptx", f"-arch=compute_{arch[3:]}", "-ccbin", str(host), f"-I{include}", *flags]
         command = [str(toolchain.nvcc), *arguments, str(source.resolve()), "-o", str(made)]
         code, text = run_tool(command, source.resolve().parent, Path(scratch))
-        if code and "Unsupported gpu architecture" in text:
-            raise _unknown(arch, toolchain.nvcc)
         if code:
             raise diagnose("nvcc", code, text, write_atomic(LOG, text), source.resolve().parent)
         if text.strip():
@@ -213,13 +466,6 @@ def as_word(path: Path) -> str:
     """A path as a command line takes it: in quotes where needed, never like an option."""
     name = str(path)
     return shlex.quote(f"./{name}" if name.startswith("-") else name)
-
-
-def _unknown(arch: str, nvcc: Path) -> FlashladderError:
-    """The error for an architecture that this nvcc does not make PTX for; it is asked which ones it does."""
-    listed = subprocess.run([str(nvcc), "--list-gpu-arch"], capture_output=True, text=True, check=False).stdout
-    known = ", ".join(f"sm_{name.removeprefix('compute_')}" for name in listed.split())
-    return FlashladderError("nvcc does not know this --arch", expected=f"one of {known}", found=arch)
 
 
 def compile_and_tell(file: str, arch: str, out: str = "") -> None:
