@@ -70,14 +70,13 @@ def _head(found: Trace) -> str:
     shape = found.shape
     order = "last to first" if found.backward else "first to last"
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
-    return "\n".join(
-        (
-            f"iteration {found.iteration.description}: {found.iteration.title}",
-            found.config.short_form(),
-            f"{size}: {len(found.ctas)} CTAs, {len(found.steps)} KV blocks of {found.config.B_c} keys, {order}",
-            relative(ptx_for(found.iteration, found.config).ptx),
-        )
-    )
+    lines = [
+        f"iteration {found.iteration.description}: {found.iteration.title}",
+        found.config.short_form(),
+        f"{size}: {len(found.ctas)} CTAs, {len(found.steps)} KV blocks of {found.config.B_c} keys, {order}",
+        relative(ptx_for(found.iteration, found.config).ptx),
+    ]
+    return "\n".join(lines)
 
 
 def _table(found: Trace) -> list[str]:
@@ -104,20 +103,18 @@ def _row(one: Comparison) -> Sequence[str]:
 
 
 def verdict(found: Trace) -> list[str]:
-    """What was found, for somebody who is going to mend it: the first difference, then what is known of it."""
-    counted = len(found.steps) == found.n_expected
-    lines = [] if counted else [f"{len(found.steps)} KV blocks are visited, and there are {found.n_expected}"]
-    if found.first is None:
-        return [*lines, "no difference beyond rounding" if counted else "no other difference"]
-    return [*lines, *_told(found, found.first)]
+    """What was found, for somebody who is going to mend it.
 
-
-def _told(found: Trace, wrong: Comparison) -> list[str]:
-    """Where the first wrong element is and how far off; what it is; how many are; made by whom; where to look."""
+    Where the first wrong element is and how far off; what it is; how many are; made by whom; where to look.
+    """
     from flashladder.trace.compare import lookalike
 
+    counted = len(found.steps) == found.n_expected
+    lines = [] if counted else [f"{len(found.steps)} KV blocks are visited, and there are {found.n_expected}"]
+    wrong = found.first
+    if wrong is None or wrong.first is None:
+        return [*lines, "no difference beyond rounding" if counted else "no other difference"]
     first = wrong.first
-    assert first is not None
     what, suspects = TOLD[wrong.name]
     off = abs(first.found - first.expected)
     keys, begin, (x, y, z) = found.config.B_c, (wrong.block or 0) * found.config.B_c, first.cta
@@ -127,7 +124,7 @@ def _told(found: Trace, wrong: Comparison) -> list[str]:
     column = "" if first.column is None else f", column {first.column}"
     holder = f"CTA ({x}, {y}, {z}) warp {first.warp}{lane}, row {first.row}{column}"
     numbers = f"found {first.found:.7g}, expected {first.expected:.7g}, off by {off:.1e}, allowed {first.allowed:.1e}"
-    lines = [
+    lines += [
         f"first difference: {wrong.name} {when}, {holder} (query {first.query}, head {y}, sample {z}): {numbers}",
         f"{wrong.name} is {what}; {_extent(found, wrong)}",
     ]
@@ -294,18 +291,16 @@ def _chosen(found: Trace, options: Options) -> Comparison:
     mine = [one for one in found.comparisons if one.name == options.show]
     if not mine:
         names = dict.fromkeys(one.name for one in found.comparisons)
-        raise FlashladderError(
-            f"iteration {found.iteration.description} has no {options.show}", expected=" or ".join(names)
-        )
+        what = f"iteration {found.iteration.description} has no {options.show}"
+        raise FlashladderError(what, expected=" or ".join(names))
     if not options.block:
         return next((one for one in mine if one.first is not None), mine[0])
+    by_block = {one.block: one for one in mine}
     block = within("block", options.block, least=0)
-    for one in mine:
-        if one.block == block:
-            return one
-    blocks = ", ".join(str(one.block) for one in mine if one.block is not None)
-    expected = f"one of {blocks}" if blocks else "none: it is stored once"
-    raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
+    if block not in by_block:
+        expected = "none: it is stored once" if None in by_block else f"one of {', '.join(map(str, by_block))}"
+        raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
+    return by_block[block]
 
 
 def run(options: Options) -> int:
