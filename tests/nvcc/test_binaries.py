@@ -11,7 +11,9 @@ import zipfile
 import pytest
 
 from flashladder.binaries import entries, images
+from flashladder.build.compile import cubin_for
 from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code import cubin
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import normalise, opcode_counts
@@ -19,7 +21,6 @@ from flashladder.machine_code.ptxas import parse_log
 from flashladder.machine_code.sass import decoded, disassemble
 from flashladder.names import KERNEL
 from flashladder.toolchain import clean_environment, find_toolchain, host_compiler, load_pins
-from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import DATA
 from tests.null.binaries.test_binaries import FORWARD
@@ -181,11 +182,16 @@ def test_control_codes_of_a_step_fit_its_reuse_flags(capsys: pytest.CaptureFixtu
     assert len(data["instructions"]) == data["counts"]["total"]
 
 
+def cubin_of_8() -> Path:
+    step = load_iteration(8)
+    return cubin_for(step, step.configs["a100"], step.shown_arch, find_toolchain()).cubin
+
+
 def test_a_steps_ptx_is_the_same_from_its_cubin(capsys: pytest.CaptureFixture[str]) -> None:
-    cubin, _ = view_sass.cubin_of("8")
-    show_ptx_of_file(cubin, Wanted(normalised=True))
+    own = cubin_of_8()
+    show_ptx_of_file(own, Wanted(normalised=True))
     kept = capsys.readouterr().out
-    with images(next(cubin.parent.parent.glob(f"*/{cubin.name}"))) as found:
+    with images(next(own.parent.parent.glob(f"*/{own.name}"))) as found:
         assert [one.kind for one in found] == ["SASS"]
     assert opcode_counts(kept)["total"] > 1000
     assert normalise(kept) == kept
@@ -213,12 +219,12 @@ def test_a_form_of_one_kernel_is_not_ignored_where_there_are_several(made: Path,
 
 def test_a_steps_cubin_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("sass", "8", "--out", str(tmp_path / "k.cubin")) == 0
-    assert (tmp_path / "k.cubin").read_bytes() == view_sass.cubin_of("8")[0].read_bytes()
+    assert (tmp_path / "k.cubin").read_bytes() == cubin_of_8().read_bytes()
     assert capsys.readouterr().out.endswith("k.cubin\n")
 
 
 def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    whole = view_sass.cubin_of("8")[0].parent.parent
+    whole = cubin_of_8().parent.parent
     texts = (path.read_text(encoding="utf-8") for path in sorted(whole.glob("*/kernel.ptx")))
     text = next(one for one in texts if one.count(".entry") == 1)  # of several kernels the names would be listed
     (tmp_path / "cut.ptx").write_text(text[: len(text) // 2], encoding="utf-8")

@@ -195,9 +195,10 @@ def test_sweeps_beyond_the_ladder_join_where_they_exist_and_time_the_same_code(t
 def test_what_a_step_is_worth_is_told_against_the_one_before_it() -> None:
     by_number = {one.iteration: one for one in PREDICTIONS.gpus["a100"]}
     assert worth(PREDICTIONS, "a100", by_number[1]) is None
-    told = worth(PREDICTIONS, "a100", by_number[17])
+    parent, percent = worth(PREDICTIONS, "a100", by_number[17]) or (0, 0.0)
     ratio = by_number[17].percent_of_peak / by_number[16].percent_of_peak
-    assert told == (16, pytest.approx(100 * ratio - 100, abs=0.01))
+    assert parent == 16
+    assert percent == pytest.approx(100 * ratio - 100, abs=0.01)
     assert worth(PREDICTIONS, "nowhere", PREDICTIONS.gpus["a100"][1]) is None
 
 
