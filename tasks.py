@@ -610,7 +610,7 @@ def explain(
 
     Example: `invoke explain 16 --gpu a100`.
     """
-    from flashladder.explain.command import show as show_prediction
+    from flashladder.explain.predict import show as show_prediction
 
     show_prediction(iteration, gpu, config, seq_len, as_json=json)
 

@@ -25,8 +25,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from flashladder import parallel
 from flashladder.columns import markdown
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.explain.command import explain
-from flashladder.explain.predict import NAME, Predicted, Predictions, known, load_predictions, percentages, worth
+from flashladder.explain.predict import (
+    NAME,
+    Predicted,
+    Predictions,
+    explain,
+    known,
+    load_predictions,
+    percentages,
+    worth,
+)
 from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration

@@ -1,6 +1,5 @@
 """Why a kernel is as fast as it is: a model of one SM that runs its machine code, and what binds it.
 
 Takes machine code from `flashladder.machine_code` and what a launch runs of it from `flashladder.emulate`; rates and
-latencies are those of ``configs/gpus/``. `predict` gives cycles per KV block, TFLOP/s and percent of FA2, `command` is
-``invoke explain``. Nothing in it is fitted to the speed of a kernel: docs/explain.md says what it knows.
+latencies are those of ``configs/gpus/``. Nothing in it is fitted to the speed of a kernel: docs/explain.md says more.
 """

@@ -1,4 +1,4 @@
-"""What the model says of a kernel on a GPU: clocks of a KV block, what binds, TFLOP/s, percent of FA2 and of the peak.
+"""``invoke explain 16 --gpu a100``: what binds a kernel on a GPU, TFLOP/s, percent of FA2, by the model.
 
 A kernel is the machine instructions of one KV block and of a short CTA, in the order in which a launch runs them: which
 way branches go follows from the launch's parameters. Votes on data take the common path, on which no lane asks
@@ -14,22 +14,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
+import json
 from pathlib import Path
 import statistics
+import textwrap
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
+from flashladder.arguments import within
+from flashladder.columns import table, terminal_width
 from flashladder.emulate.kernel import forward, machine_code, make_tensors, require_length
 from flashladder.emulate.reading import READING, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.explain.simulate import PIPES, SCHEDULERS, Chip, Step, chain, chip_of, simulate, steps_of
 from flashladder.files import checked_json, files_in, relative
+from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import Gpu
+from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.ladder.iteration import Iteration, load_iteration
-from flashladder.located import read_committed
+from flashladder.ladder.selection import one_config
+from flashladder.located import closest, read_committed
 from flashladder.machine_code import executions
 from flashladder.machine_code.cubin import Cubin
 from flashladder.machine_code.executions import is_vote, operands
@@ -41,7 +47,7 @@ from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results import published
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult, Strict, kernel_key
+from flashladder.results.schema import BenchResult, Strict, Summary, kernel_key
 from ptxemu import Counters
 
 DTYPE = "fp16"
@@ -124,16 +130,23 @@ def anchor_of(gpu: Gpu, seq_len: int) -> Anchor | None:
     Raises:
         FlashladderError: a file of results is malformed.
     """
-    path = RESULTS / gpu.gpu / f"{gpu.gpu}.json.gz"
+    path, sms = RESULTS / gpu.gpu / f"{gpu.gpu}.json.gz", gpu.whole("sms")
     if path.is_file():
-        return _measured(path, gpu.whole("sms"), seq_len)
+        timed = [one for one in _cells(path, seq_len) if one.sm_clock_mhz is not None]
+        highest = max((one.sm_clock_mhz or 0 for one in timed), default=0)
+        if not highest:
+            return None
+        level = statistics.median(one.reference_tflops for one in timed if one.sm_clock_mhz == highest)
+        tflops = statistics.median(one.reference_tflops for one in _cells(path, seq_len))
+        source = f"{relative(path)}: {highest:.0f} MHz, the highest clock of its cells"
+        return Anchor(level * TERA / (highest * MEGA * sms), tflops, source)
     theirs = published.load()
     if gpu.gpu not in theirs.gpus or seq_len != PUBLISHED_LENGTH or "published_clock" not in gpu.rates:
         return None
     clock = gpu.rate("published_clock")
     tflops = theirs.tflops(1, gpu.gpu, "seq4096") / theirs.cell(1, gpu.gpu, "seq4096").value * 100
     source = f"published, {theirs.description.source.repository}, at {clock:.0f} MHz"
-    return Anchor(tflops * TERA / (clock * MEGA * gpu.whole("sms")), tflops, source)
+    return Anchor(tflops * TERA / (clock * MEGA * sms), tflops, source)
 
 
 def known(gpu: Gpu, kernels: Sequence[Predicted], seq_len: int, folder: Path = RESULTS) -> tuple[str, dict[int, float]]:
@@ -165,24 +178,16 @@ def percentages(path: Path, seq_len: int) -> dict[str, float]:
     Raises:
         FlashladderError: it is missing or malformed.
     """
-    cells = (one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len))
-    return {one.kernel: one.pct for one in cells}
+    return {one.kernel: one.pct for one in _cells(path, seq_len)}
+
+
+def _cells(path: Path, seq_len: int) -> list[Summary]:
+    return [one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
 
 
 @cache
 def _read(path: Path) -> BenchResult:
     return load_as(path, BenchResult)
-
-
-def _measured(path: Path, sms: int, seq_len: int) -> Anchor | None:
-    cells = [one for one in _read(path).summaries if (one.dtype, one.shape.seq_len) == (DTYPE, seq_len)]
-    clocks = [one.sm_clock_mhz for one in cells if one.sm_clock_mhz is not None]
-    if not clocks:
-        return None
-    level = [one.reference_tflops for one in cells if one.sm_clock_mhz == max(clocks)]
-    flop = statistics.median(level) * TERA / (max(clocks) * MEGA * sms)
-    source = f"{relative(path)}: {max(clocks):.0f} MHz, the highest clock of its cells"
-    return Anchor(flop, statistics.median(one.reference_tflops for one in cells), source)
 
 
 KV_BLOCKS = 4  # of the short CTA: enough for what is peeled and for rounds of the loop
@@ -206,17 +211,7 @@ class Kernel:
     @property
     def warps(self) -> int:
         """Of a CTA."""
-        return self.needs["threads"] // WARP
-
-    @cached_property
-    def needs(self) -> dict[str, int]:
-        """Registers, threads and shared bytes of a CTA, as occupancy asks for them."""
-        needs = {name: value for name, (value, _) in self.config.needs().items()}
-        return {
-            "registers": self.cubin.registers,
-            "threads": needs["threads_per_block"],
-            "shared_bytes": needs["shared_memory_per_block"],
-        }
+        return self.config.n_threads // WARP
 
 
 def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
@@ -362,7 +357,8 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     """
     config = kernel.config
     require_length(config, seq_len)
-    occupancy = gpu.occupancy(**kernel.needs)
+    shared, _ = config.needs()["shared_memory_per_block"]
+    occupancy = gpu.occupancy(registers=kernel.cubin.registers, threads=config.n_threads, shared_bytes=shared)
     if not occupancy.ctas:
         raise FlashladderError(f"the kernel does not fit an SM of the {gpu.title}", found=config.short_form())
     chip = chip_of(gpu)
@@ -372,10 +368,17 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     alone = simulate(block, chip, ctas=1, warps=kernel.warps)
     runs = [simulate(block, chip, ctas=ctas, warps=kernel.warps, rounds=4, apart=part * alone.clocks) for part in APART]
     clocks = statistics.harmonic_mean([one.clocks for one in runs])
-    overhead = _whole(whole, chip, ctas, kernel.warps, kernel.kv_blocks * alone.clocks) - kernel.kv_blocks * clocks
+    span = kernel.kv_blocks * alone.clocks
+    ends = [
+        simulate(whole, chip, ctas=ctas, warps=kernel.warps, rounds=2, skipped=1, apart=part * span).clocks
+        for part in APART_WHOLE  # a short CTA among others, each followed by the next one in its place
+    ]
+    overhead = statistics.harmonic_mean(ends) - kernel.kv_blocks * clocks
     blocks = seq_len // config.B_c
-    launched = BATCH * HEADS * seq_len // config.B_r
-    waves = _waves(launched / (ctas * chip.sms), alone.clocks / clocks, ctas)
+    rounds = (BATCH * HEADS * seq_len // config.B_r) / (ctas * chip.sms)
+    full, rest = divmod(rounds, 1)  # rounds of CTAs; in the last, an SM with one CTA is faster than a full one
+    last = alone.clocks / clocks if rest * ctas <= 1 else 1.0
+    waves = (full + last) / rounds if rest else 1.0
     flop = 4 * config.B_r * config.B_c * D_HEAD * ctas * blocks / ((blocks * clocks + overhead) * waves)
     found = resources(block, chip, kernel, seq_len)
     anchor = anchor_of(gpu, seq_len)
@@ -401,15 +404,136 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     return Prediction(data, kernel, gpu, seq_len, occupancy, found, anchor)
 
 
-def _whole(steps: tuple[Step, ...], chip: Chip, ctas: int, warps: int, span: float) -> float:
-    """Clocks of a short CTA among others, each followed by the next one in its place."""
-    runs = [simulate(steps, chip, ctas=ctas, warps=warps, rounds=2, skipped=1, apart=x * span) for x in APART_WHOLE]
-    return statistics.harmonic_mean([one.clocks for one in runs])
+SHOWN_FROM = 0.005  # share of a scheduler's clocks: shorter waits are not listed
 
 
-def _waves(worth: float, alone: float, ctas: int) -> float:
-    """Rounds of CTAs over those that a launch is worth; in the last, an SM with one CTA is faster than a full one."""
-    full, rest = divmod(worth, 1)
-    if not rest:
-        return 1.0
-    return (full + (alone if rest * ctas <= 1 else 1.0)) / worth
+def show(description: str, gpu: str, config: str | None, seq_len: int, *, as_json: bool = False) -> None:
+    """Prints the prediction of one kernel on one GPU."""
+    prediction = explain(description, gpu, config, within("seq-len", seq_len))
+    print(json.dumps(document(prediction), indent=2) if as_json else text(prediction, terminal_width()))
+
+
+def explain(description: str, key: str, config: str | None, seq_len: int) -> Prediction:
+    """What the model says of an iteration or an ablation on a GPU.
+
+    Raises:
+        FlashladderError: no such iteration, GPU or configuration; else as `predict`.
+    """
+    gpu = load_gpus().get(key)
+    if gpu is None:
+        raise FlashladderError(
+            "no such GPU", expected=", ".join(load_gpus()), found=repr(key), hint=closest(key, list(load_gpus()))
+        )
+    iteration = load_description(description)
+    iteration.family.require_alike("explain")
+    arch = iteration.family.targets.serving(gpu.arch)
+    if not arch:
+        built = ", ".join(iteration.family.targets.arches)
+        what = f"iteration {iteration.description} is not built for the {gpu.title}"
+        raise FlashladderError(what, expected=gpu.arch, found=built)
+    chosen = one_config(iteration, config or gpu.configs_of)
+    if excess := gpu.excess(chosen):
+        raise FlashladderError(f"the configuration is too large for {key}", expected=excess[0], found=excess[1])
+    return predict(kernel_of(iteration, chosen, arch), gpu, seq_len)
+
+
+def document(prediction: Prediction) -> dict[str, object]:
+    """The prediction for scripts, with what was measured or published beside it."""
+    told, step = actual(prediction), worth_of(prediction)
+    return {
+        "gpu": prediction.gpu.gpu,
+        "seq_len": prediction.seq_len,
+        **prediction.data.model_dump(),
+        "limited_by": list(prediction.occupancy.limited_by),
+        "warps": prediction.occupancy.warps,
+        "warps_to_hide": round(prediction.warps_to_hide, 3),
+        "votes": prediction.kernel.votes,
+        "step": None if step is None else {"parent": step[0], "percent_faster": round(step[1], 3)},
+        "conflicts": round(prediction.kernel.conflicts, 6),
+        "anchor": None if prediction.anchor is None else vars(prediction.anchor),
+        **({told[0]: told[1]} if told else {}),
+    }
+
+
+def is_a_step(prediction: Prediction) -> bool:
+    """Whether it is of an iteration in the configuration that the GPU gives it."""
+    kernel = prediction.kernel
+    own = kernel.iteration.configs[prediction.gpu.configs_of]
+    return not kernel.iteration.is_ablation and own.short_form() == kernel.config.short_form()
+
+
+def worth_of(prediction: Prediction) -> tuple[int, float] | None:
+    """The step before it, as the committed predictions have that one, and by how many percent it is faster."""
+    if not (is_a_step(prediction) and (RESULTS / NAME).is_file()):
+        return None
+    committed = load_predictions()
+    same = prediction.seq_len == committed.seq_len
+    return worth(committed, prediction.gpu.gpu, prediction.data) if same else None
+
+
+def actual(prediction: Prediction) -> tuple[str, float] | None:
+    """``measured`` or ``published``, and that percentage of FA2; None where there is neither."""
+    if prediction.kernel.iteration.is_ablation:
+        return None
+    data = prediction.data
+    what, found = known(prediction.gpu, (data,), prediction.seq_len)
+    same = what == "measured" or prediction.gpu.configs_of == prediction.gpu.gpu
+    own = prediction.kernel.iteration.configs.get(prediction.gpu.gpu)
+    if what == "published" and own is not None and own.short_form() != data.config:
+        return None
+    return (what, found[data.iteration]) if same and data.iteration in found else None
+
+
+def text(prediction: Prediction, width: int) -> str:
+    """The prediction for people."""
+    kernel, gpu = prediction.kernel, prediction.gpu
+    launch = f"S = {prediction.seq_len}, batch {BATCH}, {HEADS} heads"
+    head = f"Iteration {kernel.iteration.description} on {gpu.title}, {launch}: {kernel.config.short_form()}"
+    rows = [("one KV block of one CTA", "asks for", "clocks", "share")]
+    for one in sorted(prediction.resources, key=lambda one: -one.clocks):
+        share = f"{100 * one.clocks / prediction.data.clocks:.0f} %"
+        rows.append((one.name, f"{one.count:,.0f} {one.unit}", f"{one.clocks:,.0f}", share))
+    rows.append(("predicted", "", f"{prediction.data.clocks:,.0f}", "100 %"))
+    lines = [head, "", *table(rows, None, right={2, 3}), "", *_story(prediction), "", *_verdict(prediction)]
+    wrapped = (textwrap.wrap(one, width, subsequent_indent="  ") if len(one) > width else [one] for one in lines)
+    return "\n".join(line for some in wrapped for line in some)
+
+
+def _story(prediction: Prediction) -> list[str]:
+    data, occupancy = prediction.data, prediction.occupancy
+    waits = [f"{why} {100 * share:.0f} %" for why, share in data.idle.items() if share >= SHOWN_FROM]
+    told = {
+        "binding": data.binding,
+        "occupancy": f"{occupancy.ctas} CTA{'s' * (occupancy.ctas != 1)}, {occupancy.warps} warps on an SM; limited by "
+        + ", ".join(occupancy.limited_by),
+        "chain": f"{data.chain:,.0f} clocks of dependences in a KV block; a warp alone on its scheduler "
+        f"takes {data.alone:,.0f}: {prediction.warps_to_hide:.1f} on each would hide that, there are "
+        f"{occupancy.warps / SCHEDULERS:g}",
+        "waits": f"schedulers issue nothing: {', '.join(waits) or 'never'}",
+        "overhead": f"{data.overhead:,.0f} clocks of a CTA beside its KV blocks; waves {data.waves:.3f}",
+    }
+    if prediction.kernel.conflicts > 1:
+        told["conflicts"] = (
+            f"{prediction.kernel.conflicts:.1f} wavefronts where one would do, in loads from shared memory"
+        )
+    if votes := prediction.kernel.votes:
+        which = "the vote" if votes == 1 else f"{votes} votes"
+        told["assumed"] = f"no lane asks in {which} of a KV block, so that what stands behind is left out"
+    return [f"{name:<11} {words}" for name, words in told.items()]
+
+
+def _verdict(prediction: Prediction) -> list[str]:
+    data = prediction.data
+    fa2, told = data.percent_of_fa2, actual(prediction)
+    speed = f"predicted   {data.tflops:.0f} TFLOP/s, {data.percent_of_peak:.0f} % of the peak"
+    if fa2 is None or prediction.anchor is None:
+        lines = [f"{speed} at the boost clock; FA2 was neither measured nor published there"]
+    else:
+        lines = [f"{speed}, {fa2:.0f} % of FA2 (FA2: {prediction.anchor.source})"]
+    if step := worth_of(prediction):
+        lines.append(f"step        {step[1]:+.1f} % over iteration {step[0]}, both predicted")
+    if told and fa2 is not None:
+        lines.append(f"{told[0]:<11} {told[1]:.1f} % of FA2: the prediction is off by {fa2 - told[1]:+.1f} points")
+    elif not told and is_a_step(prediction):
+        lines.append(f"measured    nothing: no timing of it on the {prediction.gpu.title} at this length is known here")
+    return lines

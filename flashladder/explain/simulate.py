@@ -15,13 +15,12 @@ Try ``simulate(steps_of(instructions, cubin.text, chip), chip, ctas=2, warps=4).
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 import heapq
 import math
 import re
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import Gpu
@@ -145,7 +144,7 @@ class Step:
     makes: tuple[int, ...] = ()  # registers that an mma writes
 
 
-def steps_of(instructions: Iterable[Instruction], text: bytes, chip: Chip, conflicts: float = 1.0) -> tuple[Step, ...]:
+def steps_of(instructions: Sequence[Instruction], text: bytes, chip: Chip, conflicts: float = 1.0) -> tuple[Step, ...]:
     """Instructions, in the order in which a warp runs them, as steps.
 
     Args:
@@ -157,13 +156,8 @@ def steps_of(instructions: Iterable[Instruction], text: bytes, chip: Chip, confl
     Raises:
         FlashladderError: an opcode that the model does not know.
     """
-    known: dict[int, Step] = {}
-    found = []
-    for one in instructions:
-        if one.address not in known:
-            known[one.address] = _step(one, text, chip, conflicts)
-        found.append(known[one.address])
-    return tuple(found)
+    known = {one.address: _step(one, text, chip, conflicts) for one in dict.fromkeys(instructions)}
+    return tuple(known[one.address] for one in instructions)
 
 
 def _step(one: Instruction, text: bytes, chip: Chip, conflicts: float) -> Step:
@@ -171,7 +165,11 @@ def _step(one: Instruction, text: bytes, chip: Chip, conflicts: float) -> Step:
     opcode = "NOP" if one.predicate == _OFF else one.opcode
     name = opcode.partition(".")[0]
     kind = _KINDS.get(name, "plain")
-    pipe = _pipe(name, one) if kind in ("plain", "mma") else None
+    pipe = None
+    if kind in ("plain", "mma") and not (pipe := _PIPE_OF.get(name, "uniform" if _UNIFORM.match(name) else None)):
+        hint = "add its opcode to flashladder/explain/simulate.py"
+        what = "the model does not know what an instruction takes"
+        raise FlashladderError(what, where=f"address {one.address:#x}", found=str(one), hint=hint)
     waves = _wavefronts(opcode, conflicts) if kind in ("shared", "copy") else 0.0
     left = _GROUPS_LEFT.search(one.operands) if kind == "wait" else None
     return Step(
@@ -190,22 +188,10 @@ def _step(one: Instruction, text: bytes, chip: Chip, conflicts: float) -> Step:
         copied=lane_bytes(opcode) * _LANE_BYTES if kind == "copy" else 0,
         left=int(left[1], 0) if left else 0,
         after=_reads(kind, one.operands),
-        makes=tuple(_registers(one.operands)[0]) if kind == "mma" else (),
+        makes=_registers(one.operands)[0] if kind == "mma" else (),
     )
 
 
-def _pipe(name: str, one: Instruction) -> str:
-    if name in _PIPE_OF:
-        return _PIPE_OF[name]
-    if _UNIFORM.match(name):
-        return "uniform"
-    raise FlashladderError(
-        "the model does not know what an instruction takes", where=f"address {one.address:#x}", found=str(one),
-        hint="add its opcode to flashladder/explain/simulate.py",
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=256)
 def lane_bytes(opcode: str) -> int:
     """Bytes per lane that a memory instruction moves: 4 unless its opcode says 64 or 128 bits."""
     parts = opcode.split(".")
@@ -232,27 +218,23 @@ def _latency(name: str, chip: Chip) -> float:
     return fixed.get(name, ASSUMED.variable)
 
 
-def _registers(operands: str) -> list[range]:
+def _registers(operands: str) -> list[tuple[int, ...]]:
     """Registers of D, A, B and C of an mma."""
-    parts = operands.split(",")[:4]
-    found = []
-    for part, size in zip(parts, _MMA_OPERANDS, strict=False):
-        match = _REGISTER.search(part)
-        first = int(match[1]) if match else 0
-        found.append(range(first, first + size) if match else range(0))
-    return found
+    firsts = (_REGISTER.search(part) for part in operands.split(","))
+    sized = zip(firsts, _MMA_OPERANDS, strict=False)
+    return [tuple(range(int(first[1]), int(first[1]) + size)) if first else () for first, size in sized]
 
 
 def _reads(kind: Kind, operands: str) -> tuple[int, ...]:
     """Registers that may have to wait for an mma: those named, of an mma all of A, B and C."""
     if kind == "mma":
-        return tuple(register for part in _registers(operands)[1:] for register in part)
-    return tuple(int(match[1]) for match in _REGISTER.finditer(operands.partition(",")[2]))
+        return sum(_registers(operands)[1:], ())
+    return tuple(int(name) for name in _REGISTER.findall(operands.partition(",")[2]))
 
 
 ROUNDS = 3  # of which the first fills the registers
 FIXED = 4.0  # clocks from an instruction of a fixed-latency pipe to one that reads its result, as ptxas spaces them
-_NAMES = re.compile(r"\b(?P<bank>U?[RP])(?P<number>\d+)")
+_NAMES = re.compile(r"\bU?[RP]\d+")
 
 
 def chain(block: Sequence[Instruction], steps: Sequence[Step]) -> float:
@@ -267,8 +249,11 @@ def chain(block: Sequence[Instruction], steps: Sequence[Step]) -> float:
     ends = []
     for _ in range(ROUNDS):
         for one, step in zip(block, steps, strict=True):
-            start = max([floor, *(there.get(name, 0.0) for name in _read_names(one, step))])
-            done = start + _to_result(step)
+            text = one.operands if step.kind in ("copy", "wait") else one.operands.partition(",")[2]
+            read = [*_NAMES.findall(f"{one.predicate} {text}"), *(f"R{number}" for number in step.after)]  # or more
+            has_latency = step.kind in ("mma", "shared", "copy") or step.written is not None
+            start = max([floor, *(there.get(name, 0.0) for name in read)])
+            done = start + (step.latency + step.returns if has_latency else FIXED)
             if step.kind in ("barrier", "wait"):
                 floor = done = max(last, done)
             last = max(last, done)
@@ -280,32 +265,15 @@ def chain(block: Sequence[Instruction], steps: Sequence[Step]) -> float:
     return (ends[-1] - ends[0]) / (ROUNDS - 1)
 
 
-def _to_result(step: Step) -> float:
-    """Clocks to the result where nothing else is in the way."""
-    if step.kind == "mma":
-        return step.latency
-    if step.kind in ("shared", "copy") or step.written is not None:
-        return step.latency + step.returns
-    return FIXED
-
-
-def _read_names(one: Instruction, step: Step) -> list[str]:
-    """Names of registers and predicates that it reads, perhaps a few more."""
-    texts = f"{one.predicate} {one.operands if step.kind in ('copy', 'wait') else one.operands.partition(',')[2]}"
-    return [match["bank"] + match["number"] for match in _NAMES.finditer(texts)] + [f"R{n}" for n in step.after]
-
-
 REGISTERS = 256
 GROUPS = 8  # of copies that are remembered; no kernel has more in flight
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """What came out."""
+class Rounds(NamedTuple):
+    """What came out: `idle` tells why a scheduler issued nothing, by what its first warp to go on waited for."""
 
     clocks: float  # for one round of every warp
-    # why a scheduler issued nothing, as shares of its clocks, by what its first warp to go on waited for
-    idle: dict[str, float]
+    idle: dict[str, float]  # shares of its clocks
 
 
 @dataclass
@@ -351,6 +319,11 @@ class _Sm:
                 place = (cta * warps + warp) % SCHEDULERS
                 self.schedulers[place].warps.append(_Warp(cta, place, cta * apart))
 
+    @property
+    def progress(self) -> float:
+        """Rounds of all warps, with the parts of those that they are in."""
+        return self.rounds + sum(warp.at for one in self.schedulers for warp in one.warps) / len(self.steps)
+
     def run(self, rounds: int) -> float:
         """Goes on until the warps have made so many rounds, all together; the clock then."""
         while self.queue:
@@ -379,13 +352,9 @@ class _Sm:
 
     def _choose(self, scheduler: _Scheduler, now: float) -> tuple[_Warp | None, float, str]:
         """The warp that goes on now; or None, when the first one can, and what it waits for."""
-        last, then, why = scheduler.last, math.inf, ""
-        if last is not None and not last.held:
-            then, why = self._earliest(scheduler, last, now)
-            if then <= now:
-                return last, now, ""
-        for warp in scheduler.warps:
-            if warp is not last and not warp.held:
+        then, why = math.inf, ""
+        for warp in (scheduler.last, *scheduler.warps):
+            if warp is not None and not warp.held:
                 at, reason = self._earliest(scheduler, warp, now)
                 if at <= now:
                     return warp, now, ""
@@ -495,12 +464,7 @@ def simulate(
     sm = _Sm(steps, chip, ctas, warps, apart)
     n = ctas * warps
     begin = sm.run(skipped * n)
-    made, before = _progress(sm), dict(sm.idle)
+    made, before = sm.progress, dict(sm.idle)
     span = sm.run((skipped + rounds) * n) - begin
     idle = {why: (clocks - before.get(why, 0.0)) / span / SCHEDULERS for why, clocks in sm.idle.items()}
-    return Rounds(span * n / (_progress(sm) - made), dict(sorted(idle.items(), key=lambda item: -item[1])))
-
-
-def _progress(sm: _Sm) -> float:
-    """Rounds of all warps, with the parts of those that they are in."""
-    return sm.rounds + sum(warp.at for one in sm.schedulers for warp in one.warps) / len(sm.steps)
+    return Rounds(span * n / (sm.progress - made), dict(sorted(idle.items(), key=lambda item: -item[1])))

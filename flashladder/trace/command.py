@@ -70,14 +70,13 @@ def _head(found: Trace) -> str:
     shape = found.shape
     order = "last to first" if found.backward else "first to last"
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
-    return "\n".join(
-        (
-            f"iteration {found.iteration.description}: {found.iteration.title}",
-            found.config.short_form(),
-            f"{size}: {len(found.ctas)} CTAs, {len(found.steps)} KV blocks of {found.config.B_c} keys, {order}",
-            relative(ptx_for(found.iteration, found.config).ptx),
-        )
-    )
+    lines = [
+        f"iteration {found.iteration.description}: {found.iteration.title}",
+        found.config.short_form(),
+        f"{size}: {len(found.ctas)} CTAs, {len(found.steps)} KV blocks of {found.config.B_c} keys, {order}",
+        relative(ptx_for(found.iteration, found.config).ptx),
+    ]
+    return "\n".join(lines)
 
 
 def _table(found: Trace) -> list[str]:
@@ -97,32 +96,25 @@ def _table(found: Trace) -> list[str]:
 
 def _row(one: Comparison) -> Sequence[str]:
     """Name, errors, how many elements are beyond what is allowed, and where the error is largest against that."""
-    where = one.worst
-    first = one.name == INTERMEDIATES[0]  # of its KV block
-    block = "end" if one.block is None else str(one.block) if first else ""
+    block = "end" if one.block is None else str(one.block) if one.name == INTERMEDIATES[0] else ""
     errors = f"{one.max_error:.1e}", f"{one.rms:.1e}", f"{one.share:.2g}", f"{one.drift:.1e}"
-    column = "" if where.column is None else str(where.column)
-    return (
-        block, one.name, *errors, str(one.n_beyond or "-"), str(where.warp),
-        str(where.row), column,
-    )  # fmt: skip
+    column = "" if one.worst.column is None else str(one.worst.column)
+    return block, one.name, *errors, str(one.n_beyond or "-"), str(one.worst.warp), str(one.worst.row), column
 
 
 def verdict(found: Trace) -> list[str]:
-    """What was found, for somebody who is going to mend it: the first difference, then what is known of it."""
-    counted = len(found.steps) == found.n_expected
-    lines = [] if counted else [f"{len(found.steps)} KV blocks are visited, and there are {found.n_expected}"]
-    if found.first is None:
-        return [*lines, "no difference beyond rounding" if counted else "no other difference"]
-    return [*lines, *_told(found, found.first)]
+    """What was found, for somebody who is going to mend it.
 
-
-def _told(found: Trace, wrong: Comparison) -> list[str]:
-    """Where the first wrong element is and how far off; what it is; how many are; made by whom; where to look."""
+    Where the first wrong element is and how far off; what it is; how many are; made by whom; where to look.
+    """
     from flashladder.trace.compare import lookalike
 
+    counted = len(found.steps) == found.n_expected
+    lines = [] if counted else [f"{len(found.steps)} KV blocks are visited, and there are {found.n_expected}"]
+    wrong = found.first
+    if wrong is None or wrong.first is None:
+        return [*lines, "no difference beyond rounding" if counted else "no other difference"]
     first = wrong.first
-    assert first is not None
     what, suspects = TOLD[wrong.name]
     off = abs(first.found - first.expected)
     keys, begin, (x, y, z) = found.config.B_c, (wrong.block or 0) * found.config.B_c, first.cta
@@ -132,7 +124,7 @@ def _told(found: Trace, wrong: Comparison) -> list[str]:
     column = "" if first.column is None else f", column {first.column}"
     holder = f"CTA ({x}, {y}, {z}) warp {first.warp}{lane}, row {first.row}{column}"
     numbers = f"found {first.found:.7g}, expected {first.expected:.7g}, off by {off:.1e}, allowed {first.allowed:.1e}"
-    lines = [
+    lines += [
         f"first difference: {wrong.name} {when}, {holder} (query {first.query}, head {y}, sample {z}): {numbers}",
         f"{wrong.name} is {what}; {_extent(found, wrong)}",
     ]
@@ -299,28 +291,16 @@ def _chosen(found: Trace, options: Options) -> Comparison:
     mine = [one for one in found.comparisons if one.name == options.show]
     if not mine:
         names = dict.fromkeys(one.name for one in found.comparisons)
-        raise FlashladderError(
-            f"iteration {found.iteration.description} has no {options.show}", expected=" or ".join(names)
-        )
+        what = f"iteration {found.iteration.description} has no {options.show}"
+        raise FlashladderError(what, expected=" or ".join(names))
     if not options.block:
         return next((one for one in mine if one.first is not None), mine[0])
+    by_block = {one.block: one for one in mine}
     block = within("block", options.block, least=0)
-    for one in mine:
-        if one.block == block:
-            return one
-    blocks = ", ".join(str(one.block) for one in mine if one.block is not None)
-    expected = f"one of {blocks}" if blocks else "none: it is stored once"
-    raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
-
-
-def _require_gpu(options: Options) -> None:
-    """Refuses ``--sanitize`` where it cannot run, before anything slow."""
-    from flashladder.gpu.doctor import require_gpu
-
-    if options.json or not options.iteration.isdecimal():
-        found = "--json" if options.json else repr(options.iteration)
-        raise FlashladderError("--sanitize runs an iteration's build", expected="its number, no --json", found=found)
-    require_gpu("`invoke emulate N --hazards` looks for races on this CPU")
+    if block not in by_block:
+        expected = "none: it is stored once" if None in by_block else f"one of {', '.join(map(str, by_block))}"
+        raise FlashladderError(f"no such KV block of {options.show}", expected=expected, found=block)
+    return by_block[block]
 
 
 def run(options: Options) -> int:
@@ -330,8 +310,15 @@ def run(options: Options) -> int:
         FlashladderError: bad options, or a kernel that cannot be read.
         CheckFailed: the kernel does something it may not, or a tool of ``--sanitize`` finds something.
     """
-    if options.sanitize:
-        _require_gpu(options)
+    if options.sanitize:  # refused before anything slow
+        from flashladder.gpu.doctor import require_gpu
+
+        if options.json or not options.iteration.isdecimal():
+            found = "--json" if options.json else repr(options.iteration)
+            raise FlashladderError(
+                "--sanitize runs an iteration's build", expected="its number, no --json", found=found
+            )
+        require_gpu("`invoke emulate N --hazards` looks for races on this CPU")
     with judged(options.iteration), told_on_terminal(f"tracing iteration {options.iteration} on this CPU ..."):
         text, passed = traced(options)
     print(text)

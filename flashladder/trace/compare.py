@@ -1,31 +1,274 @@
-"""A kernel on the emulator beside the reference, KV block by KV block: which intermediate is wrong first, and where.
+"""A kernel on the emulator beside the online softmax in plain PyTorch and fp64: which intermediate is wrong first.
+
+`fill` gives Q, K and V contents whose intermediates can be read off. `kv_block` is one round of algorithm 1 of
+FlashAttention-2 (Dao 2023, arXiv:2307.08691) on a CTA's rows; with each value it tells how far a right kernel may be
+from it. The bounds are worst cases of rounding: fp32 keeps 2^-24 of a number, a sum of n terms n times that of the
+terms' sizes; ``ex2.approx.ftz`` 2^-22, ``rsqrt.approx.ftz`` 2^-22.9, ``rcp.approx.ftz`` 2^-23, ``div.approx.ftz`` 2^-22
+(PTX ISA 9.0, 9.7.3); what is less than 2^-126 is flushed to zero.
 
 Each intermediate is compared with what the kernel's own values before it give: P with the kernel's S and m, O with the
 kernel's O, P and V. So a mistake is wrong once, where it is made, and the bounds are those of one step's rounding. The
 drift is the distance from fp64 throughout. `lookalike` asks whether a wrong row is another one's: an index that is off
 gives right numbers in the wrong place.
+
+Tensors are (CTAs, B_r, columns), fp64. Row statistics have a column for each of the four lanes that share a row: a lane
+has a copy of m, and of l the part of its own columns (c % 8 // 2 is the lane of column c).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 import math
 
 import numpy as np
 import torch
 
+from flashladder.cases.reference import UNIT_ROUNDOFF
 from flashladder.emulate.kernel import forward, kernel_of, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
-from flashladder.names import INTERMEDIATES
 from flashladder.problem import Shape
-from flashladder.trace import reference as ref
-from flashladder.trace.recorder import STATISTICS, Geometry, Held, KvStep, Recorder, keeps_maximum
-from flashladder.trace.reference import fill
+from flashladder.trace.recorder import (
+    QUAD,
+    SCALED,
+    STALE,
+    STATISTICS,
+    TILE_K,
+    TILE_N,
+    Geometry,
+    Held,
+    KvStep,
+    Recorder,
+)
 import ptxemu
 from ptxemu import Array, Instruction
+
+DIGIT = 256  # bf16 holds whole numbers up to here
+ROW = 1000  # S of `range` is ROW x row + column, exact in fp32 up to row 16,777
+ONE_HOT = 64  # positions that one half of d_head tells apart, in `identity`
+STRENGTH = 32  # of a one-hot: 1024 x 1 / sqrt(128) apart, exp(-90) counts as nothing
+
+
+def fill(name: str, q: Array, k: Array, v: Array) -> None:
+    """Changes N(0, 1) draws, (batch, seq_len, n_heads, d_head), to the contents `name`, in place.
+
+    ``range``: S[i, j] = 1000 i + j, so that m[i] is the last column seen; V[j, c] = c, so that rows of O / l count up.
+    ``identity``: S[i, j] = 2048 where i = j, 1024 or less elsewhere, so that O[i] = V[i]; V[j, c] = j, in odd columns
+    c. ``ones``: V = 1, so that O is l but for the rounding of P. ``normal`` stays.
+    """
+    position = np.arange(q.shape[1])
+    if name in ("range", "identity"):
+        q[...], k[...], v[...] = 0, 0, np.arange(v.shape[3])
+    if name == "range":
+        high, low = np.divmod(position.reshape(-1, 1), DIGIT)
+        q[..., 0], q[..., 1], q[..., 2:4] = low, 16 * high, 1
+        k[..., 0], k[..., 1], k[..., 2], k[..., 3] = ROW, ROW * DIGIT // 16, low, DIGIT * high
+    elif name == "identity":
+        for tensor in (q, k):
+            tensor[:, position, :, position % ONE_HOT] = STRENGTH
+            tensor[:, position, :, ONE_HOT + position // ONE_HOT % ONE_HOT] = STRENGTH
+        v[..., ::2] = position.reshape(-1, 1, 1)
+    elif name == "ones":
+        v[...] = 1
+
+
+EPSILON = 2.0**-24  # unit roundoff of fp32
+EX2 = 2.0**-22  # relative errors of approximate instructions
+RSQRT = 2.0**-22.9
+DIVISION = 2.0**-22  # div.approx; rcp and the multiplication behind it have less
+FLUSHED = 2.0**-126  # the least number that .ftz keeps
+SCALE = RSQRT + 2 * EPSILON  # the scale: a reciprocal root, and log2(e), times each other
+LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error of what is too small for the dtype
+
+SLACK = 2.0  # powers of two by which a score may exceed the m in use: `slack` of softmax/exp2_stale.cuh
+WEIGHTS = ((1024, 2.0), (512, 1.25), (0, 1.5))  # its `weight`, from so many keys on
+LIGHT = range(512, 1024)  # its `starts_light`: lengths of rows that the first block leaves light,
+APART = 4.0  # its `apart`: unless the maxima of their lanes lie farther apart than so many powers of two
+MARKED = 1024.0  # its `marks`: the size of m from which on a row is light and its m whole
+HEAVY_ERROR = 2.0**-17  # of a row's sum in units of its largest P: what two sums and two exponentials round
+TOGETHER = 8  # rows that follow a maximum together: those of a warp's lanes in one half of an m-tile
+
+Bounded = tuple[torch.Tensor, torch.Tensor]
+"""A value, and the error that a right kernel may have."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What one KV block hands to the next: m and l (CTAs, B_r, 4), O (CTAs, B_r, d_head), not yet divided by l."""
+
+    m: torch.Tensor
+    l: torch.Tensor  # noqa: E741 - the paper's name
+    o: torch.Tensor
+
+    @classmethod
+    def empty(cls, ctas: int, rows: int, d_head: int) -> State:
+        """Before the first block."""
+        statistics = torch.zeros(ctas, rows, QUAD, dtype=torch.float64)
+        return cls(statistics - math.inf, statistics, torch.zeros(ctas, rows, d_head, dtype=torch.float64))
+
+    @classmethod
+    def behind(cls, values: Mapping[str, torch.Tensor]) -> State:
+        """After a block with these intermediates."""
+        return cls(values["m"], values["l"], values["O"])
+
+
+def over_columns(statistic: torch.Tensor, columns: int) -> torch.Tensor:
+    """A row statistic as each column's lane has it, (CTAs, B_r, columns)."""
+    return statistic[..., torch.arange(columns) % TILE_N // 2]
+
+
+def by_lane(values: torch.Tensor) -> torch.Tensor:
+    """Sums over the columns of each lane of the quad, (CTAs, B_r, 4)."""
+    split = values.reshape(*values.shape[:-1], -1, QUAD, 2)
+    return split.sum(dim=(-3, -1))
+
+
+def _summed(terms: int, sizes: torch.Tensor) -> torch.Tensor:
+    return sizes * (terms * EPSILON / (1 - terms * EPSILON)) + FLUSHED
+
+
+def _exponential_error(exponent_error: torch.Tensor) -> torch.Tensor:
+    """Relative error of 2^x when x is so far off."""
+    return torch.expm1(exponent_error * math.log(2)) + EX2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How many keys came before a block, and how many there are."""
+
+    done: int
+    keys: int
+
+    @property
+    def due(self) -> float:
+        """The sum, in units of its largest P, from which on a row is a light one."""
+        weight = next(weight for keys, weight in WEIGHTS if self.keys >= keys)
+        return weight * self.done / math.sqrt(self.keys)
+
+    @property
+    def starts_heavy(self) -> bool:
+        """Whether the first block leaves every row heavy."""
+        return self.keys not in LIGHT
+
+
+def marked(top: torch.Tensor, heavy: torch.Tensor) -> torch.Tensor:
+    """The m in use of rows with this maximum: below it by `SLACK` if the row is heavy; the last bit of fp32 says so."""
+    heavy = heavy & ((top - SLACK).abs() < MARKED)
+    value = torch.where(heavy, top - SLACK, top).float()
+    bits = value.view(torch.int32)
+    light = torch.where(value.abs() < MARKED, bits & ~1, bits)
+    return torch.where(heavy, bits | 1, light).view(torch.float32).double()
+
+
+def is_heavy(m: torch.Tensor) -> torch.Tensor:
+    """Which rows follow their maximum exactly, by the last bit of their m."""
+    return (m.float().view(torch.int32) & 1).bool() & (m.abs() < MARKED)
+
+
+def stale_maximum(
+    before: State, s: torch.Tensor, scale: float, progress: Progress, seen: torch.Tensor | None = None
+) -> Bounded:
+    """The m of a row that keeps its maximum, in powers of two: that of before, until a score is above it by `SLACK`.
+
+    Eight rows follow together, to the largest score so far of each, and say anew whether they are heavy: the m of a
+    heavy row is below its maximum by the slack, so that the next score above the maximum is above by the slack. The
+    first block has no sum to go by; the length decides, and how far the lanes' maxima lie apart. Where rounding decides
+    whether one is above, or heavy, `seen` may have it either way.
+    """
+    c = scale / math.log(2)
+    lanes = s.reshape(*s.shape[:-1], -1, QUAD, 2).amax(dim=(-3, -1)) * c
+    above, unsure = lanes - before.m - SLACK, lanes.abs() * (SCALE + EPSILON) + EPSILON * SLACK
+    if seen is None:
+        unsure = torch.zeros_like(unsure)
+    must, may = (_together(above + sign * unsure > 0) for sign in (-1, 1))
+    top = torch.maximum(before.m + SLACK * is_heavy(before.m), lanes.amax(dim=-1, keepdim=True))
+    error = top.abs() * (SCALE + 4 * EPSILON) + 4 * EPSILON * SLACK
+    share = before.l.sum(dim=-1, keepdim=True) * torch.exp2(before.m - top) - progress.due
+    spread = lanes.amax(dim=-1, keepdim=True) - lanes.amin(dim=-1, keepdim=True) - APART
+    first = torch.isinf(before.m)
+    heavy = torch.where(first, (spread > 0) | progress.starts_heavy, share < 0)
+    fresh = marked(top, heavy)
+    if seen is not None:
+        even = (spread.abs() < 2 * error) & (not progress.starts_heavy)
+        close = torch.where(first, even, share.abs() < progress.due * HEAVY_ERROR)
+        other = marked(top, ~heavy)
+        fresh = torch.where(close & ((seen - other).abs() < (seen - fresh).abs()), other, fresh)
+        must = must | (may & ((seen - fresh).abs() < (seen - before.m).abs()))
+    return torch.where(must, fresh, before.m), torch.where(must, error, 0.0) + FLUSHED
+
+
+def _together(above: torch.Tensor) -> torch.Tensor:
+    """Whether any lane of its eight rows says yes, for each element of (CTAs, B_r, 4)."""
+    eight = above.reshape(above.shape[0], -1, TOGETHER * QUAD).any(dim=-1, keepdim=True)
+    return eight.expand(-1, -1, TOGETHER * QUAD).reshape(above.shape)
+
+
+def kv_block(
+    before: State,
+    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    scale: float,
+    dtype: str,
+    *,
+    progress: Progress | None = None,
+    scaled: bool = False,
+    kernel: Mapping[str, torch.Tensor] | None = None,
+) -> dict[str, Bounded]:
+    """The intermediates of a KV block by name, in the order in which they are computed.
+
+    Args:
+        before: what the block before left.
+        inputs: Q (CTAs, B_r, d_head), and the block's rows of K and V (CTAs, B_c, d_head).
+        scale: of S.
+        dtype: in which the tensor cores take P.
+        progress: where a row may keep its maximum (`stale_maximum`); m is in powers of two then.
+        scaled: whether S is multiplied before the maximum; else exponents are S c - m c with one constant c.
+        kernel: a kernel's values of this block, of which each next one is made; without them those computed here are.
+    """
+    found: dict[str, Bounded] = {}
+
+    def made(name: str, value: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+        """Keeps an intermediate; returns what the next ones are made of."""
+        found[name] = value, error
+        return value if kernel is None else kernel[name]
+
+    (q, k, v), keys, d_head = inputs, inputs[1].shape[1], inputs[0].shape[-1]
+    s = made("S", q @ k.mT, _summed(d_head + d_head // TILE_K, q.abs() @ k.abs().mT))
+    if scaled:
+        s = made("S_scaled", s * scale, (s * scale).abs() * (SCALE + EPSILON) + FLUSHED)
+    c = (1 if scaled else scale) / math.log(2)
+    if progress is not None:
+        m = made("m", *stale_maximum(before, s, scale, progress, None if kernel is None else kernel["m"]))
+        exponent = s * c - over_columns(m, keys)
+        error = (s * c).abs() * (SCALE + EPSILON) + exponent.abs() * EPSILON
+        c = 1.0
+    else:
+        top = torch.maximum(before.m, s.amax(dim=-1, keepdim=True))
+        m = made("m", top, torch.full_like(top, FLUSHED))  # a maximum rounds nothing
+        lanes = over_columns(m, keys)
+        exponent = (s - lanes) * c
+        error = exponent.abs() * (SCALE + 2 * EPSILON) + (0 if scaled else EPSILON * (lanes * c).abs())
+    p = made("P", torch.exp2(exponent), torch.exp2(exponent) * _exponential_error(error) + FLUSHED)
+    p16 = made("P16", p, torch.clamp(p.abs() * UNIT_ROUNDOFF[dtype], min=LEAST[dtype]))
+    exponent = (before.m - m) * c
+    correction = torch.exp2(exponent)
+    off = torch.where(correction > 0, exponent.abs() * (SCALE + 3 * EPSILON), 0.0)
+    error = correction * _exponential_error(off) + FLUSHED
+    kept, added = before.l * correction, by_lane(p)
+    made("l", kept + added, _summed(keys // QUAD + 2, kept.abs() + added.abs()) + before.l.abs() * error)
+    kept, error = before.o * over_columns(correction, d_head), over_columns(error, d_head)
+    kept = made("O_rescaled", kept, before.o.abs() * error + kept.abs() * EPSILON + FLUSHED)
+    made("O", kept + p16 @ v, _summed(keys + keys // TILE_K + 1, kept.abs() + p16.abs() @ v.abs()))
+    return found
+
+
+def normalised(after: State, dtype: str) -> Bounded:
+    """O / l in 16 bits: what is stored."""
+    value = after.o / after.l.sum(dim=-1, keepdim=True)
+    error = value.abs() * (UNIT_ROUNDOFF[dtype] + DIVISION + 4 * EPSILON)
+    return value, torch.clamp(error, min=LEAST[dtype])
 
 
 @dataclass(frozen=True)
@@ -79,9 +322,13 @@ class Trace:
     tensors: tuple[Array, Array, Array, Array]  # Q, K, V and O, (batch, seq_len, n_heads, d_head)
     ctas: tuple[tuple[int, int, int], ...]  # ``blockIdx`` in the order of the arrays
     steps: tuple[KvStep, ...]  # what the kernel held, a step a KV block, all CTAs
-    n_expected: int  # KV blocks that the shape has
     backward: bool  # from the last KV block to the first
     comparisons: tuple[Comparison, ...]
+
+    @property
+    def n_expected(self) -> int:
+        """KV blocks that the shape has."""
+        return self.shape.seq_len // self.config.B_c
 
     @property
     def first(self) -> Comparison | None:
@@ -106,7 +353,6 @@ def exact(array: Array) -> torch.Tensor:
     return torch.from_numpy(array.astype(np.float64))
 
 
-S, SCALED, M, P, P16, L, RESCALED, OUTPUT, STORED = INTERMEDIATES
 ALL_AT_ONCE = 1 << 62  # bytes: the grid is one slice, of which all KV blocks are kept anyway
 LARGEST = 1 << 22  # scores of all heads together: the trace keeps S and P, and what they should be in fp64
 
@@ -126,7 +372,7 @@ def trace(
         iteration: whose kernel.
         config: its configuration, which decides the dtype.
         shape: of Q, K, V and O.
-        contents: a name of `reference.INPUTS`.
+        contents: a name of `fill`.
         seed: of what is drawn.
         kernel: another kernel with the same parameters, instead of the iteration's own.
 
@@ -140,95 +386,80 @@ def trace(
     tensors = make_tensors(iteration, config, shape, seed)
     fill(contents, *tensors[:3])
     dtype = "f16" if config.dtype == "fp16" else "bf16"
-    recorder = Recorder(geometry=Geometry.of(config), dtype=dtype, stale=keeps_maximum(iteration))
+    recorder = Recorder(geometry=Geometry.of(config), dtype=dtype, softmax=iteration.parts.softmax)
     launched = kernel or kernel_of(iteration, config)
     forward(iteration, config, tensors, kernel=launched, observers=(recorder,), memory_budget=ALL_AT_ONCE)
-    steps = tuple(recorder.steps)
-    n_expected, ctas = shape.seq_len // config.B_c, tuple(recorder.ctas)
-    subject = Trace(iteration, config, shape, tensors, ctas, steps, n_expected, recorder.backward, ())
+    ctas, steps = tuple(recorder.ctas), tuple(recorder.steps)
+    subject = Trace(iteration, config, shape, tensors, ctas, steps, recorder.backward, ())
     return replace(subject, comparisons=tuple(_compared(subject)))
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A value of the kernel, what it should be by the values before it, and by Q, K and V alone."""
-
-    name: str
-    held: Held
-    expected: ref.Bounded
-    throughout: torch.Tensor
-
-
 def _compared(found: Trace) -> Iterator[Comparison]:
-    config, scale = found.config, 1 / math.sqrt(found.config.d_head)
+    config, scale, softmax = found.config, 1 / math.sqrt(found.config.d_head), found.iteration.parts.softmax
     q, k, v = (of_ctas(found, tensor, rows=tensor is found.tensors[0]) for tensor in found.tensors[:3])
-    last = found.n_expected - 1
-    order = [min(step, last) for step in range(len(found.steps))]  # steps beyond the last repeat it
-    blocks = [last - step for step in order] if found.backward else order
-    before = ref.State.empty(len(found.ctas), config.B_r, config.d_head)
-    stale = keeps_maximum(found.iteration)
-    truth = ref.online_softmax(q, k, v, blocks, config.B_c, scale, stale=stale)
-    for number, (step, block, real) in enumerate(zip(found.steps, blocks, truth, strict=True)):
+    before = truth = State.empty(len(found.ctas), config.B_r, config.d_head)
+    for number, step in enumerate(found.steps):
+        visited = min(number, found.n_expected - 1)  # steps beyond the last repeat it
+        block = found.n_expected - 1 - visited if found.backward else visited
         rows = slice(block * config.B_c, (block + 1) * config.B_c)
-        progress = ref.Progress(number * config.B_c, found.shape.seq_len) if stale else None
-        for pair in _pairs(step, before, real, (q, k[:, rows], v[:, rows]), config, progress):
-            yield _comparison(found, pair, number, block)
-        before = ref.State(exact(step.m.array), exact(step.l.array), exact(step.o.array))
+        inputs, values = (q, k[:, rows], v[:, rows]), {name: exact(one.array) for name, one in step.items()}
+        progress = Progress(number * config.B_c, found.shape.seq_len) if softmax == STALE else None
+        form = partial(kv_block, scale=scale, dtype=config.dtype, progress=progress, scaled=softmax == SCALED)
+        expected, throughout = form(before, inputs, kernel=values), form(truth, inputs)
+        for name, bounded in expected.items():
+            yield comparison(found, name, step[name], bounded, throughout[name][0], number, block)
+        before, truth = State.behind(values), State.behind({n: value for n, (value, _) in throughout.items()})
     stored = Held(of_ctas(found, found.tensors[3], rows=True).numpy(), {})
-    ideal = real.after.o / real.after.l.sum(dim=-1, keepdim=True)
-    yield _comparison(
-        found, _Pair(STORED, stored, ref.normalised(before.o, before.l, config.dtype), ideal), len(blocks), None
-    )
+    ideal, _ = normalised(truth, config.dtype)
+    yield comparison(found, "out", stored, normalised(before, config.dtype), ideal, len(found.steps), None)
 
 
-def _pairs(
-    step: KvStep,
-    before: ref.State,
-    real: ref.Exact,
-    inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    config: KernelConfig,
-    progress: ref.Progress | None,
-) -> Iterator[_Pair]:
-    """The intermediates of a KV block; with `progress` a row may keep its maximum, and m is in powers of two."""
-    (q, k, v), scale = inputs, 1 / math.sqrt(config.d_head)
-    s, m, p, p16 = (exact(one.array) for one in (step.scores, step.m, step.p, step.p16))
-    yield _Pair(S, step.scores, ref.scores(q, k), real.scores)
-    unit, rest = 1.0, scale  # of m; what differences of m are multiplied by in the exponent of e
-    if progress is not None:
-        rest = math.log(2)
-        maximum, weights = ref.stale_maximum(before, s, scale, progress, m), ref.stale_weights(s, m, scale)
-    else:
-        if step.scaled is not None:
-            yield _Pair(SCALED, step.scaled, ref.scaled_scores(s, scale), real.scores * scale)
-            s, unit, rest = exact(step.scaled.array), scale, 1.0
-        maximum, weights = ref.maximum(before.m, s), ref.weights(s, m, rest, folded=step.scaled is None)
-    yield _Pair(M, step.m, maximum, real.after.m * unit)
-    yield _Pair(P, step.p, weights, real.p)
-    yield _Pair(P16, step.p16, ref.rounded(p, config.dtype), real.p)
-    yield _Pair(L, step.l, ref.total(before, m, p, rest), real.after.l)
-    yield _Pair(RESCALED, step.rescaled, ref.rescaled(before, m, rest), real.rescaled)
-    yield _Pair(OUTPUT, step.o, ref.output(exact(step.rescaled.array), p16, v), real.after.o)
-
-
-def _comparison(found: Trace, pair: _Pair, step: int, block: int | None) -> Comparison:
-    value = exact(pair.held.array)
-    expected, allowed = pair.expected
+def comparison(
+    found: Trace,
+    name: str,
+    held: Held,
+    bounded: Bounded,
+    throughout: torch.Tensor,
+    step: int,
+    block: int | None,
+) -> Comparison:
+    """One intermediate against what it should be by the values before it, and by Q, K and V alone (`throughout`)."""
+    value, (expected, allowed) = exact(held.array), bounded
     error = _distance(value, expected)
     beyond = ~(error <= allowed)
     ratio = torch.nan_to_num(error / allowed, nan=math.inf)
+
+    def where(scores: torch.Tensor) -> Where:
+        """The element with the largest score, the first of equal ones."""
+        at = cta, row, column = tuple(int(axis) for axis in np.unravel_index(int(scores.argmax()), held.array.shape))
+        statistic, (x, _, _) = name in STATISTICS, found.ctas[cta]
+        place = Geometry.of(found.config).place(row, column, statistic=statistic)
+        return Where(
+            cta=found.ctas[cta],
+            warp=place.warp,
+            lane=place.lane if held.makers else None,
+            row=row,
+            query=x * found.config.B_r + row,
+            column=None if statistic else column,
+            found=float(value[at]),
+            expected=float(expected[at]),
+            allowed=float(allowed[at]),
+            maker=held.makers.get(place[2:]),
+        )
+
     return Comparison(
         step,
         block,
-        pair.name,
-        pair.held.array,
+        name,
+        held.array,
         expected,
         max_error=float(error.max()),
         rms=float(error.square().mean().sqrt()),
         share=float(ratio.max()),
-        drift=float(_distance(value, pair.throughout).max()),
+        drift=float(_distance(value, throughout).max()),
         beyond=beyond,
-        worst=_where(found, pair, value, int(ratio.argmax())),
-        first=_where(found, pair, value, int(beyond.flatten().int().argmax())) if bool(beyond.any()) else None,
+        worst=where(ratio),
+        first=where(beyond.int()) if bool(beyond.any()) else None,
     )
 
 
@@ -237,43 +468,23 @@ def _distance(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     return torch.where(value == expected, 0.0, (value - expected).abs())
 
 
-def _where(found: Trace, pair: _Pair, value: torch.Tensor, flat: int) -> Where:
-    cta, row, column = (int(axis) for axis in np.unravel_index(flat, tuple(value.shape)))
-    expected, allowed = (float(one[cta, row, column]) for one in pair.expected)
-    statistic = pair.name in STATISTICS
-    place = Geometry.of(found.config).place(row, column, statistic=statistic)
-    held = pair.name != STORED
-    return Where(
-        cta=found.ctas[cta],
-        warp=place.warp,
-        lane=place.lane if held else None,
-        row=row,
-        query=found.ctas[cta][0] * found.config.B_r + row,
-        column=None if statistic else column,
-        found=float(value[cta, row, column]),
-        expected=expected,
-        allowed=allowed,
-        maker=pair.held.maker(place) if held else None,
-    )
-
-
 ANOTHER_ROW = 4.0  # times what is allowed: another row's bound is of the same size, not the same
 
 
 def lookalike(found: Trace, wrong: Comparison) -> str | None:
     """What the first wrong row of S, or column of O, holds instead, in words; None where nothing fits."""
     first, block, keys = wrong.first, wrong.block, found.config.B_c
-    if first is None or block is None or wrong.name not in (S, OUTPUT):
+    if first is None or block is None or wrong.name not in ("S", "O"):
         return None
     cta, step = found.ctas.index(first.cta), found.steps[wrong.step]
     q, k, v = (of_ctas(found, tensor)[cta] for tensor in found.tensors[:3])
-    here, p = slice(block * keys, (block + 1) * keys), exact(step.p16.array)[cta]
-    if wrong.name == S:
+    here, p = slice(block * keys, (block + 1) * keys), exact(step["P16"].array)[cta]
+    if wrong.name == "S":
         wanted = exact(wrong.held)[cta, first.row]
         of_blocks = (q[first.query] @ k.T).reshape(-1, keys)
         candidates = {"the row is that of query {0}": q @ k[here].T, "the row is that of keys {1} to {2}": of_blocks}
     else:
-        wanted = (exact(step.o.array) - exact(step.rescaled.array))[cta, :, first.column]
+        wanted = (exact(step["O"].array) - exact(step["O_rescaled"].array))[cta, :, first.column]
         of_blocks = torch.stack([p @ part[:, first.column] for part in v.reshape(-1, keys, v.shape[-1])])
         added = "what was added is P V of V's"
         candidates = {f"{added} column {{0}}": (p @ v[here]).T, f"{added} rows {{1}} to {{2}}": of_blocks}

@@ -21,24 +21,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Iteration
 from ptxemu import Access, Array, Dataflow, Event, Instruction, Machine, Step, Value
 
 TILE_M, TILE_N, TILE_K = 16, 8, 16
 QUAD = 4  # lanes that share a row
 
-STATISTICS = ("m", "l")  # intermediates with a number a row, of which each lane of a quad has its own
-STALE = "exp2_stale"  # softmax of kernels in which a row keeps its maximum until a score is far above it
-Fragments = Sequence[Sequence[Sequence[Array]]]
-"""[m-tile][n-tile][element]: a register's value over the lanes, (CTAs|1, warps|1, 32|1)."""
-
-
 WARP = 32  # lanes
+STATISTICS = ("m", "l")  # intermediates with a number a row, of which each lane of a quad has its own
+SCALED = "exp"  # softmax of kernels that multiply S by the scale before they take the maximum
+STALE = "exp2_stale"  # of those in which a row keeps its maximum until a score is far above it
 
 
 @dataclass(frozen=True)
@@ -72,8 +69,7 @@ class Geometry:
         return Place(warp, QUAD * g + t, m, n, 2 * half + odd)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Warp, lane, m-tile, n-tile and element of an accumulator (0 to 3; of a row statistic 0 or 2)."""
 
     warp: int
@@ -83,26 +79,18 @@ class Place:
     element: int
 
 
-def keeps_maximum(iteration: Iteration) -> bool:
-    """Whether a row may keep its maximum from one KV block to the next, though larger scores have come."""
-    return getattr(iteration.parts, "softmax", None) == STALE
+def matrix(registers: Sequence[Sequence[Sequence[Array]]], geometry: Geometry) -> Array:
+    """The CTA's matrix that registers hold, (CTAs, B_r, 8 x n-tiles).
 
-
-def matrix(registers: Fragments, geometry: Geometry) -> Array:
-    """The CTA's matrix that these registers hold, (CTAs, B_r, 8 x n-tiles)."""
+    Args:
+        registers: [m-tile][n-tile][element]: a register's value over the lanes, (CTAs|1, warps|1, 32|1).
+        geometry: of the CTA's tile.
+    """
     shape = (geometry.ctas, geometry.warps, WARP)
     stacked = np.stack([[[np.broadcast_to(a, shape) for a in four] for four in across] for across in registers])
     m, n = stacked.shape[:2]
     split = stacked.reshape(m, n, 2, 2, *shape[:2], TILE_N, QUAD)  # m, n, half, odd, CTA, warp, g, t
     return split.transpose(4, 5, 0, 2, 6, 1, 7, 3).reshape(geometry.ctas, geometry.rows, TILE_N * n)
-
-
-def statistics(registers: Sequence[Sequence[Array]], geometry: Geometry) -> Array:
-    """A row statistic, from [m-tile][half]: (CTAs, B_r, 4), a copy from each lane of the quad."""
-    shape = (geometry.ctas, geometry.warps, WARP)
-    stacked = np.stack([[np.broadcast_to(a, shape) for a in both] for both in registers])
-    split = stacked.reshape(*stacked.shape[:2], *shape[:2], TILE_N, QUAD)  # m, half, CTA, warp, g, t
-    return split.transpose(2, 3, 0, 1, 4, 5).reshape(geometry.ctas, geometry.rows, QUAD)
 
 
 PRODUCT = "mma.sync.aligned.m16n8k16.row.col.f32."
@@ -188,7 +176,7 @@ class Window:
         )
         grids = []
         for scores, n_tiles, k_tiles, name in both:
-            chains = self._chains([event for event in all_products if makes_scores(event) is scores])
+            chains = self._chains([event for event in all_products if makes_scores(event) is scores], scores=scores)
             grids.append(_grid(chains, g.m_tiles, n_tiles, name))
             lengths = {len(chain) for chain in chains}
             if lengths != {k_tiles}:
@@ -196,39 +184,35 @@ class Window:
                 raise UnknownForm(what, chains[0][0], expected=expected, found=sorted(lengths))
         return grids[0], grids[1]
 
-    def _chains(self, products: Iterable[Event]) -> list[Chain]:
+    def _chains(self, products: Iterable[Event], *, scores: bool) -> list[Chain]:
         """Products that add to one accumulator, in order; rounding in between does not part them."""
+
+        def adds(other: Event) -> bool:
+            return other.word == "mma" and makes_scores(other) is scores
+
         chains: dict[int, list[Event]] = {}
         for event in products:
-            kind = makes_scores(event)
-            before = self.ancestors(
-                event.sources[6],
-                lambda other, kind=kind: other.word == "mma" and makes_scores(other) is kind,  # type: ignore[misc]  # a lambda's default
-            )
+            before = self.ancestors(event.sources[6], adds)
             chain = chains.pop(before[0].number, None) if len(before) == 1 else None
             chains[event.number] = [*(chain or ()), event]
         return sorted((tuple(chain) for chain in chains.values()), key=lambda chain: chain[0].number)
 
-    def exponentials(self, packed: Value) -> tuple[Value, Value]:
-        """The `ex2` behind the low and the high half of a register of P.
+    def exponentials(self, packed: Value, dtype: str) -> list[Value]:
+        """The results of the `ex2` behind the low and the high half of a register of P.
 
         Raises:
             UnknownForm: there are not two.
         """
         event = packed.event
-        if event is not None and event.word == "cvt" and len(event.sources) == 2:
-            high, low = event.sources  # cvt.rn.f16x2.f32 d, a, b: a is the upper half
-            return self._exponential(low, event), self._exponential(high, event)
-        found = sorted(self.ancestors(packed, _is_exponential), key=lambda one: one.number)
+        converts = event is not None and event.word == "cvt"
+        sources = event.sources[::-1] if event and converts else [packed]  # cvt d, a, b: a becomes the upper half
+        found = [one for source in sources for one in self.ancestors(source, lambda one: one.word == "ex2")]
         if len(found) != 2:
             raise UnknownForm("a register of P without two ex2 behind it", event, found=len(found))
-        return found[0].results[0], found[1].results[0]
-
-    def _exponential(self, value: Value, user: Event) -> Value:
-        found = self.ancestors(value, _is_exponential)
-        if len(found) != 1:
-            raise UnknownForm("an element of P without one ex2 behind it", user, found=len(found))
-        return found[0].results[0]
+        both = [one.results[0] for one in found]
+        low = packed.halves(f"{dtype}x2")[..., 0].astype(np.float64)  # put together by bits: the values tell
+        first, second = (float(np.abs(low - one.array).sum()) for one in both)
+        return both[::-1] if not converts and second < first else both
 
     def maximum(self, elements: Sequence[Value]) -> Value:
         """The last maximum that all these exponentials depend on.
@@ -284,22 +268,15 @@ class Window:
                 return total
             total = more[0].results[0]
 
-    def scaled(self, scores: Registers) -> Registers | None:
-        """S times the scale, where the kernel multiplies before it takes the maximum; None where it does not.
-
-        Raises:
-            UnknownForm: it multiplies some elements only.
-        """
-        factors = [self._users(value) for row in scores for four in row for value in four]
-        if sum([one.word for one in users] == ["mul"] for users in factors) * 2 <= len(factors):
-            return None
-        return [[[self._multiplied(value) for value in four] for four in row] for row in scores]
-
     def _users(self, value: Value) -> list[Event]:
         return self.consumers.get(id(value), [])
 
-    def _multiplied(self, value: Value) -> Value:
-        """The nearest product that a value goes into."""
+    def multiplied(self, value: Value) -> Value:
+        """The nearest product that an element of S goes into.
+
+        Raises:
+            UnknownForm: it goes into none.
+        """
         work = [value]
         while work:
             one = work.pop(0)
@@ -308,11 +285,7 @@ class Window:
                     return user.results[0]
                 if user.word not in ("max", "ex2", *MADE_ANEW):
                     work.extend(user.results)
-        raise UnknownForm("an element of S that is not scaled, where most are", value.event)
-
-
-def _is_exponential(event: Event) -> bool:
-    return event.word == "ex2"
+        raise UnknownForm("an element of S that is not scaled", value.event)
 
 
 def _grid(chains: Sequence[Chain], m_tiles: int, n_tiles: int, name: str) -> Grid:
@@ -388,23 +361,9 @@ class Held:
     # the instruction that made the values of an accumulator's element, by (m-tile, n-tile, element)
     makers: Mapping[tuple[int, int, int], Instruction]
 
-    def maker(self, place: Place) -> Instruction | None:
-        """What made an element; None where nothing did."""
-        return self.makers.get((place.m, place.n, place.element))
 
-
-@dataclass(frozen=True)
-class KvStep:
-    """What a kernel held for one KV block; `scaled` is None where the scale is folded into the exponent."""
-
-    scores: Held
-    scaled: Held | None
-    m: Held
-    p: Held
-    p16: Held
-    l: Held  # noqa: E741 - the paper's name
-    rescaled: Held
-    o: Held
+KvStep = Mapping[str, Held]
+"""What a kernel held for one KV block, by the names of `INTERMEDIATES`, in the order in which it is computed."""
 
 
 @dataclass
@@ -413,7 +372,7 @@ class Recorder(Dataflow):
 
     geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))  # of one CTA, then of the launch
     dtype: str = "f16"  # of P as an operand, ``f16`` or ``bf16``
-    stale: bool = False  # whether a row may keep its maximum from one KV block to the next
+    softmax: str = ""  # the part: `SCALED`, `STALE` or another one
     steps: list[KvStep] = field(default_factory=list)  # the KV blocks in the order in which they ran
     # ``%ctaid`` (x, y, z) of each CTA, in the order of the arrays
     ctas: list[tuple[int, int, int]] = field(default_factory=list)
@@ -451,34 +410,30 @@ class Recorder(Dataflow):
         self._after_output = not scores
 
     def _close(self, events: Sequence[Event]) -> None:
-        self.steps.append(read_step(Window(events, self.geometry), self.dtype, stale=self.stale))
+        self.steps.append(read_step(Window(events, self.geometry), self.dtype, self.softmax))
 
 
-def read_step(window: Window, dtype: str, *, stale: bool = False) -> KvStep:
+def read_step(window: Window, dtype: str, softmax: str) -> KvStep:
     """The intermediates of a KV block.
 
     Raises:
-        UnknownForm: see `roles`.
+        UnknownForm: the kernel computes them in another way than `Window` knows.
     """
-    (of_scores, of_output), geometry = window.products(), window.geometry
+    of_scores, of_output = window.products()
     scores = [[chain[-1].results for chain in row] for row in of_scores]
-    scaled = window.scaled(scores)
     packed = _packed(of_output)
-    p = [[_opened(window, four) for four in row] for row in packed]
+    p = [[[one for both in halves for one in window.exponentials(both, dtype)] for halves in row] for row in packed]
     rows = [[four[2 * half + odd] for four in row for odd in (0, 1)] for row in p for half in (0, 1)]
-    m = subtracted(rows) if stale else [window.maximum(one) for one in rows]
-    p16 = [[_halves(four, dtype) for four in row] for row in packed]
-    p16_makers = [[[value for value in both for _ in (0, 1)] for both in row] for row in packed]  # two share a register
-    return KvStep(
-        scores=_matrix(scores, geometry),
-        scaled=None if scaled is None else _matrix(scaled, geometry),
-        m=_rows(m, geometry),
-        p=_matrix(p, geometry),
-        p16=Held(matrix(p16, geometry), _makers(p16_makers)),
-        l=_rows([window.total(one) for one in rows], geometry),
-        rescaled=_matrix([[chain[0].sources[6:] for chain in row] for row in of_output], geometry),
-        o=_matrix([[chain[-1].results for chain in row] for row in of_output], geometry),
-    )
+    found: dict[str, Registers] = {"S": scores}
+    if softmax == SCALED:
+        found["S_scaled"] = [[[window.multiplied(value) for value in four] for four in row] for row in scores]
+    found["m"] = _as_tiles(subtracted(rows) if softmax == STALE else [window.maximum(one) for one in rows])
+    found["P"] = p
+    found["P16"] = [[[halves[0]] * 2 + [halves[1]] * 2 for halves in row] for row in packed]  # two share a register
+    found["l"] = _as_tiles([window.total(one) for one in rows])
+    found["O_rescaled"] = [[chain[0].sources[6:] for chain in row] for row in of_output]
+    found["O"] = [[chain[-1].results for chain in row] for row in of_output]
+    return {name: _held(name, values, window.geometry, dtype) for name, values in found.items()}
 
 
 def _packed(output: Grid) -> list[list[list[Value]]]:
@@ -498,46 +453,27 @@ def _packed(output: Grid) -> list[list[list[Value]]]:
     return found
 
 
-def _opened(window: Window, halves_of_rows: Sequence[Value]) -> list[Value]:
-    """The four exponentials of an accumulator of P, rows g first."""
-    pairs = [window.exponentials(packed) for packed in halves_of_rows]
-    opened = []
-    for (low, high), packed in zip(pairs, halves_of_rows, strict=True):
-        swapped = packed.event is not None and packed.event.word != "cvt" and _are_swapped(low, high, packed)
-        opened += [high, low] if swapped else [low, high]
-    return opened
+def _as_tiles(rows: Sequence[Value]) -> Registers:
+    """A row statistic, of which there are two for each m-tile, as an accumulator of two equal columns a lane."""
+    return [[[upper, upper, lower, lower]] for upper, lower in zip(rows[::2], rows[1::2], strict=True)]
 
 
-def _are_swapped(low: Value, high: Value, packed: Value) -> bool:
-    """Whether a register put together by bits holds `high` in its low half; told by the values."""
-    half = packed.halves("bf16x2")[..., 0].astype(np.float64)
-    return bool(np.abs(half - high.array).sum() < np.abs(half - low.array).sum())
-
-
-def _halves(registers: Sequence[Value], dtype: str) -> list[Array]:
-    """The four elements of an accumulator of P as the tensor cores take them, float32."""
-    opened = [value.halves(f"{dtype}x2").astype(np.float32) for value in registers]
-    return [pair[..., odd] for pair in opened for odd in (0, 1)]
-
-
-def _matrix(values: Registers, geometry: Geometry) -> Held:
-    registers = [[[one.as_type("f32") for one in four] for four in row] for row in values]
-    return Held(matrix(registers, geometry), _makers(values))
-
-
-def _rows(values: Sequence[Value], geometry: Geometry) -> Held:
-    """A row statistic, of which `values` has two for each m-tile."""
-    halves = [values[place : place + 2] for place in range(0, len(values), 2)]
-    makers = _makers([[[both[0], both[0], both[1], both[1]]] for both in halves])
-    return Held(statistics([[one.as_type("f32") for one in both] for both in halves], geometry), makers)
-
-
-def _makers(values: Registers) -> Mapping[tuple[int, int, int], Instruction]:
-    """The instruction behind each element of each accumulator."""
-    return {
+def _held(name: str, values: Registers, geometry: Geometry, dtype: str) -> Held:
+    arrays = [
+        [
+            [
+                one.halves(f"{dtype}x2")[..., place % 2].astype(np.float32) if name == "P16" else one.as_type("f32")
+                for place, one in enumerate(four)
+            ]
+            for four in row
+        ]
+        for row in values
+    ]
+    makers = {
         (m, n, element): one.event.instruction
         for m, row in enumerate(values)
         for n, four in enumerate(row)
         for element, one in enumerate(four)
         if one.event is not None
     }
+    return Held(matrix(arrays, geometry)[..., :: 2 if name in STATISTICS else 1], makers)

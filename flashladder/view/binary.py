@@ -9,7 +9,7 @@ Run: ``invoke sass libtorch_cuda.so --kernel "flash_fwd_kernel (FP16, 128, 128, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 import json
@@ -45,21 +45,15 @@ COLUMNS = [
     *("MUFU", "HMMA", "LDSM", "LDGSTS", "FMNMX", "IMAD", "SHFL", "BAR", "LDL", "STL"),
 ]
 """Opcode classes of the published tables, in their order."""
-WHOLE_AND_LOOP = ("whole kernel", "main loop")  # columns of one kernel's table
-
-
-def count_table(columns: Mapping[str, Mapping[str, int]]) -> str:
-    """A table of opcode classes (rows) by `columns`: the published classes first, then the others by size."""
-    names = set().union(*columns.values())
-    others = sorted(names - set(COLUMNS), key=lambda name: (-max(c.get(name, 0) for c in columns.values()), name))
-    rows = [["opcode", *columns]]
-    rows += [[name, *(str(c.get(name, 0)) for c in columns.values())] for name in [*COLUMNS, *others]]
-    return "\n".join(table(rows, None, right=range(1, len(rows[0]))))
 
 
 def kernel_counts(sass: Sass) -> str:
-    """The table of one kernel: all of it, and its main loop."""
-    return count_table(dict(zip(WHOLE_AND_LOOP, (sass.counts(), count(main_loop(sass))), strict=True)))
+    """The table of a kernel and its main loop: the published classes of opcodes first, then the others by size."""
+    whole, loop = sass.counts(), count(main_loop(sass))
+    others = sorted(whole.keys() - set(COLUMNS), key=lambda name: (-whole[name], name))
+    rows = [("opcode", "whole kernel", "main loop")]
+    rows += [(name, str(whole.get(name, 0)), str(loop.get(name, 0))) for name in [*COLUMNS, *others]]
+    return "\n".join(table(rows, None, right={1, 2}))
 
 
 def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
@@ -73,18 +67,15 @@ def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
     names = {address: label for label, address in sass.labels.items()}
     lines: list[str] = []
     last: tuple[str, int] | None = None
-    for index, instruction in enumerate(sass.instructions):
-        if instruction.address in names:
-            lines.append(f"{names[instruction.address]}:")
-        if instruction.file is not None and instruction.line is not None:
-            source = (instruction.file, instruction.line)
-            if source != last:
-                text = dict(enumerate(_source_lines(source[0]), 1)).get(source[1], "").strip()
-                lines.append(f"      // {relative(Path(source[0]))}:{source[1]}  {text}".rstrip())
-            last = source
-        margin = "|" if instruction.address in inside else " "
+    for index, one in enumerate(sass.instructions):
+        if one.address in names:
+            lines.append(f"{names[one.address]}:")
+        if one.file is not None and one.line is not None and (one.file, one.line) != last:
+            last = one.file, one.line
+            text = "".join(_source_lines(one.file)[one.line - 1 : one.line]).strip()
+            lines.append(f"      // {relative(Path(one.file))}:{one.line}  {text}".rstrip())
         control = f"{controls[index]}  " if controls else ""
-        lines.append(f"{margin} {instruction.address:04x}  {control}{instruction}")
+        lines.append(f"{'|' if one.address in inside else ' '} {one.address:04x}  {control}{one}")
     return "\n".join(lines)
 
 
@@ -98,8 +89,10 @@ def _source_lines(file: str) -> tuple[str, ...]:
 
 _SASS_LABEL = re.compile(r"\.L_\w+")
 _PTX_LABEL = re.compile(r"\$L_+\w+")
-_ENTRY = re.compile(r"^[ \t]*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.MULTILINE)
-_BRACE = re.compile(r'[{}]|//[^\n]*|/\*.*?\*/|"[^"\n]*"', re.DOTALL)
+_TOKEN = re.compile(
+    r'[{}]|//[^\n]*|/\*.*?\*/|"[^"\n]*"|^[ \t]*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+(?P<entry>[\w$]+)',
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def clean_sass(sass: Sass, symbol: str = "", title: str = "", controls: Sequence[Control] = ()) -> str:
@@ -114,9 +107,9 @@ def clean_sass(sass: Sass, symbol: str = "", title: str = "", controls: Sequence
     last = len(sass.instructions)
     while last and sass.instructions[last - 1].opcode == "NOP":
         last -= 1
-    used = {name for one in sass.instructions for name in _SASS_LABEL.findall(one.operands)}
-    places = sorted({address for name, address in sass.labels.items() if name in used})
-    numbers = {name: f"L{places.index(address) + 1}" for name, address in sass.labels.items() if name in used}
+    used = {name for one in sass.instructions for name in _SASS_LABEL.findall(one.operands)} & sass.labels.keys()
+    places = sorted({sass.labels[name] for name in used})
+    numbers = {name: f"L{places.index(sass.labels[name]) + 1}" for name in used}
     lines = []
     for index, one in enumerate(sass.instructions[:last]):
         if one.address in places:
@@ -143,26 +136,22 @@ def _named(text: str, symbol: str, title: str) -> str:
     return re.sub(pattern, lambda found: names[found[0]], text)
 
 
-def is_whole(text: str) -> bool:
-    """Whether every brace of PTX that opens also closes: a file that was cut off within a kernel has one left."""
-    tokens = [token[0] for token in _BRACE.finditer(text)]
-    return tokens.count("{") == tokens.count("}")
+def only_entry(text: str, symbol: str) -> str | None:
+    """A PTX module with the entry `symbol` alone: declarations and functions stay, the other entries go.
 
-
-def only_entry(text: str, symbol: str) -> str:
-    """A PTX module with the entry `symbol` alone: declarations and functions stay, the other entries go."""
-    kept, at = [], 0
-    for entry in _ENTRY.finditer(text):
-        depth, end = 0, len(text)
-        for token in _BRACE.finditer(text, entry.end()):
-            depth += {"{": 1, "}": -1}.get(token[0], 0)
-            if token[0] == "}" and depth == 0:
-                end = token.end()
-                break
-        if entry[1] != symbol:
-            kept.append(text[at : entry.start()])
-            at = end
-    return "".join([*kept, text[at:]])
+    None if a brace that opens does not close: the file was cut off within a kernel.
+    """
+    kept, at, depth, entry = list[str](), 0, 0, None
+    for token in _TOKEN.finditer(text):
+        if token["entry"] and not depth:
+            entry = token
+        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        if token[0] == "}" and not depth and entry:
+            if entry["entry"] != symbol:
+                kept.append(text[at : entry.start()])
+                at = token.end()
+            entry = None
+    return None if depth else "".join([*kept, text[at:]])
 
 
 @dataclass(frozen=True)
@@ -246,14 +235,22 @@ def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
         kernel, sass = _disassembled(kernel)
     controls = decoded(code_of(data, kernel.symbol), sass.instructions, kernel.arch) if wanted.control else []
     if wanted.json:
-        print(json.dumps(_sass_data(sass, kernel, controls), indent=2))
+        parts = ("address", "predicate", "opcode", "operands")
+        rows = [{name: getattr(one, name) for name in parts} for one in sass.instructions]
+        for row, control in zip(rows, controls, strict=False):
+            row["control"] = str(control)
+        told = {"counts": sass.counts(), "labels": dict(sass.labels), "instructions": rows}
+        print(json.dumps({**_data(kernel), **told}, indent=2))
     elif wanted.clean:
         print(clean_sass(sass, kernel.symbol, kernel.title, controls), end="")
     elif wanted.counts:
         print(f"{title or f'{kernel.title}, {kernel.arch}'}\n\n{kernel_counts(sass)}")
     else:
+        registers, shared, _, size = ("?" if fact is None else fact for fact in _facts(kernel).values())
+        takes = f"{registers} registers, {shared} B static shared memory, {size} B code"
         legend = f"// {LEGEND}\n" if controls else ""
-        print(f"{title or f'// {_resources(kernel)}'}\n{legend}{listing(sass, controls)}\n{kernel_counts(sass)}")
+        print(f"{title or f'// {kernel.title}, {kernel.arch}, {takes}'}\n{legend}{listing(sass, controls)}")
+        print(kernel_counts(sass))
 
 
 def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
@@ -283,14 +280,6 @@ def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
         return kernel, parse(run_nvdisasm(cubin, symbol=kernel.facts.index), kernel.symbol)
 
 
-def _sass_data(sass: Sass, kernel: Kernel, controls: Sequence[Control]) -> dict[str, object]:
-    rows = []
-    for index, one in enumerate(sass.instructions):
-        row = {"address": one.address, "predicate": one.predicate, "opcode": one.opcode, "operands": one.operands}
-        rows.append({**row, **({"control": str(controls[index])} if controls else {})})
-    return {**_data(kernel), "counts": sass.counts(), "labels": dict(sass.labels), "instructions": rows}
-
-
 def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
     """Prints the PTX of one kernel of a file, or the kernels that there are.
 
@@ -310,25 +299,20 @@ def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
         if not text:
             hint = "ptxas keeps it in the cubin with -lineinfo"
             raise FlashladderError("no PTX in the file, nor in its cubins", where=where, hint=hint)
-        if not is_whole(text):
-            expected = "a } for each {"
-            raise FlashladderError("the PTX is damaged", where=where, expected=expected, found="an end within a block")
-        text = only_entry(text, kernel.symbol)
-        if out:
-            print(write_atomic(out, text))
-        else:
-            print(_ptx_text(text, kernel, wanted), end="")
-
-
-def _ptx_text(text: str, kernel: Kernel, wanted: Wanted) -> str:
-    if wanted.json:
-        return f"{json.dumps({**_data(kernel), 'counts': opcode_counts(text), 'text': text}, indent=2)}\n"
-    if wanted.counts:
-        rows = sorted(opcode_counts(text).items(), key=lambda item: (-item[1], item[0]))
-        return "".join(f"{n:6d}  {opcode}\n" for opcode, n in rows)
-    if wanted.clean:
-        return clean_ptx(text, kernel.symbol, kernel.title)
-    return normalise(text) if wanted.normalised else text if text.endswith("\n") else f"{text}\n"
+        own = only_entry(text, kernel.symbol)
+        if own is None:
+            raise FlashladderError("the PTX is damaged", where=where, expected="a } for each {", found="fewer of one")
+    if out:
+        print(write_atomic(out, own))
+    elif wanted.json:
+        print(json.dumps({**_data(kernel), "counts": opcode_counts(own), "text": own}, indent=2))
+    elif wanted.counts:
+        for opcode, n in sorted(opcode_counts(own).items(), key=lambda item: (-item[1], item[0])):
+            print(f"{n:6d}  {opcode}")
+    elif wanted.clean:
+        print(clean_ptx(own, kernel.symbol, kernel.title), end="")
+    else:
+        print((normalise(own) if wanted.normalised else own).removesuffix("\n"))
 
 
 def _meant(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> list[Kernel]:
@@ -339,9 +323,7 @@ def _meant(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> li
         raise FlashladderError("no code for this architecture", where=where, expected=arches, found=wanted.arch)
     if not kernels and not (wanted.list or wanted.kernel):
         other: Kind = "PTX" if kind == "SASS" else "SASS"
-        n = len(kernels_of(found, other))
-        hint = f"`invoke {other.lower()} FILE` reads its {other}, {n} kernel{'s' if n > 1 else ''}"
-        hint = hint if n else "no kernel is in it; PTX marks one with .entry"
+        hint = f"`invoke {other.lower()} FILE` reads its {other}" if kernels_of(found, other) else "no kernel is in it"
         raise FlashladderError(f"no {kind} of a kernel in the file", where=where, hint=hint)
     try:
         return chosen(kernels, wanted.kernel)
@@ -413,11 +395,3 @@ def _data(kernel: Kernel) -> dict[str, object]:
     """A kernel for scripts; what is not known is null."""
     named = {"symbol": kernel.symbol, "name": kernel.name, "config": kernel.config or None, "arch": kernel.arch}
     return {**named, "kind": kernel.kind, **_facts(kernel), "file": kernel.image.place}
-
-
-def _resources(kernel: Kernel) -> str:
-    facts = kernel.facts
-    assert facts is not None  # its cubin has been read
-    registers = "? registers" if facts.registers is None else f"{facts.registers} registers"
-    sizes = f"{facts.shared_bytes} B static shared memory, {facts.code_bytes} B code"
-    return f"{kernel.title}, {kernel.arch}, {registers}, {sizes}"

@@ -13,7 +13,7 @@ Run:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 import io
 from itertools import groupby
@@ -45,11 +45,11 @@ Picture = Mapping[str, Any]
 """A kernel's control flow as ``--json`` prints it (`picture_of`)."""
 
 
-def by_class(opcodes: Counts) -> Counts:
+def by_class(opcodes: Counts) -> Counter[str]:
     """Counts by full opcode, summed by class."""
-    found: dict[str, float] = {}
+    found = Counter[str]()
     for opcode, n in opcodes.items():
-        found[opcode_class(opcode)] = found.get(opcode_class(opcode), 0) + n
+        found[opcode_class(opcode)] += int(n)
     return found
 
 
@@ -91,9 +91,7 @@ def picture_of(title: str, regions: Regions, warp: Executions | None = None) -> 
         for loop in sorted(flow.loops, key=lambda loop: (loop.depth, loop.header))
     ]
     opcodes = {
-        region: Counter(one.opcode for one in regions.code(region))
-        if warp is None
-        else warp.counts(regions.blocks(region))
+        region: warp.counts(regions.blocks(region)) if warp else Counter(one.opcode for one in regions.code(region))
         for region in regions.present
         if region != UNREACHED
     }
@@ -137,9 +135,19 @@ def outline(picture: Picture, limit: int = 80) -> str:
     A loop begins at ``.>`` and ends at ``'-``; ``@>`` is a loop of one block.
     """
     head = ["", "block", "from", "instr", "runs", "dom", *SHOWN.values(), "then"]
-    rows = [[strokes, *_cells(one)] for strokes, one in zip(_loops_beside(picture), picture["blocks"], strict=True)]
+    rows = []
+    for strokes, one in zip(_loops_beside(picture), picture["blocks"], strict=True):
+        numbers = [str(one["kinds"].get(kind, ".")) for kind in SHOWN]
+        ordered = sorted(one["ways"], key=lambda way: way["kind"] == "falls")  # the branch with its condition first
+        runs, then = "-" if one["runs"] is None else str(one["runs"]), ", ".join(map(_way, ordered)) or "end"
+        size = str(one["instructions"])
+        rows.append([strokes, one["name"], f"{one['address']:x}", size, runs, one["dominator"], *numbers, then])
     first, *lines = table([head, *rows], limit, right=range(2, len(head) - 1))
-    out = [*textwrap.wrap(picture["title"], limit), *textwrap.wrap(_summary(picture), limit), "", first]
+    n_loops, more = len(picture["loops"]), "" if picture["reducible"] else ", and loops with several entries, not drawn"
+    told = f"{sum(one['instructions'] for one in picture['blocks'])} instructions in {len(picture['blocks'])} blocks, "
+    told += f"{n_loops} loop{'s' * (n_loops != 1)}{more}; {picture['unreached']} more never run (trap, padding)."
+    told += f" {VOTED}" if picture["votes"] else ""
+    out = [*textwrap.wrap(picture["title"], limit), *textwrap.wrap(told, limit), "", first]
     pairs = zip(picture["blocks"], lines, strict=True)
     for region, of_region in groupby(pairs, key=lambda pair: pair[0]["region"]):
         own = list(of_region)
@@ -148,17 +156,7 @@ def outline(picture: Picture, limit: int = 80) -> str:
         out += [line for _, line in own]
     known = picture["votes"] is not None
     note = "Instructions that a warp runs and no predicate switches off" if known else "Instructions"
-    return "\n".join([*out, "", f"{note}, by kind:", *_counts(picture, "kind", classes=False)])
-
-
-def _cells(block: Picture) -> list[str]:
-    numbers = [str(block["kinds"].get(kind, ".")) for kind in SHOWN]
-    ordered = sorted(block["ways"], key=lambda way: way["kind"] == "falls")  # the branch with its condition first
-    then = ", ".join(map(_way, ordered)) or "end"
-    runs = "-" if block["runs"] is None else str(block["runs"])
-    return [
-        block["name"], f"{block['address']:x}", str(block["instructions"]), runs, block["dominator"], *numbers, then,
-    ]  # fmt: skip
+    return "\n".join([*out, "", f"{note}, by kind:", *_counts(picture, classes=False)])
 
 
 def _way(way: Mapping[str, str]) -> str:
@@ -187,32 +185,24 @@ def _places(picture: Picture) -> dict[str, int]:
     return {block["name"]: place for place, block in enumerate(picture["blocks"])}
 
 
-def _summary(picture: Picture) -> str:
-    blocks, n_loops = picture["blocks"], len(picture["loops"])
-    loops = f"{n_loops} loop{'s' * (n_loops != 1)}"
-    more = "" if picture["reducible"] else ", and loops with several entries, which are not drawn"
-    told = f"{sum(one['instructions'] for one in blocks)} instructions in {len(blocks)} blocks, {loops}{more}"
-    told += f"; {picture['unreached']} more never run (trap, padding)."
-    return f"{told} {VOTED}" if picture["votes"] else told
-
-
 def per_block(picture: Picture, limit: int = 80) -> str:
     """Opcode classes by region under the sum of each kind, the most frequent first; of the main loop one round."""
-    return "\n".join([*textwrap.wrap(picture["title"], limit), *_counts(picture, "", classes=True)])
+    return "\n".join([*textwrap.wrap(picture["title"], limit), *_counts(picture, classes=True)])
 
 
-def _counts(picture: Picture, head: str, *, classes: bool) -> list[str]:
-    each, columns, everything = picture["per_kv_block"], dict[str, Counts](), Counter[str]()
-    for region, opcodes in picture["opcodes"].items():
-        counts = by_class(opcodes)
-        columns |= {PER_KV_BLOCK: each} if region == LOOP and each is not None else {region: counts}
-        everything.update(counts)
+def _counts(picture: Picture, *, classes: bool) -> list[str]:
+    each, counted = picture["per_kv_block"], {name: by_class(counts) for name, counts in picture["opcodes"].items()}
+    everything = sum(counted.values(), Counter[str]())
+    columns: dict[str, Counts] = {
+        PER_KV_BLOCK if is_mean else region: each if is_mean else counts
+        for region, counts in counted.items()
+        for is_mean in [region == LOOP and each is not None]
+    }
     columns["all"] = everything
     kinds = [by_kind(counts) for counts in columns.values()]
-    rows = [[head, *columns], ["total", *(_number(sum(counts.values())) for counts in columns.values())]]
-    present = sorted({name for counts in columns.values() for name in counts if counts[name]})
+    rows = [["" if classes else "kind", *columns], ["total", *(_number(sum(one.values())) for one in columns.values())]]
     for kind in KINDS:
-        names = [name for name in present if kind_of(name) == kind]
+        names = sorted(name for name in everything if kind_of(name) == kind)
         if names:
             rows.append([kind, *(_number(found[kind]) for found in kinds)])
         if classes:
@@ -250,30 +240,25 @@ def dot(picture: Picture) -> str:
     """
     places, drawn = _places(picture), zip(picture["blocks"], _shares(picture), strict=True)
     lines = [
-        f"digraph {_quoted(picture['title'])} {{",
-        f"  label={_quoted(picture['title'])}; labelloc=t;",
+        f"digraph {json.dumps(picture['title'])} {{",
+        f"  label={json.dumps(picture['title'])}; labelloc=t;",
         '  node [shape=box, style=filled, fontname="monospace", fontsize=10]; edge [fontname="monospace", fontsize=9];',
     ]
     for number, (region, own) in enumerate(groupby(drawn, key=lambda pair: pair[0]["region"])):
-        lines.append(f"  subgraph cluster_{number} {{ label={_quoted(region)};")
+        lines.append(f"  subgraph cluster_{number} {{ label={json.dumps(region)};")
         for block, share in own:
             colour = f'"0.08 {share:.3f} 1.0"'  # hue of orange, saturation, brightness
-            label = _quoted("\n".join(_facts(block)))
+            label = json.dumps("\n".join(_facts(block)))
             lines.append(f"    {block['name']} [label={label}, fillcolor={colour}];")
         lines.append("  }")
     for block in picture["blocks"]:
         for way in block["ways"]:
             back = "constraint=false" if places[way["target"]] <= places[block["name"]] else ""
-            label = f"label={_quoted(way['when'])}" if way["when"] else ""
+            label = f"label={json.dumps(way['when'])}" if way["when"] else ""
             style = f"style={LINES[way['kind']]}" if way["kind"] in LINES else ""
             attributes = ", ".join(filter(None, (style, label, back)))
             lines.append(f"  {block['name']} -> {way['target']}{f' [{attributes}]' if attributes else ''};")
     return "\n".join([*lines, "}"])
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
 
 
 def svg(picture: Picture) -> str:
@@ -351,11 +336,7 @@ def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: st
         raise FlashladderError("one form at a time", expected=expected, found=" and ".join(forms))
     form = forms[0] if forms else "outline"
     picture = drawn(named, config, arch, seq_len, kernel)
-    made: dict[str, Callable[[], str]] = {
-        "outline": lambda: outline(picture, terminal_width()),
-        "counts": lambda: per_block(picture, terminal_width()),
-        "dot": lambda: dot(picture),
-        "svg": lambda: svg(picture),
-        "json": lambda: json.dumps(picture, indent=2),
-    }
-    print(made[form]())
+    if form in ("outline", "counts"):
+        print((outline if form == "outline" else per_block)(picture, terminal_width()))
+    else:
+        print(json.dumps(picture, indent=2) if form == "json" else {"dot": dot, "svg": svg}[form](picture))

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 import json
-from pathlib import Path
 import textwrap
 
 from flashladder.build.compile import arches_of, compile_many, cubin_for, ptx_for, render, require_target, table_rows
@@ -31,9 +30,19 @@ from flashladder.ladder.selection import one_config, select_configs
 from flashladder.machine_code.flow import main_loop
 from flashladder.machine_code.order import WORK, steady, stretches, under_products, usual_path
 from flashladder.machine_code.ptxas import COLUMNS, Occupancy, PtxasRow
-from flashladder.machine_code.sass import Instruction, Sass
+from flashladder.machine_code.sass import Sass, count
 from flashladder.toolchain import require_arch
-from flashladder.view.binary import CUBIN, PTX, Wanted, file_named, output_of, sass_of, show_ptx_of_file, show_sass
+from flashladder.view.binary import (
+    CUBIN,
+    PTX,
+    Wanted,
+    file_named,
+    is_file,
+    output_of,
+    sass_of,
+    show_ptx_of_file,
+    show_sass,
+)
 
 FACTS = ("ctas", "warps", "occupancy", "limited_by")  # of a GPU, in the CSV of ptxas
 LETTERS = {"registers": "R", "shared memory": "S", "warps": "W", "CTAs": "C", "barriers": "B"}
@@ -56,7 +65,10 @@ def show_sass_of(target: str, wanted: Wanted) -> None:
     path, title = file_named(target, wanted), ""
     if path is None:
         output_of(wanted, CUBIN)  # before a kernel is compiled
-        path, title = cubin_of(target, wanted.config, wanted.arch)
+        iteration = load_description(target)
+        config, arch = one_config(iteration, wanted.config), wanted.arch or iteration.shown_arch
+        path = cubin_for(iteration, config, arch).cubin
+        title = f"iteration {iteration.description}, {arch}: {config.brief()}, {config.dtype}"
         wanted = replace(wanted, arch="")
     if wanted.order:
         named, sass = sass_of(path, wanted.kernel, wanted.arch)
@@ -82,30 +94,23 @@ def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool
         wanted.require_only("--page", "page", "config", "arch")
     wanted.require_only("--line and --opcode", "line", "opcode", "page", "config", "arch", "json")
     path = output_file(wanted.page, ".html", "--page") if wanted.page else None  # before anything is compiled for it
-    from flashladder.view.linked import linked_by_name, show_lines  # which brings the reader of PTX
+    if is_file(target):
+        raise FlashladderError("a file alone has no CUDA lines to ask for", expected="an iteration", found=target)
+    from flashladder.view import linked  # which brings the reader of PTX
 
-    kernel = linked_by_name(target, wanted.config, wanted.arch)
-    if path is None:
-        show_lines(kernel, wanted.line, wanted.opcode, ptx_first=ptx_first, as_json=wanted.json)
-    else:
+    iteration = load_description(target)
+    kernel = linked.linked(iteration, one_config(iteration, wanted.config), wanted.arch or iteration.shown_arch)
+    if path:
         from flashladder.view.linked_page import page
 
         print(write_atomic(path, page([kernel])))
+        return True
+    chosen = linked.select(kernel, wanted.line, wanted.opcode)
+    if wanted.json:
+        print(json.dumps(linked.as_data(kernel, chosen), indent=2))
+    else:
+        print(linked.listing(kernel, chosen, ptx_first=ptx_first))
     return True
-
-
-def cubin_of(description: str, config: str | None = None, arch: str = "") -> tuple[Path, str]:
-    """The cubin of an iteration or an ablation, compiled if it is not in the store yet, and a title for it.
-
-    Args:
-        description: ``7``, ``16 - swizzle``.
-        config: a key that names one configuration; the A100's when None.
-        arch: one of the architectures of `flashladder.toolchain`; empty for the first of its family.
-    """
-    iteration = load_description(description)
-    chosen, arch = one_config(iteration, config), arch or iteration.shown_arch
-    title = f"iteration {iteration.description}, {arch}: {chosen.brief()}, {chosen.dtype}"
-    return cubin_for(iteration, chosen, arch).cubin, title
 
 
 def order(title: str, sass: Sass) -> str:
@@ -128,18 +133,12 @@ def order(title: str, sass: Sass) -> str:
     size = f"{len(code)} instructions"
     size += f", {rare} of rare blocks that wait for all products" if rare else ""
     size += f", plus {others} out of line (retry loops of waits, divergent paths)" if others else ""
-    head, *below = (hanging("", words) for words in (f"main loop, {size}", LEGEND, _under_products(code)))
+    every, under = count(code), under_products(code)
+    parts = [f"{n} of {every.get(name, 0)} {name}" for name, n in zip(WORK, under.values(), strict=False)]
+    none = "No products of a warpgroup (HGMMA) in it: mma are waited for where they stand."
+    said = f"Under products: {', '.join(parts)}." if parts else none
+    head, *below = (hanging("", words) for words in (f"main loop, {size}", LEGEND, said))
     return "\n".join([title, head, "", text, "", *below])
-
-
-def _under_products(code: Sequence[Instruction]) -> str:
-    """How much of the work of a loop stands under products, in a line."""
-    under = under_products(code)
-    if not under:
-        return "No products of a warpgroup (HGMMA) in it: mma are waited for where they stand."
-    every = {name: sum(one.opcode_class == name for one in code) for name in WORK}
-    parts = [f"{n} of {every[name]} {name}" for name, n in zip(WORK, under.values(), strict=True)]
-    return f"Under products: {', '.join(parts)}."
 
 
 def show_ptx(description: str, wanted: Wanted) -> None:
@@ -185,24 +184,24 @@ def show_ptxas(
     Raises:
         FlashladderError: bad arguments, nothing selected, or a kernel does not compile.
     """
+    if as_json and csv:
+        raise FlashladderError("--json does not go with --csv")
     out = output_file(csv, ".csv", "--csv") if csv else None
     iterations = [load_description(description)] if description else list(load_all())
     if arch and not description:  # of the ladder, what is made for it
         wanted = {require_arch(name.strip()) for name in arch.split(",")}
         iterations = [one for one in iterations if all(map(one.family.targets.serving, wanted))]
-    jobs = [
-        (one, config, name)
-        for one in iterations
-        for config in select_configs(one, configs)
-        for name in arches_of(one, arch)
-    ]
-    if as_json and out:
-        raise FlashladderError("--json does not go with --csv")
+    selected = ((one, config) for one in iterations for config in select_configs(one, configs))
+    jobs = [(one, config, name) for one, config in selected for name in arches_of(one, arch)]
     if not jobs:
         raise FlashladderError("no configuration is selected", found=configs, hint="try --configs prog")
     rows, warnings = table_rows(jobs, compile_many(jobs))
     if as_json:
-        print(json.dumps([with_occupancy(row, rows) for row in rows], indent=2))
+        told = [
+            {gpu: dict(zip(FACTS, _facts(one), strict=True)) for gpu, one in occupancy_of(row, rows).items()}
+            for row in rows
+        ]
+        print(json.dumps([{**asdict(row), "occupancy": own} for row, own in zip(rows, told, strict=True)], indent=2))
     elif out:
         print(write_atomic(out, ptxas_csv(rows)))
     else:
@@ -230,13 +229,8 @@ def _described() -> Mapping[str, Gpu]:
     return {key: gpu for key, gpu in load_gpus().items() if gpu.describes_sm}
 
 
-def with_occupancy(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, object]:
-    """A row with its occupancy, for JSON."""
-    found = {
-        gpu: {"ctas": one.ctas, "warps": one.warps, "occupancy": one.fraction, "limited_by": list(one.limited_by)}
-        for gpu, one in occupancy_of(row, rows).items()
-    }
-    return {**asdict(row), "occupancy": found}
+def _facts(one: Occupancy) -> tuple[int, int, float, tuple[str, ...]]:
+    return one.ctas, one.warps, one.fraction, one.limited_by
 
 
 def ptxas_csv(rows: Sequence[PtxasRow]) -> str:

@@ -1,13 +1,17 @@
 """``invoke list`` and ``invoke show N``: the ladder as a table, and one iteration as a page.
 
 The page says why the step exists, what it changes and what is claimed of it, then shows the composed kernel in reading
-order (`flashladder.view.fold`). ``invoke diff N M`` is `flashladder.view.diff`.
+order. The whole text of a kernel is eleven hundred lines, most of them the same in every step. The page has every line
+of the parts and the body, with the types and sizes of `Kernel` written where they are used; of what each kernel
+includes it has one line for each function, and of ``kernels/ptx`` one for each function that this kernel calls. Only
+text is looked at: `compact` takes any C++ as clang-format lays it out.
 
-Run: ``invoke list``, ``invoke show 7``, ``invoke show 7 --all``; ``--json`` of each.
+Run: ``invoke list``, ``invoke show 7``, ``invoke show 7 --all`` (the whole text); ``--json`` of each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 import json
 import re
@@ -19,10 +23,9 @@ from flashladder.ladder.ablation import load_description
 from flashladder.ladder.claim import COUNTERS, Claim
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.iteration import Iteration, claim_configs, load_all
+from flashladder.ladder.iteration import Iteration, claim_configs, flattened, load_all, sources, translation_unit
 from flashladder.ladder.selection import one_config
 from flashladder.names import GPUS
-from flashladder.view.fold import NOTE, kernel_text, section
 
 
 def changes(iteration: Iteration) -> str:
@@ -81,19 +84,6 @@ def as_data(iteration: Iteration) -> dict[str, object]:
     }
 
 
-def show_iteration(iteration: Iteration, config: KernelConfig, *, whole: bool = False) -> str:
-    """One page: why, what changes, parts, configurations, claims, then the kernel, folded or its `whole` text.
-
-    Raises:
-        FlashladderError: the kernel cannot be composed.
-    """
-    note = textwrap.fill(
-        " ".join(NOTE.replace("//", "").split()), terminal_width(), initial_indent="// ", subsequent_indent="// "
-    )
-    kernel = kernel_text(iteration, config, whole=whole).replace(NOTE, note, 1)
-    return f"{header(iteration)}\n\n// {config.short_form()}\n{kernel}"
-
-
 def expectation(claim: Claim) -> str:
     """A claim as a line that needs no legend: where it is counted, what, and what becomes of it."""
     if claim.scope == "counters":
@@ -123,6 +113,14 @@ def header(iteration: Iteration) -> str:
     return "\n\n".join(filter(None, sections))
 
 
+def section(title: str, items: Iterable[tuple[str, object]], marked: Mapping[str, object] | None = None) -> str:
+    """A titled block of aligned names and values; `marked` names get a star. Empty without items."""
+    pairs = [(name, str(value)) for name, value in items]
+    longest = max((len(name) for name, _ in pairs), default=0)
+    rows = (hanging(f"  {n.ljust(longest)}  ", f"{v}{'  *' * (n in (marked or {}))}") for n, v in pairs)
+    return "\n".join([f"{title}:", *rows]) if pairs else ""
+
+
 def show_ladder(*, as_json: bool = False) -> None:
     """Prints every iteration in a line, or all of them as JSON."""
     print(json.dumps([as_data(step) for step in load_all()], indent=2) if as_json else list_iterations())
@@ -137,7 +135,229 @@ def show(description: str, key: str | None = None, *, whole: bool = False, as_js
     iteration = load_description(description)
     config = one_config(iteration, key)
     if as_json:
-        kernel = {"config": config.short_form(), "kernel": kernel_text(iteration, config, whole=whole)}
-        print(json.dumps(as_data(iteration) | kernel, indent=2))
+        found = {"config": config.short_form(), "kernel": kernel_text(iteration, config, whole=whole)}
+        print(json.dumps(as_data(iteration) | found, indent=2))
     else:
-        print(show_iteration(iteration, config, whole=whole), end="")
+        words = textwrap.wrap(" ".join(NOTE.replace("//", "").split()), terminal_width() - 3)
+        note = "\n".join(f"// {line}" for line in words)
+        kernel = kernel_text(iteration, config, whole=whole).replace(NOTE, note, 1)
+        print(f"{header(iteration)}\n\n// {config.short_form()}\n{kernel}", end="")
+
+
+WIDTH = 120  # columns
+FLOOR = "ptx/"
+CHECKS = "contracts.cuh"
+ENTRY = "entry.cuh"
+NOTE = """\
+// For reading: what `Kernel` names stands where it is used; the floor and what all kernels share are folded; asserts,
+// qualifiers, #pragma unroll (of every loop with a constant count) and most words are left out. All of it: --all."""
+
+_KERNEL = re.compile(r"^struct Kernel \{\n(?P<body>.*?)^\};\n", re.MULTILINE | re.DOTALL)
+_TYPE = re.compile(r"^    using (\w+) = ([^;]+);", re.MULTILINE)
+_VALUE = re.compile(r"^    static constexpr \w+ (\w+) = ([^;]+);", re.MULTILINE)
+_ALIAS = re.compile(
+    r"^    template <(?P<parameters>[^>]+)>\n    using (?P<name>\w+) = (?P<type>[^<;]+)<(?P<arguments>[^>]+)>;",
+    re.MULTILINE,
+)
+_USING = re.compile(r"^\s*using (?:typename [\w:]+::(?P<same>\w+)|(?P<name>\w+) = (?P<type>[^;]+));$")
+_INSTRUCTION = re.compile(r'asm(?: volatile)?\("([\w.:]+)')
+_FUNCTION = re.compile(
+    r"(?:^//(?P<comment>.*)\n)?^(?P<head>(?:template <.*> )?[\w:]+ (?P<name>\w+)(?:<(?P<of>\w+)>)?\(.*\)) \{"
+    r"(?:  //(?P<behind>.*))?(?P<body>.* \}(?:  //.*)?$|(?:\n .*)+\n\}$)",
+    re.MULTILINE,
+)
+_DECLARED = re.compile(  # what macros define
+    r"(?:^//(?P<comment>.*)\n)?^(?:template <[^\n>]*>)(?:  //(?P<behind>.*))?\s(?P<head>[\w:]+ (?P<name>\w+)\(.*\));$",
+    re.MULTILINE,
+)
+
+
+def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = False) -> str:
+    """The composed kernel in reading order: folded for reading, or its `whole` text.
+
+    Raises:
+        FlashladderError: the kernel cannot be composed.
+    """
+    if whole:
+        return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))
+    texts = sources(iteration, config)
+    parts = {*iteration.family.part_files(iteration, config)}
+    return folded(translation_unit(iteration, config), texts, shared=texts.keys() - parts)
+
+
+def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> str:
+    """The page of a kernel.
+
+    Args:
+        unit: the translation unit, with its `Kernel`.
+        sources: the texts of what it includes, in reading order, by their names below ``kernels/``.
+        shared: names of those that are no parts of it; their functions are folded.
+    """
+    names = _names_of_kernel(unit)
+    texts = {name: _without_kernel(text, names) for name, text in sources.items() if not name.endswith(CHECKS)}
+    above = {name: text for name, text in texts.items() if not name.startswith(FLOOR)}
+    aliases = _aliases("\n".join(above.values()), names)
+    entry, whole, folds = list[str](), list[str](), list[str]()
+    for name, text in above.items():
+        said, body = _headed(text)
+        body = compact(_written_out(body, aliases))
+        place = entry if name.endswith(ENTRY) else folds if name in shared else whole
+        place.append(f"{_cut(f'// == {name}: {said}')}\n{_signatures(body) if place is folds else body}")
+    floor = "\n".join(_headed(text)[1] for name, text in texts.items() if name.startswith(FLOOR))
+    folds.append(f"// == {FLOOR}: one instruction for each function")
+    folds += _floor(floor, "\n".join(above.values()), set(names.values()))
+    return "\n".join([NOTE, *entry, *whole, *folds]) + "\n"
+
+
+def _names_of_kernel(unit: str) -> dict[str, str]:
+    """What each member of the translation unit's `Kernel` stands for; an alias that moves its arguments stays."""
+    kernel = _KERNEL.search(unit)
+    body = kernel["body"] if kernel else ""
+    names = dict([*_TYPE.findall(_ALIAS.sub("", body)), *_VALUE.findall(body)])
+    for alias in _ALIAS.finditer(body):
+        parameters = [word.split()[-1] for word in alias["parameters"].split(",")]
+        if parameters == [word.strip() for word in alias["arguments"].split(",")]:
+            names[alias["name"]] = alias["type"]
+    return {name: _without_namespaces(text) for name, text in names.items()}
+
+
+def _without_namespaces(text: str) -> str:
+    """`text` without the project's namespace, and without that of a family before a type."""
+    return re.sub(r"\bflashladder::(?:[a-z]\w*::(?=[A-Z]))?", "", text)
+
+
+def _without_kernel(text: str, names: Mapping[str, str]) -> str:
+    """`text` with the members of `Kernel` written out, and without what it takes to be a template on `Kernel`."""
+    text = re.sub(r"(?:typename )?\bKernel::(?:template )?(\w+)", lambda m: names.get(m[1], m[0]), text)
+    text = _without_namespaces(text.replace("<Kernel>", ""))
+    return re.sub(r"(\.|->|::)template ", r"\1", text)
+
+
+def _aliases(text: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Aliases that a struct gives to a type of `Kernel`, as ``using Layout = XorTiled;`` does."""
+    found = {}
+    types = {text.partition("<")[0] for text in names.values()}
+    for line in text.splitlines():
+        match = _USING.match(line)
+        if match and match["name"] and match["type"].partition("<")[0] in types:
+            found[match["name"]] = match["type"]
+    return found
+
+
+def _written_out(text: str, aliases: Mapping[str, str]) -> str:
+    """`text` with each alias written out within the braces in which it is declared; comments stay."""
+    lines: list[str] = []
+    scopes: list[tuple[int, str]] = []
+    depth = 0
+    for line in text.splitlines():
+        match = _USING.match(line)
+        name = str(match["same"] or match["name"]) if match else ""
+        if match and name in aliases and (match["same"] or match["type"] in (aliases[name], f"typename Cta::{name}")):
+            scopes.append((depth, name))
+            continue
+        code, slashes, said = line.partition("//")
+        code = re.sub(r"typename State::(\w+)", lambda m: aliases.get(m[1], m[0]), code)
+        for _, alias in scopes:
+            code = re.sub(rf"(?<![:\w]){alias}\b", aliases[alias], code)
+        lines.append(code + slashes + said)
+        depth += code.count("{") - code.count("}")
+        scopes = [scope for scope in scopes if scope[0] <= depth]
+    return "\n".join(lines) + "\n"
+
+
+def _floor(text: str, above: str, types: Collection[str]) -> Iterator[str]:
+    """One line for each function of the floor that `above` calls: its signature, instruction and comment."""
+    code, called = compact(text), set(re.findall(r"\bptx::(\w+)", above))
+    functions = [one for one in _FUNCTION.finditer(code) if one["of"] in {None, *types}]
+    defined = {one["name"] for one in _FUNCTION.finditer(code)}
+    for one in [*functions, *(one for one in _DECLARED.finditer(code) if one["name"] not in defined)]:
+        if one["name"] in called:
+            line = one["head"].removeprefix("template <> ") + ";"
+            for word in filter(None, [*_INSTRUCTION.findall(one[0])[:1], *one.group("comment", "behind")]):
+                longer = f"{line}{', ' if ';  //' in line else '  // '}{word.strip()}"
+                line = longer if len(longer) <= WIDTH else line
+            yield line
+
+
+_NOISE = re.compile(
+    r"^[ \t]*(?:#[ \t]*(?:include\b.*|pragma[ \t]+(?:once|unroll)[ \t]*)|"
+    r"namespace [\w:]+ \{|\}  // namespace.*|template <typename Kernel>)\n",
+    re.MULTILINE,
+)
+_ASSERT = re.compile(r"^[ \t]*static_assert\(.*?\);(?:  //.*)?\n", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"^(?P<indent>[ \t]*)//.*\n(?:(?P=indent)//.*\n)+", re.MULTILINE)
+_HEAD = re.compile(r"\A(?://.*\n)+")
+_UNFINISHED = re.compile(r"\s*template <.*>|.*[(,=+:?]")
+_SHORT_BLOCK = re.compile(  # up to three statements
+    r"^(?P<head>(?P<indent> *)(?!struct\b|\})\S[^/\n]*\{)\n"
+    r"(?P<inner>(?:(?:(?!//).)*(?:;|\S \})\n){0,2}(?:(?!  //).)*(?:;|\S \}))(?P<said>  //.*)?\n(?P=indent)\}\Z",
+    re.MULTILINE,
+)
+
+
+def compact(text: str) -> str:
+    """`text` without its frame (includes, namespaces, static asserts, qualifiers), on as few lines as read well."""
+    text = _NOISE.sub("", _ASSERT.sub("", text))
+    text = re.sub(r"__device__ (?:__forceinline__ )?", "", text)
+    text = re.sub(r"\n{2,}", "\n", _COMMENT.sub(_first_sentence, text)).strip("\n")
+    lines: list[str] = []
+    for line in text.splitlines():
+        lines.append(line)
+        while (joined := _joined(lines)) and len(joined[1]) <= WIDTH:
+            lines[-joined[0] :] = [joined[1]]
+    return "\n".join(lines)
+
+
+def _joined(lines: list[str]) -> tuple[int, str] | None:
+    """How many of the last lines are one declaration, expression or short block, and their text on one line."""
+    before, line = ["", *lines][-2:]
+    ends = before.strip() and "//" not in before and not line.lstrip().startswith("//")
+    if ends and (_UNFINISHED.fullmatch(before) or line.lstrip().startswith(": ")):
+        return 2, f"{before}{'' if before.endswith('(') else ' '}{line.strip()}"
+    if block := _SHORT_BLOCK.search("\n".join(lines[-5:])):  # the last statement keeps its comment
+        inner = " ".join(one.strip() for one in block["inner"].splitlines())
+        return block[0].count("\n") + 1, f"{block['head']} {inner} }}{block['said'] or ''}"
+    return None
+
+
+def _cut(line: str) -> str:
+    """`line` as far as it fits, to whole words."""
+    return line if len(line) <= WIDTH else line[: line.rindex(" ", 0, WIDTH - 3)] + " ..."
+
+
+def _headed(text: str) -> tuple[str, str]:
+    """What a file says of itself, the first paragraph of its head on one line, and the rest of it."""
+    head = _HEAD.match(text)
+    if head is None:
+        return "", text
+    paragraph = head[0].partition("//\n")[0]
+    return " ".join(line.removeprefix("//").strip() for line in paragraph.splitlines()), text[head.end() :]
+
+
+def _signatures(text: str) -> str:
+    """Compact `text` with ``{ ... }`` for the body of each function and structure, and without lines of comment."""
+    lines: list[str] = []
+    depth = 0
+    for line in text.splitlines():
+        change = line.count("{") - line.count("}")
+        if depth:
+            depth += change
+            if not depth:  # a line that is full goes without its braces
+                whole = f"{lines[-1]} ... }}"
+                lines[-1] = whole if len(whole) <= WIDTH else f"{lines[-1].removesuffix(' {')};"
+        elif not line.lstrip().startswith("//") and not re.match(r"struct \w+;", line):
+            lines.append(line)
+            if change > 0 and "(" in line:
+                depth = change
+                lines[-1] = line.partition("  //")[0]
+    text = "\n".join(lines)
+    return re.sub(r"^((?:template <.*> )?struct \w+) \{.*\n(?: .*\n)+\};", r"\1 { ... };", text, flags=re.MULTILINE)
+
+
+def _first_sentence(block: re.Match[str]) -> str:
+    """A comment of several lines on one, or else its first sentence, as far as it fits."""
+    text = " ".join(line.strip().removeprefix("//").strip() for line in block[0].splitlines())
+    line = f"{block['indent']}// {text}"
+    if len(line) > WIDTH:
+        line = re.split(r"(?<=\.) +(?=[A-Z])", line, maxsplit=1)[0]
+    return _cut(line) + "\n"

@@ -30,7 +30,7 @@ from flashladder.lock import command as lock
 from flashladder.lock.step_counts import read_counts
 from flashladder.names import GLOBAL_REQUESTS, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
-from flashladder.view.fold import kernel_text, section
+from flashladder.view.command import kernel_text, section
 
 if TYPE_CHECKING:
     from flashladder.report.data import Machine
@@ -114,25 +114,6 @@ def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts:
     return disassemble(cubin_for(iteration, config, arch).cubin).counts()
 
 
-def diff_counts(before: Iteration, after: Iteration, configs: Configs) -> str:
-    """The change of the opcode counts at `configs`, under a line that names both; or one line that says what to do."""
-    try:
-        old, new = opcode_counts(before, configs[0]), opcode_counts(after, configs[1])
-    except FlashladderError as error:
-        return f"opcode counts: not locked at this configuration, and it cannot be compiled here: {error}"
-    arches = " -> ".join(dict.fromkeys((before.shown_arch, after.shown_arch)))
-    head = f"opcode counts ({arches}), {configs[0].short_form()} -> {configs[1].short_form()}"
-    return f"{head}\n{count_changes(old, new)}"
-
-
-def counts_or_none(iteration: Iteration, config: KernelConfig) -> Counts | None:
-    """`opcode_counts`, None where they are not to be had."""
-    try:
-        return opcode_counts(iteration, config)
-    except FlashladderError:
-        return None
-
-
 def count_changes(before: Counts, after: Counts) -> str:
     """A table of the opcode classes whose static count differs, largest change first."""
     rows = []
@@ -204,15 +185,14 @@ def _readings() -> Iterator[tuple[str, dict[tuple[int, str], Counts]]]:
     from flashladder.results.schema import CounterResult
 
     if READING.is_file():
-        kernels = load_reading(READING).kernels.values()
-        yield (
-            "emulator",
-            {(k.iteration, k.config): k.counters | {"PTX instructions": k.warp_instructions} for k in kernels},
-        )
+        by: dict[tuple[int, str], Counts] = {}
+        for kernel in load_reading(READING).kernels.values():
+            by[kernel.iteration, kernel.config] = kernel.counters | {"PTX instructions": kernel.warp_instructions}
+        yield "emulator", by
     for path in files_in(RESULTS, "*/counters.json.gz"):
-        read = load_as(path, CounterResult)
-        key = {name: (kernel.iteration, kernel.config) for name, kernel in read.kernels.items()}
-        yield f"{path.parent.name.upper()}, ncu", {key[name]: found for name, found in read.counters.items()}
+        result = load_as(path, CounterResult)
+        by = {(own.iteration, own.config): result.counters.get(name, {}) for name, own in result.kernels.items()}
+        yield f"{path.parent.name.upper()}, ncu", by
 
 
 def _speeds(steps: Steps) -> Iterator[Delta]:
@@ -270,19 +250,16 @@ def whose(steps: Steps) -> str:
 def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
     """The sections for people; one without a number is left out."""
     parts = []
-    for heading, rows in found.items():
+    for heading, deltas_of in found.items():
+        digits, rows = int(heading == "speed"), []
+        for one in deltas_of:
+            change = "" if one.before == one.after else _percent(one.before, one.after)
+            change = f"{one.after - one.before:+.1f} points" if digits else change
+            name = one.name + ("" if one.alone else " *")
+            rows.append((one.source, name, f"{one.before:,.{digits}f}", f"{one.after:,.{digits}f}", change))
         if rows:
-            lines = table([_row(heading, row) for row in rows], None, right={2, 3, 4})
-            parts.append("\n".join([HEADINGS[heading].format(whose=whose(steps)), *lines]))
+            parts.append("\n".join([HEADINGS[heading].format(whose=whose(steps)), *table(rows, None, right={2, 3, 4})]))
     return "\n\n".join(parts)
-
-
-def _row(heading: str, row: Delta) -> tuple[str, ...]:
-    name = row.name + ("" if row.alone else " *")
-    if heading == "speed":
-        return row.source, name, f"{row.before:.1f}", f"{row.after:.1f}", f"{row.after - row.before:+.1f} points"
-    change = "" if row.before == row.after else _percent(row.before, row.after)
-    return row.source, name, f"{row.before:,.0f}", f"{row.after:,.0f}", change
 
 
 def diff(
@@ -307,12 +284,19 @@ def diff(
         print(write_atomic(path, page_of(kernels)))
         return
     text, note = diff_iterations(before, after, configs, whole=whole), caveat(before, after, configs)
+    counts, opcodes = list[Counts | None](), ""
+    for step, own in zip(steps, configs, strict=True):
+        try:
+            counts.append(opcode_counts(step, own))
+        except FlashladderError as error:
+            counts.append(None)
+            opcodes = f"opcode counts: not locked at this configuration, and it cannot be compiled here: {error}"
     if as_json:
-        sides = [
-            {"description": i.description, "config": c.short_form(), "opcode_counts": counts_or_none(i, c)}
-            for i, c in zip(steps, configs, strict=True)
-        ]
         found = {name: [asdict(row) for row in rows] for name, rows in deltas(before, after, configs).items()}
+        sides = [
+            {"description": step.description, "config": own.short_form(), "opcode_counts": count}
+            for step, own, count in zip(steps, configs, counts, strict=True)
+        ]
         told = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines(), **found}
         print(json.dumps(told, indent=2, default=dict))
         return
@@ -320,6 +304,9 @@ def diff(
         measured = text_of(deltas(before, after, configs), steps)
     except FlashladderError as error:  # a broken result hides no source
         measured = f"registers, counters and speed are not shown: {error}"
-    head = f"{note}\n\n" if note else ""
-    tail = f"\n\n{measured}" if measured else ""
-    print(f"{head}{text or 'the kernels are the same'}\n\n{diff_counts(before, after, configs)}{tail}")
+    old, new = counts
+    if old is not None and new is not None:
+        arches = " -> ".join(dict.fromkeys(step.shown_arch for step in steps))
+        head = f"opcode counts ({arches}), {' -> '.join(own.short_form() for own in configs)}"
+        opcodes = f"{head}\n{count_changes(old, new)}"
+    print("\n\n".join(filter(None, [note, text or "the kernels are the same", opcodes, measured])))

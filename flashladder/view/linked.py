@@ -14,11 +14,10 @@ Run:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-import json
 from pathlib import Path
 import re
 from typing import Any, NamedTuple
@@ -26,25 +25,21 @@ from typing import Any, NamedTuple
 from flashladder.build.compile import cubin_for
 from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative
-from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration
-from flashladder.ladder.selection import one_config
 from flashladder.located import closest
-from flashladder.machine_code.cubin import PtxLines, read_cubin, read_ptx_lines
+from flashladder.machine_code.cubin import read_cubin, read_ptx_lines
 from flashladder.machine_code.flow import LOOP, Regions, regions_of
-from flashladder.machine_code.opcodes import unknown
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.sass import Sass, count, disassemble
 from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
-from flashladder.view.binary import is_file
 from ptxemu import Instruction, parse
 
 PTX_FILE = "kernel.ptx"  # the name of the PTX where a CUDA file could stand
 OURS = f"{KERNELS.name}/"  # files that .loc names and whose text is shown; the toolkit's headers are not ours to copy
 LINE = re.compile(r"(?P<file>[^:]+?)(?::(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?)?", re.ASCII)
-FORM = f"FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER, where FILE is a part of the kernel or {PTX_FILE}"
+FORM = f"FILE:LINE, FILE:FIRST-LAST (ascending), FILE or FOLDER, where FILE is a part of the kernel or {PTX_FILE}"
 MOST_NAMED = 12  # lines or opcodes that a message names
 
 
@@ -86,11 +81,6 @@ class Linked:
     # itself
     made_from: tuple[int | None, ...]
     digests: Mapping[str, str]  # of PTX and machine code, as the lock holds them
-
-    @property
-    def title(self) -> str:
-        """Such as ``iteration 8``."""
-        return f"iteration {self.key}"
 
     @cached_property
     def became(self) -> Mapping[int, tuple[int, ...]]:
@@ -141,36 +131,20 @@ def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
     text = read_ptx(entry.ptx)
     rows = ptx_rows(text, relative(entry.ptx))
     sass, lines = disassemble(entry.cubin, lines=False), read_ptx_lines(entry.cubin)
+    index = {row.line: i for i, row in enumerate(rows)}
+    names = dict.fromkeys([entry.ptx_entry.source.name, *(place.file for row in rows for place in row.chain)])
+    ours = {name: KERNELS / name.removeprefix(OURS) for name in names if name.startswith(OURS)}
+    ours[entry.ptx_entry.source.name] = entry.ptx_entry.source  # the composed kernel is the first of `names`
     return Linked(
         key=iteration.description,
         config=config.short_form(),
         arch=entry.arch,
-        sources=_sources(rows, entry.ptx_entry.source),
+        sources={name: tuple(read_text(ours[name]).splitlines()) for name in names if name in ours},
         ptx=rows,
         sass=sass,
-        made_from=made_from(rows, sass, lines),
+        made_from=tuple(index.get(lines.at(one.address) or 0) for one in sass.instructions),
         digests={"PTX": ptx_sha256(text), "machine code": read_cubin(entry.cubin).text_sha256},
     )
-
-
-def linked_by_name(description: str, config: str | None, arch: str | None) -> Linked:
-    """The kernel that words name: a number or an ablation, a key of one configuration, an architecture.
-
-    Raises:
-        FlashladderError: one of them is wrong, or the kernel does not compile.
-    """
-    if is_file(description):
-        raise FlashladderError(
-            "a file alone has no CUDA lines to ask for", expected="an iteration, such as 8", found=description
-        )
-    iteration = load_description(description)
-    return linked(iteration, one_config(iteration, config), arch or iteration.shown_arch)
-
-
-def made_from(rows: Sequence[PtxRow], sass: Sass, lines: PtxLines) -> tuple[int | None, ...]:
-    """For each machine instruction the index in `rows` of the line that the cubin names for it; None without one."""
-    index = {row.line: i for i, row in enumerate(rows)}
-    return tuple(index.get(lines.at(one.address) or 0) for one in sass.instructions)
 
 
 def ptx_rows(text: str, where: str) -> tuple[PtxRow, ...]:
@@ -208,13 +182,6 @@ def _chain(instruction: Instruction) -> Iterator[Place]:
         source = source.inlined_at
 
 
-def _sources(rows: Sequence[PtxRow], unit: Path) -> dict[str, tuple[str, ...]]:
-    """The text of each CUDA file of ours that the rows name; the composed kernel, `unit`, is the first."""
-    names = dict.fromkeys([unit.name, *(place.file for row in rows for place in row.chain)])
-    ours = {name: KERNELS / name.removeprefix(OURS) for name in names if name.startswith(OURS)} | {unit.name: unit}
-    return {n: tuple(read_text(ours[n]).splitlines()) for n in names if n in ours}
-
-
 class Selection(NamedTuple):
     """Part of a kernel: indices of lines of its PTX and of its machine instructions."""
 
@@ -222,20 +189,17 @@ class Selection(NamedTuple):
     sass: frozenset[int]
 
 
-def select(kernel: Linked, line: str | None, opcode: str | None) -> Selection:
-    """What a source line and an opcode both name; all of the kernel where neither is given.
+def select(kernel: Linked, line: str, opcode: str) -> Selection:
+    """What a source line and an opcode both name; either of them may be empty.
 
     Raises:
         FlashladderError: one of them is malformed, or names nothing in this kernel, or nothing fits both.
     """
-    found = Selection(frozenset(range(len(kernel.ptx))), frozenset(range(len(kernel.made_from))))
-    for find, word in ((of_line, line), (of_opcode, opcode)):
-        if word is not None:
-            other = find(kernel, word)
-            found = Selection(found.ptx & other.ptx, found.sass & other.sass)
-    if not any(found):
+    found = [find(kernel, word.strip()) for find, word in ((of_line, line), (of_opcode, opcode)) if word]
+    both = Selection(*(frozenset.intersection(*side) for side in zip(*found, strict=True)))
+    if not any(both):
         raise FlashladderError("nothing in the kernel is of that line and of that opcode", found=f"{line} and {opcode}")
-    return found
+    return both
 
 
 def _of_ptx(kernel: Linked, rows: Iterable[int]) -> Selection:
@@ -249,35 +213,26 @@ def of_line(kernel: Linked, text: str) -> Selection:
     Raises:
         FlashladderError: `text` is no line, the kernel has no such file, or nothing was made from these lines.
     """
-    match = LINE.fullmatch(text.strip())
-    if match is None:
+    match = LINE.fullmatch(text)
+    name = match["file"].strip() if match else ""
+    first, last = (int(match["first"] or 1), int(match["last"] or match["first"] or 10**9)) if match else (0, 0)
+    if match is None or not 1 <= first <= last:
         raise FlashladderError("not a line of source", expected=FORM, found=repr(text))
-    name = _as_named(match["file"].strip())
+    if Path(name).is_absolute() and Path(name).exists():  # as an editor copies it
+        name = relative(Path(name))
     folder = f"/{name.strip('/')}/"
     inside = {row for place, rows in kernel.at.items() if folder in f"/{place.file}" for row in rows}
     if match["first"] is None and inside:
         return _of_ptx(kernel, inside)
     file = _file(kernel, name)
-    first, last = int(match["first"] or 1), int(match["last"] or match["first"] or 10**9)
-    if not 1 <= first <= last:
-        raise FlashladderError("not a range of lines", expected="FIRST-LAST, from 1, ascending", found=repr(text))
     numbers: Mapping[int, tuple[int, ...]] = {row.line: (index,) for index, row in enumerate(kernel.ptx)}
     if file != PTX_FILE:
         numbers = {place.line: rows for place, rows in kernel.at.items() if place.file == file}
     if rows := [row for number, those in numbers.items() if first <= number <= last for row in those]:
         return _of_ptx(kernel, rows)
-    text = kernel.source(Place(file, first)).strip()
     near = sorted(sorted(numbers, key=lambda number: abs(number - first))[:MOST_NAMED])
-    raise FlashladderError(
-        "no code was made from there", where=f"{file}:{first}" + (f"-{last}" if match["last"] else ""),
-        expected=f"a line with code, such as {', '.join(map(str, near))}",
-        found="none in the range" if match["last"] else repr(text) if text else "no text",
-    )  # fmt: skip
-
-
-def _as_named(name: str) -> str:
-    """A path as the kernel's files are named: an absolute one, such as an editor copies, from the checkout on."""
-    return relative(Path(name)) if Path(name).is_absolute() and Path(name).exists() else name
+    expected = f"a line with code, such as {', '.join(map(str, near))}"
+    raise FlashladderError("no code was made from there", expected=expected, found=text)
 
 
 def _file(kernel: Linked, name: str) -> str:
@@ -301,31 +256,21 @@ def of_opcode(kernel: Linked, text: str) -> Selection:
     Raises:
         FlashladderError: there is no such opcode, or none in this kernel.
     """
-    word = text.strip()
-    is_ptx, instructions = word == word.lower(), kernel.sass.instructions
+    is_ptx, instructions = text == text.lower(), kernel.sass.instructions
     have = {o for row in kernel.ptx for o in row.opcodes} if is_ptx else {one.opcode for one in instructions}
-    fits = {opcode for opcode in have if opcode == word or opcode.startswith(f"{word}.")}
+    fits = {opcode for opcode in have if opcode == text or opcode.startswith(f"{text}.")}
     if not fits:
-        raise _no_such(word, have, "ptx" if is_ptx else "sass")
+        both = {o for row in kernel.ptx for o in row.opcodes} | {one.opcode for one in instructions}
+        hint = closest(text, sorted(both | {opcode.partition(".")[0] for opcode in both}))
+        what = f"the kernel has no such {'PTX' if is_ptx else 'machine'} instruction"
+        have = {opcode for opcode in have if opcode.partition(".")[0] == text.partition(".")[0]} or {
+            opcode.partition(".")[0] for opcode in have
+        }
+        raise FlashladderError(what, expected=f"one of {', '.join(sorted(have))}", found=repr(text), hint=hint)
     if is_ptx:
         return _of_ptx(kernel, (i for i, row in enumerate(kernel.ptx) if fits.intersection(row.opcodes)))
     sass = frozenset(i for i, one in enumerate(instructions) if one.opcode in fits)
     return Selection(frozenset(row for i in sass if (row := kernel.made_from[i]) is not None), sass)
-
-
-def _no_such(word: str, have: set[str], language: str) -> FlashladderError:
-    """Why an opcode finds nothing: it is misspelt, or this kernel has none."""
-    bases = sorted({opcode.partition(".")[0] for opcode in have})
-    base, big = word.partition(".")[0], word.upper()
-    problem = unknown(base, language)
-    if problem is None or base in bases:
-        longer = sorted(opcode for opcode in have if opcode.partition(".")[0] == base)[:MOST_NAMED]
-        expected = f"one of {', '.join(longer or bases)}"
-        return FlashladderError("the kernel has no such instruction", expected=expected, found=repr(word))
-    is_small = big != word and unknown(big.partition(".")[0], "sass") is None
-    expected = "an opcode of machine code in capitals, or one of PTX, such as LDSM, HMMA.16816, ldmatrix"
-    hint = f"did you mean '{big}'?" if is_small else problem[1]
-    return FlashladderError("no such opcode", expected=expected, found=repr(word), hint=hint)
 
 
 def listing(kernel: Linked, chosen: Selection, *, ptx_first: bool = False) -> str:
@@ -347,26 +292,21 @@ def listing(kernel: Linked, chosen: Selection, *, ptx_first: bool = False) -> st
             lines.append(f"// {' < '.join(map(str, chain))}")
             lines += [f"//   {text}"] if (text := kernel.source(chain[0]).strip()) else []
         last = chain
-        lines.append(
-            "      // the assembler's own" if row is None else f"{kernel.ptx[row].line:6d}  {kernel.ptx[row].text}"
-        )
+        own = "      // the assembler's own"
+        lines.append(own if row is None else f"{kernel.ptx[row].line:6d}  {kernel.ptx[row].text}")
         made = []
         for index in instructions:
             margin, one = "|" if index in kernel.main_loop else " ", kernel.sass.instructions[index]
             made.append(f"{margin}       {one.address:04x}  {one}")
         lines += made or ["        (no instruction of its own: removed, or one with another's)"]
-    return "\n".join([*lines, *([""] if lines else []), _summary(kernel, chosen)])
-
-
-def _summary(kernel: Linked, chosen: Selection) -> str:
-    """How much it is: lines of PTX, machine instructions by class, and how many of them the main loop holds."""
     counts = count(kernel.sass.instructions[index] for index in chosen.sass)
     total = counts.pop("total")
     classes = ", ".join(f"{n} {name}" for name, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     lost = sum(row not in kernel.became for row in chosen.ptx)
     without = f" ({lost} without machine code of their own)" if lost else ""
     inside = f": {classes}; {len(chosen.sass & kernel.main_loop)} in the main loop" if total else ""
-    return f"PTX lines {len(chosen.ptx)}{without}, machine instructions {total}{inside}"
+    lines += ["", f"PTX lines {len(chosen.ptx)}{without}, machine instructions {total}{inside}"]
+    return "\n".join(lines)
 
 
 def as_data(kernel: Linked, chosen: Selection) -> dict[str, Any]:
@@ -383,18 +323,5 @@ def as_data(kernel: Linked, chosen: Selection) -> dict[str, Any]:
          "ptx": None if (origin := origins[index]) is None else rows[origin].line}
         for index in sorted(chosen.sass)
     ]  # fmt: skip
-    named = {"kernel": kernel.title, "config": kernel.config, "arch": kernel.arch, "sha256": dict(kernel.digests)}
-    return {**named, "ptx": lines, "sass": code}
-
-
-def show_lines(kernel: Linked, line: str, opcode: str, *, ptx_first: bool = False, as_json: bool = False) -> None:
-    """Prints what a line and an opcode name in a kernel, by address or by line of PTX; empty names all.
-
-    Raises:
-        FlashladderError: what they name is not there.
-    """
-    chosen = select(kernel, line or None, opcode or None)
-    if as_json:
-        print(json.dumps(as_data(kernel, chosen), indent=2))
-    else:
-        print(listing(kernel, chosen, ptx_first=ptx_first))
+    named = {"kernel": f"iteration {kernel.key}", "config": kernel.config, "arch": kernel.arch}
+    return {**named, "sha256": dict(kernel.digests), "ptx": lines, "sass": code}

@@ -41,9 +41,9 @@ def page(kernels: Sequence[Linked]) -> bytes:
     """
     script = (TEMPLATES / "linked.js").read_text(encoding="utf-8")
     style = "".join(path.read_text(encoding="utf-8") for path in (REPORT / "page.css", TEMPLATES / "linked.css"))
-    names = {kernel.key: kernel.title.capitalize() for kernel in kernels}
+    names = {kernel.key: f"Iteration {kernel.key}" for kernel in kernels}
     whole = environment(TEMPLATES).get_template("linked.html.j2").render(
-        title=BOOK if len(kernels) > SIDES else " and ".join(kernel.title for kernel in kernels).capitalize(),
+        title=BOOK if len(kernels) > SIDES else f"Iteration {' and iteration '.join(kernel.key for kernel in kernels)}",
         slots=["Kernel", "beside it"][: min(SIDES, len(kernels))],
         choices=names.items() if len(kernels) > SIDES else (),
         texts=TEXTS.items(),
@@ -70,7 +70,21 @@ def document(kernels: Sequence[Linked]) -> dict[str, Any]:
         return deflated(json.dumps(value, separators=(",", ":"))) if len(kernels) > SIDES else value
 
     return {
-        "kernels": [{**_head(kernel), "data": form(_texts(kernel, files))} for kernel in kernels],
+        "kernels": [
+            {
+                "key": kernel.key,
+                "title": f"Iteration {kernel.key}",
+                "config": kernel.config,
+                "arch": kernel.arch,
+                "ptx": len(kernel.ptx),
+                "lost": len(kernel.ptx) - len(kernel.became),
+                "sass": len(kernel.made_from),
+                "loop": len(kernel.main_loop),
+                "sha256": dict(kernel.digests),
+                "data": form(_texts(kernel, files)),
+            }
+            for kernel in kernels
+        ],
         "files": form([[name, list(lines)] for name, lines in files]),
         "lone": sorted(LONE_OPCODES),
         "texts": TEXTS,
@@ -97,21 +111,6 @@ def read_document(page: bytes) -> dict[str, Any]:
             if isinstance(one.get(name), str):
                 one[name] = json.loads(inflated(one[name]))
     return dict(data)
-
-
-def _head(kernel: Linked) -> dict[str, Any]:
-    """What stands over a kernel, and what tells whose it is."""
-    return {
-        "key": kernel.key,
-        "title": kernel.title.capitalize(),
-        "config": kernel.config,
-        "arch": kernel.arch,
-        "ptx": len(kernel.ptx),
-        "lost": len(kernel.ptx) - len(kernel.became),
-        "sass": len(kernel.made_from),
-        "loop": len(kernel.main_loop),
-        "sha256": dict(kernel.digests),
-    }
 
 
 def _texts(kernel: Linked, files: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, Any]:

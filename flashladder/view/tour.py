@@ -10,12 +10,11 @@ options.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 import os
 import subprocess
 import sys
 import textwrap
+from typing import NamedTuple
 
 from flashladder.arguments import within
 from flashladder.columns import terminal_width
@@ -25,17 +24,14 @@ from flashladder.paths import ROOT
 QUIT = ("q", "quit", "exit")
 
 
-@dataclass(frozen=True)
-class Station:
+class Station(NamedTuple):
     """One stop."""
 
     title: str  # of it
     text: str  # what it shows and why that matters
     typed: str  # the command as a person types it
     shown: int  # the lines that are printed; the rest is counted
-    past: str  # where printing begins, a part of the first line that counts; empty: at the beginning
-    found: str  # a part of the output without which the station shows nothing
-    wraps: bool = False  # whether long lines are wrapped instead of cut
+    past: str  # where printing begins, a part of the first line that counts
 
     @property
     def command(self) -> list[str]:
@@ -49,68 +45,68 @@ STATIONS = (
         "This machine",
         "Nothing of the machine is used but Python and a C++ compiler: nvcc and its friends came as wheels. The last "
         "lines say what can be done here.",
-        "invoke doctor", 40, "", "can ",
+        "invoke doctor", 40, "",
     ),
     Station(
         "The ladder",
         "From a naive FlashAttention-2 forward kernel to one that outruns FA2. Each iteration is a YAML file that "
         "names only what differs from its parent; the column on the right is that difference.",
-        "invoke list", 45, "", "Static GMEM stride",
+        "invoke list", 45, "title",
     ),
     Station(
         "One step",
         "A step says why it exists, what changes and what a machine can check about it. Below that stands the whole "
         "kernel, put together from its parts for reading.",
-        "invoke show 8", 36, "", "xor_static", wraps=True,
+        "invoke show 8", 36, "Iteration 8",
     ),
     Station(
         "What a step changes",
         "Two kernels compared: source, then opcodes of the machine code. Iteration 8 works addresses out while "
         "compiling; on sm_80, integer instructions leave the main loop.",
-        "invoke diff 7 8", 24, "opcode", "LOP3",
+        "invoke diff 7 8", 24, "opcode",
     ),
     Station(
         "PTX on this CPU",
         "The emulator runs the PTX that ships, all threads of the grid at once, and counts what Nsight Compute counts. "
         "Iteration 1 lays tiles out row by row, so that eight rows of a matrix fall into one bank: see the "
         "conflicts, and the source lines that cause them.",
-        "invoke emulate 1 --counters", 34, "shared_ld_conflicts", "shared_ld_conflicts",
+        "invoke emulate 1 --counters", 34, "shared_ld_conflicts",
     ),
     Station(
         "The same, swizzled",
         "Iteration 2 adds one XOR to each shared-memory address, and no access meets a conflict any more. On an H200 "
         "no other step is worth as much.",
-        "invoke emulate 2 --counters", 6, "shared_ld_conflicts", "numbers  right",
+        "invoke emulate 2 --counters", 6, "shared_ld_conflicts",
     ),
     Station(
         "A broken kernel is caught",
         "Who proves the prover? Each barrier of iteration 2 is deleted in turn. The race detector names both threads, "
         "their instructions and source lines; numbers alone would often be right by luck.",
-        "python -m flashladder.emulate.mutation 2 --only bar.sync", 12, "", "0 not as listed", wraps=True,
+        "python -m flashladder.emulate.mutation 2 --only bar.sync", 12, "",
     ),
     Station(
         "Is a kernel right?",
         "The same rule as on a GPU: against an fp64 reference, within a bound that a right kernel must keep, and free "
         "of races. Here at two short lengths; without --quick over many shapes, layouts and contents.",
-        "invoke check 2 --backend emulator --dtype fp16 --quick", 12, "", ", 0 failed", wraps=True,
+        "invoke check 2 --backend emulator --dtype fp16 --quick", 12, "",
     ),
     Station(
         "Machine code",
         "What ptxas made of it, by class of opcode: in the kernel, and in its main loop. Without --counts each "
         "instruction stands beside its source line.",
-        "invoke sass 8 --counts", 16, "", "HMMA",
+        "invoke sass 8 --counts", 16, "iteration 8",
     ),
     Station(
         "Claims",
         "What iteration 8 promised is held against counts of its machine code on each architecture. A claim that also "
         "holds when nothing was changed is refused.",
-        "python -m flashladder.lock.code_claims 8", 12, "", "holds  iteration 8",
+        "python -m flashladder.lock.code_claims 8", 12, "holds  iteration 8",
     ),
     Station(
         "Numbers",
         "Timings need a GPU, checking them does not: one result file with its raw samples, seal, statistics, machine "
         "code and plan. `invoke report` renders tables and plots from such files; no figure is typed.",
-        "invoke verify results/h200/bench.json.gz", 12, "", "bench.json.gz",
+        "invoke verify results/h200/bench.json.gz", 12, "",
     ),
 )  # fmt: skip
 """The walk."""
@@ -119,10 +115,8 @@ GOODBYE = (
     "`nox -s reproduce` to prove all of it here, and on a machine with a GPU to time it."
 )
 
-Ask = Callable[[str], str]
 
-
-def walk(first: int = 1, ask: Ask = input, *, waits: bool = True) -> None:
+def walk(first: int = 1, *, waits: bool = True) -> None:
     """Walks from the station `first`; on a terminal it waits for a person at each one, unless `waits` is false.
 
     Raises:
@@ -131,48 +125,38 @@ def walk(first: int = 1, ask: Ask = input, *, waits: bool = True) -> None:
     """
     within("start", first, most=len(STATIONS))
     require_checkout("tour")
-    waits, width = waits and on_terminal(), terminal_width()
+    waits = waits and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     for number, station in enumerate(STATIONS[first - 1 :], first):
-        print(f"{number}/{len(STATIONS)}  {station.title}\n\n{textwrap.fill(station.text, width)}\n", flush=True)
+        print(f"{number}/{len(STATIONS)}  {station.title}\n\n{textwrap.fill(station.text, terminal_width())}\n")
         print(f"$ {station.typed}", flush=True)
-        if waits and not _goes_on(ask, "Enter runs it, q leaves: "):
-            print(f"go on with: invoke tour --start {number}")
+        again = f"go on with: invoke tour --start {number}"
+        try:
+            said = input("Enter runs it, q leaves: ") if waits else ""
+        except EOFError:
+            said = "q"
+        if said.strip().lower() in QUIT:
+            print(again)
             return
-        print(f"{_output(number, station, width)}\n", flush=True)
-    print(textwrap.fill(GOODBYE, width))
+        print(f"{_output(station, f'`{station.typed}` says more; {again}')}\n", flush=True)
+    print(textwrap.fill(GOODBYE, terminal_width()))
 
 
-def on_terminal() -> bool:
-    """Whether a person is there to be waited for."""
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _goes_on(ask: Ask, prompt: str) -> bool:
-    try:
-        return ask(prompt).strip().lower() not in QUIT
-    except EOFError:
-        return False
-
-
-def _output(number: int, station: Station, width: int) -> str:
-    """What the station's command prints for a terminal of this width, cut to its lines."""
+def _output(station: Station, hint: str) -> str:
+    """What the station's command prints, cut to its lines and to the terminal's width."""
+    width = terminal_width()
     environment = os.environ | {"COLUMNS": str(width)}
     done = subprocess.run(station.command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    again = f"`{station.typed}` says more; go on with: invoke tour --start {number}"
     if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-        raise CheckFailed(
-            f"station {number} could not be shown", expected="exit code 0",
-            found=f"{done.returncode}: {last.removeprefix('error: ')}", hint=again,
-        )  # fmt: skip
-    if station.found not in done.stdout:
-        raise CheckFailed(f"station {number} shows nothing", expected=repr(station.found), hint=again)
+        last = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1].removeprefix("error: ")
+        what = f"`{station.typed}` could not be shown"
+        raise CheckFailed(what, expected="exit code 0", found=f"{done.returncode}: {last}", hint=hint)
     lines = done.stdout.splitlines()
-    start = next((n for n, line in enumerate(lines) if station.past in line), 0)
+    start = next((place for place, line in enumerate(lines) if station.past in line), None)
+    if start is None:
+        raise CheckFailed(f"`{station.typed}` shows nothing", expected=repr(station.past), hint=hint)
     chosen = lines[start : start + station.shown]
-    fitted: list[str] = []
-    for line in chosen:
-        short = line if len(line) <= width else f"{line[: width - 3]}..."
-        fitted += textwrap.wrap(line, width, subsequent_indent="    ") if station.wraps and line != short else [short]
+    fitted = "\n".join(
+        textwrap.fill(line, width, subsequent_indent="    ") if len(line) > width else line for line in chosen
+    )
     left = len(lines) - len(chosen)
-    return "\n".join([*fitted, *([f"({left} more lines)"] if left else [])])
+    return f"{fitted}\n({left} more lines)" if left else fitted

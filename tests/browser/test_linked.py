@@ -53,18 +53,12 @@ def test_it_loads_without_an_error_runs_no_text_and_asks_for_nothing(opened: Ope
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
 
 
-def test_pointing_shows_what_belongs_together_and_leaving_ends_it(opened: Opener, one: Path) -> None:
+def test_pointing_shows_what_belongs_together_a_click_keeps_and_tells_it(opened: Opener, one: Path) -> None:
     page = opened(one)
     page.locator("#k0-s-0040").hover()
     assert marked(page, "near") == {"k0-s-0040", "k0-s-0030", "k0-p-21", "k0-c-1-2"}
-    page.locator("#k0-c-0-4").hover()
-    assert marked(page, "near") == {"k0-c-0-4", "k0-p-18", "k0-s-0020"}
     page.locator("h1").hover()
     assert marked(page, "near") == set()
-
-
-def test_a_click_keeps_it_tells_it_and_shows_the_calls(opened: Opener, one: Path) -> None:
-    page = opened(one)
     page.locator("#k0-p-21").click()
     assert marked(page, "on") == {"k0-s-0040", "k0-s-0030", "k0-p-21", "k0-c-1-2"}
     assert marked(page, "call") == {"k0-c-0-5"}
@@ -73,8 +67,6 @@ def test_a_click_keeps_it_tells_it_and_shows_the_calls(opened: Opener, one: Path
         "from kernels/twice.cuh:2 < kernel.cu:5"
     )
     assert page.locator("#k0-s-0040").get_attribute("aria-selected") == "true"
-    page.locator("#k0-c-1-2").click()
-    assert marked(page, "on") == {"k0-c-1-2", "k0-p-18", "k0-p-21", "k0-s-0020", "k0-s-0030", "k0-s-0040"}
     assert page.locator("#k0-s-0050").get_attribute("aria-selected") == "false"
     page.locator("#k0-s-0000").click()
     assert marked(page, "on") == {"k0-s-0000"}
@@ -104,6 +96,7 @@ def test_the_keyboard_does_all_of_it(opened: Opener, one: Path) -> None:
     ("word", "expected"),
     [
         ("FMUL", {"k0-s-0020", "k0-s-0030", "k0-s-0040", "k0-p-18", "k0-p-21", "k0-c-1-2"}),
+        ("bra", {"k0-p-24", "k0-s-0060", "k0-c-0-6"}),
         ("kernel.cu:4-5", {"k0-c-0-4", "k0-c-0-5", "k0-p-18", "k0-p-21", "k0-s-0020", "k0-s-0030", "k0-s-0040"}),
         ("<b>", set()),
     ],
@@ -131,10 +124,8 @@ def test_two_kernels_choose_a_shared_line_in_both_and_their_own_in_one(opened: O
     assert marked(page, "on") == {"k0-s-0020", "k0-p-18", "k0-c-1-2", "k1-c-1-2"}
     page.get_by_label("PTX", exact=True).check()
     assert page.locator("#k0-ptx").is_visible()
-    left, right = (page.locator(f"#k{n}-title").bounding_box() for n in (0, 1))
-    assert left is not None
-    assert right is not None
-    assert (left["x"] < right["x"], left["y"]) == (True, right["y"])
+    wide, seen = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert wide <= seen
 
 
 def test_of_several_kernels_one_or_two_are_chosen(opened: Opener, tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import zipfile
 import pytest
 
 from flashladder.binaries import entries
+from flashladder.build.compile import cubin_for
 from flashladder.errors import FlashladderError
+from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import normalise
 from flashladder.machine_code.sass import decoded, disassemble
 from flashladder.toolchain import clean_environment, find_toolchain, host_compiler, load_pins
-from flashladder.view import code as view_sass
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import DATA
 from tests.null.binaries.test_binaries import FORWARD
@@ -149,6 +150,11 @@ def test_control_codes_of_every_architecture(tiny: Path, arch: str) -> None:
             assert (control.write, control.read) == (None, None), str(one)
 
 
+def cubin_of_8() -> Path:
+    step = load_iteration(8)
+    return cubin_for(step, step.configs["a100"], step.shown_arch).cubin
+
+
 def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("lib.so", "lib.whl"):
         assert command("cfg", str(made / word), "--kernel", TILE_64, "--arch", "sm_90") == 0
@@ -168,7 +174,7 @@ def test_a_form_of_one_kernel_is_not_ignored_where_there_are_several(made: Path,
 
 
 def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    whole = view_sass.cubin_of("8")[0].parent.parent
+    whole = cubin_of_8().parent.parent
     texts = (path.read_text(encoding="utf-8") for path in sorted(whole.glob("*/kernel.ptx")))
     text = next(one for one in texts if one.count(".entry") == 1)  # of several kernels the names would be listed
     (tmp_path / "cut.ptx").write_text(text[: len(text) // 2], encoding="utf-8")

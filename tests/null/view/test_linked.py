@@ -14,22 +14,20 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
-from flashladder.machine_code.cubin import PtxLines
-from flashladder.machine_code.sass import BYTES, parse
+from flashladder.machine_code.sass import parse
 from flashladder.paths import ROOT
 from flashladder.view.linked import (
     Linked,
     Place,
     as_data,
-    linked_by_name,
     listing,
-    made_from,
     of_line,
     of_opcode,
     ptx_rows,
     select,
 )
 from flashladder.view.linked_page import document, page, read_document
+from tests.typed import command
 
 DATA = Path(__file__).parents[2] / "data"
 UNIT = (
@@ -118,17 +116,10 @@ def test_a_row_has_its_line_its_text_its_label_and_the_calls_that_it_was_inlined
     assert rows[6].chain == ()  # line 0: the compiler made it up
 
 
-def test_lines_of_the_cubin_become_rows_and_lines_without_an_instruction_none() -> None:
-    lines = [row.line for row in KERNEL.ptx]
-    starts = [(0, 7), (16, lines[1]), (32, lines[2]), (48, lines[3]), (80, lines[4]), (96, lines[5]), (112, lines[6])]
-    assert made_from(KERNEL.ptx, KERNEL.sass, PtxLines(tuple(starts), 128, ())) == MADE_FROM
-
-
 @pytest.mark.parametrize(
     ("line", "ptx", "sass"),
     [
         ("kernels/twice.cuh:2", {2, 3}, {2, 3, 4}),
-        ("twice.cuh:2", {2, 3}, {2, 3, 4}),
         ("twice.cuh", {2, 3}, {2, 3, 4}),
         ("kernels", {2, 3}, {2, 3, 4}),  # a folder
         ("kernel.cu:5", {3}, {3, 4}),  # by what it calls
@@ -146,9 +137,7 @@ def test_a_line_names_what_was_made_from_it_also_through_calls(line: str, ptx: s
     ("opcode", "ptx", "sass"),
     [
         ("FMUL", {2, 3}, {2, 3}),
-        ("FMUL.FTZ", {2, 3}, {2, 3}),
         ("MOV", {3}, {0, 4}),  # not IMAD.MOV.U32, and one is the assembler's own
-        ("mul", {2, 3}, {2, 3, 4}),
         ("mul.f32", {2, 3}, {2, 3, 4}),
         ("ld.param", {0}, set()),
     ],
@@ -161,25 +150,20 @@ def test_an_opcode_names_both_sides(opcode: str, ptx: set[int], sass: set[int]) 
 @pytest.mark.parametrize(
     ("line", "opcode", "message"),
     [
-        ("a:b", None, "not a line of source: expected FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER, where FILE"),
-        ("kernel.cu:٣", None, "not a line of source"),
-        ("kernel.cu:5-4", None, "not a range of lines: expected FIRST-LAST, from 1, ascending, found 'kernel.cu:5-4'"),
-        ("kernel.cu:0", None, "not a range of lines"),
-        ("kernel.cu:1-2", None, "kernel.cu:1-2: no code was made from there: expected a line with code, such as 3, 4"),
-        ("twice.cuh:3", None, "kernels/twice.cuh:3: no code was made from there: expected a line with code, such as 2"),
-        ("twise.cuh:3", None, "no such file in this kernel: expected one of kernel.cu, kernels/twice.cuh, kernel.ptx"),
-        (None, "FMULL", "did you mean 'FMUL'?"),
-        (None, "FOO", "ldmatrix, found 'FOO'"),
-        (None, "ldsm", "did you mean 'LDSM'?"),
-        ("twice.cuh:9", None, "such as 2, found no text"),
-        (None, "", "no such opcode"),
-        (None, "mull.f32", "did you mean 'mul'?"),
-        (None, "HMMA", "the kernel has no such instruction: expected one of BRA, EXIT, FMUL, IMAD, ISETP, MOV, found"),
-        (None, "FMUL.RZ", "the kernel has no such instruction: expected one of FMUL.FTZ, found 'FMUL.RZ'"),
+        ("a:b", "", "not a line of source: expected FILE:LINE, FILE:FIRST-LAST (ascending), FILE or"),
+        ("kernel.cu:٣", "", "not a line of source"),
+        ("kernel.cu:5-4", "", "not a line of source"),
+        ("kernel.cu:0", "", "not a line of source"),
+        ("kernel.cu:1-2", "", "no code was made from there: expected a line with code, such as 3, 4, 5, 6, found"),
+        ("twise.cuh:3", "", "no such file in this kernel: expected one of kernel.cu, kernels/twice.cuh, kernel.ptx"),
+        ("", "FMULL", "did you mean 'FMUL'?"),
+        ("", "mull.f32", "did you mean 'mul.f32'?"),
+        ("", "HMMA", "no such machine instruction: expected one of BRA, EXIT, FMUL, IMAD, ISETP, MOV, found 'HMMA'"),
+        ("", "FMUL.RZ", "no such machine instruction: expected one of FMUL.FTZ, found 'FMUL.RZ'"),
         ("kernel.cu:3", "FMUL", "nothing in the kernel is of that line and of that opcode"),
     ],
 )  # fmt: skip
-def test_what_names_nothing_is_one_line(line: str | None, opcode: str | None, message: str) -> None:
+def test_what_names_nothing_is_one_line(line: str, opcode: str, message: str) -> None:
     with pytest.raises(FlashladderError) as caught:
         select(KERNEL, line, opcode)
     assert message in str(caught.value)
@@ -187,21 +171,18 @@ def test_what_names_nothing_is_one_line(line: str | None, opcode: str | None, me
     assert "\n" not in str(caught.value)
 
 
-def test_an_absolute_path_of_the_checkout_is_the_kernels_file() -> None:
-    kernel = replace(KERNEL, sources={**KERNEL.sources, "kernels/ptx/ldmatrix.cuh": ()})
-    with pytest.raises(FlashladderError, match=r"^kernels/ptx/ldmatrix.cuh:1: no code was made"):
-        select(kernel, f"{ROOT}/kernels/ptx/ldmatrix.cuh:1", None)
-
-
-def test_a_name_that_two_files_end_in_is_refused() -> None:
-    two = replace(KERNEL, sources={**KERNEL.sources, "kernels/other/twice.cuh": ("x",)})
+def test_an_absolute_path_of_the_checkout_is_the_kernels_file_and_a_name_of_two_files_is_refused() -> None:
+    sources = {**KERNEL.sources, "kernels/ptx/ldmatrix.cuh": (), "kernels/other/twice.cuh": ("x",)}
+    kernel = replace(KERNEL, sources=sources)
+    with pytest.raises(FlashladderError, match="no code was made"):
+        select(kernel, f"{ROOT}/kernels/ptx/ldmatrix.cuh:1", "")
     with pytest.raises(FlashladderError, match="several files of this kernel have that name: expected one of"):
-        of_line(two, "twice.cuh:2")
-    assert of_line(two, "kernels/twice.cuh:2").sass == {2, 3, 4}
+        of_line(kernel, "twice.cuh:2")
+    assert of_line(kernel, "kernels/twice.cuh:2").sass == {2, 3, 4}
 
 
 def test_the_listing_by_address_has_cuda_ptx_and_machine_code() -> None:
-    assert listing(KERNEL, select(KERNEL, "kernel.cu:5", None)).splitlines() == [
+    assert listing(KERNEL, select(KERNEL, "kernel.cu:5", "")).splitlines() == [
         "// kernels/twice.cuh:2 < kernel.cu:5",
         "//   return x * y;",
         f"{KERNEL.ptx[3].line:6d}  mul.f32 %f4, %f1, %f3;",
@@ -217,7 +198,7 @@ def test_the_listing_by_address_has_cuda_ptx_and_machine_code() -> None:
 
 
 def test_the_listing_by_ptx_tells_what_became_nothing() -> None:
-    lines = listing(KERNEL, select(KERNEL, "kernel.cu:3", None), ptx_first=True).splitlines()
+    lines = listing(KERNEL, select(KERNEL, "kernel.cu:3", ""), ptx_first=True).splitlines()
     assert lines[2:6] == [
         f"{KERNEL.ptx[0].line:6d}  ld.param.u64 %rd1, [p0];",
         "        (no instruction of its own: removed, or one with another's)",
@@ -248,7 +229,7 @@ def test_json_holds_both_directions() -> None:
 
 def test_a_cubin_has_no_lines() -> None:
     with pytest.raises(FlashladderError, match="a file alone has no CUDA lines to ask for"):
-        linked_by_name("a.cubin", None, None)
+        command("sass", "a.cubin", "--line", "mma.cuh")
 
 
 ONE = page([toy()]).decode()
@@ -292,8 +273,6 @@ def test_the_data_joins_the_three_texts() -> None:
     assert (line, text, label) == (18, "mul.f32 %f1, %f2, %f3;", "$L__BB0_1")
     assert kernel["chains"][chain] == [[1, 2], [0, 4]]
     assert kernel["chains"][kernel["ptx"][6][1]] == []
-    instructions = toy().sass.instructions
-    assert [one.address for one in instructions] == [index * BYTES for index in range(len(instructions))]
 
 
 def test_two_kernels_share_the_files_that_are_equal() -> None:
@@ -304,12 +283,7 @@ def test_two_kernels_share_the_files_that_are_equal() -> None:
     assert [one["data"]["files"] for one in data["kernels"]] == [[0, 1], [2, 1]]
     text = page([toy("7", other), toy()]).decode()
     assert "<title>Iteration 7 and iteration 8: CUDA, PTX and machine code" in text
-    assert re.findall(r'data-text="(\w+)"( checked)?', text) == [
-        ("cuda", " checked"),
-        ("ptx", ""),
-        ("sass", " checked"),
-    ]
-    assert text.count('<div class="text ptx" hidden>') == 2
+    assert re.findall(r'data-text="(\w+)" checked', text) == ["cuda", "sass"]
 
 
 def test_more_kernels_are_packed_and_read_again() -> None:
@@ -317,8 +291,5 @@ def test_more_kernels_are_packed_and_read_again() -> None:
     text = page(several)
     assert isinstance(data_of(text.decode())["files"], str)
     found = read_document(text)
-    assert found["files"] == document([toy()])["files"]
     assert [one["key"] for one in found["kernels"]] == ["7", "8", "16 - swizzle"]
     assert [one["data"] for one in found["kernels"]] == [document([toy()])["kernels"][0]["data"]] * 3
-    assert text.decode().count("<option") == 7
-    assert read_document(page([toy()]))["kernels"] == document([toy()])["kernels"]
