@@ -149,7 +149,7 @@ def test_other_configurations_are_checked_on_request() -> None:
 def test_every_bar_has_an_end_and_gets_there(
     words: list[str], ends: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bars = list[tqdm[Any]]()
+    bars: list[tqdm[Any]] = []
 
     def bar(desc: str, disable: bool | None, **settings: Any) -> tqdm[Any]:
         assert disable is None, "hidden where there is no terminal, and only there"
