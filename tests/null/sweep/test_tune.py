@@ -197,7 +197,7 @@ def failed(rungs: BenchResult) -> dict[str, tuple[str, str]]:
 
 
 def sound(*results: BenchResult) -> bool:
-    return all(problems(one) == verify._sweep(one) == [] for one in results)
+    return all(problems(one) == list(verify._sweep(one)) == [] for one in results)
 
 
 def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
