@@ -123,13 +123,13 @@ def kernels(wheels: Path, numbers: Sequence[int]) -> dict[str, Kernel]:
 
 def libraries(names: Sequence[str]) -> tuple[dict[str, Kernel], dict[str, str]]:
     """FA2 and those of `names` that run here in both dtypes, and their versions; a line for each that is left out."""
-    from flashladder.bench.references import FA2, arms, backend
+    from flashladder.bench.references import BACKENDS, FA2, arms
 
     beside = arms(names, tuple(DTYPES))
     for line in beside.left_out:
         print(f"left out: {line}")
     both = [name for name in beside.identities if sum(one.key == name for one in beside.subjects) == len(DTYPES)]
-    found = {name: backend(name).forward() for name in (FA2, *both)}
+    found = {name: BACKENDS[name].forward() for name in (FA2, *both)}
     return found, {name: beside.identities[name].version or f"torch {torch.__version__}" for name in both}
 
 

@@ -22,7 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from flashladder.files import dump_json, relative, write_atomic
 from flashladder.paths import ROOT
-from flashladder.report.speed_page import SAMPLES
+from flashladder.report.counters import SAMPLES
 
 
 def measure() -> dict[str, Any]:

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flashladder.files import files_in
-from flashladder.report import blocks
-from flashladder.report.blocks import Block, Cell, Table
+from flashladder.report import page
 from flashladder.report.book import Book
-from flashladder.report.tables import plain
+from flashladder.report.data import grouped, plain
+from flashladder.report.page import Block, Cell, Table
 from flashladder.results.files import load_as
 from flashladder.results.schema import CaseResult, CheckResult, SanitizerResult
 
 ORDER, TITLE = 40, "Correctness"
+HELD = ("fails", "holds")
 EXPLAINED = (
     "An error may be at most twice that of torch's own 16-bit kernel against one high-precision reference. *Refused* "
     "counts tensors that a kernel has to refuse, and did."
@@ -31,10 +32,7 @@ def share(case: CaseResult) -> float:
 def checked(book: Book, path: Path) -> Table:
     """Per iteration how many cases passed, and its worst one."""
     result, rows = load_as(path, CheckResult), []
-    by_step: dict[int, list[CaseResult]] = {}
-    for case in result.cases:
-        by_step.setdefault(result.kernels[case.kernel].iteration, []).append(case)
-    for number, cases in by_step.items():
+    for number, cases in grouped(result.cases, lambda case: result.kernels[case.kernel].iteration).items():
         worst = max(cases, key=share)
         counts = {status: sum(case.status == status for case in cases) for status in ("pass", "fail", "not_applicable")}
         facts: dict[str, object] = {"worst case": worst.case}
@@ -44,10 +42,9 @@ def checked(book: Book, path: Path) -> Table:
                 "its RMS error": f"{look.rms_error:.3g} (allowed {look.rms_allowed:.3g})",
             }
         record = book.records.fact(path, worst.kernel, facts, result.kernels[worst.kernel])
-        style = "fails" if counts["fail"] else "holds"
-        numbers = [blocks.number(count, 0, record, style) for count in counts.values()]
-        rows.append([blocks.step(number), *numbers, blocks.number(100 * share(worst), 0, record), Cell(worst.case)])
-    columns = blocks.columns("#", "passed", "failed", "refused", "worst error, % of allowed", "in case|text")
+        numbers = [page.number(count, 0, record, HELD[not counts["fail"]]) for count in counts.values()]
+        rows.append([page.step(number), *numbers, page.number(100 * share(worst), 0, record), Cell(worst.case)])
+    columns = page.columns("#", "passed", "failed", "refused", "worst error, % of allowed", "in case|text")
     caption = f"Cases of the check of correctness on {plain(result.gpu.name)}: {len(result.cases)}"
     return Table(f"check-{path.parent.name}", caption, columns, rows)
 
@@ -60,16 +57,14 @@ def sanitized(book: Book) -> Table:
         n = len(result.kernels)
         for one in result.findings:
             record = book.records.fact(path, f"{one.tool} over {n} kernels", {"its last lines": one.tail.strip()})
-            outcome = ("clean", "outcome holds") if one.clean else ("not clean", "outcome fails")
-            numbers = [blocks.number(n, 0, record), blocks.number(one.errors, 0, record), blocks.number(one.seconds, 1)]
-            rows.append(
-                [Cell(plain(result.gpu.name)), Cell(one.tool), Cell(*outcome[:1], record, style=outcome[1]), *numbers]
-            )
-    columns = blocks.columns("GPU|text", "tool|text", "outcome|text", "kernels", "errors", "seconds")
+            outcome = Cell("clean" if one.clean else "not clean", record, style=f"outcome {HELD[one.clean]}")
+            numbers = [page.number(n, 0, record), page.number(one.errors, 0, record), page.number(one.seconds, 1)]
+            rows.append([Cell(plain(result.gpu.name)), Cell(one.tool), outcome, *numbers])
+    columns = page.columns("GPU|text", "tool|text", "outcome|text", "kernels", "errors", "seconds")
     return Table("sanitizers", "compute-sanitizer over one launch of each kernel", columns, rows)
 
 
 def content(book: Book) -> Sequence[Block]:
     """A table for each GPU, and the sanitizers'."""
     tables = [checked(book, path) for path in files_in(book.results, "*/check.json.gz")[::-1]]
-    return [EXPLAINED, *map(blocks.fold, tables), sanitized(book)]
+    return [EXPLAINED, *map(page.fold, tables), sanitized(book)]

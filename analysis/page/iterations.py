@@ -15,8 +15,8 @@ from flashladder.lock.code_claims import Verdict
 from flashladder.lock.schema import LOCKS
 from flashladder.lock.step_counts import COUNTS, read_counts
 from flashladder.paths import RESULTS
-from flashladder.report.blocks import Block, Fold
 from flashladder.report.book import Book
+from flashladder.report.page import Block, Fold
 from flashladder.view.command import changes
 
 ORDER, TITLE = 50, "Iterations"
@@ -32,11 +32,8 @@ def of_code(book: Book) -> list[Verdict]:
 
 def claims(book: Book) -> str:
     """How many claims hold, and each one that does not."""
-    looks = [partial(of_code, book)]
-    looks += [
-        partial(emulated.hardware_claims, path, book.results / LOCKS.name)
-        for path in emulated.counter_files(book.results)
-    ]
+    looks, locks = [partial(of_code, book)], book.results / LOCKS.name
+    looks += [partial(emulated.hardware_claims, path, locks) for path in emulated.counter_files(book.results)]
     if book.ladder.emulated is not None:
         looks.append(partial(emulated.claims, book.ladder.emulated))
     made, wrong = list[Verdict](), list[str]()

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import load_gpus
-from flashladder.names import DTYPES
-from flashladder.report import blocks
-from flashladder.report.blocks import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Panels, Table, draw, line
-from flashladder.report.book import Book, Timed
+from flashladder.ladder.gpus import configs_for, load_gpus
+from flashladder.names import DTYPES, PUBLISHED_GPU
+from flashladder.report import page
+from flashladder.report.book import Book
+from flashladder.report.data import Timed, grouped
+from flashladder.report.page import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Panels, Table, draw, line
 from flashladder.report.tables import DASH
-from flashladder.results.schema import Summary
+from flashladder.results.schema import Summary, kernel_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,11 +26,18 @@ EXPLAINED = (
 )
 
 
+def grid_of(one: Timed) -> str:
+    """The grid of a sweep, by the file's name."""
+    return one.path.name.partition(".")[0]
+
+
 def milestones(book: Book, one: Timed, dtype: str) -> list[tuple[str, str]]:
     """Kernels worth a line each, with their names: the first two steps, the fastest, the last, the libraries."""
-    found = {}
+    found, whose = {}, configs_for(one.key, one.gpu.arch)
     for step in book.ladder.iterations:
-        key = one.kernel(step, dtype)
+        key = kernel_key(
+            step.number, step.configs.get(whose, step.configs[PUBLISHED_GPU]).with_dtype(dtype).short_form()
+        )
         if (key, dtype, one.lengths[-1]) in one.summaries:
             found[step.number] = key
     best = max(found, key=lambda number: one.summaries[found[number], dtype, one.lengths[-1]].pct, default=0)
@@ -49,15 +57,11 @@ def series(book: Book, one: Timed, dtype: str) -> list[tuple[str, list[tuple[int
     found = []
     for key, name in milestones(book, one, dtype):
         own = [s for n in one.lengths if (s := one.summaries.get((key, dtype, n)))]
-        points = {
-            doubtful: [(s.shape.seq_len, s.tflops) for s in own if wide(s) is doubtful] for doubtful in (False, True)
-        }
-        found.append((name, points[False], points[True]))
-    beside: dict[int, list[float]] = {}
-    for s in one.result.summaries:
-        if s.dtype == dtype:
-            beside.setdefault(s.shape.seq_len, []).append(s.reference_tflops)
-    return [*found, ("FA2", [(n, sorted(beside[n])[len(beside[n]) // 2]) for n in sorted(beside)], [])]
+        firm, doubtful = ([(s.shape.seq_len, s.tflops) for s in own if wide(s) is so] for so in (False, True))
+        found.append((name, firm, doubtful))
+    beside = grouped((s for s in one.result.summaries if s.dtype == dtype), lambda s: s.shape.seq_len)
+    fa2 = {n: sorted(s.reference_tflops for s in own) for n, own in sorted(beside.items())}
+    return [*found, ("FA2", [(n, own[len(own) // 2]) for n, own in fa2.items()], [])]
 
 
 def panel(book: Book, one: Timed, dtype: str) -> Panel:
@@ -81,32 +85,31 @@ def panel(book: Book, one: Timed, dtype: str) -> Panel:
     told = f"Forward pass, {dtype}, d_head 128, {one.days}; each kernel alternates with FA2, whose line is the median"
     if any(doubtful for *_, doubtful in lines):
         told += f"; hollow, off the line: the interval is wider than {WIDEST:.0%} of the figure"
-    name = f"tflops-{one.path.parent.name}-{one.grid}-{dtype}"
-    return draw(name, f"{one.title}, {dtype}, grid {one.grid}", f"{told}.", lines, fill)
+    name = f"tflops-{one.name}-{grid_of(one)}-{dtype}"
+    return draw(name, f"{one.title}, {dtype}, grid {grid_of(one)}", f"{told}.", lines, fill)
 
 
 def table(book: Book, one: Timed, dtype: str) -> Table:
     """Every kernel of a machine's files at every length."""
-    columns = blocks.columns("#|text", "configuration|code")
+    columns = page.columns("#|text", "configuration|code")
     columns += [Column(f"S = {n}", told="percent of FA2") for n in one.lengths] + [Column("TFLOP/s at the longest")]
     rows = []
     for key in dict.fromkeys(name for name, of, _ in one.summaries if of == dtype):
-        of = one.holding(key)
-        kernel = of.result.kernels.get(key)
+        path, result = one.holding(key)
+        kernel = result.kernels.get(key)
         name = f"{kernel.iteration}{kernel.variant}" if kernel else key
         brief = KernelConfig.parse(kernel.config).brief() if kernel else DASH
         row = [Cell(name, sort=kernel.iteration if kernel else None), Cell(brief)]
         found = [one.summaries.get((key, dtype, n)) for n in one.lengths]
         last = found[-1]
-        records = [book.records.timing(of.path, key, dtype, s.shape) if s else "" for s in found]
+        records = [book.records.timing(path, key, dtype, s.shape) if s else "" for s in found]
         row += [
-            blocks.number(s.pct if s else None, 1, r, s.verdict if s else "")
-            for s, r in zip(found, records, strict=True)
+            page.number(s.pct if s else None, 1, r, s.verdict if s else "") for s, r in zip(found, records, strict=True)
         ]
-        rows.append([*row, blocks.number(last.tflops if last else None, 1, records[-1])])
-    where = ", ".join([one.path.relative_to(book.root).as_posix(), *(each.path.name for each in one.further)])
+        rows.append([*row, page.number(last.tflops if last else None, 1, records[-1])])
+    where = ", ".join([one.path.relative_to(book.root).as_posix(), *(path.name for path, _ in one.files[1:])])
     caption = f"{one.title}, {dtype}: percent of FA2 at each length ({where})"
-    return Table(f"lengths-{one.path.parent.name}-{one.grid}-{dtype}", caption, columns, rows)
+    return Table(f"lengths-{one.name}-{grid_of(one)}-{dtype}", caption, columns, rows)
 
 
 def peaks(book: Book) -> Table:
@@ -114,7 +117,7 @@ def peaks(book: Book) -> Table:
     lengths = sorted({n for one in book.beside_libraries for n in one.lengths})
     rows = []
     for one in book.beside_libraries:
-        peak = load_gpus()[one.key].peaks["fp16_tensor"] if one.key in load_gpus() else None
+        peak = load_gpus()[one.key].peaks["fp16_tensor"] if one.key else None
         for name in ("fastest step", "FA2") if peak else ():
             shares = []
             for n in lengths:
@@ -122,10 +125,10 @@ def peaks(book: Book) -> Table:
                 best = max((s for s in own if s.kernel in one.result.kernels), key=lambda s: s.pct, default=None)
                 tflops = 0.0 if not best else best.reference_tflops if name == "FA2" else best.tflops
                 record = book.records.timing(one.path, best.kernel, best.dtype, best.shape) if best else ""
-                shares.append(blocks.number(100 * tflops / peak.value if best and peak else None, 0, record))
+                shares.append(page.number(100 * tflops / peak.value if best and peak else None, 0, record))
             of = f"{peak.value:g} {peak.unit}" if peak else ""
-            rows.append([Cell(one.title), Cell(one.grid), Cell(name), *shares, Cell(of)])
-    columns = blocks.columns("GPU|text", "grid|text", "kernel|text", *(f"S = {n}" for n in lengths), "peak|text")
+            rows.append([Cell(one.title), Cell(grid_of(one)), Cell(name), *shares, Cell(of)])
+    columns = page.columns("GPU|text", "grid|text", "kernel|text", *(f"S = {n}" for n in lengths), "peak|text")
     return Table("peaks", "Percent of the tensor cores' documented fp16 peak (configs/gpus)", columns, rows)
 
 
@@ -133,4 +136,4 @@ def content(book: Book) -> Sequence[Block]:
     """A panel for each sweep, the share of the peak, and a table for each machine and dtype."""
     tables = [table(book, one, dtype) for one in book.machines for dtype in DTYPES]
     panels = Panels([panel(book, one, "fp16") for one in book.beside_libraries])
-    return [panels, EXPLAINED, peaks(book), *map(blocks.fold, tables)]
+    return [panels, EXPLAINED, peaks(book), *map(page.fold, tables)]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in
 from flashladder.lock.schema import lock_path
-from flashladder.report import blocks
-from flashladder.report.blocks import Block, Cell, Table
+from flashladder.report import page
 from flashladder.report.book import Book
+from flashladder.report.page import Block, Cell, Table
 from flashladder.results.files import load_result
 from flashladder.results.schema import Result
 
@@ -48,7 +48,7 @@ def documents(book: Book) -> Table:
             record = book.records.fact(path, name, {"schema": result.schema_version})
             told = (facts["GPU"], facts["card"][:12], facts.get("started", "")[:10], facts.get("made by", ""))
             rows.append([Cell(name, record), *map(Cell, told), Cell(facts["SHA-256 of the file"][:16])])
-    columns = blocks.columns("file|code", "GPU|text", "card|code", "day|short", "made by|code", "SHA-256|code")
+    columns = page.columns("file|code", "GPU|text", "card|code", "day|short", "made by|code", "SHA-256|code")
     return Table("documents", "Result documents, each with its raw samples", columns, rows)
 
 
@@ -61,9 +61,9 @@ def locks(book: Book) -> Table:
         if path.is_file():
             facts = {"derived again by": "python -m flashladder.lock verify"}
             record = book.records.fact(path, f"The lock of {arch}", facts)
-            numbers = [blocks.number(n, 0) for n in (len(lock.iterations), n_kernels)]
+            numbers = [page.number(n, 0) for n in (len(lock.iterations), n_kernels)]
             rows.append([Cell(path.relative_to(book.root).as_posix(), record), Cell(arch), *numbers])
-    columns = blocks.columns("file|code", "architecture|text", "iterations", "kernels")
+    columns = page.columns("file|code", "architecture|text", "iterations", "kernels")
     return Table("locks", "Machine-code locks", columns, rows)
 
 
@@ -78,10 +78,7 @@ def beside(book: Book) -> str:
 
 def content(book: Book) -> Sequence[Block]:
     """Tables beside the page, documents, locks, and what was refused."""
-    refused = ["\n".join(["Refused results:", "", *(f"- {one}" for one in book.ladder.refused)])]
-    return [
-        HELD,
-        beside(book),
-        *map(blocks.fold, (documents(book), locks(book))),
-        *(refused if book.ladder.refused else []),
-    ]
+    found: list[Block] = [HELD, beside(book), *map(page.fold, (documents(book), locks(book)))]
+    if book.ladder.refused:
+        found.append("\n".join(["Refused results:", "", *(f"- {one}" for one in book.ladder.refused)]))
+    return found

@@ -7,15 +7,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from flashladder.columns import listed
+from flashladder.ladder.gpus import configs_for
 from flashladder.ladder.iteration import Iteration
 from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
-from flashladder.report import blocks
-from flashladder.report.blocks import INK, Block, Cell, Column, Panel, Panels, Table, draw, line
-from flashladder.report.book import Book, Timed
-from flashladder.report.data import TITLES
+from flashladder.report import page
+from flashladder.report.book import Book
+from flashladder.report.data import TITLES, Machine, Timed
+from flashladder.report.page import INK, Block, Cell, Column, Panel, Panels, Table, draw, line
 from flashladder.report.tables import NOT_RUN, gpu_title
 from flashladder.results.published import PROGRESSION, Statistic
-from flashladder.results.schema import A_A, Summary
+from flashladder.results.schema import A_A, Summary, kernel_key
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ EXPLAINED = (
 )
 
 
-def references(book: Book, machine: Timed) -> list[tuple[str, Timed, Summary]]:
+def references(book: Book, machine: Machine) -> list[tuple[str, Timed, Summary]]:
     """The libraries that a machine timed in fp16 at S = 4096, each in its newest sweep."""
     found = {}
     for sweep in book.beside_libraries:
@@ -46,9 +47,9 @@ def gist(step: Iteration) -> str:
     return f"{' '.join(step.why.split()).partition('. ')[0].rstrip('.')}."
 
 
-def first_screen(book: Book, machine: Timed) -> Iterator[Block]:
+def first_screen(book: Book, machine: Machine) -> Iterator[Block]:
     """Three answers: how fast, beside what, why."""
-    found = machine.headlines(book.ladder.iterations)
+    found = book.ladder.headlines(machine)
     if not found:
         return
     (_, first), (best, top) = found[0], max(found, key=lambda one: one[1].pct)
@@ -69,46 +70,50 @@ def measured(book: Book, machine: Timed, kernel: str, dtype: str, missing: str =
     """The cells of one kernel on one machine."""
     summary = machine.summaries.get((kernel, dtype, HEADLINE_LENGTH))
     if summary is None:
-        yield from (Cell(missing) if missing else blocks.EMPTY, *(blocks.EMPTY,) * (len(MEASURED) - 1))
+        yield from (Cell(missing) if missing else page.EMPTY, *(page.EMPTY,) * (len(MEASURED) - 1))
         return
-    one = machine.holding(kernel)
-    record = book.records.timing(one.path, kernel, dtype, summary.shape)
-    mean = next((mean for mean in one.result.means if (mean.kernel, mean.dtype) == (kernel, dtype)), None)
-    yield blocks.number(summary.pct, 1, record, "head")
+    path, result = machine.holding(kernel)
+    record = book.records.timing(path, kernel, dtype, summary.shape)
+    mean = next((mean for mean in result.means if (mean.kernel, mean.dtype) == (kernel, dtype)), None)
+    yield page.number(summary.pct, 1, record, "head")
     yield Cell(f"{summary.pct_low:.1f} to {summary.pct_high:.1f}", record, summary.pct_low)
     yield Cell(summary.verdict, style=f"verdict {summary.verdict}")
-    yield blocks.number(mean.pct, 1, book.records.mean(one.path, kernel, dtype)) if mean else blocks.EMPTY
+    yield page.number(mean.pct, 1, book.records.mean(path, kernel, dtype)) if mean else page.EMPTY
 
 
 def published(book: Book, step: Iteration, gpu: str, statistic: Statistic) -> Cell:
     """A published figure, with where it was published; a dash for later steps."""
     found = book.ladder.published.find(step.number, gpu, statistic)
     if found is None:
-        return blocks.EMPTY
+        return page.EMPTY
     facts = {
         "published by": found.source, "gives": f"{found.value:g} % of FA2 ({statistic})",
         "measured by": book.ladder.published.description.source.measured_by,
         "a measurement on this GPU may differ by": f"{found.tolerance:g} points",
     }  # fmt: skip
     path = book.results / "published" / PROGRESSION
-    return blocks.number(found.value, 1, book.records.fact(path, f"Iteration {step.number} on {gpu_title(gpu)}", facts))
+    return page.number(found.value, 1, book.records.fact(path, f"Iteration {step.number} on {gpu_title(gpu)}", facts))
 
 
 def table(book: Book, dtype: str, configs_of: str | None) -> Table:
     """Every step on every GPU: `configs_of` None for each GPU's own configurations."""
     gpus = book.ladder.published.gpus if dtype == "fp16" else ()
-    columns, groups, rows = blocks.columns("#", "Step|text"), [("", 2)], []
+    columns, groups, rows = page.columns("#", "Step|text"), [("", 2)], []
     for machine in book.machines:
-        columns += blocks.columns(*(title + KINDS.get(title, "") for title in MEASURED))
+        columns += page.columns(*(title + KINDS.get(title, "") for title in MEASURED))
         groups.append((f"{machine.title}, measured", len(MEASURED)))
     for gpu in gpus:
-        columns += blocks.columns("% of FA2", "h. mean")
+        columns += page.columns("% of FA2", "h. mean")
         groups.append((f"{gpu_title(gpu)}, published", 2))
-    for step in book.ladder.iterations:
-        row = [blocks.step(step.number), Cell(step.title)]
-        for machine in book.machines:
-            missing = NOT_RUN if step.not_run_on(machine.result.gpu.arch) else ""
-            row += measured(book, machine, machine.kernel(step, dtype, configs_of), dtype, missing)
+    kernels = []
+    for machine in book.machines:
+        own = book.ladder.rows(machine, dtype, configs_of or configs_for(machine.key, machine.gpu.arch))
+        kernels.append([kernel_key(row.iteration.number, row.config) for row in own])
+    for i, step in enumerate(book.ladder.iterations):
+        row = [page.step(step.number), Cell(step.title)]
+        for machine, keys in zip(book.machines, kernels, strict=True):
+            missing = NOT_RUN if step.not_run_on(machine.gpu.arch) else ""
+            row += measured(book, machine, keys[i], dtype, missing)
         rows.append(row + [published(book, step, gpu, what) for gpu in gpus for what in ("seq4096", "hmean")])
     whose = f"the {gpu_title(configs_of)}'s configurations" if configs_of else "each GPU's own configurations"
     caption = f"Percent of FA2's speed at S = {HEADLINE_LENGTH} and over all lengths (harmonic mean), {dtype}, {whose}"
@@ -117,8 +122,8 @@ def table(book: Book, dtype: str, configs_of: str | None) -> Table:
 
 def libraries(book: Book) -> Table:
     """What else computes attention on these GPUs, timed beside FA2 in the ladder's sweeps."""
-    columns = blocks.columns("GPU|text", "library|text", "version|text", "dtype|text")
-    columns += blocks.columns(*(title + KINDS.get(title, "") for title in MEASURED), "file|code")
+    columns = page.columns("GPU|text", "library|text", "version|text", "dtype|text")
+    columns += page.columns(*(title + KINDS.get(title, "") for title in MEASURED), "file|code")
     rows = [
         [
             Cell(one.title), Cell(TITLES[name]), Cell(reference.version or f"torch {reference.torch}"), Cell(dtype),
@@ -135,7 +140,7 @@ def panel(book: Book, first: int, last: int, name: str, title: str) -> Panel:
     """Percent of FA2 over some steps: measured lines with their intervals, published ones hollow."""
     series: list[tuple[str, list[tuple[int, float, float, float]], bool]] = []
     for machine in book.machines:
-        found = machine.headlines(book.ladder.iterations)
+        found = book.ladder.headlines(machine)
         points = [(step.number, one.pct, one.pct_low, one.pct_high) for step, one in found]
         series.append((f"{machine.title}, measured", points, False))
     for gpu in book.ladder.published.gpus:
@@ -164,25 +169,23 @@ def panel(book: Book, first: int, last: int, name: str, title: str) -> Panel:
 
 def panels(book: Book) -> Panels:
     """One panel for each family of kernels."""
-    numbers: dict[str, list[int]] = {}
-    for step in book.ladder.iterations:
-        numbers.setdefault(step.family.name, []).append(step.number)
     return Panels([
         panel(book, own[0], own[-1], f"steps-{own[0]}", f"Steps {own[0]} to {own[-1]}, family {name}")
-        for name, own in numbers.items()
+        for name, own in book.ladder.families().items()
     ])  # fmt: skip
 
 
 def floors(book: Book) -> Table:
     """The A/A floor of each file of timings: FA2 beside itself, what no difference within counts as one."""
-    files = {one.path: one for each in (*book.machines, *book.sweeps) for one in (each, *each.further)}
+    every = (*book.machines, *book.sweeps, *book.grids("second_card"))
+    files = {path: (one.title, result) for one in every for path, result in one.files}
     rows = [
-        [Cell(one.title), Cell(dtype), blocks.number(floor, 2, book.records.mean(one.path, A_A, dtype)),
-         Cell(one.path.relative_to(book.root).as_posix())]
-        for one in (*files.values(), *book.grids("second_card"))
-        for dtype, floor in one.result.floors_pct.items()
+        [Cell(title), Cell(dtype), page.number(floor, 2, book.records.mean(path, A_A, dtype)),
+         Cell(path.relative_to(book.root).as_posix())]
+        for path, (title, result) in files.items()
+        for dtype, floor in result.floors_pct.items()
     ]  # fmt: skip
-    columns = blocks.columns("GPU|text", "dtype|text", "± points", "file|code")
+    columns = page.columns("GPU|text", "dtype|text", "± points", "file|code")
     return Table("floors", "A/A floors: FA2 timed beside itself by the same protocol", columns, rows)
 
 
@@ -197,5 +200,5 @@ def content(book: Book) -> Sequence[Block]:
     configs = (None, PUBLISHED_GPU)
     main, *others = [table(book, dtype, of) for of in configs for dtype in DTYPES if book.machines or dtype == "fp16"]
     answers = first_screen(book, book.machines[0]) if book.machines else ()
-    folded = [blocks.fold(one) for one in (*others, libraries(book), floors(book)) if one.rows]
+    folded = [page.fold(one) for one in (*others, libraries(book), floors(book)) if one.rows]
     return [*answers, panels(book), reasons(book, main), EXPLAINED, *folded]

@@ -14,10 +14,11 @@ from flashladder.files import files_in, relative
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.opcodes import KINDS
 from flashladder.names import CONFLICTS, HEADLINE_LENGTH, INSTRUCTIONS, LDSM, SECTORS, TENSOR, WAVEFRONTS
-from flashladder.report import blocks
-from flashladder.report.blocks import FAINT, INK, SERIES, Block, Cell, Column, Fold, Panel, Panels, Table, draw, heated
-from flashladder.report.book import Book, Timed
-from flashladder.report.counters import costs, present
+from flashladder.report import page
+from flashladder.report.book import Book
+from flashladder.report.counters import costs
+from flashladder.report.data import Machine
+from flashladder.report.page import FAINT, INK, SERIES, Block, Cell, Column, Fold, Panel, Panels, Table, draw, heated
 from flashladder.results.files import load_as
 from flashladder.results.schema import CounterResult
 from flashladder.view.linked_page import read_document
@@ -50,11 +51,11 @@ CODE = (
 )
 
 
-def waterfall(book: Book, one: Timed) -> Panel:
+def waterfall(book: Book, one: Machine) -> Panel:
     """Percent of FA2 from step to step: a bar from where the ladder stood to where the step left it."""
-    timed = one.headlines(book.ladder.iterations)
+    timed = book.ladder.headlines(one)
     found = [(step.number, step.slug.replace("_", " "), summary) for step, summary in timed]
-    noise = math.sqrt(2) * max((of.result.floors_pct.get("fp16", 0.0) for of in (one, *one.further)), default=0.0)
+    noise = math.sqrt(2) * max((its.floors_pct.get("fp16", 0.0) for _, its in one.files), default=0.0)
     bars = [(0.0, found[0][2].pct), *((old.pct, new.pct) for (*_, old), (*_, new) in pairwise(found))] if found else []
 
     def fill(axes: Axes) -> None:
@@ -75,7 +76,7 @@ def waterfall(book: Book, one: Timed) -> Panel:
         f"from step to step; hollow bars lie within {noise:.2f} points, the largest A/A floor of two ratios."
     )
     height = 1 + 0.19 * len(found)
-    return draw(f"waterfall-{one.path.parent.name}", f"The ladder on {one.title}", told, [found, bars], fill, height)
+    return draw(f"waterfall-{one.name}", f"The ladder on {one.title}", told, [found, bars], fill, height)
 
 
 def heat_map(book: Book, gpu: str) -> Table:
@@ -84,9 +85,12 @@ def heat_map(book: Book, gpu: str) -> Table:
     records = {number: book.locked_record(facts.arch, number, cost.locked) for number, cost in found.items()}
     most = max(cost.total for cost in found.values())
     rows = [[Cell("all"), *(heated(cost.total, most, records[n]) for n, cost in found.items())]]
-    for kind in present(found):
-        most = max(cost.kinds[kind] for cost in found.values())
-        rows.append([Cell(kind), *(heated(cost.kinds[kind], most) for cost in found.values())])
+    largest = {kind: max(cost.kinds[kind] for cost in found.values()) for kind in KINDS}
+    rows += [
+        [Cell(kind), *(heated(cost.kinds[kind], most) for cost in found.values())]
+        for kind, most in largest.items()
+        if most
+    ]
     columns = [Column("kind", "code"), *(Column(str(n), told=cost.config.brief()) for n, cost in found.items())]
     whose = f"{facts.arch}, the {facts.title}'s configurations"
     return Table(
@@ -138,7 +142,7 @@ def parts(kernels: list[dict[str, Any]]) -> Table:
     """Parts of the source by iteration, coloured by share of the row's largest."""
     counts = [by_part(kernel) for kernel in kernels]
     names = sorted({name for one in counts for name in one}, key=lambda name: (-max(one[name] for one in counts), name))
-    rows = [[Cell("total"), *(blocks.number(one.total(), 0) for one in counts)]]
+    rows = [[Cell("total"), *(page.number(one.total(), 0) for one in counts)]]
     rows += [[Cell(name), *(heated(one[name], max(own[name] for own in counts)) for one in counts)] for name in names]
     columns = [Column("made from", "text"), *(Column(kernel["key"]) for kernel in kernels)]
     caption = "sm_80, the A100's configurations: machine instructions of the main loop by the part they were made from"
@@ -160,14 +164,14 @@ def emulated(book: Book) -> Iterator[Table]:
             record = book.records.fact(book.results / NAME, f"Iteration {step.number}, emulated", facts)
             races, counts = sum(kernel.races.values()), [kernel.counters[name] for name in COUNTED.values()]
             rows.append([
-                blocks.step(step.number), Cell(step.title), blocks.number(counts[0], 0, record),
-                *(blocks.number(count, 0) for count in (*counts[1:], kernel.warp_instructions)),
-                blocks.number(races, 0, record, "holds" if races == 0 else "fails"),
+                page.step(step.number), Cell(step.title), page.number(counts[0], 0, record),
+                *(page.number(count, 0) for count in (*counts[1:], kernel.warp_instructions)),
+                page.number(races, 0, record, "holds" if races == 0 else "fails"),
             ])  # fmt: skip
-    columns = [*blocks.columns("#", "Step|text"), *(Column(title, told=name) for title, name in COUNTED.items())]
+    columns = [*page.columns("#", "Step|text"), *(Column(title, told=name) for title, name in COUNTED.items())]
     where = f"batch {shape.batch}, S = {shape.seq_len}, {shape.n_heads} heads, fp16, the A100's configurations"
     caption = f"Counted by the emulator in the PTX that ships: {where}"
-    yield Table("counters-emulated", caption, [*columns, *blocks.columns("PTX instructions", "races")], rows)
+    yield Table("counters-emulated", caption, [*columns, *page.columns("PTX instructions", "races")], rows)
 
 
 def on_gpu(book: Book) -> Iterator[Table]:
@@ -180,12 +184,12 @@ def on_gpu(book: Book) -> Iterator[Table]:
             facts = {"read by": f"Nsight Compute {result.ncu}", "mode": result.mode}
             first, *others = [counts.get(name) for name in names.values()]
             record = book.records.fact(path, key, facts, kernel)
-            numbers = [blocks.number(first, 0, record), *(blocks.number(count, 0) for count in others)]
-            rows.append([blocks.step(kernel.iteration), Cell(kernel.config), *numbers])
+            numbers = [page.number(first, 0, record), *(page.number(count, 0) for count in others)]
+            rows.append([page.step(kernel.iteration), Cell(kernel.config), *numbers])
         shape, gpu = result.shape, result.gpu.name.replace("NVIDIA ", "")
         caption = f"Counted by Nsight Compute on {gpu}: batch {shape.batch}, S = {shape.seq_len}, {shape.n_heads} heads"
         columns = [
-            *blocks.columns("#", "configuration|code"),
+            *page.columns("#", "configuration|code"),
             *(Column(title, told=name) for title, name in names.items()),
         ]
         yield Table(f"counters-{path.parent.name}", caption, columns, rows)
@@ -193,9 +197,9 @@ def on_gpu(book: Book) -> Iterator[Table]:
 
 def content(book: Book) -> Sequence[Block]:
     """Gains first, then what was counted."""
-    maps = [blocks.fold(heat_map(book, gpu)) for gpu in SHOWN if costs(gpu, book.results / "locks")]
+    maps = [page.fold(heat_map(book, gpu)) for gpu in SHOWN if costs(gpu, book.results / "locks")]
     kinds = Fold("What the kinds are", ["\n".join(f"- `{kind}`: {what}" for kind, what in KINDS.items())])
-    code: list[Block] = [CODE, blocks.fold(parts(kernels))] if (kernels := linked(book)) else []
-    counters = [blocks.fold(one) for one in (*emulated(book), *on_gpu(book))]
+    code: list[Block] = [CODE, page.fold(parts(kernels))] if (kernels := linked(book)) else []
+    counters = [page.fold(one) for one in (*emulated(book), *on_gpu(book))]
     gains = [waterfall(book, one) for one in book.machines if one.summaries]
     return [Panels(gains), BLOCK, *maps, kinds, *code, *counters]

@@ -15,11 +15,13 @@ Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+import math
 from pathlib import Path
 from statistics import median
 import time
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from tqdm import tqdm
@@ -43,45 +45,56 @@ from flashladder.bench.references import FA2, Arms, Subject, arms, kernel_subjec
 from flashladder.bench.timing import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import SEQ_LENS, shape_of
+from flashladder.cases.reference import Run
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.gpu.device import Device, exclusive, open_device
+from flashladder.gpu.device import Device, exclusive, open_device, origin
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key
 from flashladder.ladder.iteration import load_all, load_iteration, runnable
-from flashladder.names import DTYPES, GPUS, REFERENCES
+from flashladder.names import DTYPES, GPUS, HEADLINE_LENGTH, REFERENCES
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import BenchResult, Group, Kernel, Process, Settings, Summary
+from flashladder.results.schema import BenchResult, Kernel, Process, Result, Settings, Summary
 from flashladder.results.statistics import stated
 
-TUNE_LENGTH = 4096
 ARMS = ("all", *REFERENCES)
 MARKS = {"faster": "+", "slower": "-", "same": "=", "ambiguous": "?"}
-HEADLINE = 4096
 ROUGH_TFLOPS = 300.0  # FA2 on an H200, for the estimate only
+AnyRun = TypeVar("AnyRun", bound=Result)
+Work = TypeVar("Work")
 
 
-def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel]]:
-    """The kernels that the command line asks for, and their identities.
+def installed_kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[int, KernelConfig, Run, Kernel]]:
+    """The kernels that the command line asks for: iteration, configuration, operator, and what results say about it.
 
     Raises:
-        FlashladderError: a wheel is missing, or does not hold a configuration (when tuning, those are left out).
+        FlashladderError: a wheel is missing, or does not hold a configuration (when tuning, those are left out); none
+            is left.
     """
-    timed: list[Subject] = []
-    identities: dict[str, Kernel] = {}
+    found = 0
     for number in runnable(options.numbers, arch):
         installed = load_installed(number)
         for config in chosen_configs(number, options.configs, options.dtypes):
             if options.tune and config.short_form() not in installed.built:
                 continue
             installed.require(config)
-            timed.append(kernel_subject(number, config, installed.run))
-            identities[timed[-1].key] = installed.identity(config, arch)
-    if not timed:
+            found += 1
+            yield number, config, installed.run, installed.identity(config, arch)
+    if not found:
         raise FlashladderError(
-            "no kernel to time", hint="build the configurations first: invoke build N --configs tune"
+            "no kernel to run on this GPU", hint="build the configurations first: invoke build N --configs tune"
         )
-    return timed, identities
+
+
+def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel], Arms]:
+    """Kernels to time, their identities, and the references beside them; prints which references are left out."""
+    chosen = list(installed_kernels(options, arch))
+    beside = arms(options.references, options.dtypes)
+    for line in beside.left_out:
+        print(f"left out: {line}")
+    timed = [kernel_subject(number, config, run) for number, config, run, _ in chosen]
+    return timed, {kernel.key: kernel for *_, kernel in chosen}, beside
 
 
 def default_key(gpu_name: str) -> str:
@@ -90,19 +103,39 @@ def default_key(gpu_name: str) -> str:
     return key if key in GPUS else "prog"
 
 
+def resumable(path: Path | None, fresh: AnyRun, **names: str) -> AnyRun | None:
+    """The file that a run goes on with, None where there is none yet.
+
+    Args:
+        path: of the file.
+        fresh: what this run has so far.
+        names: what messages call the fields, beside GPU and machine code, that must be the same in both.
+
+    Raises:
+        FlashladderError: it is of another GPU, of other machine code, or of other `names`.
+    """
+    if path is None or not path.is_file():
+        return None
+    old = load_as(path, type(fresh), hint=OTHER_FILE)
+    facts = [(what, getattr(fresh, name), getattr(old, name)) for what, name in names.items()]
+    require_same(path, [("GPU", fresh.gpu.uuid, old.gpu.uuid), *facts])
+    for key in sorted(old.kernels.keys() & fresh.kernels.keys()):
+        mine, theirs = fresh.kernels[key], old.kernels[key]
+        if not mine.same_code(theirs):
+            expected, found = (one.text_sha256 or one.build or "unknown" for one in (mine, theirs))
+            what = f"the file holds another machine code of {key}"
+            raise FlashladderError(what, where=path, expected=expected, found=found, hint=OTHER_FILE)
+    return old
+
+
 def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
     """`fresh`, with the groups of an earlier file that still hold: same GPU, settings and machine code."""
-    if path is None or not path.is_file():
+    names = {"settings": "settings", "purpose": "purpose", "protocol": "protocol_version"}
+    if path is None or (old := resumable(path, fresh, **names)) is None:
         return fresh
-    old = load_as(path, BenchResult, hint=OTHER_FILE)
-    mine, theirs = ((one.gpu.uuid, one.settings, one.purpose, one.protocol_version, one.reference.torch)
-                    for one in (fresh, old))  # fmt: skip
-    require_same(path, zip(("GPU", "settings", "purpose", "protocol", "torch"), mine, theirs, strict=True))
-    for key in sorted(old.kernels.keys() & fresh.kernels.keys()):
-        require_same_code(path, fresh.kernels[key], old.kernels[key])
     both = sorted(old.references.keys() & fresh.references.keys())
     versions = ((f"version of {name}", fresh.references[name].version, old.references[name].version) for name in both)
-    require_same(path, versions)
+    require_same(path, [("torch", fresh.reference.torch, old.reference.torch), *versions])
     return fresh.model_copy(
         update={
             "kernels": old.kernels | fresh.kernels,
@@ -116,90 +149,64 @@ def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
 
 def missing(result: BenchResult, subjects: Sequence[Subject], dtype: str, shape: Shape) -> list[Subject]:
     """Subjects of `dtype` that have no pairs at this shape yet."""
-    done = {
-        series.kernel
-        for group in result.groups
-        if (group.dtype, group.shape) == (dtype, shape)
-        for series in group.series
-        if series.pairs
-    }
+    groups = [group for group in result.groups if (group.dtype, group.shape) == (dtype, shape)]
+    done = {series.kernel for group in groups for series in group.series if series.pairs}
     return [subject for subject in subjects if subject.dtype == dtype and subject.key not in done]
 
 
-def new_result(
-    options: argparse.Namespace, device: Device, kernels: dict[str, Kernel], beside: Arms, flush_bytes: int
-) -> BenchResult:
-    """A result without groups."""
-    started, plan = datetime.now(timezone.utc).isoformat(timespec="seconds"), options.plan
+def new_result(plan: Plan, device: Device, kernels: dict[str, Kernel], flush_bytes: int, **more: Any) -> BenchResult:
+    """A result without groups; `more`: its purpose, its references."""
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return BenchResult(
-        purpose="tune" if options.tune else "report",
-        rung=device.rung,
-        gpu=device.gpu,
-        host=device.host,
+        **origin(device),
         kernels=kernels,
         reference=reference_identity({}),
-        references=dict(beside.identities),
         settings=Settings(pairs=plan.pairs, blocks=plan.blocks, min_pairs=plan.min_pairs, flush_bytes=flush_bytes),
         processes=(Process(index=0, started_utc=started, foreign_before=device.foreign_before),),
         groups=(),
+        **more,
     )
 
 
-def run_bench(options: argparse.Namespace, device: Device) -> tuple[BenchResult, bool]:
-    """Times everything that is missing, writing after each group; the flag says whether all of it was reached."""
-    start = time.monotonic()
-    hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
-    kernels, identities = choose(options, device.gpu.arch)
-    beside = arms(options.references, options.dtypes)
-    for line in beside.left_out:
-        print(f"left out: {line}")
-    subjects = [*kernels, *beside.subjects]
-    result = earlier(options.out, new_result(options, device, identities, beside, flush_bytes))
-    shapes = [shape_of(seq_len) for seq_len in options.seq_lens]
-    work = [(d, s, left) for d in options.dtypes for s in shapes if (left := missing(result, subjects, d, s))]
-    slow = [sum(one.key in identities and identities[one.key].iteration == 1 for one in left) for _, _, left in work]
-    counts = [(shape, len(left) - n, n) for (_, shape, left), n in zip(work, slow, strict=True)]
-    about = estimate_s(counts, options.plan, tflops=ROUGH_TFLOPS)
-    print(
-        f"{sum(len(left) for *_, left in work)} cells, {options.plan.pairs} pairs each: about {about:.0f} s on an H200"
-    )
-    complete = True
-    with tqdm(total=len(work) * options.plan.blocks, desc="bench", unit="block", disable=None, leave=False) as bar:
-        for index, (dtype, shape, left) in enumerate(work):
-            if options.budget and time.monotonic() - start > options.budget:
-                complete = False
-                break
-            group = bench_group(
-                hardware, left, prepare(dtype, shape, options.plan), options.plan,
-                process=result.processes[-1].index, warm_up_s=0.3 if index else 1.5, progress=bar.update,
-            )  # fmt: skip
-            result = keep(options.out, result, group)
-    print(f"{time.monotonic() - start:.0f} s")
-    return finish(options.out, result, device, tuple(beside.identities)), complete
-
-
-def timed(options: argparse.Namespace, device: Device) -> bool:
-    """Times, by other tools too where they are asked for, and prints the table; whether all of it was reached.
+def timed(options: argparse.Namespace, device: Device) -> None:
+    """Times everything that is missing, writing after each group, by other tools too if asked for; prints the table.
 
     Raises:
         CheckFailed: a kernel is wrong, or a time is impossible.
     """
-    out = options.out
+    out = None if options.methods else options.out  # with methods the file will hold both, so that it must not exist
+    if options.methods and options.out is not None and options.out.exists():
+        raise FlashladderError("the file exists", where=options.out, hint="choose another --out, or delete it")
+    start, plan = time.monotonic(), options.plan
+    hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
+    kernels, identities, beside = choose(options, device.gpu.arch)
+    more = {"purpose": "tune" if options.tune else "report", "references": dict(beside.identities)}
+    result = earlier(out, new_result(plan, device, identities, flush_bytes, **more))
+    subjects, shapes = [*kernels, *beside.subjects], [shape_of(seq_len) for seq_len in options.seq_lens]
+    work = [(d, s, left) for d in options.dtypes for s in shapes if (left := missing(result, subjects, d, s))]
+    about = estimate_s([(shape, len(left)) for _, shape, left in work], plan, tflops=ROUGH_TFLOPS)
+    print(f"{sum(len(left) for *_, left in work)} cells, {plan.pairs} pairs each: about {about:.0f} s on an H200")
+    with tqdm(total=len(work) * plan.blocks, desc="bench", unit="block", disable=None, leave=False) as bar:
+        for index, (dtype, shape, left) in enumerate(until_spent(options, work)):
+            group = bench_group(
+                hardware, left, prepare(dtype, shape, plan), plan,
+                process=result.processes[-1].index, warm_up_s=0.3 if index else 1.5, progress=bar.update,
+            )  # fmt: skip
+            update = {"groups": (*result.groups, group), "summaries": (), "means": (), "floors_pct": {}}  # see `finish`
+            result = result.model_copy(update=update)
+            if out:
+                write_result(out, result)
+    print(f"{time.monotonic() - start:.0f} s")
+    result = finish(out, result, device, tuple(beside.identities))
     if options.methods:
-        options.out = None  # the file will hold both, so that it must not exist yet
-        if out is not None and out.exists():
-            raise FlashladderError("the file exists", where=out, hint="choose another --out, or delete it")
-    result, complete = run_bench(options, device)
-    if options.methods:
-        from flashladder.bench.cross_timers import compare
+        from flashladder.bench.cross_checks import compare
 
-        compare(out, result, options.methods, options.rounds)
+        compare(options.out, result, options.methods, options.rounds)
     print(ranking(result) if options.tune else table(result))
     if device.foreign_before:
         print(f"{device.foreign_before} other processes used this GPU: time it again when they are gone")
     if found := problems(result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}")
-    return complete
 
 
 def _half(summary: Summary) -> float:
@@ -213,7 +220,7 @@ def table(result: BenchResult) -> str:
         mine = [summary for summary in result.summaries if summary.dtype == dtype]
         lengths = sorted({summary.shape.seq_len for summary in mine})
         means = {mean.kernel: mean for mean in result.means if mean.dtype == dtype}
-        head = HEADLINE if HEADLINE in lengths else lengths[-1]
+        head = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
         fa2 = median(summary.reference_tflops for summary in mine if summary.shape.seq_len == head)
         lines += [
             f"{result.gpu.name}, {dtype}, {result.mode}, rung: {result.rung}",
@@ -272,16 +279,6 @@ def ranking(result: BenchResult, most: int = 8) -> str:
     return "\n".join(lines)
 
 
-def keep(out: Path | None, result: BenchResult, group: Group) -> BenchResult:
-    """Adds a group and writes the file; its tables follow in `finish`."""
-    result = result.model_copy(
-        update={"groups": (*result.groups, group), "summaries": (), "means": (), "floors_pct": {}}
-    )
-    if out:
-        write_result(out, result)
-    return result
-
-
 def finish(out: Path | None, result: BenchResult, device: Device, beside: Sequence[str] = ()) -> BenchResult:
     """After the last pair: derives the tables, looks for other processes, asks the profiler for references' kernels."""
     foreign = device.telemetry.foreign_processes(own_context=True)
@@ -309,17 +306,22 @@ def _dtypes(result: BenchResult, key: str | None = None) -> list[str]:
     )
 
 
-def add_kernels(parser: argparse.ArgumentParser) -> None:
-    """Which kernels: iterations, configurations, dtypes."""
-    parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help="iterations")
-    parser.add_argument("--configs", nargs="+", metavar="KEY", help="selection keys (default: those of this GPU)")
-    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help="default: both")
+def add_kernels(parser: argparse.ArgumentParser, configs: str = "this GPU's") -> None:
+    """Which kernels: iterations, configurations, dtypes; `configs`: what the help calls the default."""
+    add_numbers(parser)
+    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: {configs})")
+    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
+    parser.set_defaults(tune=False)
 
 
 def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
-    """How long, where to, and a file to show instead; `begun`: what is not begun once the budget is spent."""
+    """How long, and where to; `begun`: what is not begun once the budget is spent."""
     parser.add_argument("--budget", type=seconds, default=0.0, help=f"begin no {begun} after this many seconds")
-    parser.add_argument("--out", type=result_file, help="result file, .json.gz; what it holds is not run again")
+    parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
+
+
+def add_show(parser: argparse.ArgumentParser) -> None:
+    """A file to show instead."""
     parser.add_argument(
         "--show", type=result_file, metavar="FILE", help="print the table of a result file and do nothing else"
     )
@@ -339,14 +341,6 @@ def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> Non
             )
 
 
-def require_same_code(path: Path, mine: Kernel, theirs: Kernel) -> None:
-    """Refuses a file with other machine code of a kernel."""
-    if not mine.same_code(theirs):
-        expected, found = (one.text_sha256 or one.build or "unknown" for one in (mine, theirs))
-        what = f"the file holds another machine code of {mine.key}"
-        raise FlashladderError(what, where=path, expected=expected, found=found, hint=OTHER_FILE)
-
-
 def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, object, object]:
     a, b = (one.model_dump() if isinstance(one, BaseModel) else one for one in (mine, theirs))
     if not (isinstance(a, Mapping) and isinstance(b, Mapping)):
@@ -357,22 +351,33 @@ def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, obj
     return _first_difference(f"{what}, {key}", a[key], b[key])
 
 
-def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], bool]) -> None:
-    """Calls `measure` with the GPU locked; it returns whether all was done.
+def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespace, Device], object]) -> None:
+    """Calls `measure` with the GPU locked.
 
     Raises:
         FlashladderError: no such iteration, no GPU, another process has it, or the budget was spent before the end.
     """
+    options.numbers = [one.number for one in load_all()] if options.all else options.numbers
     for number in options.numbers:
         load_iteration(number)  # a wrong number is answered before a GPU is looked for
     device = open_device()
     options.configs = options.configs or [default_key(device.gpu.name)]
+    options.until, options.complete = time.monotonic() + (options.budget or math.inf), True
     with exclusive(device.gpu.uuid):
-        complete = measure(options, device)
-    if not complete:
+        measure(options, device)
+    if not options.complete:
         raise FlashladderError(
             f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
         )
+
+
+def until_spent(options: argparse.Namespace, work: Iterable[Work]) -> Iterator[Work]:
+    """`work`, while the budget lasts; `on_this_gpu` tells where it did not."""
+    for one in work:
+        options.complete = time.monotonic() <= options.until
+        if not options.complete:
+            return
+        yield one
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -380,19 +385,16 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     program = program_of("bench")
     example = f"example: {program} 7 --configs a100 --seq-lens 4096"
     parser = Parser(prog=program, description="Times iterations, alternating with FA2.", epilog=example)
-    add_numbers(parser)
-    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
-    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: this GPU's)")
+    add_kernels(parser)
+    add_result(parser, "group")
     parser.add_argument("--tune", action="store_true", help="rank the configurations of --configs (default: tune)")
     parser.add_argument("--references", nargs="+", default=[], metavar="NAME", help=f"of {', '.join(ARMS)}")
     parser.add_argument("--method", dest="methods", nargs="+", default=[], metavar="M", help=f"of {', '.join(METHODS)}")
-    parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, metavar="S", help="default: all six")
     parser.add_argument("--pairs", type=whole, help="per kernel and length; at least 20 when not tuning")
     parser.add_argument(
         "--rounds", type=whole, help="of each other timer (default: 8 of nvbench, 24 of ncu, 36 of turns, else 12)"
     )
-    parser.add_argument("--budget", type=seconds, default=0.0, help="start no group after this many seconds")
     options = parser.parse_args(argv)
     require_numbers(parser, options)
     options.references = several_of("references", ",".join(options.references), ARMS)
@@ -404,20 +406,14 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     pairs = options.pairs or (6 if options.tune else 24)
     if pairs < (1 if options.tune else 20):
         parser.error(f"--pairs: expected at least 20, found {pairs}: fewer give no honest interval")
-    options.plan = (
-        Plan(pairs=pairs, blocks=3, extra_blocks=1, min_pairs=pairs, input_sets=2)
-        if options.tune
-        else Plan(pairs=pairs)
-    )
-    options.seq_lens = options.seq_lens or ([TUNE_LENGTH] if options.tune else list(SEQ_LENS))
+    short = {"blocks": 3, "extra_blocks": 1, "min_pairs": pairs, "input_sets": 2} if options.tune else {}
+    options.plan = Plan(pairs=pairs, **short)
+    options.configs = options.configs or (["tune"] if options.tune else None)
+    options.seq_lens = options.seq_lens or ([HEADLINE_LENGTH] if options.tune else list(SEQ_LENS))
     return options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Times and prints the table; exit code 1 on a wrong kernel or an impossible time."""
-    options = parse_arguments(argv)
-    options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
-    if options.tune:
-        options.configs = options.configs or ["tune"]
-    on_this_gpu(options, timed)
+    on_this_gpu(parse_arguments(argv), timed)
     return 0

@@ -1,15 +1,13 @@
 """Power, clock and energy per FLOP of kernels and references that run continuously for seconds, read through NVML.
 
 Paired timings say which kernel is faster, not what limits it. If the GPU is power-limited, fewer joules per FLOP make a
-kernel faster; at full clock something else limits it (`limit_of`).
-Subjects alternate. Each is launched back to back, without a flush, for half a second to warm up and then for at least
-`--seconds`. Power is measured between two ticks of the GPU's energy counter (about ten a second). Batches of launches
-are queued ahead of the running one, so that asking the driver, which takes milliseconds, leaves no gap. `--out` is
-written after each dtype and length; what it holds is not run again.
+kernel faster; at full clock something else limits it (`limit_of`). Subjects alternate, each launched back to back for
+half a second to warm up and then for at least `--seconds`. Power is measured between two ticks of the GPU's energy
+counter (about ten a second). Batches of launches are queued ahead of the running one, so that asking the driver, which
+takes milliseconds, leaves no gap.
 
 Run on a machine with a GPU:
     python -m flashladder.bench.energy 19 24 --references all --seq-lens 512 4096 16384 --out energy.json.gz
-    python -m flashladder.bench.energy 24 --references all --seq-lens 16384 --seconds 10 --out energy_10s.json.gz
     python -m flashladder.bench.energy --show results/h200/energy.json.gz
 Exit code: 0 done, 2 it could not run, or the budget was spent before its end.
 """
@@ -23,22 +21,30 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
 from operator import and_
-from pathlib import Path
 from statistics import median
 import time
 
-from flashladder.arguments import Parser, seconds, whole
-from flashladder.bench.command import add_kernels, add_result, choose, on_this_gpu, require_same
-from flashladder.bench.references import FA2, Subject, arms, reference_forward, reference_identity
+from flashladder.arguments import Parser, require_numbers, some_seconds, whole
+from flashladder.bench.command import (
+    ARMS,
+    add_kernels,
+    add_result,
+    add_show,
+    choose,
+    on_this_gpu,
+    resumable,
+    until_spent,
+)
+from flashladder.bench.references import FA2, Subject, reference_forward, reference_identity
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.gpu.device import Device
-from flashladder.names import REFERENCES, Dtype
+from flashladder.gpu.device import Device, Telemetry, origin
+from flashladder.names import Dtype
 from flashladder.problem import Shape
 from flashladder.results.derive import NO_THROTTLE, SW_POWER_CAP, Plan, reason_names
-from flashladder.results.files import OTHER_FILE, load_as, write_result
+from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Gpu, Sample, Sustained
 
 BATCH_S = 0.005  # of launches that are counted together
@@ -62,35 +68,31 @@ LEGEND = (
 Done = Callable[[], bool]
 
 
-@dataclass(frozen=True)
-class Meter:
-    """What a run needs of a GPU.
+def mark() -> Done:
+    """Notes what is queued by now; what it returns tells whether that is done."""
+    import torch
 
-    `mark` notes what is queued by now; what it returns tells whether that is done. `energy_mj`: the energy counter in
-    millijoules, None where the GPU has none.
-    """
-
-    mark: Callable[[], Done]
-    energy_mj: Callable[[], int | None]
-    sample: Callable[[], Sample]
-    clock: Callable[[], float] = time.monotonic
-    pause: Callable[[], object] = lambda: time.sleep(PAUSE_S)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch does not annotate it
+    event.record()
+    return event.query
 
 
-def sustain(meter: Meter, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: float, turn: int = 0) -> Sustained:
+def sustain(telemetry: Telemetry, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: float, turn: int = 0) -> Sustained:
     """Launches `arm` back to back; power is that between two ticks of the energy counter.
 
     Raises:
         FlashladderError: the GPU does not tell its energy, or its counter stands still.
     """
-    each = _launches_a_batch(meter, arm)
-    for _ in _looks(meter, arm, each, WARM_UP_S):
+    each = _launches_a_batch(arm)
+    for _ in _looks(arm, each, WARM_UP_S):
         pass
     ticks: list[tuple[float, int]] = []  # time and energy
     ends: list[tuple[float, int]] = []  # time and launches, as the first batch behind each tick is done
     samples: list[Sample] = []
-    last, seen, looked = _energy(meter), 0, 0.0
-    for now, done in _looks(meter, arm, each, LONGEST * at_least_s):
+    last, seen, looked = telemetry.energy_mj(), 0, 0.0
+    if last is None:
+        raise FlashladderError("this GPU does not tell its energy", expected="nvmlDeviceGetTotalEnergyConsumption")
+    for now, done in _looks(arm, each, LONGEST * at_least_s):
         if done > seen and len(ends) < len(ticks):
             ends.append((now, done))
             looked = now
@@ -103,36 +105,36 @@ def sustain(meter: Meter, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: floa
                 seconds=round(seconds, 6), joules=round(watts * seconds, 3), samples=tuple(samples),
             )  # fmt: skip
         if ends and now - looked >= LOOK_S:
-            samples.append(meter.sample())
+            samples.append(telemetry.sample())
             looked = now
         due = not ticks or (len(ticks) == len(ends) == 1 and now - ends[0][0] >= at_least_s)
-        energy = _energy(meter)
+        energy = telemetry.energy_mj() or last
         if due and energy != last:
             ticks.append((now, energy))
         last = energy
     raise FlashladderError("the GPU's energy counter stands still", where=arm.key, expected="about ten ticks a second")
 
 
-def _launches_a_batch(meter: Meter, arm: Arm) -> int:
+def _launches_a_batch(arm: Arm) -> int:
     """So many launches that they take about `BATCH_S`; the first of all may compile, and does not count."""
     count, took = 1, 0.0
     while count == 1 or took < 4 * BATCH_S:
         count *= 1 if not took else 2
-        start = meter.clock()
+        start = time.monotonic()
         for turn in range(count):
             arm.launch(turn)
-        done = meter.mark()
+        done = mark()
         while not done():
-            meter.pause()
-        took = meter.clock() - start
+            time.sleep(PAUSE_S)
+        took = time.monotonic() - start
     return max(1, round(count * BATCH_S / took))
 
 
-def _looks(meter: Meter, arm: Arm, each: int, most_s: float) -> Iterator[tuple[float, int]]:
+def _looks(arm: Arm, each: int, most_s: float) -> Iterator[tuple[float, int]]:
     """For `most_s` seconds the time and how many launches are done, with `AHEAD` batches of `each` queued behind."""
     queued: deque[Done] = deque()
     launched = done = 0
-    start = now = meter.clock()
+    start = now = time.monotonic()
     while now - start < most_s:
         while queued and queued[0]():
             queued.popleft()
@@ -141,17 +143,10 @@ def _looks(meter: Meter, arm: Arm, each: int, most_s: float) -> Iterator[tuple[f
             for turn in range(launched, launched + each):
                 arm.launch(turn)
             launched += each
-            queued.append(meter.mark())
-        meter.pause()
-        now = meter.clock()
+            queued.append(mark())
+        time.sleep(PAUSE_S)
+        now = time.monotonic()
         yield now, done
-
-
-def _energy(meter: Meter) -> int:
-    found = meter.energy_mj()
-    if found is None:
-        raise FlashladderError("this GPU does not tell its energy", expected="nvmlDeviceGetTotalEnergyConsumption")
-    return found
 
 
 @dataclass(frozen=True)
@@ -173,17 +168,11 @@ def steady(result: EnergyResult) -> tuple[Steady, ...]:
     cells: dict[tuple[str, str, int], list[Sustained]] = {}
     for run in result.runs:
         cells.setdefault((run.subject, run.dtype, run.shape.seq_len), []).append(run)
-    return tuple(
-        Steady(
-            *cell,
-            tflops=median(run.tflops for run in runs),
-            watts=median(run.watts for run in runs),
-            mhz=_median_clock(runs),
-            pj_per_flop=median(run.pj_per_flop for run in runs),
-            limit=limit_of(result.gpu, runs),
-        )
-        for cell, runs in cells.items()
-    )
+    found = []
+    for cell, runs in cells.items():
+        tflops, watts, frugal = (median(getattr(run, of) for run in runs) for of in ("tflops", "watts", "pj_per_flop"))
+        found.append(Steady(*cell, tflops, watts, _median_clock(runs), frugal, limit_of(result.gpu, runs)))
+    return tuple(found)
 
 
 def limit_of(gpu: Gpu, runs: Sequence[Sustained]) -> str:
@@ -223,24 +212,19 @@ def render(result: EnergyResult) -> str:
     return "\n".join([*lines, "", LEGEND])
 
 
-def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, bool]:
-    """Measures every subject at every dtype and length; subjects alternate, and one that does not run is left out.
-
-    Returns:
-        All runs, those of an earlier file included; the flag says whether the budget sufficed.
+def measure(options: argparse.Namespace, device: Device) -> None:
+    """Measures every subject at every dtype and length and prints the table; subjects alternate.
 
     Raises:
         FlashladderError: a wheel is missing, the GPU does not tell its energy, or `options.out` is of something else.
     """
-    kernels, identities = choose(options, device.gpu.arch)
-    beside = arms(options.references, options.dtypes)
-    for line in beside.left_out:
-        print(f"left out: {line}")
-    result = EnergyResult(
-        rung=device.rung, gpu=device.gpu, host=device.host, kernels=identities, reference=reference_identity({}),
-        references=dict(beside.identities), seconds=options.seconds, runs=(),
+    kernels, identities, beside = choose(options, device.gpu.arch)
+    fresh = EnergyResult(
+        **origin(device), kernels=identities, reference=reference_identity({}), references=dict(beside.identities),
+        seconds=options.seconds, runs=(),
     )  # fmt: skip
-    result = earlier(options.out, result)
+    names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
+    result = resumable(options.out, fresh, **names) or fresh
     done = {(run.dtype, run.shape) for run in result.runs}
     work = [(d, s) for d in options.dtypes for s in map(shape_of, options.seq_lens) if (d, s) not in done]
     subjects = [
@@ -250,88 +234,47 @@ def measure(options: argparse.Namespace, device: Device) -> tuple[EnergyResult, 
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)
-    meter, start = meter_of(device), time.monotonic()
     plan = Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=2)
-    for dtype, shape in work:
-        if options.budget and time.monotonic() - start > options.budget:
-            return result, False
-        own = [one for one in subjects if one.dtype == dtype]
+    for dtype, shape in until_spent(options, work):
         sets = prepare(dtype, shape, plan).sets
         runs = [
-            sustain(meter, _arm(one, sets), dtype, shape, options.seconds, turn)
+            sustain(device.telemetry, _arm(one, sets), dtype, shape, options.seconds, turn)
             for turn in range(options.turns)
-            for one in own
+            for one in subjects
+            if one.dtype == dtype
         ]
         result = result.model_copy(update={"runs": (*result.runs, *runs)})
         if options.out:
             write_result(options.out, result)
-    return result, True
+    print(render(result))
 
 
 def _arm(subject: Subject, sets: Sequence[Tensors]) -> Arm:
     return Arm(subject.key, lambda i: subject.launch(sets[i % len(sets)]))
 
 
-def meter_of(device: Device) -> Meter:
-    """The GPU as torch and NVML see it."""
-    import torch
-
-    def mark() -> Done:
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch does not annotate it
-        event.record()
-        return event.query
-
-    return Meter(mark, device.telemetry.energy_mj, device.telemetry.sample)
-
-
-def earlier(path: Path | None, fresh: EnergyResult) -> EnergyResult:
-    """`fresh` with the runs of an earlier file, which must be of the same GPU, kernels, references and seconds.
-
-    Raises:
-        FlashladderError: it is of others.
-    """
-    if path is None or not path.is_file():
-        return fresh
-    old = load_as(path, EnergyResult, hint=OTHER_FILE)
-    names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
-    facts = [(what, getattr(fresh, name), getattr(old, name)) for what, name in names.items()]
-    require_same(path, [*facts, ("GPU", fresh.gpu.uuid, old.gpu.uuid)])
-    return old
-
-
-def _parser() -> argparse.ArgumentParser:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints the table, or prints that of a file."""
     parser = Parser(
         prog="python -m flashladder.bench.energy",
         description="Power, clock and energy per FLOP of kernels and references that run continuously for seconds.",
         epilog="example: python -m flashladder.bench.energy 19 24 --references all --seq-lens 4096",
     )
     add_kernels(parser)
-    known = ("all", *REFERENCES)
-    parser.add_argument("--references", nargs="+", default=[], choices=known, metavar="NAME", help=", ".join(known))
+    parser.add_argument("--references", nargs="+", default=[], choices=ARMS, metavar="NAME", help=", ".join(ARMS))
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, default=list(SEQ_LENS), metavar="S")
-    parser.add_argument("--seconds", type=seconds, default=2.0, help="of a run, at least (default: 2)")
+    parser.add_argument("--seconds", type=some_seconds, default=2.0, help="of a run, at least (default: 2)")
     parser.add_argument("--turns", type=whole, default=TURNS, help=f"of each subject (default: {TURNS})")
     add_result(parser, "dtype and length")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measures and prints the table, or prints that of a file."""
-    parser = _parser()
+    add_show(parser)
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, EnergyResult)))
         return 0
-    if not options.numbers or options.turns < 1 or options.seconds <= 0:
-        parser.error("expected iterations, at least one turn and more than 0 seconds")
-    options.tune = False  # as `choose` asks
-
-    def measured(options: argparse.Namespace, device: Device) -> bool:
-        result, complete = measure(options, device)
-        print(render(result))
-        return complete
-
-    on_this_gpu(options, measured)
+    require_numbers(parser, options)
+    if options.turns < 1:
+        parser.error("expected at least one turn")
+    on_this_gpu(options, measure)
     return 0
 
 

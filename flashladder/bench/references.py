@@ -1,17 +1,12 @@
 """What is timed: kernels of the ladder, and the references that they are compared with.
 
-References are torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel. Everything is paired with FA2; one ratio to it
-says little to a person who would use cuDNN or FA3 instead (rule 2 of the measurement protocol). A reference is
-launched, checked and timed as kernels are (`flashladder.bench.timing`). If one is not installed or does not run on this
-GPU, one line says so and the others are timed. All compute non-causal attention of (B, S, H, D) tensors.
+References are torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel, on (B, S, H, D) tensors, without a mask;
+everything is paired with FA2 (rule 2 of the measurement protocol). A reference is launched, checked and timed as
+kernels are. If one is not installed or does not run on this GPU, one line says so and the others are timed.
 
-This module is also a program. It asks torch's profiler which kernel a reference launches, in a process of its own: when
-a process that used the profiler ends, CUPTI hands its buffers back to a profiler that is gone. On an H200 that ended 6
-of 18 runs with ``free(): invalid pointer``. This program leaves without it, and what times kernels never loads CUPTI.
-
-Run, on a machine with a GPU:
-    python -m flashladder.bench 16 --references all
-    python -m flashladder.bench.references fa2 fp16 --out kernel.json
+``python -m flashladder.bench.references fa2 fp16 --out kernel.json`` asks torch's profiler which kernel a reference
+launches, in a process of its own: when a process that used the profiler ends, CUPTI hands its buffers back to one that
+is gone. On an H200 that ended 6 of 18 runs with ``free(): invalid pointer``. What times kernels never loads CUPTI.
 """
 
 from __future__ import annotations
@@ -21,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 import importlib
 from importlib import metadata
+from itertools import product
 import json
 import os
 from pathlib import Path
@@ -33,7 +29,7 @@ import warnings
 from flashladder.arguments import Parser
 from flashladder.cases.inputs import Tensors, torch_dtype
 from flashladder.cases.reference import Run
-from flashladder.errors import FlashladderError, one_line_errors
+from flashladder.errors import one_line_errors
 from flashladder.files import load_json, write_atomic
 from flashladder.gpu.device import run_bounded
 from flashladder.ladder.config import KernelConfig
@@ -61,11 +57,8 @@ Forward = Callable[[Any, Any, Any], Any]
 class Subject:
     """Something to time.
 
-    Attributes:
-        key: how results name it: a kernel's key, or a reference's name.
-        dtype: fp16 or bf16.
-        launch: queues it once on these tensors and copies nothing besides.
-        returns: `launch` returns O, (B, S, H, D), instead of writing it into the tensors' own.
+    `key`: a kernel's key, or a reference's name. `launch` queues it once on these tensors and copies nothing besides;
+    with `returns` it returns O, (B, S, H, D), instead of writing it into the tensors' own.
     """
 
     key: str
@@ -83,27 +76,22 @@ class Subject:
 def kernel_subject(iteration: int, config: KernelConfig, run: Run, variant: str = "") -> Subject:
     """A kernel of the ladder, or an ablation of one: `run(q, k, v, out, short_form)`."""
     form = config.short_form()
-    return Subject(
-        kernel_key(iteration, form, variant),
-        config.dtype,
-        lambda tensors: run(tensors.q, tensors.k, tensors.v, tensors.out, form),
-    )
+
+    def launch(tensors: Tensors) -> object:
+        return run(tensors.q, tensors.k, tensors.v, tensors.out, form)
+
+    return Subject(kernel_key(iteration, form, variant), config.dtype, launch)
 
 
 @dataclass(frozen=True)
 class Backend:
-    """How to call a reference.
+    """How to call a reference."""
 
-    `op` is what results call it. `forward` loads what it needs and returns the function of (q, k, v) that queues the
-    reference once and returns O. `version`: None where that is torch's. `tile`: from the name of its kernel. `marks`: a
-    pattern that the names of its kernels have, and those of the other references have not.
-    """
-
-    op: str
-    forward: Callable[[], Forward]
-    version: Callable[[], str | None]
-    tile: Callable[[str], str | None]
-    marks: str
+    op: str  # what results call it
+    forward: Callable[[], Forward]  # loads what it needs; the function of (q, k, v) queues it once and returns O
+    version: Callable[[], str | None]  # None where that is torch's
+    tile: Callable[[str], str | None]  # from the name of its kernel
+    marks: str  # a pattern that the names of its kernels have, and those of the other references have not
 
 
 def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -112,8 +100,7 @@ def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
 
     length = q.shape[1]
     fa2 = torch.ops.aten._flash_attention_forward  # noqa: SLF001 - torch exposes FA2 itself under no public name
-    outputs = fa2(q, k, v, None, None, length, length, 0.0, False, False)
-    result: torch.Tensor = outputs[0]
+    result: torch.Tensor = fa2(q, k, v, None, None, length, length, 0.0, False, False)[0]
     return result
 
 
@@ -200,20 +187,9 @@ class Arms:
     left_out: tuple[str, ...] = ()
 
 
-def backend(name: str) -> Backend:
-    """How the reference `name` is called.
-
-    Raises:
-        FlashladderError: there is no such reference.
-    """
-    if name not in BACKENDS:
-        raise FlashladderError("no such reference", expected=" or ".join(BACKENDS), found=name)
-    return BACKENDS[name]
-
-
 def lacking(name: str, dtype: str) -> str | None:
     """Why the reference does not run here, in one line; None when it does. Compiles it where it is compiled at use."""
-    found = backend(name)
+    found = BACKENDS[name]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns once per reason why a backend refuses
@@ -242,10 +218,9 @@ def reference_subject(name: str, dtype: str) -> Subject:
     """The reference as something to time; it returns O, so that it is copied in the check alone.
 
     Raises:
-        FlashladderError: there is no such reference.
         ImportError: it is not installed.
     """
-    forward = backend(name).forward()
+    forward = BACKENDS[name].forward()
     return Subject(name, dtype, lambda tensors: forward(tensors.q, tensors.k, tensors.v), returns=True)
 
 
@@ -253,11 +228,12 @@ def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Arms:
     """The references `names` (``all``: every one but FA2, which is timed anyway), in the dtypes that run here."""
     wanted = dict.fromkeys(name for given in names for name in (REFERENCES if given == "all" else (given,)))
     subjects: list[Subject] = []
-    left_out: list[str] = []
-    for name in wanted:
-        reasons = {dtype: lacking(name, dtype) for dtype in dtypes}
-        subjects += [reference_subject(name, dtype) for dtype, reason in reasons.items() if reason is None]
-        left_out += dict.fromkeys(reason for reason in reasons.values() if reason)
+    left_out: dict[str, None] = {}
+    for name, dtype in product(wanted, dtypes):
+        if reason := lacking(name, dtype):
+            left_out[reason] = None
+        else:
+            subjects.append(reference_subject(name, dtype))
     found = dict.fromkeys(subject.key for subject in subjects)
     return Arms(tuple(subjects), {name: reference_identity({}, name) for name in found}, tuple(left_out))
 
@@ -266,7 +242,7 @@ def reference_identity(kernels: Mapping[str, str], name: str = FA2) -> Reference
     """A reference as it is installed here; `kernels` maps dtype to the name of its kernel, once profiled."""
     import torch
 
-    found = backend(name)
+    found = BACKENDS[name]
     return Reference(
         op=found.op,
         version=found.version(),
@@ -284,21 +260,18 @@ def reference_kernel(dtype: str, name: str = FA2) -> str | None:
     """
     with TemporaryDirectory(prefix="flashladder-") as folder:
         out = Path(folder, "kernel.json")
-        program = [sys.executable, "-m", "flashladder.bench.references", name, dtype, "--out", str(out)]
-        run_bounded(program, PROFILER_S)
-        if not out.is_file():
-            return None
-        found: str | None = load_json(out.read_bytes())["kernel"]
+        run_bounded([sys.executable, "-m", "flashladder.bench.references", name, dtype, "--out", str(out)], PROFILER_S)
+        found: str | None = load_json(out.read_bytes())["kernel"] if out.is_file() else None
         return found
 
 
 def seen_kernel(dtype: str, name: str) -> str | None:
-    """The same, by this process's profiler: of several launches the longest."""
+    """The same, by this process's profiler: of several launches the longest; copies and fills do not count."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     q = probe(dtype)
-    forward = backend(name).forward()
+    forward = BACKENDS[name].forward()
     forward(q, q, q)
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
@@ -308,13 +281,13 @@ def seen_kernel(dtype: str, name: str) -> str | None:
 
 
 def longest_kernel(events: Sequence[Any]) -> str | None:
-    """The name of the longest launch among a profiler's events; copies and fills do not count."""
+    """The name of the longest launch among a profiler's events."""
     launches = [
         (float(event.time_range.elapsed_us()), str(event.name))
         for event in events
         if str(event.device_type).endswith("CUDA") and not event.name.startswith(("Memset", "Memcpy"))
     ]
-    return max(launches)[1] if launches else None
+    return max(launches, default=(0.0, None))[1]
 
 
 def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Reference:
@@ -325,7 +298,7 @@ def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Referenc
             names[dtype] = kernel
     if names == reference.kernels:
         return reference
-    tile = next((tile for kernel in names.values() if (tile := backend(name).tile(kernel))), reference.tile)
+    tile = next((tile for kernel in names.values() if (tile := BACKENDS[name].tile(kernel))), reference.tile)
     return reference.model_copy(update={"kernels": names, "tile": tile})
 
 

@@ -30,6 +30,7 @@ CLOCK_TOLERANCE = 0.02  # the SM clock is level when five looks agree this well
 SLICE_S = 0.1  # of warm-up between two looks at the clock
 FLUSH_BYTES = 256 * 2**20  # at least; twice the L2 where that is larger (an H200 has 60 MB)
 FIRST_SEED = 20_240_000  # of the input sets
+GROUP_S = 1.5  # about: inputs, references, checks and warm-up of one group
 
 
 class Event(Protocol):
@@ -141,11 +142,7 @@ def _timed(hardware: Hardware, arm: Arm, inputs: int) -> tuple[Event, Event, boo
 
 
 def time_pairs(
-    hardware: Hardware,
-    reference: Arm,
-    arms: Sequence[Arm],
-    plan: Plan,
-    progress: Callable[[], object] = lambda: None,
+    hardware: Hardware, reference: Arm, arms: Sequence[Arm], plan: Plan, progress: Callable[[], object] = lambda: None
 ) -> tuple[tuple[Block, ...], Mapping[str, tuple[Pair, ...]]]:
     """Times all arms against the reference; raw pairs of dropped blocks are kept and marked by their block.
 
@@ -212,22 +209,17 @@ def cuda_hardware(sample: Callable[[], Sample], l2_bytes: int) -> tuple[Hardware
 
     size = flush_bytes(l2_bytes)
     buffer = torch.empty(size, dtype=torch.uint8, device="cuda")
-
     return Hardware(cuda_event, buffer.zero_, torch.cuda.synchronize, sample), size
 
 
-Fingerprint = tuple[int, "torch.Tensor"]  # of what a run wrote: the sum of all bits in int32s, the compared slices
-
-
-def checked_run(subject: Subject, tensors: Tensors, expected: Expected) -> tuple[Accuracy, Fingerprint]:
-    """One run on poisoned output, compared with the high-precision reference."""
+def checked_run(subject: Subject, tensors: Tensors, expected: Expected) -> tuple[Accuracy, int, torch.Tensor]:
+    """One run on poisoned output, compared with the reference; the sum of all bits in int32s, the compared slices."""
     import torch
 
     tensors.poison()
     subject.fill(tensors)
     found = accuracy(tensors.out, expected)
-    total = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
-    return found, (total, gather(tensors.out, expected.slices))
+    return found, int(tensors.out.view(torch.int32).sum(dtype=torch.int64)), gather(tensors.out, expected.slices)
 
 
 def bench_group(
@@ -245,24 +237,17 @@ def bench_group(
 ) -> Group:
     """Checks, times and checks again; a subject that is wrong before is not timed.
 
-    Args:
-        hardware: events, flush and GPU state, from `cuda_hardware`.
-        subjects: kernels and references, all of the inputs' dtype.
-        inputs: from `prepare`, with this plan.
-        plan: pairs, blocks and input sets.
-        process: index of this process in the result.
-        warm_up_s: least seconds of warm-up.
-        a_a: also pair FA2 with itself; False where the floor comes from another group.
-        reference: called with q, k, v; what the subjects are paired with.
-        progress: called after each block.
-        about: called with a subject's key before it is checked, and with "" when none is any more.
+    `inputs` are of `prepare` with this plan, `process` is the index of this process in the result, and `warm_up_s` the
+    least seconds of warm-up. `a_a`: also pair FA2 with itself; False where the floor comes from another group.
+    `reference` (of q, k, v) is what the subjects are paired with. `progress` is called after each block, `about` with
+    a subject's key before it is checked, and with "" when none is any more.
 
     Raises:
         FlashladderError: a subject's output differed between two runs on the same inputs.
     """
     sets, first = inputs.sets, inputs.sets[0]
 
-    def checked(subject: Subject) -> tuple[Accuracy, Fingerprint]:
+    def checked(subject: Subject) -> tuple[Accuracy, int, torch.Tensor]:
         about(subject.key)
         return checked_run(subject, first, inputs.expected)
 
@@ -279,38 +264,26 @@ def bench_group(
     after = {subject.key: checked(subject) for subject in good}
     about("")
     for subject in good:
-        (total, slices), (total_after, slices_after) = before[subject.key][1], after[subject.key][1]
+        (_, total, slices), (_, total_after, slices_after) = before[subject.key], after[subject.key]
         if total != total_after or not same_bits(slices, slices_after):
             raise FlashladderError(
                 f"{subject.key} wrote other bits after timing than before, at S={inputs.shape.seq_len}", exit_code=1
             )
 
     found = [Series(kernel=A_A, pairs=pairs[A_A])] if a_a else []
-    for key, (accuracy_before, _) in before.items():
+    for key, (accuracy_before, *_) in before.items():
         later = after[key][0] if key in after else None  # one that was wrong before has no pairs
         found.append(Series(kernel=key, pairs=pairs.get(key, ()), before=accuracy_before, after=later))
     return Group(
-        process=process,
-        dtype=inputs.dtype,
-        shape=inputs.shape,
-        input_seeds=inputs.seeds,
-        warm_up_s=round(warmed, 3),
-        blocks=blocks,
-        series=tuple(found),
-    )
+        process=process, dtype=inputs.dtype, shape=inputs.shape, input_seeds=inputs.seeds, warm_up_s=round(warmed, 3),
+        blocks=blocks, series=tuple(found),
+    )  # fmt: skip
 
 
-def estimate_s(
-    counts: Sequence[tuple[Shape, int, int]], plan: Plan, *, tflops: float, slow: float = 6.0, group_s: float = 1.5
-) -> float:
-    """About how many seconds a plan takes where FA2 reaches `tflops`.
-
-    `counts`: per group its shape, how many kernels run at about FA2's speed, and how many are `slow` times slower, as
-    the base kernel is. `group_s`: inputs, references, checks and warm-up of one group, in seconds.
-    """
+def estimate_s(counts: Sequence[tuple[Shape, int]], plan: Plan, *, tflops: float) -> float:
+    """About how many seconds a plan takes where FA2 reaches `tflops`; `counts`: per group its shape, and subjects."""
     total = 0.0
-    for shape, n_even, n_slow in counts:
+    for shape, count in counts:
         launch = shape.flops / (tflops * 1e12) + FLUSH_BYTES / 3e12
-        even = (n_even + 1) * 2 * launch  # the A/A series is one more
-        total += plan.visit * plan.blocks * (even + n_slow * (1 + slow) * launch) + group_s
+        total += plan.visit * plan.blocks * (count + 1) * 2 * launch + GROUP_S  # the A/A series is one more
     return total

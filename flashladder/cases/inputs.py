@@ -16,11 +16,10 @@ from functools import partial
 import math
 import mmap
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.names import DTYPES
 from flashladder.problem import Shape
 
 if TYPE_CHECKING:
@@ -51,32 +50,20 @@ BLOCK = 64  # keys that most kernels take at a time, or a multiple of what they 
 
 @dataclass(frozen=True)
 class Case:
-    """One input.
-
-    Attributes:
-        name: unique among a kernel's cases.
-        shape: of all four tensors.
-        view: how the tensors lie in memory.
-        scale: factor on Q; 30 makes logits of about +-120.
-        seed: of the N(0, 1) draw.
-        turn: which of the four layouts of a mixed view Q has, K, V and O having the next ones; of a view `one_off`,
-            which tensor has another row stride than the others' 2048 elements.
-        far_bytes: the one large stride of a far view.
-        contents: what the slices hold (`CONTENTS`), in turn: heads of sample 0, then of sample 1, and so on.
-        expanded: K has one head and V one sample that serve all, by strides of 0.
-        repeats: runs that must agree bit for bit, the first included; 0: as many as the checker makes.
-    """
+    """One input; its name is unique among a kernel's cases."""
 
     name: str
-    shape: Shape
-    view: View = "contiguous"
-    scale: float = 1.0
-    seed: int = 0
+    shape: Shape  # of all four tensors
+    view: View = "contiguous"  # how the tensors lie in memory
+    scale: float = 1.0  # factor on Q
+    seed: int = 0  # of the N(0, 1) draw
+    # Which of the four layouts of a mixed view Q has, K, V and O having the next ones; of a view `one_off`, which
+    # tensor has another row stride than the others' 2048 elements.
     turn: int = 0
-    far_bytes: int = 0
-    contents: tuple[str, ...] = ("normal",)
-    expanded: bool = False
-    repeats: int = 0
+    far_bytes: int = 0  # the one large stride of a far view
+    contents: tuple[str, ...] = ("normal",)  # of the slices, in turn: heads of sample 0, then of sample 1, and so on
+    expanded: bool = False  # K has one head and V one sample that serve all, by strides of 0
+    repeats: int = 0  # runs that must agree bit for bit, the first included; 0: as many as the checker makes
 
 
 @dataclass(frozen=True)
@@ -108,8 +95,7 @@ class Tensors:
         return {int(tensor.stride(1)) for tensor in (self.q, self.k, self.v, self.out)}
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Where a tensor lies: the number of its buffer, its first element in there, and its strides in elements."""
 
     buffer: int
@@ -117,11 +103,6 @@ class Layout:
     batch: int
     seq: int
     head: int
-
-    @property
-    def strides(self) -> tuple[int, int, int, int]:
-        """In the order of a tensor's dimensions."""
-        return self.batch, self.seq, self.head, 1
 
     def end(self, shape: Shape) -> int:
         """One past the last element."""
@@ -143,15 +124,15 @@ def layouts(case: Case) -> tuple[Layout, ...]:
     if case.view == "packed":
         inputs = tuple(Layout(0, number * row, 3 * plain[0], 3 * row, d) for number in range(3))
         return (*inputs, Layout(1, 0, *plain))
+    wide, longer = ((d, shape.seq_len * heads * d, heads * d, d) for heads in (FULL_HEADS, FULL_HEADS + 1))
+    if case.view == "one_off":
+        return tuple(Layout(number, *(longer if number == case.turn else wide)) for number in range(4))
     one: Mapping[str, tuple[int, int, int, int]] = {
         "contiguous": (0, *plain),
         "transposed": (0, plain[0], d, shape.seq_len * d),
-        "head_slice": (d, shape.seq_len * FULL_HEADS * d, FULL_HEADS * d, d),
+        "head_slice": wide,
         "sliced": (32 * row, 2 * (shape.seq_len + 64) * row, row, d),
     }
-    if case.view == "one_off":
-        longer = (d, shape.seq_len * (FULL_HEADS + 1) * d, (FULL_HEADS + 1) * d, d)
-        return tuple(Layout(number, *(longer if number == case.turn else one["head_slice"])) for number in range(4))
     return tuple(Layout(number, *one[case.view]) for number in range(4))
 
 
@@ -195,9 +176,7 @@ def torch_dtype(name: str) -> torch.dtype:
     """``fp16`` or ``bf16`` as torch names it."""
     import torch
 
-    if name not in DTYPES:
-        raise FlashladderError("no such dtype", expected=" or ".join(DTYPES), found=name)
-    return torch.float16 if name == "fp16" else torch.bfloat16
+    return {"fp16": torch.float16, "bf16": torch.bfloat16}[name]
 
 
 def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
@@ -208,16 +187,19 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
     sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
     places = layouts(case)
     buffers = [_buffer(case, places, number, element, device) for number in range(places[-1].buffer + 1)]
-    views = [torch.as_strided(buffers[one.buffer], sizes, one.strides, one.offset) for one in places]
+    views = [torch.as_strided(buffers[one.buffer], sizes, (*one[2:], 1), one.offset) for one in places]
     generator = torch.Generator(device=device).manual_seed(case.seed)
     for view in views[:3]:
         view.copy_(torch.randn(sizes, generator=generator, device=device, dtype=element))
     views[0].mul_(case.scale)
-    _fill(case, views, generator)
+    for number in range(shape.batch * shape.n_heads):
+        b, h = divmod(number, shape.n_heads)
+        q, k, v = (view[b, :, h] for view in views[:3])
+        CONTENTS[case.contents[number % len(case.contents)]](Slice(q, k, v, generator))
     around = buffers[places[-1].buffer]
     if case.view in FAR:
         start = places[-1].offset - shape.d_head // SLOT
-        around = torch.as_strided(around, (*sizes[:3], SLOT * shape.d_head), places[-1].strides, start)
+        around = torch.as_strided(around, (*sizes[:3], SLOT * shape.d_head), (*places[-1][2:], 1), start)
     if case.expanded:
         views[1], views[2] = views[1][:, :, :1].expand(sizes), views[2][:1].expand(sizes)
     tensors = Tensors(views[0], views[1], views[2], views[3], around)
@@ -244,21 +226,11 @@ def _sparse(count: int, element: torch.dtype) -> torch.Tensor:
     try:
         memory = mmap.mmap(-1, 2 * count, flags=flags)
     except OSError as error:
-        raise FlashladderError(
-            "no address space for a sparse tensor",
-            expected=f"{2 * count / 2**30:.1f} GiB, of which less than 1 % are touched",
-            found=error,
-            hint="lift the limit: ulimit -v unlimited, or sysctl vm.overcommit_memory=0",
-        ) from error
+        hint = "lift the limit: ulimit -v unlimited, or sysctl vm.overcommit_memory=0"
+        size = f"{2 * count / 2**30:.1f} GiB, of which less than 1 % are touched"
+        what = "no address space for a sparse tensor"
+        raise FlashladderError(what, expected=size, found=error, hint=hint) from error
     return torch.frombuffer(memory, dtype=element)
-
-
-def _fill(case: Case, views: list[torch.Tensor], generator: torch.Generator) -> None:
-    """Turns the slices into what `contents` says, in place."""
-    for number in range(case.shape.batch * case.shape.n_heads):
-        b, h = divmod(number, case.shape.n_heads)
-        q, k, v = (view[b, :, h] for view in views[:3])
-        CONTENTS[case.contents[number % len(case.contents)]](Slice(q, k, v, generator))
 
 
 @dataclass(frozen=True)
@@ -299,51 +271,33 @@ def _peak(one: Slice, key: int) -> None:
     one.k[key] += 0.93 * along
 
 
-def _two_heavy(k: torch.Tensor, first: int, second: int, along: torch.Tensor) -> None:
-    """Two keys outweigh all others of a row that has `along` once: the second by 1.8 to 2.7 times the first."""
-    k[first] = 0.875 * along
-    k[second] = 0.9453125 * along
-
-
-def _overtaken(one: Slice, first: int, second: int) -> None:
-    """Two keys outweigh all others in every row; `first` and `second` in 32nds of the keys, in different blocks.
+def _overtaken(one: Slice, first: int, second: int, row: int | None = None) -> None:
+    """Two keys outweigh all others of a row, `second` by 1.8 to 2.7 times `first`: 32nds of the keys, or from the end.
 
     A kernel that meets the lighter one first and does not update its maximum rounds the weight of the other to 16 bits.
-    All elements of the row have this error in common, and hardly another one.
+    All elements of the row have this error in common, and hardly another one. If the length is one above a multiple of
+    the block, the last key (-1) is alone in its block. With `row` (0 or 1) only eight of every 16 rows are such: a lane
+    that decides for both of its rows by one of them gets the other row wrong.
     """
     along = one.direction()
-    one.q.add_(along)
-    _two_heavy(one.k, first * len(one.k) // 32, second * len(one.k) // 32, along)
+    own = _own_rows(one, row)
+    one.q[own] += along
+    for key, factor in ((first, 0.875), (second, 0.9453125)):
+        one.k[key * len(one.k) // 32 if key >= 0 else len(one.k) + key] = factor * along
 
 
-def _overtaken_from_the_end(one: Slice, second: int) -> None:
-    """As `_overtaken`, by the last key and the one `second` keys before the end.
+def _own_rows(one: Slice, row: int | None) -> Any:
+    """Which rows are in the upper (0) or lower (1) eight of their 16, of which a lane of `mma` or `wgmma` has one each.
 
-    If the length is one above a multiple of the block, the last key is alone in its block.
+    Shrinks the queries of the others to a quarter, so that hardly a key outweighs another there. None: all rows.
     """
-    along = one.direction()
-    one.q.add_(along)
-    _two_heavy(one.k, len(one.k) - 1, len(one.k) - second, along)
-
-
-def _half(q: torch.Tensor, row: int) -> torch.Tensor:
-    """Which rows are in the upper (0) or lower (1) eight of their 16: a lane of `mma` or `wgmma` has one of each."""
     import torch
 
-    return torch.arange(len(q), device=q.device) // 8 % 2 == row
-
-
-def _overtaken_rows(one: Slice, row: int, second: int) -> None:
-    """As `_overtaken`, in eight of every 16 rows alone: by a key near the end and one `second` 32nds from the start.
-
-    The queries of the other rows are a quarter as large, so that hardly a key outweighs another there. A lane that
-    decides for both of its rows by one of them gets the other row wrong.
-    """
-    along = one.direction()
-    own = _half(one.q, row)
+    if row is None:
+        return slice(None)
+    own = torch.arange(len(one.q), device=one.q.device) // 8 % 2 == row
     one.q[~own] *= 0.25
-    one.q[own] += along
-    _two_heavy(one.k, 31 * len(one.k) // 32, second * len(one.k) // 32, along)
+    return own
 
 
 def _lone(one: Slice, row: int, key: int) -> None:
@@ -353,9 +307,7 @@ def _lone(one: Slice, row: int, key: int) -> None:
     one of the lane's four combinations of rows and keys has a weight that is too large. The other rows are flat.
     """
     along = one.direction()
-    own = _half(one.q, row)
-    one.q[~own] *= 0.25
-    one.q[own] += 3 * along
+    one.q[_own_rows(one, row)] += 3 * along
     one.k[BLOCK * key + 5] += 2 * along
 
 
@@ -462,18 +414,20 @@ CONTENTS: Mapping[str, Callable[[Slice], object]] = MappingProxyType(
         "overtaken backward": partial(_overtaken, first=20, second=12),
         "overtaken after the first key": partial(_overtaken, first=0, second=16),
         "overtaken before the last keys": partial(_overtaken, first=31, second=12),
-        "upper rows, left key": partial(_lone, row=0, key=0),
-        "upper rows, right key": partial(_lone, row=0, key=1),
-        "lower rows, left key": partial(_lone, row=1, key=0),
-        "lower rows, right key": partial(_lone, row=1, key=1),
-        "upper rows, overtaken at a quarter": partial(_overtaken_rows, row=0, second=8),
-        "upper rows, overtaken at three eighths": partial(_overtaken_rows, row=0, second=12),
-        "lower rows, overtaken at a quarter": partial(_overtaken_rows, row=1, second=8),
-        "lower rows, overtaken at three eighths": partial(_overtaken_rows, row=1, second=12),
-        "last key, overtaken 20 before the end": partial(_overtaken_from_the_end, second=20),
-        "last key, overtaken 40 before the end": partial(_overtaken_from_the_end, second=40),
-        "last key, overtaken 60 before the end": partial(_overtaken_from_the_end, second=60),
-        "last key, overtaken 100 before the end": partial(_overtaken_from_the_end, second=100),
+        **{
+            f"{rows} rows, {keys} key": partial(_lone, row=row, key=key)
+            for row, rows in enumerate(("upper", "lower"))
+            for key, keys in enumerate(("left", "right"))
+        },
+        **{
+            f"{rows} rows, overtaken at {place}": partial(_overtaken, first=31, second=second, row=row)
+            for row, rows in enumerate(("upper", "lower"))
+            for place, second in (("a quarter", 8), ("three eighths", 12))
+        },
+        **{
+            f"last key, overtaken {keys} before the end": partial(_overtaken, first=-1, second=-keys)
+            for keys in (20, 40, 60, 100)
+        },
         "rising": partial(_slope, sign=1),
         "falling": partial(_slope, sign=-1),
         "plunging": _plunging,
@@ -504,14 +458,9 @@ _OTHERS = ("normal", *CONSTANT, *EDGES, *HEAVY, *LONE, *BESIDE, *ENDING)
 LOGITS = tuple(name for name in CONTENTS if name not in _OTHERS)
 
 
-def batch_of(seq_len: int) -> int:
-    """The batch that the grid uses at this length: 16, then 8 at 8192 and 4 at 16384."""
-    return BATCH.get(seq_len, 16)
-
-
 def shape_of(seq_len: int) -> Shape:
-    """The grid's shape at this length."""
-    return Shape(batch=batch_of(seq_len), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
+    """The grid's shape at this length: the batch is 16, then 8 at 8192 and 4 at 16384."""
+    return Shape(batch=BATCH.get(seq_len, 16), seq_len=seq_len, n_heads=N_HEADS, d_head=D_HEAD)
 
 
 def on_grid(shape: Shape) -> bool:
@@ -519,53 +468,52 @@ def on_grid(shape: Shape) -> bool:
     return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
 
 
-def _case(name: str, shape: tuple[int, int, int], view: View = "contiguous", repeats: int = 0, **other: Any) -> Case:
-    """A case of a shape (batch, seq_len, n_heads), which its name ends in."""
-    batch, length, heads = shape
-    size = Shape(batch=batch, seq_len=length, n_heads=heads, d_head=D_HEAD)
-    return Case(f"{name} {batch}x{length}x{heads}", size, view, seed=length + heads, repeats=repeats, **other)
+def _case(name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View = "contiguous", **other: Any) -> Case:
+    """A case whose name ends in its shape."""
+    size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD)
+    return Case(f"{name} {batch}x{seq_len}x{heads}", size, view, seed=seq_len + heads, **other)
 
 
 def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
     """Every case of a configuration; with `quick` lengths up to 1024 at batch 2 instead of the whole grid."""
-
-    def case(
-        name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View = "contiguous", **other: Any
-    ) -> Case:
-        return _case(name, (batch, seq_len, heads), view, **other)
-
     tile = max(config.B_r, config.B_c)
     halves = (LOGITS[:6], LOGITS[6:]) if config.few_tiles else ()
     heavy = (256, 512, 1024) if config.heavy_rows else ()
     lengths = (512, 1024) if quick else SEQ_LENS
     ragged = () if config.multiples else RAGGED[:4] if quick else RAGGED
     return (
-        *(case("ragged", 2, length, 3) for length in ragged),
-        *(case("grid", 2 if quick else batch_of(length), length) for length in lengths),
-        *(case("small", 2, tile * blocks) for blocks in (1, 2, 3)),
-        *(case("odd", batch, tile * 3, heads) for batch, heads in ((1, 3), (3, 5))),
-        *(case("odd head slice", batch, tile * 3, heads, "head_slice") for batch, heads in ((1, 3), (3, 5))),
-        case("qkv packed", 2, 512, view="packed"),
-        case("transposed", 2, 512, view="transposed"),
-        case("sliced", 2, 512, view="sliced"),
-        case("large logits", 2, 1024, scale=LARGE_LOGITS),
-        case("large logits", 2, tile, scale=LARGE_LOGITS),
-        case("extreme logits", 2, 512, contents=LOGITS),
-        case("constant V", 2, 512, contents=CONSTANT),
-        case("edge logits", 2, 512, contents=EDGES),
-        *(case("heavy rows", 2, length, contents=HEAVY) for length in heavy),
-        case("expanded", 3, 2 * tile, expanded=True),
-        *(case(f"mixed {turn}", 2, 512, view="mixed", turn=turn) for turn in range(4)),
-        *(case(f"mixed rows of 2048 {turn}", 2, 512, 4, "mixed_slots", turn=turn) for turn in range(4)),
-        *(case(f"other row stride {turn}", 1, tile, 2, "one_off", turn=turn) for turn in range(4)),
-        case("far rows", 1, 2 * tile, 1, "far_rows", far_bytes=far_stride(2 * tile)),
-        case("far heads", 1, tile, 2, "far_heads", far_bytes=far_stride(2)),
-        case("far samples", 2, tile, 1, "far_samples", far_bytes=far_stride(2)),
-        *(case("few tiles", batch, length, heads) for batch, length, heads in config.few_tiles),
+        *(_case("ragged", 2, length, 3) for length in ragged),
+        *(_case("grid", 2 if quick else BATCH.get(length, 16), length) for length in lengths),
+        *(_case("small", 2, tile * blocks) for blocks in (1, 2, 3)),
+        *(_case("odd", batch, tile * 3, heads) for batch, heads in ((1, 3), (3, 5))),
+        *(_case("odd head slice", batch, tile * 3, heads, "head_slice") for batch, heads in ((1, 3), (3, 5))),
+        _case("qkv packed", 2, 512, view="packed"),
+        _case("transposed", 2, 512, view="transposed"),
+        _case("sliced", 2, 512, view="sliced"),
+        _case("large logits", 2, 1024, scale=LARGE_LOGITS),
+        _case("large logits", 2, tile, scale=LARGE_LOGITS),
+        _case("extreme logits", 2, 512, contents=LOGITS),
+        _case("constant V", 2, 512, contents=CONSTANT),
+        _case("edge logits", 2, 512, contents=EDGES),
+        *(_case("heavy rows", 2, length, contents=HEAVY) for length in heavy),
+        _case("expanded", 3, 2 * tile, expanded=True),
+        *(_case(f"mixed {turn}", 2, 512, view="mixed", turn=turn) for turn in range(4)),
+        *(_case(f"mixed rows of 2048 {turn}", 2, 512, 4, "mixed_slots", turn=turn) for turn in range(4)),
+        *(_case(f"other row stride {turn}", 1, tile, 2, "one_off", turn=turn) for turn in range(4)),
+        _case("far rows", 1, 2 * tile, 1, "far_rows", far_bytes=far_stride(2 * tile)),
+        *_far_cases(tile),
+        *(_case("few tiles", *shape) for shape in config.few_tiles),
         *(
-            case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, 6, contents=half)
+            _case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, 6, contents=half)
             for turn, half in enumerate(halves)
         ),
+    )
+
+
+def _far_cases(tile: int, **other: Any) -> tuple[Case, Case]:
+    return (
+        _case("far heads", 1, tile, 2, "far_heads", far_bytes=far_stride(2), **other),
+        _case("far samples", 2, tile, 1, "far_samples", far_bytes=far_stride(2), **other),
     )
 
 
@@ -581,56 +529,54 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
     """
     tile = max(config.B_r, config.B_c)
     fixed = row_stride == FULL_HEADS * D_HEAD
-    own: View = "head_slice" if fixed else "contiguous"
-
-    def case(name: str, shape: tuple[int, int, int], view: View = own, repeats: int = 1, **other: Any) -> Case:
-        return _case(name, shape, view, repeats, **other)
-
-    main = case("small", (2, 256, 2), repeats=EMULATED_REPEATS)
-    ragged = [] if config.multiples else [case("ragged", shape) for shape in EMULATED_RAGGED]
+    case = partial(_case, view="head_slice" if fixed else "contiguous", repeats=1)
     slices = -(-len(LOGITS) // 2)
-    few = [case("few tiles", shape) for shape in config.few_tiles]
-    halves = (LOGITS[:slices], LOGITS[slices:]) if few else ()
-    spread = [
-        case(f"few tiles of extreme logits {turn}", (1, tile * 8 - 1, slices), contents=half)
-        for turn, half in enumerate(halves)
-    ]
-    apart = [case("ragged extreme logits", (2, tile * 2 - 1, slices), contents=LOGITS)] if ragged else []
-    ending = [case("heavy last key", (1, tile * 5 + 1, len(ENDING)), contents=ENDING)] if ragged else []
+    halves = (LOGITS[:slices], LOGITS[slices:]) if config.few_tiles else ()
+    main, few = case("small", 2, 256, 2, repeats=EMULATED_REPEATS), [case("few tiles", *s) for s in config.few_tiles]
+    ragged = [] if config.multiples else [case("ragged", *shape) for shape in EMULATED_RAGGED]
+    last = []
+    if ragged:  # one row short of a block, which counts neither as a key nor in the maximum
+        last = [case("ragged extreme logits", 2, tile * 2 - 1, slices, contents=LOGITS)]
     if quick:
-        return (main, case("transposed", (1, tile, 2), "transposed"), *few[:1], *ragged[:2])
+        return (main, case("transposed", 1, tile, 2, view="transposed"), *few[:1], *ragged[:2])
     return (
         main,
         *few,
         *ragged,
-        case("long", (1, 1024, 1)),
-        case("one block", (1, tile, 1)),
-        case("odd", (3, tile * 3, 1)),
-        case("odd", (1, tile * 2, 3)),
-        case("many heads", (1, tile, 9)),
-        case("many samples", (9, tile, 1)),
-        case("samples of heads", (3, tile, 3)),
-        case("expanded", (3, tile, 2), expanded=True),
-        case("head slice", (2, tile, 3), "head_slice"),
-        case("qkv packed", (2, tile * 2, 2), "packed"),
-        case("transposed", (2, tile * 2, 2), "transposed"),
-        case("sliced", (2, tile * 2, 2), "sliced"),
-        *(case(f"mixed {turn}", (2, tile * 2, 2), "mixed", turn=turn) for turn in (0, 2)),
-        *(case(f"mixed rows of 2048 {turn}", (2, tile * 2, 2), "mixed_slots", turn=turn) for turn in (0, 2) if fixed),
-        *(case(f"other row stride {turn}", (1, tile, 2), "one_off", turn=turn) for turn in range(4) if fixed),
-        case("far rows", (1, tile * 2, 1), "far_rows", far_bytes=FAR_ROW),
-        case("far heads", (1, tile, 2), "far_heads", far_bytes=far_stride(2)),
-        case("far samples", (2, tile, 1), "far_samples", far_bytes=far_stride(2)),
-        case("large logits", (1, tile * 2, 1), scale=LARGE_LOGITS),
-        case("extreme logits", (2, max(192, tile * 2), slices), contents=LOGITS),
-        *spread,
-        *apart,  # one row short of a block, which counts neither as a key nor in the maximum
-        case("edge logits", (1, max(192, tile * 2), len(EDGES)), contents=EDGES),
-        case("constant V", (1, tile * 2, 2), contents=CONSTANT),
-        *(case("heavy rows", (1, length, len(HEAVY)), contents=HEAVY) for length in (max(256, tile * 2), 512)),
-        case("lone weights", (1, tile * 5, len(LONE)), contents=LONE),
-        case("heavy rows beside flat ones", (1, 512, len(BESIDE)), contents=BESIDE),
-        *ending,
+        case("long", 1, 1024, 1),
+        case("one block", 1, tile, 1),
+        case("odd", 3, tile * 3, 1),
+        case("odd", 1, tile * 2, 3),
+        case("many heads", 1, tile, 9),
+        case("many samples", 9, tile, 1),
+        case("samples of heads", 3, tile, 3),
+        case("expanded", 3, tile, 2, expanded=True),
+        case("head slice", 2, tile, 3, view="head_slice"),
+        case("qkv packed", 2, tile * 2, 2, view="packed"),
+        case("transposed", 2, tile * 2, 2, view="transposed"),
+        case("sliced", 2, tile * 2, 2, view="sliced"),
+        *(case(f"mixed {turn}", 2, tile * 2, 2, view="mixed", turn=turn) for turn in (0, 2)),
+        *(
+            case(f"mixed rows of 2048 {turn}", 2, tile * 2, 2, view="mixed_slots", turn=turn)
+            for turn in (0, 2)
+            if fixed
+        ),
+        *(case(f"other row stride {turn}", 1, tile, 2, view="one_off", turn=turn) for turn in range(4) if fixed),
+        case("far rows", 1, tile * 2, 1, view="far_rows", far_bytes=FAR_ROW),
+        *_far_cases(tile, repeats=1),
+        case("large logits", 1, tile * 2, 1, scale=LARGE_LOGITS),
+        case("extreme logits", 2, max(192, tile * 2), slices, contents=LOGITS),
+        *(
+            case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, slices, contents=half)
+            for turn, half in enumerate(halves)
+        ),
+        *last,
+        case("edge logits", 1, max(192, tile * 2), len(EDGES), contents=EDGES),
+        case("constant V", 1, tile * 2, 2, contents=CONSTANT),
+        *(case("heavy rows", 1, length, len(HEAVY), contents=HEAVY) for length in (max(256, tile * 2), 512)),
+        case("lone weights", 1, tile * 5, len(LONE), contents=LONE),
+        case("heavy rows beside flat ones", 1, 512, len(BESIDE), contents=BESIDE),
+        *([case("heavy last key", 1, tile * 5 + 1, len(ENDING), contents=ENDING)] if ragged else ()),
     )
 
 

@@ -47,24 +47,16 @@ Status = Literal["pass", "fail", "not_applicable"]
 
 @dataclass(frozen=True)
 class Expected:
-    """The reference on some slices and the errors it allows.
+    """The reference on some slices and the errors it allows."""
 
-    Attributes:
-        slices: (sample, head) pairs, n of them.
-        output: (n, seq_len, d_head), fp64.
-        rounded: the same in the dtype of O.
-        unit: (n, 1, d_head), what errors are counted in: 1, or the size of V's column where V is constant.
-        max_allowed: (n,), largest error in these units: twice torch's, at least a unit roundoff of the largest element
-            (torch may be lucky with the few large ones); where V is constant, one unit roundoff of the constant.
-        rms_allowed: relative RMS error, one unit roundoff.
-    """
-
-    slices: tuple[tuple[int, int], ...]
-    output: torch.Tensor
-    rounded: torch.Tensor
-    unit: torch.Tensor
+    slices: tuple[tuple[int, int], ...]  # (sample, head) pairs, n of them
+    output: torch.Tensor  # (n, seq_len, d_head), fp64
+    rounded: torch.Tensor  # the same in the dtype of O
+    unit: torch.Tensor  # (n, 1, d_head), what errors are counted in: 1, or the size of V's column where V is constant
+    # (n,), largest error in these units: twice torch's, at least a unit roundoff of the largest element (torch may be
+    # lucky with the few large ones); where V is constant, one unit roundoff of the constant.
     max_allowed: torch.Tensor
-    rms_allowed: float
+    rms_allowed: float  # relative RMS error, one unit roundoff
 
 
 @dataclass
@@ -92,8 +84,7 @@ def compared_slices(shape: Shape, seed: int) -> tuple[tuple[int, int], ...]:
         return choose_slices(shape, seed, ALL_SLICES)
     draw = random.Random(seed)  # noqa: S311 - a choice of slices, nothing secret
     heads = draw.sample(range(shape.n_heads), shape.n_heads)
-    inner = draw.sample(range(1, shape.batch - 1), shape.batch - 2)
-    samples = [0, shape.batch - 1, *inner]
+    samples = [0, shape.batch - 1, *draw.sample(range(1, shape.batch - 1), shape.batch - 2)]
     return tuple(sorted((samples[number % shape.batch], head) for number, head in enumerate(heads)))
 
 
@@ -174,16 +165,11 @@ def accuracy(out: torch.Tensor, expected: Expected) -> Accuracy:
     relative = float((error.square().mean(dim=(1, 2)).sqrt() / size).max())
     bias, bias_allowed, row_bias = _bias(found, expected)
     return Accuracy(
-        max_error=_finite(float(largest[worst])),
-        max_allowed=float(expected.max_allowed[worst]),
-        rms_error=_finite(relative),
-        rms_allowed=expected.rms_allowed,
-        finite=bool(torch.isfinite(out).all()),
-        bias=_finite(bias),
-        bias_allowed=_finite(bias_allowed),
-        row_bias=_finite(row_bias),
+        max_error=_finite(float(largest[worst])), max_allowed=float(expected.max_allowed[worst]),
+        rms_error=_finite(relative), rms_allowed=expected.rms_allowed, finite=bool(torch.isfinite(out).all()),
+        bias=_finite(bias), bias_allowed=_finite(bias_allowed), row_bias=_finite(row_bias),
         row_bias_allowed=ROW_BIAS_SHARE * expected.rms_allowed,
-    )
+    )  # fmt: skip
 
 
 def _finite(error: float) -> float | None:
@@ -247,7 +233,6 @@ def check_case(
     repeats = case.repeats or repeats
     refused = bool(subject.row_stride) and tensors.row_strides != {subject.row_stride}
     found: Accuracy | None = None
-    reason: str | None
     status: Status
     if refused:
         status, reason = _check_refusal(subject, tensors)
@@ -255,15 +240,9 @@ def check_case(
         reason, found = _check_run(subject, case, tensors, references, repeats)
         status = "fail" if reason else "pass"
     return CaseResult(
-        kernel=subject.key,
-        case=case.name,
-        dtype=subject.config.dtype,
-        shape=case.shape,
-        status=status,
-        reason=reason,
-        accuracy=found,
-        repeats=0 if refused else repeats,
-    )
+        kernel=subject.key, case=case.name, dtype=subject.config.dtype, shape=case.shape, status=status,
+        reason=reason, accuracy=found, repeats=0 if refused else repeats,
+    )  # fmt: skip
 
 
 def _launch(subject: Subject, tensors: Tensors) -> None:
@@ -278,7 +257,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _check_refusal(subject: Subject, tensors: Tensors) -> tuple[Status, str]:
+def _check_refusal(subject: Subject, tensors: Tensors) -> tuple[Status, str | None]:
     strides = sorted(tensors.row_strides)
     try:
         _launch(subject, tensors)
@@ -302,8 +281,8 @@ def _check_run(
     except (ValueError, RuntimeError) as error:
         return f"the launch failed: {_first_line(error)}", None
     for name, memory in inputs.items():
-        if not torch.equal(memory, before[name]):
-            return f"wrote to {name}, an input: {int((memory != before[name]).sum())} of its elements changed", None
+        if changed := int((memory != before[name]).sum()):
+            return f"wrote to {name}, an input: {changed} of its elements changed", None
     first = tensors.out.clone()
     found = accuracy(first, references.expected(case, subject.config.dtype, tensors))
     if not found.finite:
@@ -323,6 +302,18 @@ def _check_run(
     return _check_repeats(subject, tensors, first, repeats), found
 
 
+def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repeats: int) -> str | None:
+    for repeat in range(2, repeats + 1):
+        tensors.poison()
+        try:
+            _launch(subject, tensors)
+        except (ValueError, RuntimeError) as error:
+            return f"run {repeat} failed: {_first_line(error)}"
+        if not same_bits(tensors.out, first):
+            return f"run {repeat} differs from the first bit for bit"
+    return None
+
+
 def _memory(tensor: torch.Tensor) -> torch.Tensor:
     """The bits of a tensor with those around it in its storage; of a storage that is huge, the tensor's own."""
     import torch
@@ -331,15 +322,3 @@ def _memory(tensor: torch.Tensor) -> torch.Tensor:
     if storage.nbytes() > LARGEST_KEPT:
         return tensor.view(torch.int16)
     return torch.empty(0, dtype=torch.int16, device=tensor.device).set_(storage)
-
-
-def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repeats: int) -> str | None:
-    for repeat in range(1, repeats):
-        tensors.poison()
-        try:
-            _launch(subject, tensors)
-        except (ValueError, RuntimeError) as error:
-            return f"run {repeat + 1} failed: {_first_line(error)}"
-        if not same_bits(tensors.out, first):
-            return f"run {repeat + 1} differs from the first bit for bit"
-    return None

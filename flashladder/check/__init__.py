@@ -1,4 +1,1 @@
-"""Is a kernel right? Every case on this GPU, or on this CPU by the emulator, by one rule.
-
-``python -m flashladder.check`` is `command`.
-"""
+"""Is a kernel right? Every case on this GPU, or on this CPU by the emulator, by one rule."""

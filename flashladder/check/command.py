@@ -16,7 +16,8 @@ Exit code: 0 all correct, 1 a check failed, 2 it could not run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -28,19 +29,8 @@ import numpy as np
 from tqdm import tqdm
 
 from flashladder import parallel
-from flashladder.arguments import (
-    BACKENDS,
-    CONFIGS,
-    DTYPE,
-    OUT,
-    Parser,
-    add_numbers,
-    program_of,
-    require_numbers,
-    result_file,
-    seconds,
-)
-from flashladder.bench.command import require_same
+from flashladder.arguments import BACKENDS, Parser, program_of, require_numbers
+from flashladder.bench.command import add_kernels, add_result, installed_kernels, require_same
 from flashladder.bench.references import reference_identity
 from flashladder.build.compile import ptx_for, ptx_many, tools_of
 from flashladder.build.installed import chosen_configs, load_installed
@@ -50,10 +40,10 @@ from flashladder.cases.reference import REPEATS, References, Run, Subject, check
 from flashladder.emulate.kernel import FEW, MULTIPROCESSORS, forward, kernel_of, require, version
 from flashladder.errors import CheckFailed, FlashladderError, failures
 from flashladder.files import sha256
-from flashladder.gpu.device import Device, open_device
+from flashladder.gpu.device import Device, open_device, origin
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Iteration, load_all, load_iteration, runnable
+from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.paths import KERNELS
@@ -102,17 +92,14 @@ class CheckReport:
         lines = []
         for kernel in dict.fromkeys(case.kernel for case in self.cases):
             mine = [case for case in self.cases if case.kernel == kernel]
-            passed, failed, rejected = (
-                sum(case.status == status for case in mine) for status in ("pass", "fail", "not_applicable")
-            )
+            status = Counter(case.status for case in mine)
             worst = max(_used(case.accuracy) for case in mine)
             lines.append(
-                f"{kernel:88s} {passed:3d} passed, {failed:3d} failed, {rejected:2d} correctly rejected; "
-                f"largest error {worst:4.0%} of the tolerance"
+                f"{kernel:88s} {status['pass']:3d} passed, {status['fail']:3d} failed, "
+                f"{status['not_applicable']:2d} correctly rejected; largest error {worst:4.0%} of the tolerance"
             )
         lines += [f"FAILED {case.kernel} {case.case}: {case.reason}" for case in self.failures]
-        lines.append(f"{len(self.cases)} cases, {len(self.failures)} failed")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"{len(self.cases)} cases, {len(self.failures)} failed"])
 
 
 def _used(found: Accuracy | None) -> float:
@@ -136,20 +123,12 @@ def check_iteration(
     repeats: int = REPEATS,
     bar: bool = True,
 ) -> CheckReport:
-    """Checks every selected configuration of an iteration.
+    """Checks every selected configuration of an iteration; ends early if a failed launch broke the CUDA context.
 
-    Args:
-        number: of a step of the ladder.
-        configs: selection keys (`prog`, `a100`, `all`, ...) or short forms.
-        dtypes: ``fp16``, ``bf16`` or both.
-        quick: short lengths only.
-        references: share one over several calls, so that each reference is computed once.
-        device: torch device of the tensors.
-        run: the operator; None for the installed wheel's.
-        done: cases to skip, from an earlier run.
-        cases: the cases of a configuration; None for the GPU's.
-        repeats: runs that must agree bit for bit.
-        bar: show progress on a terminal.
+    `configs`: selection keys (`prog`, `a100`, `all`, ...) or short forms. `references`: shared by several calls, so
+    that each is computed once. `device`: torch's, of the tensors. `run`: the operator; None for the installed wheel's.
+    `done`: cases to skip, from an earlier run. `cases`: of a configuration; None for the GPU's. `repeats`: runs that
+    must agree bit for bit. `bar`: show progress on a terminal.
 
     Raises:
         FlashladderError: no such iteration, wheel or configuration.
@@ -165,31 +144,21 @@ def check_iteration(
     listed = cases or (lambda config: cases_for(config, quick=quick))
     work = [(s, case) for s in subjects for case in listed(s.config) if (s.key, case.name) not in done]
     progress = tqdm(work, desc=f"check {number:02d}", unit="case", disable=None if bar else True, leave=False)
-    return CheckReport(tuple(_outcomes(progress, references or References(), device, repeats)))
-
-
-def _outcomes(
-    work: Iterable[tuple[Subject, Case]], references: References, device: str, repeats: int
-) -> Iterator[CaseResult]:
-    """The result of each case; ends early when a failed launch has broken the CUDA context for those after it."""
-    failed = False
-    for subject, case in work:
+    shared, found = references or References(), list[CaseResult]()
+    for subject, case in progress:
         try:
-            outcome = check_case(subject, case, references, device, repeats)
+            found.append(check_case(subject, case, shared, device, repeats))
         except FlashladderError:
-            if not failed:
+            if not any(one.status == "fail" for one in found):
                 raise
-            return
-        failed = failed or outcome.status == "fail"
-        yield outcome
+            break
+    return CheckReport(tuple(found))
 
 
 def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
     """A view of a CPU tensor of 16-bit elements as their bits, with its shape, strides and the memory around it.
 
-    Args:
-        tensor: any strided view.
-        storages: the whole of each storage by its address; filled here, so that views of one storage share it.
+    `storages` has the whole of each storage by its address; it is filled here, so that views of one storage share it.
     """
     import torch
 
@@ -200,17 +169,12 @@ def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
     base = storages[storage.data_ptr()]
     while isinstance(base.base, np.ndarray):
         base = base.base
-    size = ELEMENT.itemsize
-    strides = tuple(stride * size for stride in tensor.stride())
-    return np.ndarray(tuple(tensor.shape), ELEMENT, base, tensor.storage_offset() * size, strides)
+    strides = tuple(2 * stride for stride in tensor.stride())
+    return np.ndarray(tuple(tensor.shape), ELEMENT, base, 2 * tensor.storage_offset(), strides)
 
 
 def emulated_run(
-    iteration: Iteration,
-    *,
-    memory_budget: int = MEMORY_BUDGET,
-    kernels: Path = KERNELS,
-    watched: Collection[str] = (),
+    iteration: Iteration, *, memory_budget: int = MEMORY_BUDGET, kernels: Path = KERNELS, watched: Collection[str] = ()
 ) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
 
@@ -241,15 +205,11 @@ def emulated_run(
         observers = (hazards,) if blocks > known else ()
         longest[short_form, parts] = max(blocks, known)
         try:
+            multiprocessors = max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS
             forward(
-                iteration,
-                config,
-                tensors,
-                kernel=kernel,
-                observers=observers,
-                memory_budget=memory_budget,
-                multiprocessors=max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS,
-            )
+                iteration, config, tensors, kernel=kernel, observers=observers, memory_budget=memory_budget,
+                multiprocessors=multiprocessors,
+            )  # fmt: skip
         except failures() as error:
             if getattr(error, "kind", "") in NO_VERDICT:
                 where = f"iteration {iteration.description}"
@@ -279,17 +239,10 @@ class Emulated:
         """
         iteration = load_iteration(number)
         return check_iteration(
-            number,
-            configs=self.configs,
-            dtypes=self.dtypes,
-            references=_REFERENCES,
-            device="cpu",
-            run=emulated_run(iteration),
+            number, configs=self.configs, dtypes=self.dtypes, references=_REFERENCES, device="cpu",
+            run=emulated_run(iteration), repeats=EMULATED_REPEATS, done=self.done, bar=bar,
             cases=lambda config: emulator_cases(config, iteration.row_stride, quick=self.quick),
-            repeats=EMULATED_REPEATS,
-            done=self.done,
-            bar=bar,
-        )
+        )  # fmt: skip
 
     def one_of_many(self, number: int) -> CheckReport:
         """The same in one process of several."""
@@ -300,11 +253,8 @@ class Emulated:
 
     def kernels(self, numbers: Sequence[int]) -> list[tuple[Iteration, KernelConfig]]:
         """Iterations with their chosen configurations."""
-        return [
-            (iteration, config)
-            for iteration in map(load_iteration, numbers)
-            for config in chosen_configs(iteration.number, self.configs, self.dtypes)
-        ]
+        chosen = {number: chosen_configs(number, self.configs, self.dtypes) for number in numbers}
+        return [(load_iteration(number), config) for number, configs in chosen.items() for config in configs]
 
     def check_many(self, numbers: Sequence[int]) -> CheckReport:
         """Checks several iterations, a process per CPU."""
@@ -328,14 +278,10 @@ def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
         FlashladderError: nothing here can compile it.
     """
     return Kernel(
-        iteration=iteration.number,
-        config=config.short_form(),
-        dtype=config.dtype,
-        arch=iteration.family.targets.ptx,
-        text_sha256=None,
-        build=sha256(version() + rule() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
+        iteration=iteration.number, config=config.short_form(), dtype=config.dtype, arch=iteration.family.targets.ptx,
+        text_sha256=None, build=sha256(version() + rule() + ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))),
         toolchain=dict(tools_of().ptx_versions),
-    )
+    )  # fmt: skip
 
 
 Result = CheckResult | EmulatedCheckResult
@@ -374,49 +320,32 @@ def write(path: Path, result: Result, cases: Sequence[CaseResult]) -> None:
     write_result(path, result.model_copy(update={"kernels": kernels, "cases": every}))
 
 
-def run_checks(numbers: Iterable[int], options: argparse.Namespace, device: Device) -> CheckReport:
+def run_checks(options: argparse.Namespace, device: Device) -> CheckReport:
     """Checks iterations one by one on a GPU; after each, writes everything so far to `options.out`."""
     start = time.monotonic()
-    if not (numbers := runnable(numbers, device.gpu.arch)):
-        return CheckReport(())
-    identities = [
-        load_installed(number).identity(config, device.gpu.arch)
-        for number in numbers
-        for config in chosen_configs(number, options.configs, options.dtypes)
-    ]
+    kernels = [kernel for *_, kernel in installed_kernels(options, device.gpu.arch)]
     result = CheckResult(
-        rung=device.rung,
-        gpu=device.gpu,
-        host=device.host,
-        kernels={kernel.key: kernel for kernel in identities},
-        reference=reference_identity({}),
-        rule=rule(),
+        **origin(device), kernels={one.key: one for one in kernels}, reference=reference_identity({}), rule=rule(),
         cases=(),
-    )
+    )  # fmt: skip
     references, (begun, kept) = References(), resumed(options.out, result)
     report = CheckReport(kept)
-    for number in numbers:
+    for number in dict.fromkeys(one.iteration for one in kernels):
         if options.budget and time.monotonic() - start > options.budget:
             print(report.render())
             raise FlashladderError(
                 f"not finished: the budget of {options.budget:.0f} s was spent before iteration {number}",
                 hint="run it again with the same --out to go on",
             )
-        more = check_iteration(
-            number,
-            configs=options.configs,
-            dtypes=options.dtypes,
-            quick=options.quick,
-            references=references,
-            done=report.done,
-        )
+        asked = {"configs": options.configs, "dtypes": options.dtypes, "quick": options.quick}
+        more = check_iteration(number, references=references, done=report.done, **asked)
         report = CheckReport((*report.cases, *more.cases))
         if options.out:
             write(options.out, begun, report.cases)
     return report
 
 
-def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckReport:
+def run_emulated(options: argparse.Namespace) -> CheckReport:
     """Checks iterations on this CPU, several at a time; writes the result at the end to `options.out`.
 
     Raises:
@@ -426,17 +355,14 @@ def run_emulated(numbers: Sequence[int], options: argparse.Namespace) -> CheckRe
         raise FlashladderError("--budget needs a GPU", hint="leave it out, or use --backend gpu")
     asked = Emulated(tuple(options.configs or EMULATED_CONFIGS), tuple(options.dtypes), options.quick)
     if not options.out:
-        return asked.check_many(numbers)
-    identities = [emulated_identity(*pair) for pair in asked.kernels(numbers)]
+        return asked.check_many(options.numbers)
+    kernels = [emulated_identity(*pair) for pair in asked.kernels(options.numbers)]
     result = EmulatedCheckResult(
-        rung=rung(gpu=False, counted=False, clocks=False),
-        host=this_host(),
-        kernels={kernel.key: kernel for kernel in identities},
-        reference=reference_identity({}),
-        cases=(),
-    )
+        rung=rung(gpu=False, counted=False, clocks=False), host=this_host(), kernels={one.key: one for one in kernels},
+        reference=reference_identity({}), cases=(),
+    )  # fmt: skip
     begun, kept = resumed(options.out, result)
-    more = replace(asked, done=CheckReport(kept).done).check_many(numbers)
+    more = replace(asked, done=CheckReport(kept).done).check_many(options.numbers)
     report = CheckReport((*kept, *more.cases))
     write(options.out, begun, report.cases)
     return report
@@ -446,13 +372,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace."""
     program = program_of("check")
     parser = Parser(prog=program, description="Checks numerics.", epilog=f"example: {program} 7 --configs a100")
-    add_numbers(parser)
-    parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
-    parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: prog)")
+    add_kernels(parser, "prog")
+    add_result(parser, "iteration")
     parser.add_argument("--quick", action="store_true", help="short lengths only")
-    parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
     parser.add_argument("--backend", choices=BACKENDS, default="gpu", help="where the kernels run (default: gpu)")
-    parser.add_argument("--budget", type=seconds, default=0.0, help="start no iteration after this many seconds")
     options = parser.parse_args(argv)
     require_numbers(parser, options)
     return options
@@ -461,14 +384,14 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Checks and prints a table; raises `CheckFailed` (exit code 1) when a case failed."""
     options = parse_arguments(argv)
-    numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
-    for number in numbers:
+    options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
+    for number in options.numbers:
         load_iteration(number)  # a wrong number is answered before a GPU is looked for
     if options.backend == "emulator":
-        report = run_emulated(numbers, options)
+        report = run_emulated(options)
     else:
         options.configs = options.configs or ["prog"]
-        report = run_checks(numbers, options, open_device())
+        report = run_checks(options, open_device())
     print(report.render())
     if not report.passed:
         raise CheckFailed(f"{len(report.failures)} of {len(report.cases)} cases failed")

@@ -2,15 +2,12 @@
 
 A race that shows once in a hundred thousand launches, beside another kernel, or where a number leaves 32 bits, is in no
 table of times. All runs under a watchdog, so that a kernel that hangs is named.
-
-`load`: every case of the check, with 50 runs that agree bit for bit while a second stream multiplies matrices of three
-sizes. Alone on the GPU a kernel's CTAs begin together and meet the same neighbours each time; beside products they
-begin when an SM happens to be free, and share the L2 and the power limit.
-`launches`: a million launches of each kernel at small shapes. The host queues the first `PLAIN` of a shape one by one,
-CUDA graphs of `GRAPH` launches the others. O is poisoned before each look.
-`far`: rows of up to 262,144 positions and tensors of more than 2^32 elements. Whole outputs of that size would take
-hours in fp64: rows around powers of two, the first and the last ones are compared. NaN poison shows rows that were not
-written; the sum of all bits shows that each launch writes the same.
+`load`: every case of the check, with 50 runs that agree bit for bit while a second stream multiplies matrices. Alone on
+the GPU a kernel's CTAs begin together; beside products when an SM happens to be free, and share the L2 and the power.
+`launches`: a million at small shapes. The host queues the first `PLAIN` of a shape one by one, CUDA graphs of `GRAPH`
+launches the others. O is poisoned before each look.
+`far`: whole outputs of this size would take hours in fp64: rows around powers of two, the first and the last ones are
+compared. NaN poison shows rows that were not written; the sum of all bits shows that each launch writes the same.
 
 Run on a machine with a GPU:
     python -m flashladder.check.soak 26 27 --out soak.json.gz       # resumes if the file exists
@@ -33,12 +30,19 @@ from pathlib import Path
 from statistics import median
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from flashladder.arguments import Parser, whole
-from flashladder.bench.command import add_kernels, add_result, on_this_gpu, require_same, require_same_code
+from flashladder.arguments import Parser, require_numbers, whole
+from flashladder.bench.command import (
+    add_kernels,
+    add_result,
+    add_show,
+    installed_kernels,
+    on_this_gpu,
+    resumable,
+    until_spent,
+)
 from flashladder.bench.references import reference_identity
-from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, Tensors, cases_for, make_tensors
 from flashladder.cases.reference import (
     BIAS_PER_KEY,
@@ -55,9 +59,9 @@ from flashladder.cases.reference import (
 from flashladder.check.command import rule
 from flashladder.columns import after, table
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.gpu.device import Device
-from flashladder.ladder.config import D_HEAD, KernelConfig
-from flashladder.ladder.iteration import load_iteration, runnable
+from flashladder.gpu.device import Device, origin
+from flashladder.ladder.config import D_HEAD
+from flashladder.ladder.iteration import load_iteration
 from flashladder.names import Dtype
 from flashladder.problem import Shape
 from flashladder.results.files import OTHER_FILE, load_as, write_result
@@ -88,13 +92,9 @@ def _shapes(*sizes: tuple[int, int, int]) -> tuple[Shape, ...]:
 
 
 SMALL_SHAPES = _shapes((1, 1, 2), (3, 129, 1), (1, 512, 2), (2, 1000, 3))
+# One of 131,073 rows is in a tile of its own; (4, 262144, 16) has 2^31 elements, the last 2^32 and a sample more.
 LONG_SHAPES = _shapes(
-    (1, 65_537, 2),
-    (1, 131_073, 1),  # one row in a tile of its own
-    (1, 262_144, 2),
-    (1, 262_143, 1),
-    (4, 262_144, 16),  # 2^31 elements, 2^32 bytes
-    (2049, 1024, 16),  # 2^32 elements and a sample; 262,272 tiles
+    (1, 65_537, 2), (1, 131_073, 1), (1, 262_144, 2), (1, 262_143, 1), (4, 262_144, 16), (2049, 1024, 16)
 )
 
 
@@ -104,17 +104,12 @@ def described(shape: Shape) -> str:
 
 
 class Gpu:
-    """This process's GPU, and a second stream on it that multiplies matrices in fp16.
-
-    Attributes:
-        device: torch's, of the tensors.
-        tell: writes down what hung, as one line; called before the process ends.
-    """
+    """This process's GPU, and a second stream on it that multiplies matrices in fp16."""
 
     device = "cuda"
 
     def __init__(self) -> None:
-        self.tell: Callable[[str], object] = lambda _: None
+        self.tell: Callable[[str], object] = lambda _: None  # writes down what hung, before the process ends
 
     @cached_property
     def _second(self) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
@@ -269,14 +264,10 @@ def hammer(subject: Subject, shape: Shape, launches: int, gpu: Gpu) -> Hammered:
             differing += not same_bits(tensors.out, first)
         plain, replayed, looks = plain + more, replayed + (0 if more else GRAPH), looks + 1
     return Hammered(
-        kernel=subject.key, dtype=_dtype(config), shape=shape, plain=plain, replayed=replayed, looks=looks,
+        kernel=subject.key, dtype=cast("Dtype", config.dtype), shape=shape, plain=plain, replayed=replayed, looks=looks,
         differing=differing, finite=bool(first.isfinite().all()),
         seconds=round(max(time.monotonic() - start, 1e-6), 3), digest=bits_digest(first),
     )  # fmt: skip
-
-
-def _dtype(config: KernelConfig) -> Dtype:
-    return "fp16" if config.dtype == "fp16" else "bf16"
 
 
 def bits_digest(tensor: torch.Tensor, *more: int) -> str:
@@ -311,6 +302,8 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
     Raises:
         FlashladderError: the tensors do not fit this GPU.
     """
+    import torch
+
     config = subject.config
     try:
         tensors = make_tensors(Case(f"far {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, gpu.device)
@@ -330,9 +323,9 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
             took.append(max(time.monotonic() - start, 1e-9))
             # a sample at a time: a mask of all of O may not fit
             finite = finite and all(bool(sample.isfinite().all()) for sample in tensors.out)
-            total = _total(tensors.out)
+            total = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
             seen.append((total, bits_digest(_rows(tensors.out, slices, rows), total)))
-    dtype = _dtype(config)
+    dtype = cast("Dtype", config.dtype)
     (largest, allowed), (rms, rms_allowed) = _errors(tensors, dtype, slices, rows)
     return FarRows(
         kernel=subject.key, dtype=dtype, shape=shape, slices=slices, rows=rows, launches=FAR_LAUNCHES,
@@ -349,26 +342,22 @@ def _errors(
     Beside what the rule of the check allows, of the RMS as of the maximum, both may have what tensor cores cut off.
     """
     cut, roundoff = BIAS_PER_KEY * tensors.k.shape[1], UNIT_ROUNDOFF[dtype]
-    largest_errors, rms_errors = list[tuple[float, float]](), list[tuple[float, float]]()
+    found: list[tuple[tuple[float, float], tuple[float, float]]] = []
     for one in slices:
         q, k, v = _rows(tensors.q, [one], rows), gather(tensors.k, [one]), gather(tensors.v, [one])
         exact = attention_fp64(q, k, v)
-        mine, theirs = (
-            (found.double() - exact) for found in (_rows(tensors.out, [one], rows), attention_torch16(q, k, v))
-        )
+        mine, theirs = (each.double() - exact for each in (_rows(tensors.out, [one], rows), attention_torch16(q, k, v)))
         size, largest = float(exact.square().mean().sqrt()), float(exact.abs().max())
         allowed = max(2 * float(theirs.abs().max()), roundoff * largest) + cut * largest
         rms_allowed = max(roundoff, 2 * float(theirs.square().mean().sqrt()) / size) + cut
-        largest_errors.append((float(mine.abs().max()), allowed))
-        rms_errors.append((float(mine.square().mean().sqrt()) / size, rms_allowed))
-    worst = (max(errors, key=_share) for errors in (largest_errors, rms_errors))
-    return [(found if math.isfinite(found) else None, allowed) for found, allowed in worst]
+        rms = float(mine.square().mean().sqrt()) / size
+        found.append(((float(mine.abs().max()), allowed), (rms, rms_allowed)))
 
+    def share(error: tuple[float, float]) -> float:
+        return math.inf if math.isnan(error[0]) else error[0] / error[1]  # what is not a number is beyond all
 
-def _share(error: tuple[float, float]) -> float:
-    """How much of what is allowed; what is not a number is beyond all."""
-    found, allowed = error
-    return math.inf if math.isnan(found) else found / allowed
+    worst = (max(errors, key=share) for errors in zip(*found, strict=True))
+    return [(error if math.isfinite(error) else None, allowed) for error, allowed in worst]
 
 
 def _rows(tensor: torch.Tensor, slices: Sequence[tuple[int, int]], rows: Sequence[int]) -> torch.Tensor:
@@ -376,13 +365,6 @@ def _rows(tensor: torch.Tensor, slices: Sequence[tuple[int, int]], rows: Sequenc
     import torch
 
     return torch.stack([tensor[b, list(rows), h] for b, h in slices])
-
-
-def _total(out: torch.Tensor) -> int:
-    """The sum of all bits as 32-bit integers."""
-    import torch
-
-    return int(out.view(torch.int32).sum(dtype=torch.int64))
 
 
 @dataclass
@@ -408,24 +390,10 @@ class Soak:
     def require_enough(self, subject: Subject, what: str, found: int, asked: int) -> None:
         """Refuses a file that holds fewer than are asked for: it would not be run again."""
         if found < asked:
-            raise FlashladderError(
-                f"{subject.key}: the file holds fewer {what} than are asked for",
-                where=self.out,
-                expected=f"at least {asked:,}",
-                found=f"{found:,}",
-                hint=OTHER_FILE,
-            )
+            told, least = f"{subject.key}: the file holds fewer {what} than are asked for", f"at least {asked:,}"
+            raise FlashladderError(told, where=self.out, expected=least, found=f"{found:,}", hint=OTHER_FILE)
 
-    def run(self, part: str, subject: Subject, options: argparse.Namespace) -> None:
-        """One part of one kernel."""
-        if part == "load":
-            self.beside_load(subject, options)
-        elif part == "launches":
-            self.many_launches(subject, options.launches)
-        else:
-            self.long_rows(subject)
-
-    def beside_load(self, subject: Subject, options: argparse.Namespace) -> None:
+    def load(self, subject: Subject, options: argparse.Namespace) -> None:
         """Every case of a kernel beside products."""
         done = {case.case: case for case in self.result.cases if case.kernel == subject.key}
         for case in cases_for(subject.config, quick=options.quick):
@@ -440,17 +408,17 @@ class Soak:
                 found = load.taken(subject.key, case.name)
             self.keep(cases=checked, **({"beside": found} if found else {}))
 
-    def many_launches(self, subject: Subject, launches: int) -> None:
+    def launches(self, subject: Subject, options: argparse.Namespace) -> None:
         """All small shapes of a kernel, with so many launches in all."""
         done = {one.shape: one.launches for one in self.result.hammered if one.kernel == subject.key}
-        each = -(-launches // len(SMALL_SHAPES))
+        each = -(-options.launches // len(SMALL_SHAPES))
         for shape in SMALL_SHAPES:
             if shape in done:
                 self.require_enough(subject, "launches of a shape", done[shape], each)
             else:
                 self.keep(hammered=hammer(subject, shape, each, self.gpu))
 
-    def long_rows(self, subject: Subject) -> None:
+    def far(self, subject: Subject, _: argparse.Namespace) -> None:
         """All long and large shapes that a kernel takes."""
         done = {one.shape for one in self.result.far if one.kernel == subject.key}
         for shape in LONG_SHAPES:
@@ -458,50 +426,26 @@ class Soak:
                 self.keep(far=far(subject, shape, self.gpu))
 
 
-def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
-    """`fresh` with what an earlier file holds, which must be of the same GPU, kernels, torch and rule; no hang.
-
-    Raises:
-        FlashladderError: it is of others.
-    """
-    if path is None or not path.is_file():
-        return fresh
-    old = load_as(path, SoakResult, hint=OTHER_FILE)
-    mine, theirs = ((one.gpu.uuid, one.reference, one.rule) for one in (fresh, old))
-    require_same(path, zip(("GPU", "FA2", "rule of correctness"), mine, theirs, strict=True))
-    for key in sorted(old.kernels.keys() & fresh.kernels.keys()):
-        require_same_code(path, fresh.kernels[key], old.kernels[key])
-    return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None})
-
-
-def _kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[Subject, Kernel]]:
-    """The kernels that are asked for, each with its identity."""
-    for number in runnable(options.numbers, arch):
-        installed, row_stride = load_installed(number), load_iteration(number).row_stride
-        for config in chosen_configs(number, options.configs, options.dtypes):
-            installed.require(config)
-            yield Subject(number, config, installed.run, row_stride), installed.identity(config, arch)
-
-
 def problems(result: SoakResult) -> list[str]:
     """One line per thing that went wrong."""
     found = [f"hung: {result.hung}"] if result.hung else []
     found += [f"{one.kernel}, case {one.case}: {one.reason}" for one in result.cases if one.status == "fail"]
-    runs: tuple[Hammered | FarRows, ...] = (*result.hammered, *result.far)
-    for run in runs:
+    counted: list[tuple[Hammered | FarRows, str]] = [(run, f"{run.looks} looks found") for run in result.hammered]
+    for run, count in (*counted, *((run, f"{run.launches} launches wrote") for run in result.far)):
         where = f"{run.kernel} at {described(run.shape)}"
         if run.differing:
-            count = f"{run.looks} looks found" if isinstance(run, Hammered) else f"{run.launches} launches wrote"
             found.append(f"{where}: {run.differing} of {count} other bits than the first")
         if not run.finite:
             found.append(f"{where}: elements of O are NaN or infinite, or were not written")
-        if isinstance(run, FarRows):
-            errors = {"max error": (run.max_error, run.max_allowed), "relative RMS": (run.rms_error, run.rms_allowed)}
-            for what, (error, allowed) in errors.items():
-                if error is None or not error <= allowed:
-                    told = "NaN" if error is None else f"{error:.3g}"
-                    found.append(f"{where}: {what} {told} (allowed {allowed:.3g})")
+        for what, error, allowed in _far_errors(run) if isinstance(run, FarRows) else ():
+            if error is None or not error <= allowed:
+                told = "NaN" if error is None else f"{error:.3g}"
+                found.append(f"{where}: {what} {told} (allowed {allowed:.3g})")
     return found
+
+
+def _far_errors(run: FarRows) -> tuple[tuple[str, float | None, float], ...]:
+    return (("max error", run.max_error, run.max_allowed), ("relative RMS", run.rms_error, run.rms_allowed))
 
 
 def render(result: SoakResult) -> str:
@@ -515,16 +459,16 @@ def render(result: SoakResult) -> str:
          f"{one.seconds / one.launches * 1e6:.1f}", str(one.looks), str(one.differing))
         for one in result.hammered
     ]  # fmt: skip
-    long = [("kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed")]
-    long += [
-        (_short(one.kernel), described(one.shape), str(one.launches), f"{one.seconds:.3f}", str(one.differing),
-         _percent(one.max_error, one.max_allowed), _percent(one.rms_error, one.rms_allowed))
-        for one in result.far
-    ]  # fmt: skip
-    for title, rows, first in (
+    long = [["kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed"]]
+    for one in result.far:
+        shares = ["NaN" if error is None else f"{error / allowed:.0%}" for _, error, allowed in _far_errors(one)]
+        counts = [str(one.launches), f"{one.seconds:.3f}", str(one.differing)]
+        long.append([_short(one.kernel), described(one.shape), *counts, *shares])
+    parts: tuple[tuple[str, Sequence[Sequence[str]], int], ...] = (
         ("beside matrix products, bit for bit", beside, 1), ("launched again and again", hammered, 2),
         ("long rows", long, 2),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for title, rows, first in parts:
         if rows[1:]:
             lines += ["", title, *table(rows, None, right=range(first, 7))]
     return "\n".join([*lines, "", *(f"FAILED {line}" for line in wrong), f"{len(wrong)} problems"])
@@ -542,42 +486,43 @@ def _beside(result: SoakResult, key: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _percent(found: float | None, allowed: float) -> str:
-    return "NaN" if found is None else f"{found / allowed:.0%}"
-
-
 def _short(key: str) -> str:
     """``27 FP16`` of a kernel's key."""
     number, _, form = key.partition(" (")
     return f"{number} {form.partition(',')[0]}"
 
 
-def measure(options: argparse.Namespace, device: Device) -> bool:
-    """Soaks on this GPU, prints what came of it; whether the budget sufficed."""
-    start = time.monotonic()
-    kernels = tuple(_kernels(options, device.gpu.arch))
-    if not kernels:
-        raise FlashladderError(
-            "no kernel to soak on this GPU", expected="iterations that run here", found=list(options.numbers)
-        )
+def measure(options: argparse.Namespace, device: Device) -> None:
+    """Soaks on this GPU and prints what came of it.
+
+    Raises:
+        CheckFailed: a kernel is wrong.
+        FlashladderError: the file is of another GPU, kernel, torch or rule.
+    """
+    kernels: dict[Subject, Kernel] = {}
+    for number, config, run, kernel in installed_kernels(options, device.gpu.arch):
+        kernels[Subject(number, config, run, load_iteration(number).row_stride)] = kernel
     fresh = SoakResult(
-        rung=device.rung, gpu=device.gpu, host=device.host, kernels={one.key: one for _, one in kernels},
-        reference=reference_identity({}), rule=rule(),
+        **origin(device), kernels={one.key: one for one in kernels.values()}, reference=reference_identity({}),
+        rule=rule(),
     )  # fmt: skip
-    soak, complete = Soak(earlier(options.out, fresh), options.out, Gpu()), True
-    for part, subject in ((part, subject) for part in options.parts for subject, _ in kernels):
-        if options.budget and time.monotonic() - start > options.budget:
-            complete = False
-            break
+    soak = Soak(earlier(options.out, fresh), options.out, Gpu())
+    for part, subject in until_spent(options, [(part, subject) for part in options.parts for subject in kernels]):
         print(f"{part}: {subject.key}", flush=True)
-        soak.run(part, subject, options)
+        getattr(soak, part)(subject, options)  # of `PARTS`
     print(render(soak.result))
     if found := problems(soak.result):
         raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=options.out)
-    return complete
 
 
-def _parser() -> argparse.ArgumentParser:
+def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
+    """`fresh` with what an earlier file holds, which must be of the same GPU, kernels, torch and rule; no hang."""
+    old = resumable(path, fresh, **{"FA2": "reference", "rule of correctness": "rule"})
+    return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None}) if old else fresh
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Soaks and prints the table, or prints that of a file."""
     parser = Parser(
         prog="python -m flashladder.check.soak",
         description="Runs kernels beside other work, a million times, and on long rows.",
@@ -589,18 +534,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--launches", type=whole, default=MILLION, help="of each kernel (default: a million)")
     parser.add_argument("--quick", action="store_true", help="beside load short lengths only")
     add_result(parser, "kernel's part")
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Soaks and prints the table, or prints that of a file."""
-    parser = _parser()
+    add_show(parser)
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, SoakResult)))
         return 0
-    if not options.numbers or options.repeats < 2 or options.launches < 1:
-        parser.error("expected iterations, at least 2 repeats and a launch")
+    require_numbers(parser, options)
+    if options.repeats < 2 or options.launches < 1:
+        parser.error("expected at least 2 repeats and a launch")
     on_this_gpu(options, measure)
     return 0
 

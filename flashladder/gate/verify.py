@@ -9,7 +9,6 @@ some cells are timed again on this GPU. Exit code: 0 all hold, 1 something does 
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -532,7 +531,7 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
         FlashladderError: there is no GPU, another process measures on it, or a wheel or a configuration is missing.
     """
     from flashladder.bench.command import finish, new_result
-    from flashladder.bench.references import Arms, Subject, kernel_subject
+    from flashladder.bench.references import Subject, kernel_subject
     from flashladder.bench.timing import bench_group, cuda_hardware, prepare
     from flashladder.build.installed import load_installed
     from flashladder.gpu.device import exclusive, open_device
@@ -549,7 +548,7 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
             kernels[work[-1][1][-1].key] = installed.identity(config, device.gpu.arch)
     with exclusive(device.gpu.uuid):
         hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
-        made = new_result(argparse.Namespace(tune=False, plan=plan), device, kernels, Arms(), flush_bytes)
+        made = new_result(plan, device, kernels, flush_bytes)
         groups = tuple(
             bench_group(hardware, subjects, prepare(*place, plan), plan, process=0, warm_up_s=0.3 if index else 1.5)
             for index, (place, subjects) in enumerate(work)

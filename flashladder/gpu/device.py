@@ -53,12 +53,9 @@ def form_factor(name: str) -> str | None:
 
 
 class Telemetry:
-    """One GPU seen through NVML.
+    """One GPU seen through NVML: the `pynvml` module, or a stand-in, and the device's handle.
 
-    Args:
-        nvml: the `pynvml` module, or a stand-in with the functions used here.
-        handle: the device's NVML handle.
-        clock: seconds that only grow; sample times count from the creation of this object.
+    Times of samples count from the creation of this object, in seconds of `clock`.
     """
 
     def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
@@ -101,26 +98,20 @@ class Telemetry:
         ecc, mig = self._ask("nvmlDeviceGetEccMode"), self._ask("nvmlDeviceGetMigMode")
         major, minor = self._ask("nvmlDeviceGetCudaComputeCapability") or (0, 0)
         return Gpu(
-            name=name,
-            uuid=decoded(self._ask("nvmlDeviceGetUUID")),
-            form_factor=form_factor(name),
-            compute_capability=f"{major}.{minor}",
-            n_sm=n_sm,
-            l2_bytes=l2_bytes,
+            name=name, uuid=decoded(self._ask("nvmlDeviceGetUUID")), form_factor=form_factor(name),
+            compute_capability=f"{major}.{minor}", n_sm=n_sm, l2_bytes=l2_bytes,
             memory_bytes=0 if memory is None else int(memory.total),
             power_limit_w=None if limit is None else limit / 1000,
             max_sm_clock_mhz=self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
-            ecc=None if ecc is None else bool(ecc[0]),
-            mig=None if mig is None else bool(mig[0]),
+            ecc=None if ecc is None else bool(ecc[0]), mig=None if mig is None else bool(mig[0]),
             driver=decoded(self._nvml.nvmlSystemGetDriverVersion()),
-        )
+        )  # fmt: skip
 
     def foreign_processes(self, *, own_context: bool) -> int | None:
         """How many other processes compute on the GPU; None when the driver does not tell.
 
-        Args:
-            own_context: whether this process already uses the GPU. In a container NVML may show host process ids, so
-                that our own cannot be recognised: then one unknown process is taken to be us.
+        In a container NVML may show host process ids, so that our own cannot be recognised: with `own_context`, if this
+        process already uses the GPU, one unknown process is taken to be us.
         """
         running = self._ask("nvmlDeviceGetComputeRunningProcesses")
         if running is None:
@@ -140,6 +131,11 @@ class Device:
     rung: str
     telemetry: Telemetry
     foreign_before: int | None
+
+
+def origin(device: Device) -> dict[str, Any]:
+    """What every result says about the GPU that it is of."""
+    return {"rung": device.rung, "gpu": device.gpu, "host": device.host}
 
 
 def open_device() -> Device:

@@ -29,7 +29,7 @@ from flashladder import toolchain
 from flashladder.columns import hanging
 from flashladder.errors import PACKAGES, FlashladderError
 from flashladder.files import dump_json, require_folder_or_nothing
-from flashladder.paths import BUILD, ROOT
+from flashladder.paths import BUILD
 
 CUDA_TORCH = "`pip install torch` brings a CUDA build on Linux"
 EMULATOR = "`invoke check N --backend emulator` checks the PTX on this CPU"
@@ -56,11 +56,8 @@ def torch_build() -> TorchBuild | None:
 def require_gpu(instead: str = EMULATOR) -> None:
     """Refuses a machine without a GPU, its driver or a CUDA build of torch, before torch is imported.
 
-    Args:
-        instead: what works on this CPU, for the error's hint.
-
     Raises:
-        FlashladderError: one of them is missing; says what to install and what works without it.
+        FlashladderError: one of them is missing; says what to install, and that `instead` works on this CPU.
     """
     if not n_gpus():
         raise FlashladderError(
@@ -170,12 +167,16 @@ def decoded(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def find_ncu() -> Path | None:
-    """Nsight Compute's command line: on PATH, else the newest in the places its installers use."""
-    if path := shutil.which("ncu"):
+def find_tool(name: str, *folders: str) -> Path | None:
+    """A tool of NVIDIA's: on PATH, else the newest in these folders, which may have stars."""
+    if path := shutil.which(name):
         return Path(path)
-    places = [*Path("/opt/nvidia/nsight-compute").glob("*/ncu"), *Path("/usr/local").glob("cuda*/bin/ncu")]
-    return max(places, default=None)
+    return max((found for folder in folders for found in Path("/").glob(f"{folder[1:]}/{name}")), default=None)
+
+
+def find_ncu() -> Path | None:
+    """Nsight Compute's command line."""
+    return find_tool("ncu", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/bin")
 
 
 def require_ncu() -> Path:
@@ -198,15 +199,14 @@ def privileged(status: Path = PROCESS_STATUS) -> bool:
     return found is not None and bool(int(found[1], 16) & CAP_SYS_ADMIN)
 
 
-def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, *, admin: bool | None = None) -> Finding:
+def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, status: Path = PROCESS_STATUS) -> Finding:
     """Whether hardware counters can be read: Nsight Compute is there and the driver lets this user."""
-    admin = privileged() if admin is None else admin
     try:
         found = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
         return Finding("counters", False, "no NVIDIA driver is loaded", "use a machine with a GPU to profile")
     restricted = found is None or found[1] != "0"
-    if restricted and not admin:
+    if restricted and not privileged(status):
         return Finding(
             "counters", False, "the driver keeps them for administrators (ERR_NVGPUCTRPERM)",
             "as root: write 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' to /etc/modprobe.d/, then reboot",
@@ -236,8 +236,7 @@ def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
         return Finding(name, True, look())
     except FlashladderError as error:
         found = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
-        broken = "mend or restore the file" if ".yaml" in str(error.where) else remedy
-        return Finding(name, False, str(found), error.hint or broken)
+        return Finding(name, False, str(found), error.hint or remedy)
 
 
 def _compiler() -> str:
@@ -259,14 +258,13 @@ def tool(name: str, remedy: str) -> Finding:
 
 def torch(gpu: bool) -> Finding:
     """Version of torch and the CUDA it was built with."""
-    remedy = "run: nox -s dev (or install torch >= 2.10; a CPU build is enough to compile)"
-    build = torch_build()
+    remedy, build = "run: nox -s dev (or install torch >= 2.10; a CPU build is enough to compile)", torch_build()
     if build is None:
         return Finding("torch", False, "not installed in this environment", remedy)
-    ok = tuple(int(part) for part in re.findall(r"\d+", build.version)[:2]) >= OLDEST_TORCH
     if gpu and not build.cuda:
         found = f"{build.version}, CPU only beside a GPU"
         return Finding("torch", False, found, "install a CUDA build of torch >= 2.10 (on Linux: pip install torch)")
+    ok = tuple(int(part) for part in re.findall(r"\d+", build.version)[:2]) >= OLDEST_TORCH
     return Finding("torch", ok, f"{build.version}, " + (f"CUDA {build.cuda}" if build.cuda else "CPU only"), remedy)
 
 
@@ -279,32 +277,25 @@ def emulator() -> Finding:
     return Finding("emulator", True, f"ml_dtypes {importlib.metadata.version('ml_dtypes')}", "")
 
 
-def disk(folder: Path = ROOT, needed_gb: float = DISK_GB) -> Finding:
+def disk() -> Finding:
     """Free space where builds go."""
-    build = BUILD if folder == ROOT else folder / "build"
     try:
-        require_folder_or_nothing(build)
+        require_folder_or_nothing(BUILD)
     except FlashladderError as error:
         return Finding("disk", False, f"{error.where} is {error.found}, where builds need a folder", "remove it")
-    place = build if build.is_dir() else folder
+    place = BUILD if BUILD.is_dir() else BUILD.parent
     free = shutil.disk_usage(place).free / 1e9
-    return Finding(
-        "disk", free >= needed_gb, f"{free:.1f} GB free in {place}", f"free space: builds need {needed_gb:g} GB"
-    )
+    found = f"{free:.1f} GB free in {place}"
+    return Finding("disk", free >= DISK_GB, found, f"free space: builds need {DISK_GB:g} GB")
 
 
 def diagnose() -> Diagnosis:
     """Looks at everything; takes about a second."""
     gpu, driver = gpus()
-    has_gpu, admin = gpu.found != "none", privileged()
-    counted = counters(find_ncu(), admin=admin)
-    lockable = has_gpu and admin
-    clocks = Finding(
-        "clocks",
-        lockable,
-        "may be locked (not tried)" if lockable else "no permission to lock them",
-        "not needed: ratios are paired, and nothing here changes a clock",
-    )
+    has_gpu = gpu.found != "none"
+    lockable = has_gpu and privileged()
+    may = "may be locked (not tried)" if lockable else "no permission to lock them"
+    clocks = Finding("clocks", lockable, may, "not needed: ratios are paired, and nothing here changes a clock")
     uv = "run: pip install 'nox[uv]' (pip is used without it: slower, and no hard links between environments)"
     findings = (
         Finding(
@@ -313,7 +304,7 @@ def diagnose() -> Diagnosis:
         ),
         _looked_for("compiler", _compiler, "install g++, or set CXX"),
         _looked_for("toolchain", _toolchain, "run: nox -s dev"), torch(has_gpu), emulator(),
-        tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counted, clocks,
+        tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counters(find_ncu()), clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
     compiles = ok["compiler"] and ok["toolchain"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
@@ -331,7 +322,7 @@ def render(diagnosis: Diagnosis) -> str:
     """The diagnosis for people: one line per finding, remedies under what is lacking."""
     lines = []
     for finding in diagnosis.findings:
-        lines.append(hanging(f"{'ok     ' if finding.ok else 'lacking'}  {finding.name:9s}  ", finding.found))
+        lines.append(hanging(f"{'ok' if finding.ok else 'lacking':7s}  {finding.name:9s}  ", finding.found))
         if not finding.ok and finding.remedy:
             lines.append(hanging(f"{'':9s}{'':9s}  -> ", finding.remedy))
     nothing = "read the ladder, verify and render results; no kernel is compiled or timed without a compiler or a GPU"

@@ -31,7 +31,7 @@ from flashladder.columns import csv_records, csv_text
 from flashladder.columns import table as aligned
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import read_text, relative, write_atomic
-from flashladder.gpu.device import open_device, run_bounded
+from flashladder.gpu.device import open_device, origin, run_bounded
 from flashladder.gpu.doctor import require_ncu
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
@@ -61,8 +61,7 @@ Counters = Mapping[str, int]
 class Launches:
     """Which kernels to launch, in order: iterations, then their configurations, on one shape.
 
-    Attributes:
-        rare: also launch a kernel on the shapes at which its control flow differs: few tiles, divergent warps.
+    With `rare` also on the shapes at which a kernel's control flow differs: few tiles, divergent warps.
     """
 
     numbers: tuple[int, ...]
@@ -82,13 +81,8 @@ class Launches:
 
     def kernels(self) -> list[tuple[int, KernelConfig]]:
         """Iteration and configuration of each kernel, in launch order."""
-        return [
-            (number, config) for number in self.numbers for config in chosen_configs(number, self.configs, self.dtypes)
-        ]
-
-    def keys(self) -> tuple[str, ...]:
-        """Names of the kernels in launch order."""
-        return tuple(kernel_key(number, config.short_form()) for number, config in self.kernels())
+        chosen = {number: chosen_configs(number, self.configs, self.dtypes) for number in self.numbers}
+        return [(number, config) for number, configs in chosen.items() for config in configs]
 
     def identities(self, arch: str) -> dict[str, Kernel]:
         """What results say about these kernels on a GPU of `arch`, by name."""
@@ -131,14 +125,6 @@ def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
         return {int(row["iteration"]): {k: int(v) for k, v in row.items() if k != "iteration"} for row in rows}
     except (KeyError, TypeError, ValueError) as error:
         raise FlashladderError("cannot read the published counters", where=relative(path), found=error) from error
-
-
-def ncu_command(ncu: Path, metrics: Sequence[str], log: Path, launches: Launches) -> list[str]:
-    """Nsight Compute over the launcher: clocks left alone, only our kernels, CSV in base units into `log`."""
-    return [
-        str(ncu), "--clock-control", "none", "--metrics", ",".join(metrics), "--csv", "--print-units", "base",
-        "--kernel-name", f"regex:{KERNEL}", "--log-file", str(log), *launches.command(),
-    ]  # fmt: skip
 
 
 def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
@@ -196,29 +182,39 @@ def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | Non
     return text
 
 
+def run_ncu(
+    program: Sequence[str], metrics: Sequence[str], timeout_s: float, *options: str
+) -> tuple[list[tuple[str, dict[str, int]]], str]:
+    """Nsight Compute over a program, clocks left alone: each launch as of `read_launches`, and ncu's version line.
+
+    Raises:
+        FlashladderError: no ncu, counters are refused, it failed, or it did not measure a metric.
+    """
+    ncu = require_ncu()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "ncu.csv"
+        line = [
+            str(ncu), "--clock-control", "none", "--metrics", ",".join(metrics), "--csv", "--print-units", "base",
+            *options, "--log-file", str(log), *program,
+        ]  # fmt: skip
+        found = read_launches(profile(line, timeout_s, "ncu", log), metrics)
+    version = run_bounded([str(ncu), "--version"], 60.0).output.strip().splitlines()
+    return found, (version or ["ncu"])[-1]
+
+
 def read_counters(
     launches: Launches, metrics: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, dict[str, int]], str]:
     """Runs ncu over the launches; per kernel its counters, and ncu's version line.
 
     Raises:
-        FlashladderError: no ncu, it failed, or it saw another number of launches than expected.
+        FlashladderError: as of `run_ncu`, or it saw another number of launches than expected.
     """
-    ncu = require_ncu()
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "ncu.csv"
-        text = profile(ncu_command(ncu, metrics, log, launches), timeout_s, "ncu", log)
-    found = [counted for _, counted in read_launches(text, metrics)]
-    keys = launches.keys()
+    found, version = run_ncu(launches.command(), metrics, timeout_s, "--kernel-name", f"regex:{KERNEL}")
+    keys = [kernel_key(number, config.short_form()) for number, config in launches.kernels()]
     if len(found) != len(keys):
         raise FlashladderError("ncu saw another number of launches", expected=len(keys), found=len(found))
-    return dict(zip(keys, found, strict=True)), ncu_version(ncu)
-
-
-def ncu_version(ncu: Path) -> str:
-    """The line in which ncu says which one it is."""
-    version = run_bounded([str(ncu), "--version"], 60.0).output.strip().splitlines()
-    return (version or ["ncu"])[-1]
+    return {key: counted for key, (_, counted) in zip(keys, found, strict=True)}, version
 
 
 def traffic_differences(iteration: int, ours: Counters, theirs: Counters, whose: str) -> list[str]:
@@ -273,29 +269,6 @@ def table(counters: Mapping[str, Counters]) -> str:
     return "\n".join(aligned([[*shown, "kernel"], *rows], None, right=range(len(shown))))
 
 
-def measure(numbers: Sequence[int], out: Path | None, timeout_s: float) -> tuple[CounterResult, list[str]]:
-    """Reads the counters of these iterations and compares them; writes `out` and a CSV beside it."""
-    peer = read_peer()
-    device = open_device()
-    metrics = sorted(next(iter(peer.values())))
-    launches = Launches(tuple(numbers), CONFIGS, ("fp16",), SHAPE)
-    counters, version = read_counters(launches, metrics, timeout_s)
-    kernels = launches.identities(device.gpu.arch)
-    result = CounterResult(
-        rung=device.rung, gpu=device.gpu, host=device.host, kernels=kernels, shape=SHAPE, ncu=version, counters=counters
-    )
-    if out:
-        write_result(out, result)
-        write_atomic(csv_beside(out), to_csv(result))
-    found = [
-        f"{key}: {line}"
-        for key, own in counters.items()
-        if (number := result.kernels[key].iteration) in peer  # later steps have no published peer
-        for line in differences(number, own, peer[number])
-    ]
-    return result, found
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Reads, prints, compares; raises `CheckFailed` (exit code 1) on a difference."""
     parser = Parser(
@@ -313,8 +286,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     require_numbers(parser, options)
     numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
-    result, found = measure(numbers, options.out, options.timeout)
-    print(table(result.counters))
+    peer, device = read_peer(), open_device()
+    launches = Launches(tuple(numbers), CONFIGS, ("fp16",), SHAPE)
+    counters, version = read_counters(launches, sorted(next(iter(peer.values()))), options.timeout)
+    kernels = launches.identities(device.gpu.arch)
+    result = CounterResult(**origin(device), kernels=kernels, shape=SHAPE, ncu=version, counters=counters)
+    if options.out:
+        write_result(options.out, result)
+        write_atomic(csv_beside(options.out), to_csv(result))
+    found = [
+        f"{key}: {line}"
+        for key, own in counters.items()
+        if (number := kernels[key].iteration) in peer  # later steps have no published peer
+        for line in differences(number, own, peer[number])
+    ]
+    print(table(counters))
     print("\n".join(found) if found else "as published: sectors, ldsm, tensor instructions, wavefronts, registers")
     if found:
         raise CheckFailed(f"{len(found)} counters differ from the published kernels'")

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import os
 from pathlib import Path
 import re
-import shutil
 import time
 
 from flashladder.arguments import CONFIGS, OUT, Parser, add_numbers, require_numbers, result_file, seconds
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
-from flashladder.gpu.device import open_device, run_bounded
+from flashladder.gpu.device import open_device, origin, run_bounded
+from flashladder.gpu.doctor import find_tool
 from flashladder.gpu.ncu import Launches
 from flashladder.ladder.iteration import load_all
 from flashladder.names import DTYPES, PUBLISHED_GPU
@@ -35,16 +35,11 @@ _ERRORS = re.compile(r"(?:ERROR SUMMARY: (\d{1,9}) error|RACECHECK SUMMARY: (\d{
 
 
 def find_sanitizer() -> Path:
-    """compute-sanitizer: on PATH, else in a CUDA install.
-
-    Raises:
-        FlashladderError: it is not installed.
-    """
-    if found := shutil.which("compute-sanitizer"):
-        return Path(found)
-    if places := [*Path("/usr/local").glob("cuda*/bin/compute-sanitizer")]:
-        return max(places)
-    raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
+    """compute-sanitizer: on PATH, else in a CUDA install."""
+    found = find_tool("compute-sanitizer", "/usr/local/cuda*/bin")
+    if found is None:
+        raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
+    return found
 
 
 def count_errors(text: str) -> int | None:
@@ -70,31 +65,6 @@ def run_tool(sanitizer: Path, tool: str, shown: Launches, timeout_s: float) -> F
     )
 
 
-def launches(numbers: Sequence[int], configs: Sequence[str]) -> Launches:
-    """What every tool sees of these iterations: both dtypes at `SHAPE`, and at shapes with other control flow."""
-    return Launches(tuple(numbers), tuple(configs), DTYPES, SHAPE, rare=True)
-
-
-def sanitize(
-    numbers: Sequence[int], configs: Sequence[str], tools: Sequence[str], out: Path | None, timeout_s: float
-) -> SanitizerResult:
-    """Runs the tools over both dtypes of these iterations and writes what they said."""
-    sanitizer = find_sanitizer()
-    device = open_device()
-    findings, shown = [], launches(numbers, configs)
-    for tool in tools:
-        findings.append(run_tool(sanitizer, tool, shown, timeout_s))
-        last = findings[-1]
-        print(f"{tool:10s} {'clean' if last.clean else 'NOT CLEAN'}  {last.seconds:.0f} s", flush=True)
-    kernels = shown.identities(device.gpu.arch)
-    result = SanitizerResult(
-        rung=device.rung, gpu=device.gpu, host=device.host, kernels=kernels, shape=SHAPE, findings=tuple(findings)
-    )
-    if out:
-        write_result(out, result)
-    return result
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the tools; raises `CheckFailed` (exit code 1) when one is not clean."""
     parser = Parser(
@@ -110,8 +80,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     require_numbers(parser, options)
     numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
-    result = sanitize(numbers, options.configs, options.tools, options.out, options.timeout)
-    dirty = [finding for finding in result.findings if not finding.clean]
+    sanitizer, device = find_sanitizer(), open_device()
+    shown = Launches(tuple(numbers), tuple(options.configs), DTYPES, SHAPE, rare=True)
+    findings = []
+    for tool in options.tools:
+        findings.append(run_tool(sanitizer, tool, shown, options.timeout))
+        last = findings[-1]
+        print(f"{tool:10s} {'clean' if last.clean else 'NOT CLEAN'}  {last.seconds:.0f} s", flush=True)
+    kernels = shown.identities(device.gpu.arch)
+    result = SanitizerResult(**origin(device), kernels=kernels, shape=SHAPE, findings=tuple(findings))
+    if options.out:
+        write_result(options.out, result)
+    dirty = [finding for finding in findings if not finding.clean]
     for finding in dirty:
         print(finding.tail)
     if dirty:

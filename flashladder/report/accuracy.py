@@ -19,16 +19,17 @@ from flashladder.columns import markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.iteration import load_iteration
-from flashladder.report.tables import plain
+from flashladder.located import first_problem
+from flashladder.report.data import grouped, plain
 from flashladder.results.files import read_json
 
 NAME = "accuracy.json.gz"
 FILES = "accuracy*.json.gz"
 REFERENCE = "fa2"
 NORMAL = "normal"  # inputs of N(0, 1)
-BOUNDS: Mapping[str, float] = {"maximum": 2.0, "RMS": 1.2}  # of a step's error over FA2's
-ON_NORMAL: Mapping[str, float] = {"ampere": 1.2}  # of the maximum on N(0, 1), by family (decision 024)
-TITLES: Mapping[str, str] = {
+BOUNDS = {"maximum": 2.0, "RMS": 1.2}  # of a step's error over FA2's
+ON_NORMAL = {"ampere": 1.2}  # of the maximum on N(0, 1), by family (decision 024)
+TITLES = {
     NORMAL: "N(0, 1)", "rising": "rising logits", "falling": "falling logits", "matching": "K = Q",
     "one-hot": "one key has all weight", "equal": "equal logits", "outlier": "one row of V times 100",
 }  # fmt: skip
@@ -111,20 +112,15 @@ def load_errors(path: Path) -> Document:
     try:
         return Document.model_validate(read_json(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise FlashladderError(
-            "not a file of errors", where=relative(path), expected="as analysis/accuracy.py writes it",
-            found=f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg'].lower()}",
-        ) from error  # fmt: skip
+        expected, found = "as analysis/accuracy.py writes it", first_problem(error)
+        raise FlashladderError("not a file of errors", where=relative(path), expected=expected, found=found) from error
 
 
 def cells(document: Document) -> list[Errors]:
     """One entry per dtype, inputs and length; seeds are taken together, as they are draws of the same numbers."""
-    grouped: dict[tuple[str, str, int], list[Mapping[str, list[float]]]] = {}
-    for one in document.records:
-        grouped.setdefault((one.dtype, one.inputs, one.seq_len), []).append(one.errors)
     found = []
-    for key, seeds in grouped.items():
+    for key, draws in grouped(document.records, lambda one: (one.dtype, one.inputs, one.seq_len)).items():
+        seeds = [one.errors for one in draws]
         # what is no number counts as larger than any, where `max` alone would pass over it
         worst = {arm: max((one[arm][0] for one in seeds), key=lambda off: (math.isnan(off), off)) for arm in seeds[0]}
         mean = {arm: math.sqrt(sum(one[arm][1] ** 2 for one in seeds) / len(seeds)) for arm in seeds[0]}
@@ -136,9 +132,8 @@ def beyond_bounds(found: list[Errors]) -> Iterator[str]:
     """A line per error that is farther above FA2's than is allowed; one that is no number, too."""
     for cell in found:
         for arm in filter(str.isdecimal, cell.maximum):
-            bounds = dict(BOUNDS)
-            if cell.inputs == NORMAL:
-                bounds["maximum"] = _on_normal(arm) or bounds["maximum"]
+            own = _on_normal(arm) if cell.inputs == NORMAL else None
+            bounds = BOUNDS | ({"maximum": own} if own else {})
             for (what, most), ratio in zip(bounds.items(), cell.ratios(arm), strict=True):
                 if not ratio <= most:
                     where = f"iteration {arm}, {cell.dtype}, {cell.inputs}, S = {cell.seq_len}"
@@ -152,10 +147,10 @@ def _on_normal(arm: str) -> float | None:
 
 def render(results: Path) -> dict[str, bytes]:
     """A page for every file of errors, by name: ``accuracy_h200.md``, ``accuracy_hopper_h200.md``."""
-    names = {
-        path: f"{path.name.removesuffix('.json.gz')}_{path.parent.name}" for path in files_in(results, f"*/{FILES}")
+    return {
+        f"{path.name.removesuffix('.json.gz')}_{path.parent.name}.md": page(load_errors(path)).encode()
+        for path in files_in(results, f"*/{FILES}")
     }
-    return {f"{name}.md": page(load_errors(path)).encode() for path, name in names.items()}
 
 
 def page(document: Document) -> str:
@@ -164,8 +159,7 @@ def page(document: Document) -> str:
     arms = sorted(found[0].maximum.keys() - {REFERENCE}, key=lambda arm: (not arm.isdecimal(), arm))
     header = ["inputs", "dtype", *(f"{arm}: {what}" for arm in arms for what in ("max", "RMS")), "FA2's max"]
     rows = []
-    for inputs, dtype in dict.fromkeys((cell.inputs, cell.dtype) for cell in found):
-        own = [cell for cell in found if (cell.inputs, cell.dtype) == (inputs, dtype)]
+    for (inputs, dtype), own in grouped(found, lambda cell: (cell.inputs, cell.dtype)).items():
         worst = [f"{max(cell.ratios(arm)[i] for cell in own):.2f}" for arm in arms for i in (0, 1)]
         title = TITLES.get(inputs, inputs.replace("scale", "Q times"))
         rows.append([title, dtype, *worst, f"{max(cell.maximum[REFERENCE] for cell in own):.1e}"])

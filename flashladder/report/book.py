@@ -6,8 +6,8 @@ by number, and the page holds each once, as deflated JSON that ``templates/page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 import json
 import math
@@ -15,16 +15,14 @@ from pathlib import Path
 import re
 from typing import Any
 
+import numpy as np
+
 from flashladder.files import files_in, read_text, sha256
 from flashladder.ladder.claim import LOCK_ARCHES
-from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
-from flashladder.ladder.iteration import Iteration
 from flashladder.lock.schema import LockedKernel, lock_path, read_lock
-from flashladder.names import HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import ROOT
 from flashladder.problem import Shape
-from flashladder.report.data import Ladder, bench_files, other_runs
-from flashladder.report.tables import plain
+from flashladder.report.data import Ladder, Machine, Timed, other_runs, swept, swept_files
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as, load_result
 from flashladder.results.schema import (
@@ -36,65 +34,14 @@ from flashladder.results.schema import (
     Reference,
     Result,
     Series,
-    Summary,
-    kernel_key,
 )
 from flashladder.results.statistics import stated
 
 MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first and last column of a machine's README
 FILE = re.compile(r"`([^`]+)`")
 NS = 1000  # per microsecond; a GPU's events tell no less than 32
+Numbered = dict[object, tuple[int, Any]]
 Facts = list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One file of timings on one GPU: its title, the file, and what is in it; `further` are its later steps' files."""
-
-    title: str
-    key: str
-    path: Path
-    result: BenchResult
-    further: tuple[Timed, ...] = ()
-
-    def holding(self, kernel: str) -> Timed:
-        """The file that timed a kernel: this one, unless it is one of the further files'."""
-        return next((one for one in self.further if kernel in one.result.kernels), self)
-
-    def kernel(self, step: Iteration, dtype: str = "fp16", configs_of: str | None = None) -> str:
-        """The kernel of a step in this GPU's configuration (that of its architecture), or in another GPU's."""
-        whose = configs_of or configs_for(self.key, self.result.gpu.arch)
-        config = step.configs.get(whose, step.configs[PUBLISHED_GPU])
-        return kernel_key(step.number, config.with_dtype(dtype).short_form())
-
-    def headlines(self, steps: Iterable[Iteration]) -> list[tuple[Iteration, Summary]]:
-        """Those of `steps` that were timed at S = 4096 in fp16, in this GPU's configurations."""
-        keys = [(step, (self.kernel(step), "fp16", HEADLINE_LENGTH)) for step in steps]
-        return [(step, self.summaries[key]) for step, key in keys if key in self.summaries]
-
-    @cached_property
-    def summaries(self) -> dict[tuple[str, str, int], Summary]:
-        """Summaries by kernel, dtype and length."""
-        own = {(one.kernel, one.dtype, one.shape.seq_len): one for one in self.result.summaries}
-        for other in self.further:
-            own |= other.summaries
-        return own
-
-    @cached_property
-    def lengths(self) -> tuple[int, ...]:
-        """Lengths that were timed, ascending."""
-        return tuple(sorted({one.shape.seq_len for one in self.result.summaries}))
-
-    @property
-    def grid(self) -> str:
-        """The grid of its sweep, by the file's name."""
-        return self.path.name.partition(".")[0]
-
-    @property
-    def days(self) -> str:
-        """The days on which it was timed, first and last."""
-        days = sorted({one.started_utc[:10] for of in (self, *self.further) for one in of.result.processes})
-        return " to ".join(dict.fromkeys((days[0], days[-1])))
 
 
 @dataclass
@@ -115,21 +62,15 @@ class Book:
         return self.root / "results"
 
     @cached_property
-    def machines(self) -> tuple[Timed, ...]:
-        """Of every measured GPU the files that its progression is made from: its benchmarks, or else its sweep."""
-        own: dict[str, list[Path]] = {}
-        for path in (*bench_files(self.results), *(one.path for one in self.sweeps)):
-            known = own.setdefault(path.parent.name, [])
-            if not known or path.name.startswith("bench"):
-                known.append(path)
-        paths = [own[name] for name in sorted(own, reverse=True)]
-        return tuple(replace(self.timed(first), further=tuple(map(self.timed, further))) for first, *further in paths)
+    def machines(self) -> list[Machine]:
+        """Every measured GPU: by its benchmarks, or else its sweep."""
+        every = (*self.ladder.machines, *swept(self.ladder, self.results))
+        return sorted(every, key=lambda one: one.name, reverse=True)
 
     @cached_property
     def sweeps(self) -> tuple[Timed, ...]:
         """Of every machine the sweep of its own grid: the ladder beside all references."""
-        paths = [path for path in files_in(self.results, "*/*.json.gz") if path.name == f"{path.parent.name}.json.gz"]
-        return tuple(map(self.timed, paths[::-1]))
+        return tuple(map(self.timed, swept_files(self.results)[::-1]))
 
     @cached_property
     def beside_libraries(self) -> tuple[Timed, ...]:
@@ -142,10 +83,7 @@ class Book:
 
     def timed(self, path: Path) -> Timed:
         """A file with intervals and verdicts as tables print them: what other runs of the same code say is in them."""
-        result = load_as(path, BenchResult)
-        key = gpu_key(result.gpu.name)
-        title = plain(load_gpus()[key].title if key else result.gpu.name)
-        return Timed(title, key or "", path, stated(result, other_runs(path)))
+        return Timed(((path, stated(load_as(path, BenchResult), other_runs(path))),))
 
     def locked_record(self, arch: str, number: int, kernel: LockedKernel) -> str:
         """The record of a kernel's entry in the lock of an architecture."""
@@ -165,10 +103,9 @@ class Records:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._numbers: dict[object, int] = {}
-        self._records: list[dict[str, Any]] = []
-        self._sources: dict[Path, Facts] = {}
-        self._codes: dict[tuple[Path, str], Facts] = {}
+        self._records: Numbered = {}
+        self._sources: Numbered = {}
+        self._codes: Numbered = {}
         self._cells: dict[Path, Mapping[Any, Any]] = {}
 
     def timing(self, path: Path, kernel: str, dtype: str, shape: Shape) -> str:
@@ -176,21 +113,20 @@ class Records:
         parts = self._parts(path).get((kernel, dtype, shape))
         if not parts:
             return ""
-        key = (path, kernel, dtype, shape)
-        if key not in self._numbers:
+
+        def record() -> dict[str, Any]:
             document = load_as(path, BenchResult)
-            if kernel in document.kernels:
-                code = self._code(path, kernel, self._kernel_facts(document.kernels[kernel]))
-            else:
-                reference = document.reference if kernel == A_A else document.references[kernel]
-                code = self._code(path, kernel, _reference_facts(reference))
-            self._add(key, {
+            beside = {A_A: document.reference, **document.references}
+            own = document.kernels.get(kernel)
+            facts = self._kernel_facts(own) if own else _reference_facts(beside[kernel])
+            return {
                 "title": f"{dtype}, S = {shape.seq_len}, batch {shape.batch}, {shape.n_heads} heads",
-                "source": self._source(path),
-                "code": code,
+                "source": numbered(self._sources, path, lambda: self.described(path)),
+                "code": numbered(self._codes, (path, kernel), lambda: [kernel, facts]),
                 "parts": [list(packed(group, series).values()) for group, series in parts],
-            })  # fmt: skip
-        return str(self._numbers[key])
+            }
+
+        return str(numbered(self._records, (path, kernel, dtype, shape), record))
 
     def mean(self, path: Path, kernel: str, dtype: str) -> str:
         """The records behind a harmonic mean, or a floor: the kernel, or FA2 beside itself (`A_A`), at every length."""
@@ -200,17 +136,19 @@ class Records:
     def fact(self, path: Path, title: str, facts: Mapping[str, object], kernel: Kernel | None = None) -> str:
         """The record of what a file says without samples: a count, an error, a published figure."""
         told = tuple((name, str(value)) for name, value in facts.items())
-        key = (path, title, told)
-        if key not in self._numbers:
-            code = -1 if kernel is None else self._code(path, kernel.key, self._kernel_facts(kernel))
-            self._add(key, {"title": title, "source": self._source(path), "code": code, "facts": list(told)})
-        return str(self._numbers[key])
+
+        def record() -> dict[str, Any]:
+            source, code = numbered(self._sources, path, lambda: self.described(path)), -1
+            if kernel is not None:
+                code = numbered(self._codes, (path, kernel.key), lambda: [kernel.key, self._kernel_facts(kernel)])
+            return {"title": title, "source": source, "code": code, "facts": list(told)}
+
+        return str(numbered(self._records, (path, title, told), record))
 
     def described(self, path: Path) -> Facts:
         """What a file says of itself: path, command, machine, host, driver, protocol, days, digest."""
         name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.name
-        made = self.made_by(path)
-        facts: Facts = [("file", name), *([("made by", made)] if made else [])]
+        facts: Facts = [("file", name), *(("made by", made) for made in [self.made_by(path)] if made)]
         result = load_result(path) if path.name.endswith(".json.gz") else None
         digest = ("SHA-256 of the file", sha256(path.read_bytes()))
         if not isinstance(result, Result):
@@ -245,23 +183,8 @@ class Records:
 
     def data(self) -> str:
         """All records that were asked for, as the page's script reads them: JSON."""
-        codes = [(key, facts) for (_, key), facts in self._codes.items()]
-        return in_script({"records": self._records, "sources": list(self._sources.values()), "codes": codes})
-
-    def _add(self, key: object, record: dict[str, Any]) -> None:
-        self._numbers[key] = len(self._records)
-        self._records.append(record)
-
-    def _source(self, path: Path) -> int:
-        """The number of a file among the sources."""
-        if path not in self._sources:
-            self._sources[path] = self.described(path)
-        return list(self._sources).index(path)
-
-    def _code(self, path: Path, key: str, facts: Facts) -> int:
-        """The number of a file's kernel among those whose machine code is told."""
-        self._codes.setdefault((path, key), facts)
-        return list(self._codes).index((path, key))
+        found = {"records": self._records, "sources": self._sources, "codes": self._codes}
+        return in_script({name: [value for _, value in own.values()] for name, own in found.items()})
 
     def _parts(self, path: Path) -> Mapping[Any, Any]:
         if path not in self._cells:
@@ -287,6 +210,14 @@ class Records:
         locks = [read_lock(arch, self.root / "results" / "locks") for arch in LOCK_ARCHES]
         entries = (entry for lock in locks for entry in lock.iterations.values())
         return {kernel.text_sha256 for entry in entries for kernel in entry.kernels.values()}
+
+
+def numbered(known: Numbered, key: object, make: Callable[[], Any]) -> int:
+    """The number of what has a key; what is not known yet is made and gets the next one."""
+    if key not in known:
+        value = make()
+        known[key] = len(known), value
+    return known[key][0]
 
 
 def in_script(value: Any) -> str:
@@ -322,28 +253,22 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
     rows = []
     for block in group.blocks:
         if n_pairs := sum(pair.block == block.index for pair in series.pairs):
-            looks: tuple[int | None, ...] = (None, None, None)
-            if block.samples:
-                began = block.samples[0]
-                power = None if began.power_w is None else round(began.power_w)
-                looks = (began.sm_clock_mhz, power, began.temperature_c)
-            rows.append((block.index, n_pairs, int(block.kernel_first), block.dropped or 0, *looks))
+            clock, power, heat = next(
+                ((one.sm_clock_mhz, one.power_w, one.temperature_c) for one in block.samples), (None,) * 3
+            )
+            power = None if power is None else round(power)
+            rows.append((block.index, n_pairs, int(block.kernel_first), block.dropped or 0, clock, power, heat))
     columns = [list(column) for column in zip(*rows, strict=True)]
     return {
         "process": group.process,
         "seeds": list(group.input_seeds),
         "unit": unit,
-        "fa2": differences([time // unit for time in fa2]),
-        "kernel": differences([time // unit for time in kernel]),
+        "fa2": np.diff([time // unit for time in fa2], prepend=0).tolist(),
+        "kernel": np.diff([time // unit for time in kernel], prepend=0).tolist(),
         "inputs": cycle([pair.input_set for pair in series.pairs]),
         "errors": [_error(series.before), _error(series.after)],
         "blocks": [column[0] if all(one == column[0] for one in column) else column for column in columns],
     }
-
-
-def differences(whole: Sequence[int]) -> list[int]:
-    """The first, then each less the one before it."""
-    return [*whole[:1], *(whole[i] - whole[i - 1] for i in range(1, len(whole)))]
 
 
 def cycle(inputs: Sequence[int]) -> list[int]:

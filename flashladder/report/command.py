@@ -26,7 +26,7 @@ from flashladder.files import read_text, relative, require_file_or_nothing, writ
 from flashladder.ladder.selection import FASTEST
 from flashladder.parallel import start_worker, tune_gc
 from flashladder.paths import RESULTS, ROOT
-from flashladder.report import accuracy, counters, plot, speed_page, sweeps, tables
+from flashladder.report import accuracy, counters, plot, sweeps, tables
 from flashladder.report.data import Ladder, collect, fastest
 
 REPORT = RESULTS / "report"
@@ -42,8 +42,7 @@ def render(ladder: Ladder) -> dict[str, bytes]:
         "cells.csv": csv_text(tables.CELLS, tables.cells(ladder)).encode(),
     }
     if ladder.emulated:
-        files["counters.md"] = counters.document(ladder, ladder.emulated).encode()
-        files["counters.csv"] = csv_text(counters.COLUMNS, counters.csv_rows(ladder, ladder.emulated)).encode()
+        files |= counters.render(ladder, ladder.emulated)
     return files | {f"{PLOT}.{suffix}": data for suffix, data in plot.of_ladder(ladder).items()}
 
 
@@ -70,7 +69,7 @@ def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | N
     report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
     readme = root / "README.md"
     block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
-    return report | speed_page.render(root) | {readme: between_markers(read_text(readme), block).encode()}
+    return report | counters.speed(root) | {readme: between_markers(read_text(readme), block).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
@@ -96,25 +95,24 @@ def stale(files: Mapping[Path, bytes]) -> list[str]:
     """
     problems, drawn_by = [], ""
     for path, data in files.items():
-        require_file_or_nothing(path)
         if not path.is_file():
             problems.append(f"{relative(path)}: missing")
             continue
         found = path.read_bytes()
+        if found == data:
+            continue
         if path.suffix in (".svg", ".png", ".html"):
+            from flashladder.report.page import inflated_page
+
             named = path.with_suffix(".svg") if path.suffix == ".png" else path
             theirs = plot.rendered_by(named.read_bytes()) if named.is_file() else ("", "")
             ours = plot.rendered_by(files[named])
             if theirs[1] == ours[1] and theirs[0] != ours[0]:
                 drawn_by = f"pictures were drawn by matplotlib {theirs[0]}, this is {ours[0]}: compared by their data"
                 continue
-        same = found == data
-        if path.suffix == ".html" and not same:
-            from flashladder.report.page import inflated_page
-
-            same = inflated_page(found) == inflated_page(data)
-        if not same:
-            problems.append(f"{relative(path)}: not what the committed results give")
+            if path.suffix == ".html" and inflated_page(found) == inflated_page(data):
+                continue
+        problems.append(f"{relative(path)}: not what the committed results give")
     if drawn_by:
         print(drawn_by, file=sys.stderr)
     return problems
@@ -139,10 +137,10 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
             for process in multiprocessing.active_children():
                 process.terminate()  # after Ctrl-C nobody waits for it
             raise
+    for path in files:
+        require_file_or_nothing(path)
     problems = stale(files) if check else []
     if not check:
-        for path in files:
-            require_file_or_nothing(path)
         for path, data in files.items():
             if not path.is_file() or path.read_bytes() != data:
                 write_atomic(path, data)
@@ -157,12 +155,6 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
         print(f"page    {relative(REPORT / 'index.html')}")
     for line in (*ladder.refused, *(f"stale: {problem}; run: invoke report" for problem in problems)):
         print(line, file=sys.stderr)
-    if show:
-        open_page(REPORT / "index.html")
+    if show and not webbrowser.open((REPORT / "index.html").as_uri()):
+        print(f"no browser here; copy and open {relative(REPORT / 'index.html')}", file=sys.stderr)
     return 1 if problems or ladder.refused else 0
-
-
-def open_page(path: Path) -> None:
-    """Shows a page in this machine's browser; where there is none, says where it lies."""
-    if not webbrowser.open(path.as_uri()):
-        print(f"no browser here; copy and open {relative(path)}", file=sys.stderr)

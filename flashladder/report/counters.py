@@ -1,4 +1,4 @@
-"""What each iteration costs on chip: counters of the emulator beside its speed, and instructions of a KV block.
+"""What each iteration costs on chip: counters of the emulator, instructions of a KV block; and the emulator's speed.
 
 Counters are per launch in the A100's configurations. Instructions are those that a CTA's warps issue in the main loop
 for 64 queries by 64 keys, so that tiles of other sizes compare; they are static counts from the locks.
@@ -6,20 +6,30 @@ for 64 queries by 64 keys, so that tiles of other sizes compare; they are static
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+import statistics
+from typing import TYPE_CHECKING, Any
 
-from flashladder.columns import markdown
-from flashladder.emulate.reading import EmulatedCounters, EmulatedKernel
+from flashladder.columns import csv_text, markdown
+from flashladder.emulate.reading import EmulatedCounters
 from flashladder.gpu.ncu import BESIDE_PRODUCTS, NOISY, STORE_NOISE, WAVEFRONT_TOLERANCE
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
-from flashladder.lock.schema import LOCKS, LockedKernel, read_lock
-from flashladder.machine_code.opcodes import KINDS, by_kind
+from flashladder.lock.schema import LOCKS, LockedKernel, find_locked, read_lock
+from flashladder.machine_code.opcodes import by_kind
 from flashladder.names import CONFLICTS, HEADLINE_LENGTH, LDSM, PUBLISHED_GPU, SECTORS, TENSOR, WAVEFRONTS
-from flashladder.report.data import Ladder, Row
-from flashladder.report.tables import DASH, fa2_text, gpu_title, headline_machine, plain, rounded
+from flashladder.paths import ROOT
+from flashladder.report.data import Ladder
+from flashladder.report.plot import data_digest, saved
+from flashladder.report.tables import DASH, fa2_text, gpu_title, headline_machine, rounded
+from flashladder.results.files import read_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = (
     "iteration", "title", "config", "shared_ld_wavefronts", "shared_ld_wavefronts_ideal", "shared_ld_conflicts",
@@ -33,14 +43,8 @@ HEADER = (
 )  # fmt: skip
 
 
-def rows(ladder: Ladder, reading: EmulatedCounters) -> list[tuple[Row, EmulatedKernel]]:
-    """The row of each iteration that was read, in the A100's configuration on the headline machine, and its reading."""
-    every = ladder.rows(headline_machine(ladder), "fp16", PUBLISHED_GPU)
-    return [(row, kernel) for row in every if (kernel := reading.find(row.iteration.number))]
-
-
-def document(ladder: Ladder, reading: EmulatedCounters) -> str:
-    """results/report/counters.md."""
+def render(ladder: Ladder, reading: EmulatedCounters) -> dict[str, bytes]:
+    """counters.md and counters.csv of results/report: in the A100's configurations, on the headline machine."""
     shape, races, machine = reading.shape, reading.race_shape, headline_machine(ladder)
     what = (
         f"Counted by the emulator in the PTX that ships, without a GPU: one launch at batch {shape.batch}, S = "
@@ -49,11 +53,13 @@ def document(ladder: Ladder, reading: EmulatedCounters) -> str:
         "those of global memory; `ldsm`, `mma` and PTX instructions count once per warp that executes them. Races were "
         f"looked for in fp16 and bf16 at batch {races.batch}, S = {races.seq_len}, {races.n_heads} heads."
     )
+    header = list(HEADER)
     if machine:
         what += (
-            f" Percent of FA2 was measured on one {plain(machine.title)} at S = {HEADLINE_LENGTH}, same "
+            f" Percent of FA2 was measured on one {machine.title} at S = {HEADLINE_LENGTH}, same "
             f"configurations. {fa2_text(machine, 'fp16')}"
         )
+        header += [f"{machine.title} TFLOP/s", "% of FA2"]
     hold = (
         "`invoke gate` makes these numbers anew from the PTX and holds them to Nsight Compute's (the published "
         "kernels' and our own, on an H200): sectors, ldsm and mma are equal, load wavefronts agree within "
@@ -62,37 +68,30 @@ def document(ladder: Ladder, reading: EmulatedCounters) -> str:
         "wavefronts that hardware counts where products of a warpgroup read shared memory meanwhile, up to "
         f"{100 * BESIDE_PRODUCTS:g} % are such."
     )
-    lines = []
-    for row, kernel in rows(ladder, reading):
-        names = [name.format(one) for one in ("ld", "st") for name in (WAVEFRONTS, CONFLICTS)]
-        counts = [kernel.counters[name] for name in (*names, *SECTORS, LDSM, TENSOR)]
-        counts += [kernel.warp_instructions, sum(kernel.races.values())]
-        line = [str(row.iteration.number), row.iteration.title, *(f"{count:,}" for count in counts)]
+    lines, records = [], []
+    for row in ladder.rows(machine, "fp16", PUBLISHED_GPU):
+        step, one = row.iteration, row.headline
+        if (kernel := reading.find(step.number)) is None:
+            continue
+        counters, ideal = kernel.counters, kernel.ideal_wavefronts
+        loads, stores = (
+            (counters[WAVEFRONTS.format(way)], ideal[way], counters[CONFLICTS.format(way)]) for way in ("ld", "st")
+        )
+        others = [counters[name] for name in (*SECTORS, LDSM, TENSOR)]
+        counts = [*loads[::2], *stores[::2], *others, kernel.warp_instructions, sum(kernel.races.values())]
+        line = [str(step.number), step.title, *(f"{count:,}" for count in counts)]
         if machine:
-            line += [f"{row.tflops:.1f}", f"{row.headline.pct:.1f}"] if row.tflops and row.headline else [DASH, DASH]
+            line += [f"{row.tflops:.1f}", f"{one.pct:.1f}"] if row.tflops and one else [DASH, DASH]
         lines.append(line)
-    speeds = [f"{plain(machine.title)} TFLOP/s", "% of FA2"] if machine else []
-    note = "Generated by `invoke report` from committed results; do not edit. Also as [CSV](counters.csv)."
-    table = markdown([*HEADER, *speeds], lines)
-    return f"# Counters and races\n\n{note}\n\n{what.rstrip()}\n\n{table}\n\n{hold}\n"
-
-
-def csv_rows(ladder: Ladder, reading: EmulatedCounters) -> list[tuple[object, ...]]:
-    """Rows of counters.csv."""
-    machine, found = headline_machine(ladder), []
-    for row, kernel in rows(ladder, reading):
-        counters, one = kernel.counters, row.headline
-        shared: list[object] = []
-        for way in ("ld", "st"):
-            ideal = kernel.ideal_wavefronts[way]
-            shared += [counters[WAVEFRONTS.format(way)], ideal, counters[CONFLICTS.format(way)]]
-        found.append((
-            row.iteration.number, row.iteration.title, kernel.config, *shared, *(counters[name] for name in SECTORS),
-            counters[LDSM], counters[TENSOR], kernel.copied_bytes, kernel.warp_instructions, kernel.races["fp16"],
-            kernel.races["bf16"], *((machine.name, machine.gpu.name) if machine else (None, None)),
+        records.append((
+            step.number, step.title, kernel.config, *loads, *stores, *others, kernel.copied_bytes,
+            kernel.warp_instructions, kernel.races["fp16"], kernel.races["bf16"],
+            *((machine.name, machine.gpu.name) if machine else (None, None)),
             *((rounded(row.tflops), rounded(one.pct)) if one else (None, None)), kernel.ptx_sha256["fp16"],
         ))  # fmt: skip
-    return found
+    note = "Generated by `invoke report` from committed results; do not edit. Also as [CSV](counters.csv)."
+    text = f"# Counters and races\n\n{note}\n\n{what.rstrip()}\n\n{markdown(header, lines)}\n\n{hold}\n"
+    return {"counters.md": text.encode(), "counters.csv": csv_text(COLUMNS, records).encode()}
 
 
 SIDE = 64  # queries, and keys, of the part of S that counts are for
@@ -122,15 +121,87 @@ def costs(gpu: str, locks: Path = LOCKS) -> dict[int, Cost]:
     lock, found = read_lock(load_gpus()[gpu].arch, locks), {}
     for step in load_all():
         config = step.configs.get(gpu, step.configs[PUBLISHED_GPU])
-        entry = lock.iterations.get(step.number)
-        kernel = entry.kernels.get(config.short_form()) if entry else None
-        if kernel is not None:
+        if kernel := find_locked(lock, step.number, config.short_form()):
             scale = config.n_threads / WARP * SIDE**2 / (config.B_r * config.B_c)
             kinds = {kind: count * scale for kind, count in by_kind(kernel.main_loop).items()}
             found[step.number] = Cost(config, kernel, kinds)
     return found
 
 
-def present(found: dict[int, Cost]) -> list[str]:
-    """Kinds that occur at any iteration, in their order."""
-    return [kind for kind in KINDS if any(cost.kinds[kind] for cost in found.values())]
+SAMPLES = "results/emulator/speed.json"
+SPEED = """<!-- Generated by `invoke report` from results/emulator/speed.json; do not edit. -->
+# Speed
+
+Attention kernels, iterations 1 and 16 of flashladder, on a CPU: {cpu}, {cores} cores, Python {python}, NumPy {numpy}.
+Batch 1, fp16, tile configurations for an A100, with counters, without compiling and parsing. Each time is the median of
+{rounds} runs after a warm-up. Every sample is in `results/emulator/speed.json`. A lane-instruction is one PTX
+instruction executed by one lane.
+
+| iteration | S | heads | seconds | spread | million lane-instructions | million per second |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+FOOTER = """
+![Seconds over sequence length](speed.svg)
+
+Twice the length is twice the lanes and twice the instructions of each: the work grows with the square of S. A NumPy
+call on few lanes costs Python's overhead, whatever it computes. So the time of short lengths follows the number of
+instructions, and that of long ones the work.
+
+Measure on your machine with `python analysis/emulator_speed.py`.
+"""
+
+LOOPS = """
+## A Hopper kernel
+
+Attention with `wgmma`, TMA and mbarriers, d = 128, one head, with counters and hazards. Two warpgroups consume and one
+warp produces (`tests/nvcc/hopper_loop/attention.cu`).
+{growth}
+
+| kernel | S | seconds | spread | million lane-instructions | million per second |
+| --- | ---: | ---: | ---: | ---: | ---: |
+"""
+
+
+def speed(root: Path = ROOT) -> dict[Path, bytes]:
+    """The page and the plot about the emulator's speed of a checkout at `root`; nothing where it holds no samples.
+
+    `analysis/emulator_speed.py` measures. The times are of one machine: nothing is gated on them.
+    """
+    if not (root / SAMPLES).is_file():
+        return {}
+    document = read_json(root / SAMPLES)
+    runs, loops = document["runs"], document["loops"]
+    page = SPEED.format(**document["machine"], rounds=min(len(run["seconds"]) for run in runs))
+    page += "".join(_row([run["iteration"], run["seq_len"], run["heads"]], run) for run in runs) + FOOTER
+    first, *_, last = sorted(loops, key=lambda run: run["seq_len"])
+    time = statistics.median(last["seconds"]) / statistics.median(first["seconds"])
+    work = last["lane_instructions"] / first["lane_instructions"]
+    lengths = f"From S = {first['seq_len']} to {last['seq_len']}"
+    growth = f"{lengths} the work grows {work:.0f} times, the time {time:.0f} times."
+    page += LOOPS.format(growth=growth) + "".join(_row([run["program"], run["seq_len"]], run) for run in loops)
+    drawn = saved(partial(_figure, runs), f"seconds of the emulator over S; data {data_digest(runs)}")
+    folder = root / "emulator" / "docs"
+    return {folder / "speed.md": page.encode(), folder / "speed.svg": drawn["svg"]}
+
+
+def _row(names: Sequence[object], run: Mapping[str, Any]) -> str:
+    """A line of a table: names of the run, then its times and its work."""
+    middle, work = statistics.median(run["seconds"]), run["lane_instructions"] / 1e6
+    spread = 100 * (max(run["seconds"]) - min(run["seconds"])) / middle
+    cells = [*names, f"{middle:.2f}", f"{spread:.0f} %", f"{work:.1f}", f"{work / middle:.0f}"]
+    return "| " + " | ".join(map(str, cells)) + " |\n"
+
+
+def _figure(runs: Sequence[Mapping[str, Any]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for number in sorted({run["iteration"] for run in runs}):
+        own = [run for run in runs if run["iteration"] == number and run["heads"] == 1]
+        medians = [statistics.median(run["seconds"]) for run in own]
+        axes.loglog([run["seq_len"] for run in own], medians, marker="o", base=2, label=f"iteration {number}")
+    axes.set(xlabel="sequence length (one head)", ylabel="seconds, counters on")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    return figure

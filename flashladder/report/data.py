@@ -7,19 +7,20 @@ so that a machine's rows come from one file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
+from typing import TypeVar
 
 from flashladder.cases.inputs import SEQ_LENS, on_grid
 from flashladder.columns import listed
 from flashladder.emulate.reading import NAME, EmulatedCounters, load_reading
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, files_in, read_text, relative
-from flashladder.ladder.gpus import gpu_key, load_gpus
+from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.ladder.grid import grid_file, grid_names
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, LockedKernel, LockFile, find_locked, read_lock, refusal
@@ -32,8 +33,30 @@ from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
 from flashladder.results.statistics import stated
 
 Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside kernels of one run: least, median, most
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 MODE = "event-free"  # of the progression; other modes are other tables
+SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
 TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-attn"}
+
+
+def plain(name: str) -> str:
+    """A GPU's name without its makers' words: ``NVIDIA GeForce RTX 3090`` -> ``RTX 3090``."""
+    return name.replace("NVIDIA ", "").replace("GeForce ", "")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items of one key together, keys in the order of their first items."""
+    found: dict[Key, list[Item]] = {}
+    for one in items:
+        found.setdefault(key(one), []).append(one)
+    return found
+
+
+def days_of(*results: BenchResult) -> str:
+    """The days on which processes of some timings started, first and last."""
+    days = sorted(process.started_utc[:10] for result in results for process in result.processes)
+    return " to ".join(dict.fromkeys((days[0], days[-1])))
 
 
 @dataclass(frozen=True)
@@ -80,19 +103,20 @@ class Measured(Timing):
 
 def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
     """FA2 at S = 4096 beside the kernels of a run; None where none of them was timed there."""
-    found = [
-        one.reference_tflops
-        for one in result.summaries
-        if (one.dtype, one.shape.seq_len) == (dtype, HEADLINE_LENGTH)
-        and one.kernel in result.kernels
-        and on_grid(one.shape)
-    ]
+    own = [one for one in result.summaries if (one.dtype, one.shape.seq_len) == (dtype, HEADLINE_LENGTH)]
+    found = [one.reference_tflops for one in own if one.kernel in result.kernels and on_grid(one.shape)]
     return (min(found), median(found), max(found)) if found else None
 
 
 def counts(result: BenchResult) -> bool:
     """Whether tables hold a timing: of the progression's mode, and not of a tuning run, whose samples chose."""
     return result.mode == MODE and result.purpose == "report"
+
+
+def by_speed(speeds: Iterable[tuple[int, float]]) -> tuple[int, ...]:
+    """Steps by the mean of their speeds, the fastest first."""
+    told = grouped(speeds, lambda one: one[0])
+    return tuple(sorted(told, key=lambda step: mean(speed for _, speed in told[step]), reverse=True))
 
 
 def last_sweep(folder: Path) -> tuple[BenchResult, dict[tuple[str, str], dict[int, Summary]]] | None:
@@ -102,10 +126,9 @@ def last_sweep(folder: Path) -> tuple[BenchResult, dict[tuple[str, str], dict[in
     sweep of other shapes alone is none. Nor is a file that cannot be read: the gate says so, and here a row is missing.
     """
     found: list[BenchResult] = []
-    named = (name for name in grid_names() if "\nreferences: " in read_text(grid_file(name)))
-    for path in (folder / f"{name}.json.gz" for name in named):
+    for name in (name for name in grid_names() if "\nreferences: " in read_text(grid_file(name))):
         with suppress(FlashladderError):
-            result = load_as(path, BenchResult)
+            result = load_as(folder / f"{name}.json.gz", BenchResult)
             ours = counts(result) and result.references and result.kernels
             if ours and any(on_grid(one.shape) for one in result.summaries):
                 found.append(result)
@@ -125,15 +148,15 @@ def fastest_of(folder: Path) -> dict[int, int]:
     Fastest is which has the largest mean over its dtypes; lengths between two of the grid go with the shorter one, and
     shorter ones than all with the shortest.
     """
-    result, cells = last_sweep(folder) or (None, {})
-    told: dict[int, dict[int, list[float]]] = {length: {} for length in SEQ_LENS}
-    for (name, _), by_length in cells.items():
-        if result and name in result.kernels:
-            for length, one in by_length.items():
-                told[length].setdefault(result.kernels[name].iteration, []).append(one.pct)
-    best = {length: max(steps, key=lambda step: mean(steps[step])) for length, steps in told.items() if steps}
-    firsts = [(next(lengths), step) for step, lengths in groupby(best, key=best.__getitem__)]
-    return {length if i else 1: step for i, (length, step) in enumerate(firsts)}
+    if (last := last_sweep(folder)) is None:
+        return {}
+    (result, cells), best = last, dict[int, int]()
+    ours = [(result.kernels[name].iteration, own) for (name, _), own in cells.items() if name in result.kernels]
+    for length in SEQ_LENS:
+        steps = by_speed((step, own[length].pct) for step, own in ours if length in own)
+        if steps and steps[0] not in [*best.values()][-1:]:
+            best[length if best else 1] = steps[0]
+    return best
 
 
 def fastest(results: Path, ranked: Mapping[str | None, Sequence[int]]) -> str:
@@ -152,10 +175,11 @@ def anchors_of(folder: Path) -> tuple[Anchor, ...]:
     A cell that tells the host's time is no speed: it is left out, and the mean with it; where it is the one at
     S = 4096, the library.
     """
-    result, cells = last_sweep(folder) or (None, {})
-    anchors = []
+    if (last := last_sweep(folder)) is None:
+        return ()
+    (result, cells), anchors = last, []
     for (name, dtype), own in cells.items():
-        if result and name in result.references and HEADLINE_LENGTH in own:
+        if name in result.references and HEADLINE_LENGTH in own:
             means = [one for one in result.means if (one.kernel, one.dtype, one.seq_lens) == (name, dtype, SEQ_LENS)]
             whole = means[-1] if means and own.keys() == set(SEQ_LENS) else None
             title = f"{TITLES[name]} {(result.references[name].version or '').partition(',')[0]}".strip()
@@ -163,31 +187,88 @@ def anchors_of(folder: Path) -> tuple[Anchor, ...]:
     return tuple(anchors)
 
 
-SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
+@dataclass(frozen=True)
+class Timed:
+    """Files of timings on one GPU model; intervals and verdicts are those that tables print (`stated`)."""
+
+    files: tuple[tuple[Path, BenchResult], ...]
+
+    @property
+    def path(self) -> Path:
+        """The first file."""
+        return self.files[0][0]
+
+    @property
+    def result(self) -> BenchResult:
+        """What is in it."""
+        return self.files[0][1]
+
+    @property
+    def name(self) -> str:
+        """The folder under results/."""
+        return self.path.parent.name
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU of the first file."""
+        return self.result.gpu
+
+    @property
+    def key(self) -> str | None:
+        """The GPU's file in configs/gpus."""
+        return gpu_key(self.gpu.name)
+
+    @property
+    def title(self) -> str:
+        """The GPU as tables print it."""
+        return plain(load_gpus()[self.key].title if self.key else self.gpu.name)
+
+    @property
+    def days(self) -> str:
+        """The days on which it was timed, first and last."""
+        return days_of(*(result for _, result in self.files))
+
+    @cached_property
+    def summaries(self) -> dict[tuple[str, str, int], Summary]:
+        """Summaries by kernel, dtype and length."""
+        return {(one.kernel, one.dtype, one.shape.seq_len): one for _, its in self.files for one in its.summaries}
+
+    @property
+    def lengths(self) -> list[int]:
+        """Lengths that were timed, ascending."""
+        return sorted({length for *_, length in self.summaries})
+
+    def holding(self, kernel: str) -> tuple[Path, BenchResult]:
+        """The file that timed a kernel, or a reference: the first, where none says that it knows it."""
+        return next((file for file in self.files if kernel in file[1].kernels), self.files[0])
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Timed):
     """All that counts of one folder under results/.
 
-    `other_floors` are A/A floors per dtype in percentage points, of other cards of the same model;
-    `reference` says whose FA2, under which driver, and when; `anchors` are the libraries timed beside the last step.
+    `other_floors` are A/A floors per dtype in percentage points, of other cards of the same model; `anchors` are the
+    libraries timed beside the last step.
     """
 
-    name: str
-    key: str | None
-    gpu: Gpu
-    rungs: tuple[str, ...]
     other_floors: Mapping[str, tuple[float, ...]]
-    reference: str
     measured: Mapping[tuple[int, str], Measured]
     refused: tuple[str, ...]
     anchors: tuple[Anchor, ...] = ()
 
     @property
-    def title(self) -> str:
-        """The GPU as tables print it."""
-        return load_gpus()[self.key].title if self.key else self.gpu.name
+    def rungs(self) -> str:
+        """The kinds of machines that timed it."""
+        return " and ".join(dict.fromkeys(result.rung for _, result in self.files))
+
+    @property
+    def reference(self) -> str:
+        """Whose FA2 was timed, under which driver, and on which days."""
+        by_fa2 = grouped(self.files, lambda one: (one[1].reference.torch, one[1].gpu.driver))
+        return "; ".join(
+            f"FA2 of torch {torch}, driver {driver}, {listed(sorted({days_of(result)[:10] for _, result in own}))}"
+            for (torch, driver), own in by_fa2.items()
+        )
 
     def floors(self, dtype: str) -> tuple[float, ...]:
         """A/A floors of the runs that timed its kernels, in percentage points, each once, the smallest first."""
@@ -237,6 +318,11 @@ class Ladder:
         """Every result that may not be shown, with the reason."""
         return tuple(reason for machine in self.machines for reason in machine.refused)
 
+    def families(self) -> dict[str, list[int]]:
+        """The iterations of each family of kernels."""
+        every = grouped(self.iterations, lambda one: one.family.name)
+        return {name: [one.number for one in own] for name, own in every.items()}
+
     def rows(self, machine: Machine | None, dtype: str, configs_of: str | None = None) -> tuple[Row, ...]:
         """One row per iteration.
 
@@ -256,14 +342,17 @@ class Ladder:
             rows.append(Row(iteration, config, measured, find_locked(self.locks.get(arch), iteration.number, config)))
         return tuple(rows)
 
+    def headlines(self, machine: Machine) -> list[tuple[Iteration, Summary]]:
+        """The steps that a machine timed at S = 4096 in fp16, in its own configurations (those of its architecture)."""
+        rows = self.rows(machine, "fp16", configs_for(machine.key, machine.gpu.arch))
+        return [(row.iteration, one) for row in rows if (one := row.headline)]
+
     def ranking(self, machine: Machine) -> tuple[int, ...]:
         """The steps measured on a machine, fastest first: by the harmonic mean over lengths, averaged over dtypes."""
-        told: dict[int, list[float]] = {}
-        for dtype in DTYPES:
-            for row in self.rows(machine, dtype):
-                if row.measured and row.measured.mean:
-                    told.setdefault(row.iteration.number, []).append(row.measured.mean.pct)
-        return tuple(sorted(told, key=lambda step: mean(told[step]), reverse=True))
+        rows = (row for dtype in DTYPES for row in self.rows(machine, dtype))
+        return by_speed(
+            (row.iteration.number, row.measured.mean.pct) for row in rows if row.measured and row.measured.mean
+        )
 
 
 def collect(folder: Path = RESULTS) -> Ladder:
@@ -278,19 +367,11 @@ def collect(folder: Path = RESULTS) -> Ladder:
             "no iterations", where=relative(ITERATIONS), expected="01_base.yaml and what follows", found="none",
             hint="git checkout -- iterations",
         )  # fmt: skip
-    by_machine: dict[str, list[tuple[Path, BenchResult]]] = {}
-    for path in bench_files(folder):
-        result = load_as(path, BenchResult)
-        if counts(result):
-            by_machine.setdefault(path.parent.name, []).append((path, result))
-    timed = [result for results in by_machine.values() for _, result in results]
-    kernels = [kernel for result in timed for kernel in result.kernels.values()]
-    shown = (one.shown_arch for one in ladder)
-    arches = sorted({PUBLISHED_ARCH, *shown, *(kernel.arch for kernel in kernels)})
-    locks = {arch: read_lock(arch, folder / "locks") for arch in arches}
-    machines = tuple(machine_of(folder / name, results, locks) for name, results in by_machine.items())
-    reading = folder / NAME
-    published = load(folder / "published")
+    machines = _machines(bench_files(folder), folder / LOCKS.name)
+    timed = (kernel.arch for one in machines for _, result in one.files for kernel in result.kernels.values())
+    arches = sorted({PUBLISHED_ARCH, *(one.shown_arch for one in ladder), *timed})
+    locks = {arch: read_lock(arch, folder / LOCKS.name) for arch in arches}
+    reading, published = folder / NAME, load(folder / "published")
     return Ladder(ladder, published, machines, locks, load_reading(reading) if reading.is_file() else None)
 
 
@@ -299,48 +380,61 @@ def bench_files(folder: Path = RESULTS) -> list[Path]:
     return files_in(folder, "*/bench*.json.gz")
 
 
+def swept_files(folder: Path) -> list[Path]:
+    """The sweep of every machine's own grid, such as ``h100/h100.json.gz``, in order."""
+    return [path for path in files_in(folder, "*/*.json.gz") if path.name == f"{path.parent.name}.json.gz"]
+
+
 def swept(ladder: Ladder, folder: Path = RESULTS) -> list[Machine]:
     """Machines under `folder` that were swept and have no file of the ladder's tables, such as ``h100/h100.json.gz``.
 
     Raises:
         FlashladderError: a result is malformed.
     """
-    known, found = {machine.name for machine in ladder.machines}, []
-    for path in files_in(folder, "*/*.json.gz"):
-        if path.name == f"{path.parent.name}.json.gz" and path.parent.name not in known:
-            result = load_as(path, BenchResult)
-            if counts(result):
-                locks = {one.arch: read_lock(one.arch, folder / LOCKS.name) for one in result.kernels.values()}
-                found.append(machine_of(path.parent, [(path, result)], locks))
-    return found
+    known = {machine.name for machine in ladder.machines}
+    return list(_machines([path for path in swept_files(folder) if path.parent.name not in known], folder / LOCKS.name))
 
 
-def machine_of(folder: Path, results: Sequence[tuple[Path, BenchResult]], locks: Mapping[str, LockFile]) -> Machine:
-    """What the timings of one folder say together, by path; kernels that no lock holds are refused.
+def _machines(paths: Sequence[Path], locks: Path) -> tuple[Machine, ...]:
+    timed = ((path, load_as(path, BenchResult)) for path in paths)
+    by_folder = grouped(((path, result) for path, result in timed if counts(result)), lambda one: one[0].parent)
+    return tuple(machine_of(files, locks) for files in by_folder.values())
+
+
+def machine_of(results: Sequence[tuple[Path, BenchResult]], locks: Path) -> Machine:
+    """What the timings of one folder say together, by path; kernels that no lock in `locks` holds are refused.
 
     Raises:
         FlashladderError: another GPU model among them, or a cell that was measured twice.
     """
-    first = results[0][1].gpu
-    measured: dict[tuple[int, str], Measured] = {}
-    refused: list[str] = []
-    for path, timed in results:
-        where, result = relative(path), stated(timed, other_runs(path))
+    files = tuple((path, stated(result, other_runs(path))) for path, result in results)
+    folder, first = files[0][0].parent, files[0][1].gpu
+    measured, refused = dict[tuple[int, str], Measured](), list[str]()
+    for path, result in files:
+        where = relative(path)
         if result.gpu.name != first.name:
-            raise FlashladderError(
-                "another GPU in this folder", where=where, expected=first.name, found=result.gpu.name
-            )
+            what, found = "another GPU in this folder", result.gpu.name
+            raise FlashladderError(what, where=where, expected=first.name, found=found)
+        held = {arch: read_lock(arch, locks) for arch in {kernel.arch for kernel in result.kernels.values()}}
         for kernel in result.kernels.values():
-            if reason := refusal(kernel, locks[kernel.arch]):
+            if reason := refusal(kernel, held[kernel.arch]):
                 refused.append(f"{where}: {kernel.key}: {reason}")
                 continue
-            cell = (kernel.iteration, kernel.config)
-            measured[cell] = _measured(kernel, result, measured.get(cell), results)
-    timed_by = [result for _, result in results]
-    rungs = tuple(dict.fromkeys(one.rung for one in timed_by))
-    floors, key = _floors_of_others(folder, first), gpu_key(first.name)
-    anchors = anchors_of(folder)
-    return Machine(folder.name, key, first, rungs, floors, _reference(timed_by), measured, tuple(refused), anchors)
+            cell, key = (kernel.iteration, kernel.config), kernel.key
+            earlier = measured.get(cell, Measured({}, None, None, kernel, 0.0))
+            own = {one.shape.seq_len: one for one in result.summaries if one.kernel == key and on_grid(one.shape)}
+            if twice := sorted(own.keys() & earlier.summaries.keys()):
+                raise FlashladderError(
+                    f"{key} at S={twice[0]} was measured twice", where=relative(folder),
+                    found=listed([path.name for path, its in files if key in its.kernels]),
+                    hint="keep one of these files in the folder",
+                )  # fmt: skip
+            means = [one for one in result.means if one.kernel == key and one.seq_lens == SEQ_LENS]
+            fa2 = fa2_of(result, kernel.dtype) if HEADLINE_LENGTH in own else earlier.fa2
+            floor = max(result.floors_pct.get(kernel.dtype, 0.0), earlier.floor)
+            whole = means[0] if means else earlier.mean
+            measured[cell] = Measured({**earlier.summaries, **own}, whole, fa2, kernel, floor)
+    return Machine(files, _floors_of_others(folder, first), measured, tuple(refused), anchors_of(folder))
 
 
 def other_runs(path: Path) -> list[BenchResult]:
@@ -360,47 +454,9 @@ def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
     for path in files_in(folder, f"{SECOND}*.json.gz"):
         result = load_as(path, BenchResult)
         if result.gpu.name != first.name or result.gpu.uuid == first.uuid:
-            raise FlashladderError(
-                "not another card of this folder's model", where=relative(path), expected=first.name,
-                found=f"{result.gpu.name}, {'the same' if result.gpu.uuid == first.uuid else 'another'} card",
-            )  # fmt: skip
+            card = f"{result.gpu.name}, {'the same' if result.gpu.uuid == first.uuid else 'another'} card"
+            what = "not another card of this folder's model"
+            raise FlashladderError(what, where=relative(path), expected=first.name, found=card)
         for dtype, floor in result.floors_pct.items():
             floors[dtype] = (*floors.get(dtype, ()), floor)
     return floors
-
-
-def _reference(results: Sequence[BenchResult]) -> str:
-    """Whose FA2 was timed, under which driver, and on which days."""
-    days: dict[str, set[str]] = {}
-    for one in results:
-        whose = f"FA2 of torch {one.reference.torch}, driver {one.gpu.driver}"
-        days.setdefault(whose, set()).add(min(process.started_utc for process in one.processes)[:10])
-    return "; ".join(f"{whose}, {listed(sorted(on))}" for whose, on in days.items())
-
-
-def _measured(
-    kernel: Kernel, result: BenchResult, earlier: Measured | None, results: Sequence[tuple[Path, BenchResult]]
-) -> Measured:
-    """What a file of `results` adds to a kernel's earlier figures."""
-    summaries = dict(earlier.summaries) if earlier else {}
-    fa2 = earlier.fa2 if earlier else None
-    for one in result.summaries:
-        length = one.shape.seq_len
-        if one.kernel != kernel.key or not on_grid(one.shape):
-            continue
-        if length in summaries:
-            cell = (kernel.key, one.shape)
-            holders = [
-                path for path, its in results if cell in ((other.kernel, other.shape) for other in its.summaries)
-            ]
-            raise FlashladderError(
-                f"{kernel.key} at S={length} was measured twice",
-                where=relative(holders[0].parent), found=listed([path.name for path in holders]),
-                hint="keep one of these files in the folder",
-            )  # fmt: skip
-        summaries[length] = one
-        fa2 = fa2_of(result, kernel.dtype) if length == HEADLINE_LENGTH else fa2
-    means = [one for one in result.means if one.kernel == kernel.key and one.seq_lens == SEQ_LENS]
-    whole = means[0] if means else (earlier.mean if earlier else None)
-    floor = max(result.floors_pct.get(kernel.dtype, 0.0), earlier.floor if earlier else 0.0)
-    return Measured(summaries, whole, fa2, kernel, floor)

@@ -1,8 +1,9 @@
 """The page, results/report/index.html: all that is worth exploring, in one file that asks the network for nothing.
 
-A section is a script of ``analysis/page/`` with `ORDER`, `TITLE` and ``content(book)``, which gives the blocks of
-`flashladder.report.blocks`. The page's policy (`Content-Security-Policy`) forbids the browser every request and every
-script but the page's own. jinja2 escapes all values.
+A section is a script of ``analysis/page/`` with `ORDER`, `TITLE` and ``content(book)``, which gives blocks: tables,
+folded parts, plots, texts. A plot is matplotlib's SVG with text as text and the colours of the
+style sheet. The page's policy (`Content-Security-Policy`) forbids the browser every request and every script but the
+page's own. jinja2 escapes all values. The same data and the same matplotlib release give the same bytes.
 
 Run: ``invoke report --open``.
 """
@@ -10,17 +11,19 @@ Run: ``invoke report --open``.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, MutableMapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 import hashlib
+from html import escape
 from importlib.metadata import version
-import importlib.util
 from pathlib import Path
 import re
-import sys
+import runpy
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markdown_it import MarkdownIt
@@ -29,10 +32,14 @@ from markupsafe import Markup
 from flashladder.errors import FlashladderError
 from flashladder.files import deflated, files_in, inflated, relative, sha256
 from flashladder.paths import PACKAGE, ROOT
-from flashladder.report.blocks import Block, Panel
 from flashladder.report.book import Book
 from flashladder.report.data import Ladder
-from flashladder.report.tables import headline_machine
+from flashladder.report.plot import kept
+from flashladder.report.tables import DASH, headline_machine
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).with_name("templates")
 INDEX = "index.html"
@@ -41,6 +48,195 @@ SECTIONS = next((root for root in PLACES if (root / "analysis" / "page").is_dir(
 RECORDS = "\x02records\x03"  # where they come to stand
 _RECORDS = re.compile(rb'(?<=<script type="text/plain" id="records">)[^<]+')
 MOST_BYTES = 1_000_000
+MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+SCROLLED = '<div class="scroll" tabindex="0" role="group" aria-label="table"><table>'
+
+# These stand for the style sheet's colours: Okabe and Ito's, which colour-blind readers tell apart. Markers differ too.
+INK, FAINT, GRID, GROUND = "#010201", "#010202", "#010203", "#010204"
+SERIES = tuple(f"#0102{10 + i:02d}" for i in range(8))
+COLORS = {INK: "ink", FAINT: "faint", GRID: "grid", GROUND: "ground"} | {
+    color: f"s{i}" for i, color in enumerate(SERIES)
+}
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 8.5, "axes.linewidth": 0.7,
+    "axes.edgecolor": FAINT, "axes.labelcolor": INK, "axes.spines.top": False, "axes.spines.right": False,
+    "text.color": INK, "xtick.color": INK, "ytick.color": INK, "grid.color": GRID, "grid.linewidth": 0.6,
+    "legend.frameon": False, "legend.fontsize": 8, "path.simplify": False,
+}  # fmt: skip
+HEAD = re.compile(r"^.*?<svg [^>]*?viewBox=\"([^\"]+)\"[^>]*>", re.DOTALL)
+DROPPED = re.compile(r"\s*<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
+IDENTIFIER = re.compile(r' id="([^"]+)"')
+REFERENCE = re.compile(r"(?:#)([\w.-]+)(?=[\"\)])")
+BLANKS = re.compile(r"\s*\n\s*")
+LONG = re.compile(r"(\.\d)\d+")  # digits beyond a tenth of a unit
+STYLED = re.compile(r' style="([^"]+)"')
+OFTEN = 6  # times that a style must come to be worth a class
+FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
+STRONGEST = 55  # percent of the ground under a row's largest number, so that it stays readable
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot, drawn: its markup, and the digest of what it shows."""
+
+    svg: Markup
+    title: str
+    description: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Plots side by side, as far as there is room."""
+
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its title, its class (text, short, number or code), and what a pointer over it tells."""
+
+    title: str
+    kind: str = "number"
+    told: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell."""
+
+    text: str  # what is shown, as text and never as markup
+    records: str = ""  # numbers of the records behind it, ``"3"`` or ``"3,17"``; empty where nothing was measured
+    sort: float | None = None  # what the column is sorted by, where it is not the text
+    style: str = ""  # a class of the page's style sheet, such as a verdict
+    heat: int | None = None  # percent of the ground that is coloured, in a heat map
+    target: str = ""  # the anchor in the page that the cell leads to, where it has no records
+
+    @property
+    def key(self) -> str:
+        """What the page sorts by; empty where the text says it."""
+        if self.sort is None:
+            return ""
+        plain = self.text.replace(",", "")
+        told = plain.removeprefix("-").replace(".", "", 1).isdecimal() and float(plain) == self.sort
+        return "" if told else f"{self.sort:.5g}"
+
+
+EMPTY = Cell(DASH)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: `groups` are titles over several columns, each with how many."""
+
+    name: str
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    groups: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks below a line that unfolds them; `name` is the anchor that a link unfolds."""
+
+    title: str
+    blocks: Sequence[Block]
+    name: str = ""
+
+
+Block = Table | Fold | Panels | str  # a text is Markdown
+
+
+def number(value: float | None, digits: int = 1, records: str = "", style: str = "") -> Cell:
+    """A cell with a number of so many digits, which sorts by the whole of it; a dash for None."""
+    return EMPTY if value is None else Cell(f"{value:,.{digits}f}", records, float(value), style)
+
+
+def heated(count: float, most: float, records: str = "") -> Cell:
+    """A count on a ground as strong as its share of the row's largest, `most`."""
+    return Cell(f"{count:,.0f}", records, count, heat=round(STRONGEST * count / most) if most else 0)
+
+
+def step(number: int) -> Cell:
+    """The number of an iteration, which leads to its note."""
+    return Cell(str(number), sort=float(number), target=f"iteration-{number}")
+
+
+def columns(*titles: str) -> list[Column]:
+    """Columns by title and kind, ``"verdict|short"``; those of numbers by their title alone."""
+    parts = [title.partition("|") for title in titles]
+    return [Column(title, kind or "number") for title, _, kind in parts]
+
+
+def fold(table: Table) -> Fold:
+    """A table that one unfolds by its caption."""
+    return Fold(table.caption, [table])
+
+
+def line(axes: Axes, xs: Sequence[float], ys: Sequence[float], style: int, label: str, *, hollow: bool = False) -> None:
+    """The line of series `style` with its markers; hollow ones for figures that others published."""
+    axes.plot(
+        xs, ys, color=SERIES[style], linestyle=DASHES[style % len(DASHES)], linewidth=1.5, label=label,
+        marker=MARKERS[style % len(MARKERS)], markersize=4.5, markerfacecolor=GROUND if hollow else SERIES[style],
+    )  # fmt: skip
+
+
+def draw(
+    name: str, title: str, description: str, data: object, fill: Callable[[Axes], None], height: float = 3.6
+) -> Panel:
+    """Draws one panel.
+
+    Args:
+        name: of the panel in the page: lower-case letters, digits and hyphens.
+        title: above it.
+        description: GPU, dtype, length, date and what the plot says, also for readers who cannot see it.
+        data: all that is drawn, for the digest by which another release's picture is compared.
+        fill: draws into the axes.
+        height: in inches of 72 units.
+
+    Raises:
+        FlashladderError: matplotlib writes SVG in another form.
+    """
+
+    def figure() -> Figure:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(5.4, height), facecolor="none", layout="constrained")
+        axes = figure.subplots()
+        axes.set_facecolor("none")
+        axes.grid(visible=True)
+        axes.set_axisbelow(True)
+        fill(axes)
+        return figure
+
+    digest, style = sha256(repr((name, title, description, data))), {**STYLE, "svg.hashsalt": f"flashladder {name}"}
+    made = kept(figure, style, {"svg": {"transparent": True, "metadata": {"Date": None}}}, digest)["svg"]
+    svg = inlined(made.decode(), name, f"{title}. {description}")
+    return Panel(Markup(svg), title, description, digest)  # noqa: S704  # escaped by matplotlib and below
+
+
+def inlined(svg: str, name: str, label: str) -> str:
+    """Matplotlib's SVG as a part of the page: no head, only ids that are used, the style sheet's colours."""
+    box = HEAD.match(svg)
+    if box is None:
+        raise FlashladderError("matplotlib drew no SVG as this project knows it", found=svg[:80])
+    body = DROPPED.sub("", svg[box.end() :])
+    used = {match[1] for match in IDENTIFIER.finditer(body)} & {match[1] for match in REFERENCE.finditer(body)}
+    body = IDENTIFIER.sub(lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", body)
+    body = REFERENCE.sub(lambda match: f"#{name}-{match[1]}" if match[1] in used else match[0], body)
+    for color, variable in COLORS.items():
+        body = body.replace(color, f"var(--{variable})")
+    body = FONT.sub("var(--font)", body).replace("xlink:href", "href")
+    body = LONG.sub(r"\1", BLANKS.sub(" ", body))
+    counts = Counter(match[1] for match in STYLED.finditer(body))
+    often = {style: f"{name}-{i}" for i, (style, count) in enumerate(counts.items()) if count >= OFTEN}
+    rules = "".join(f".{name} {{{style}}}" for style, name in often.items())
+    body = STYLED.sub(lambda match: f' class="{often[match[1]]}"' if match[1] in often else match[0], body)
+    head = f'<svg role="img" aria-label="{escape(label)}" viewBox="{box[1]}" xmlns="http://www.w3.org/2000/svg">'
+    return head + (f"<style>{rules}</style>" if rules else "") + body
 
 
 @dataclass(frozen=True)
@@ -59,29 +255,29 @@ def find(folder: Path = SECTIONS) -> list[Section]:
     Raises:
         FlashladderError: there is none, or a script is broken.
     """
-    sections = [load(script) for script in files_in(folder, "[!_]*.py")]
+    sections = []
+    for script in files_in(folder, "[!_]*.py"):
+        with _names(script):
+            made = runpy.run_path(str(script))
+            sections.append(Section(script, made["TITLE"], made["ORDER"], made["content"]))
     if not sections:
         raise FlashladderError("no section of the page", where=relative(folder), hint="git checkout -- analysis/page")
     return sorted(sections, key=lambda section: (section.order, section.script.name))
 
 
-def load(script: Path) -> Section:
-    """One section.
-
-    Raises:
-        FlashladderError: the script cannot be imported, or lacks something.
-    """
-    name = f"flashladder_page_{script.stem}"
-    spec = importlib.util.spec_from_file_location(name, script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # a dataclass of the script looks itself up there
+@contextmanager
+def _names(script: Path) -> Iterator[None]:
+    """What a section's script raises, as one line that names the script and its line."""
     try:
-        spec.loader.exec_module(module)
-        return Section(script, module.TITLE, module.ORDER, module.content)
+        yield
+    except FlashladderError:
+        raise
     except Exception as error:
-        raise _broken(script, error) from error
+        frames = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(script)]
+        at = error.lineno if isinstance(error, SyntaxError) else frames[-1] if frames else None
+        where = f"{relative(script)}:{at}" if at else relative(script)
+        told = f"{type(error).__name__}: {error}"
+        raise FlashladderError("a section of the page fails", where=where, found=told) from error
 
 
 def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None = None) -> bytes:
@@ -90,8 +286,10 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
     Raises:
         FlashladderError: a section is broken, or the page is larger than one sends.
     """
-    chosen = find() if sections is None else list(sections)
-    book, drawn = Book(ladder, root), dict[str, Panel]()
+    book, drawn, filled = Book(ladder, root), dict[str, Panel](), []
+    for one in find() if sections is None else sections:
+        with _names(one.script):
+            filled.append((one.script.stem, one.title, one.content(book)))
 
     def plot(panel: Panel) -> Markup:
         mark = f"\x02{panel.digest}\x03"
@@ -99,9 +297,9 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
         return Markup(mark)  # noqa: S704  # a digest between two marks, until the page has its own digest
 
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
-    frame = environment(TEMPLATES).get_template("frame.html.j2").render(
+    whole = environment(TEMPLATES).get_template("frame.html.j2").render(
         summary=_summary(ladder),
-        sections=[(one.script.stem, one.title, _filled(one, book)) for one in chosen],
+        sections=filled,
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # this project's own
         script=Markup(script),  # noqa: S704  # the same
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -110,12 +308,17 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
         plot=plot,
     )  # fmt: skip
     data = book.records.data()
-    whole = _signed(frame.replace(RECORDS, data, 1), drawn).replace(data, deflated(data), 1).encode()
-    if len(whole) > MOST_BYTES:
+    whole = whole.replace(RECORDS, data, 1)
+    # in its head: who drew the plots, and the digest of all that does not hang on that
+    whole = whole.replace("\x02drawn-by\x03", f"Matplotlib v{version('matplotlib')}; data {sha256(whole)}", 1)
+    for mark, panel in drawn.items():
+        whole = whole.replace(mark, panel.svg)
+    packed = whole.replace(data, deflated(data), 1).encode()
+    if len(packed) > MOST_BYTES:
         raise FlashladderError(
-            "the page is too large to send", expected=f"at most {MOST_BYTES:,} bytes", found=f"{len(whole):,}"
+            "the page is too large to send", expected=f"at most {MOST_BYTES:,} bytes", found=f"{len(packed):,}"
         )
-    return whole
+    return packed
 
 
 def inflated_page(page: bytes) -> bytes:
@@ -135,66 +338,24 @@ def environment(*folders: Path) -> jinja2.Environment:
     )  # fmt: skip
 
 
-def html(text: str, below: int = 1) -> Markup:
-    """Markdown as markup that is safe to show; its headings are lowered by so many levels."""
-    tokens = _parser().parse(text)
+def html(text: str) -> Markup:
+    """Markdown as markup that is safe to show: headings one level lower, each table in a box that scrolls."""
+    tokens = MARKDOWN.parse(text)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(6, int(token.tag[1:]) + below)}"
-    return Markup(_parser().renderer.render(tokens, _parser().options, {}))  # noqa: S704  # HTML in the source is off
-
-
-@lru_cache(maxsize=1)
-def _parser() -> MarkdownIt:
-    """CommonMark with tables, each in a box of its own that scrolls."""
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    parser.add_render_rule(
-        "table_open", _tag('<div class="scroll" tabindex="0" role="group" aria-label="table"><table>')
-    )
-    parser.add_render_rule("table_close", _tag("</table></div>"))
-    return parser
-
-
-def _tag(text: str) -> Callable[..., str]:
-    def rule(_renderer: Any, _tokens: Any, _index: int, _options: Any, _env: MutableMapping[str, Any]) -> str:
-        return text
-
-    return rule
-
-
-def _filled(section: Section, book: Book) -> Sequence[Block]:
-    try:
-        return section.content(book)
-    except FlashladderError:
-        raise
-    except Exception as error:
-        raise _broken(section.script, error) from error
-
-
-def _broken(script: Path, error: Exception) -> FlashladderError:
-    """What a section's script raised, as one line that names the script and its line."""
-    frames = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(script)]
-    line = error.lineno if isinstance(error, SyntaxError) else frames[-1] if frames else None
-    where = f"{relative(script)}:{line}" if line else relative(script)
-    return FlashladderError("a section of the page fails", where=where, found=f"{type(error).__name__}: {error}")
-
-
-def _signed(whole: str, drawn: dict[str, Panel]) -> str:
-    """The page with its plots, and in its head who drew them and the digest of all that does not hang on that."""
-    whole = whole.replace("\x02drawn-by\x03", f"Matplotlib v{version('matplotlib')}; data {sha256(whole)}", 1)
-    for mark, panel in drawn.items():
-        whole = whole.replace(mark, panel.svg)
-    return whole
+            token.tag = f"h{min(6, int(token.tag[1:]) + 1)}"
+    found = MARKDOWN.renderer.render(tokens, MARKDOWN.options, {})  # HTML in the source is off, so that tags are ours
+    return Markup(found.replace("<table>\n", SCROLLED).replace("</table>\n", "</table></div>"))  # noqa: S704
 
 
 def _summary(ladder: Ladder) -> str:
     """What the page says first: how far the ladder came, on which GPU."""
     machine = headline_machine(ladder)
-    told = [(found.pct, row) for row in ladder.rows(machine, "fp16") if (found := row.headline)] if machine else []
+    told = ladder.headlines(machine) if machine else []
     if machine is None or not told:
         return "Nothing was measured by this project yet; published figures only."
-    (first, _), (best, row) = told[0], max(told, key=lambda one: one[0])
+    (_, first), (step, best) = told[0], max(told, key=lambda one: one[1].pct)
     return (
-        f"From {first:.1f} % of FlashAttention-2's speed to {best:.1f} % (iteration {row.iteration.number}), measured "
+        f"From {first.pct:.1f} % of FlashAttention-2's speed to {best.pct:.1f} % (iteration {step.number}), measured "
         f"on one {machine.gpu.name}: S = 4096, fp16, d_head 128, forward, non-causal."
     )

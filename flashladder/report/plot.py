@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 import io
 from itertools import pairwise
 from pathlib import Path
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, files_in, sha256, write_atomic
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import BUILD, ROOT
 from flashladder.report.data import Ladder
-from flashladder.report.tables import anchors_below, gpu_title, headline_machine, plain, plot_subtitle
+from flashladder.report.tables import anchors_below, gpu_title, headline_machine, plot_subtitle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +38,7 @@ PUBLISHED_STYLES: Mapping[str, tuple[str, str, tuple[int, tuple[int, ...]]]] = {
 }
 UPRIGHT_FROM = 12  # more steps than these in a picture, whatever their panel: their values would touch
 INK, FAINT = "#222222", "#8A8A8A"
+Levels = Sequence[tuple[str, float]]
 PICTURES = BUILD / "pictures"
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "flashladder",
@@ -74,14 +75,6 @@ class Series:
     key: str | None = None
 
 
-@dataclass(frozen=True)
-class Level:
-    """A line across both panels: percent of FA2 of a library, timed beside the last step of the first series."""
-
-    label: str
-    percent: float
-
-
 def data_digest(data: Any) -> str:
     """SHA-256 of everything that is drawn, numbers with nine digits: their last bit is not the same on every CPU."""
     return sha256(dump_json(_shortened(data)))
@@ -95,47 +88,43 @@ def _shortened(data: Any) -> Any:
     return [_shortened(one) for one in data] if isinstance(data, (list, tuple)) else data
 
 
-@dataclass(frozen=True)
-class Picture:
-    """All that is drawn."""
-
-    series: tuple[Series, ...]  # lines; measured ones come first
-    names: tuple[tuple[int, str], ...]  # iteration number and short name under the axis
-    subtitle: str  # what was measured: GPU, dtype, length
-    levels: tuple[Level, ...]  # libraries on the GPU of the first series; they cross the last panel
-    panels: tuple[tuple[int, str], ...]  # first iteration of each panel, each with a scale of its own, and its title
-
-
 def of_ladder(ladder: Ladder) -> dict[str, bytes]:
     """The plot of the ladder: measured machines (fp16, each in its own configurations), then the published GPUs."""
     series = []
     for machine in ladder.machines:
-        found = [(row.iteration.number, one) for row in ladder.rows(machine, "fp16") if (one := row.headline)]
-        if found:
-            points = tuple(Point(number, one.pct, one.pct_low, one.pct_high) for number, one in found)
-            series.append(Series(f"{plain(machine.title)}, measured", points))
+        if found := ladder.headlines(machine):
+            points = tuple(Point(step.number, one.pct, one.pct_low, one.pct_high) for step, one in found)
+            series.append(Series(f"{machine.title}, measured", points))
     for key in ladder.published.gpus:
         column = ladder.published.column(key, "seq4096")
         line = tuple(Point(number, value) for number, value in enumerate(column, 1))
         series.append(Series(f"{gpu_title(key)}, published", line, key))
     best = headline_machine(ladder)
     anchors = anchors_below(best, "fp16") if best is not None and best is ladder.machines[0] else []
-    levels = tuple(Level(one.title, one.summaries[HEADLINE_LENGTH].pct) for one in anchors)
-    names = tuple((one.number, one.slug.replace("_", " ").replace("d head", "d_head")) for one in ladder.iterations)
-    return render(Picture(tuple(series), names, plot_subtitle(ladder), levels, panels_of(ladder)))
+    levels = [(one.title, one.summaries[HEADLINE_LENGTH].pct) for one in anchors]
+    names = {one.number: one.slug.replace("_", " ").replace("d head", "d_head") for one in ladder.iterations}
+    panels = {own[0]: f"{own[0]} to {own[-1]}: family {name}" for name, own in ladder.families().items()}
+    return render(series, names, plot_subtitle(ladder), levels, panels)
 
 
-def render(picture: Picture) -> dict[str, bytes]:
-    """Draws it: bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch)."""
-    return saved(lambda: _figure(picture), f"percent of FA2 per iteration; data {data_digest(asdict(picture))}")
+def render(
+    series: Sequence[Series], names: Mapping[int, str], subtitle: str, levels: Levels, panels: Mapping[int, str]
+) -> dict[str, bytes]:
+    """Draws it: bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch).
 
-
-def panels_of(ladder: Ladder) -> tuple[tuple[int, str], ...]:
-    """First iteration and title of each panel: one for each family."""
-    numbers: dict[str, list[int]] = {}
-    for one in ladder.iterations:
-        numbers.setdefault(one.family.name, []).append(one.number)
-    return tuple((own[0], f"{own[0]} to {own[-1]}: family {name}") for name, own in numbers.items())
+    Args:
+        series: lines; measured ones come first.
+        names: iteration number to short name under the axis.
+        subtitle: what was measured: GPU, dtype, length.
+        levels: libraries on the GPU of the first series, in percent of FA2; they cross the last panel.
+        panels: first iteration of each panel, each with a scale of its own, to its title.
+    """
+    data = {
+        "series": [asdict(one) for one in series], "names": list(names.items()), "subtitle": subtitle,
+        "levels": [{"label": label, "percent": percent} for label, percent in levels], "panels": list(panels.items()),
+    }  # fmt: skip
+    draw = partial(_figure, series, names, subtitle, levels, panels)
+    return saved(draw, f"percent of FA2 per iteration; data {data_digest(data)}")
 
 
 def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str, bytes]:
@@ -146,39 +135,41 @@ def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str
         description: stands in the files; with the digest of the data.
         texts: what else is drawn.
     """
-
-    def drawn() -> dict[str, bytes]:
-        import matplotlib as mpl
-
-        mpl.use("agg")
-        with mpl.rc_context():
-            mpl.rcdefaults()
-            mpl.rcParams.update(STYLE)
-            figure = draw()
-            svg, png = io.BytesIO(), io.BytesIO()
-            figure.savefig(svg, format="svg", metadata={"Date": None, "Description": description})
-            figure.savefig(png, format="png", dpi=160, metadata={"Software": None, "Description": description})
-        return {"svg": svg.getvalue(), "png": png.getvalue()}
-
-    return kept(drawn, ("svg", "png"), description, *texts)
+    formats: dict[str, dict[str, Any]] = {
+        "svg": {"metadata": {"Date": None, "Description": description}},
+        "png": {"dpi": 160, "metadata": {"Software": None, "Description": description}},
+    }
+    return kept(draw, STYLE, formats, description, *texts)
 
 
-def kept(draw: Callable[[], dict[str, bytes]], suffixes: Sequence[str], *texts: str) -> dict[str, bytes]:
-    """What `draw` gives, from ``build/pictures`` when the same code and matplotlib release drew the same before.
+def kept(
+    draw: Callable[[], Figure], style: dict[Any, Any], formats: Mapping[str, dict[str, Any]], *texts: str
+) -> dict[str, bytes]:
+    """A figure in each of `formats`, from ``build/pictures`` when the same code and release drew the same before.
 
     Args:
-        draw: draws what `texts` tell whole; its bytes by suffix.
-        suffixes: those of `draw`.
+        draw: draws what `texts` tell whole.
+        style: matplotlib's settings.
+        formats: suffix to what `Figure.savefig` takes.
         texts: data and words of the picture.
     """
-    files = {suffix: PICTURES / f"{sha256(repr((_drawn_by(), texts)))}.{suffix}" for suffix in suffixes}
+    files = {suffix: PICTURES / f"{sha256(repr((_drawn_by(), texts)))}.{suffix}" for suffix in formats}
     if all(path.is_file() for path in files.values()):
         return {suffix: path.read_bytes() for suffix, path in files.items()}
-    drawn = draw()
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    drawn = {suffix: io.BytesIO() for suffix in formats}
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(style)
+        figure = draw()
+        for suffix, options in formats.items():
+            figure.savefig(drawn[suffix], format=suffix, **options)
     with suppress(FlashladderError):  # a folder that nobody can write: the next report draws again
         for suffix, path in files.items():
-            write_atomic(path, drawn[suffix])
-    return drawn
+            write_atomic(path, drawn[suffix].getvalue())
+    return {suffix: out.getvalue() for suffix, out in drawn.items()}
 
 
 @lru_cache(maxsize=1)
@@ -196,27 +187,23 @@ def rendered_by(svg: bytes) -> tuple[str, str]:
     return (release[1] if release else "", digest[1] if digest else "")
 
 
-def _figure(picture: Picture) -> Figure:
+def _figure(
+    series: Sequence[Series], names: Mapping[int, str], subtitle: str, levels: Levels, titles: Mapping[int, str]
+) -> Figure:
     from matplotlib.figure import Figure
 
-    series, names = picture.series, dict(picture.names)
-    firsts = [first for first, _ in picture.panels]
     figure = Figure(figsize=(12.4, 5.6), facecolor="white")
-    spans = [[n for n in names if first <= n < end] for first, end in pairwise((*firsts, max(names) + 1))]
+    spans = [[n for n in names if first <= n < end] for first, end in pairwise((*titles, max(names) + 1))]
     widths = [2.5 + len(numbers) for numbers in spans]
-    upright = len(names) > UPRIGHT_FROM
     panels = figure.subplots(1, len(spans), squeeze=False, gridspec_kw={"width_ratios": widths})[0]
     figure.subplots_adjust(left=0.052, right=0.868, top=0.822, bottom=0.212, wspace=0.46)
     figure.text(0.052, 0.945, "Steps of an attention forward kernel", fontsize=15, fontweight="bold")
-    figure.text(0.052, 0.898, picture.subtitle, fontsize=9.5, color="#555555")
-    for axes, numbers, (_, title) in zip(panels, spans, picture.panels, strict=True):
-        levels = picture.levels if axes is panels[-1] else ()
+    figure.text(0.052, 0.898, subtitle, fontsize=9.5, color="#555555")
+    for axes, numbers, title in zip(panels, spans, titles.values(), strict=True):
+        across = levels if axes is panels[-1] else ()
         _panel(axes, series, names, numbers, title)
-        axes.set_ylim(*_limits(series, numbers, levels, upright=upright))
-        for level in levels:
-            axes.axhline(level.percent, color=INK, linewidth=0.9, linestyle=(0, (6, 3)), zorder=1.4)
-        _values(axes, series, numbers, upright=upright)
-        _end_labels(axes, series, numbers, levels)
+        _scale(axes, series, numbers, across, upright=len(names) > UPRIGHT_FROM)
+        _end_labels(axes, series, numbers, across)
     return figure
 
 
@@ -237,10 +224,14 @@ def _panel(axes: Axes, series: Sequence[Series], names: Mapping[int, str], numbe
         label.set_rotation_mode("anchor")
     axes.set_xlim(numbers[0] - 0.6, numbers[-1] + 0.5)
     axes.yaxis.set_major_formatter("{x:.0f} %")
-    axes.grid(axis="y", color="#E6E6E6", linewidth=0.8)
+    plain_axes(axes, "y")
+
+
+def plain_axes(axes: Axes, across: Literal["x", "y"]) -> None:
+    """Faint lines below the data, across one axis, and no frame at the top and the right."""
+    axes.grid(axis=across, color="#E6E6E6", linewidth=0.8)
     axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _line(axes: Axes, line: Series, index: int, points: Sequence[Point]) -> None:
@@ -253,8 +244,8 @@ def _line(axes: Axes, line: Series, index: int, points: Sequence[Point]) -> None
             markeredgewidth=1.2, zorder=2,
         )  # fmt: skip
         return
-    below = [0.0 if point.low is None else max(0.0, point.percent - point.low) for point in points]
-    above = [0.0 if point.high is None else max(0.0, point.high - point.percent) for point in points]
+    below = [max(0.0, point.percent - (point.low or point.percent)) for point in points]
+    above = [max(0.0, (point.high or point.percent) - point.percent) for point in points]
     axes.errorbar(
         xs, ys, yerr=[below, above], color=color, linewidth=2.2, marker=marker, markersize=5.5, capsize=3,
         elinewidth=1.2, markeredgecolor="white", markeredgewidth=0.8, zorder=3,
@@ -267,20 +258,16 @@ def _style(line: Series, index: int) -> tuple[str, str, Any]:
     return PUBLISHED_STYLES[line.key]
 
 
-def _limits(
-    series: Sequence[Series], numbers: Sequence[int], levels: Sequence[Level], *, upright: bool
-) -> tuple[float, float]:
-    """Multiples of 5 % around everything in a panel, FA2, intervals and value labels included; zero if it is near."""
+def _scale(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels: Levels, *, upright: bool) -> None:
+    """Multiples of 5 % around all in a panel, intervals too; percentages of the first measured line above all lines."""
     points = [point for line in series for point in line.points if point.iteration in numbers]
-    across = [100.0, *(level.percent for level in levels)]
-    low = min([*across, *(point.percent if point.low is None else point.low for point in points)])
-    high = max([*across, *(point.percent if point.high is None else point.high for point in points)])
+    across = [100.0, *(percent for _, percent in levels)]
+    low = min([*across, *(point.low or point.percent for point in points)])
+    high = max([*across, *(point.high or point.percent for point in points)])
     room = (high - low) * (0.19 if upright else 0.1)
-    return max(0.0, 5 * ((low - room / 3) // 5)), 5 * ((high + room) // 5 + 1)
-
-
-def _values(axes: Axes, series: Sequence[Series], numbers: Sequence[int], *, upright: bool) -> None:
-    """Writes the percentages of the first measured line in a row above all lines, upright where they stand close."""
+    axes.set_ylim(max(0.0, 5 * ((low - room / 3) // 5)), 5 * ((high + room) // 5 + 1))
+    for percent in across[1:]:
+        axes.axhline(percent, color=INK, linewidth=0.9, linestyle=(0, (6, 3)), zorder=1.4)
     for point in series[0].points if series and series[0].key is None else ():
         if point.iteration in numbers:
             axes.text(
@@ -289,11 +276,11 @@ def _values(axes: Axes, series: Sequence[Series], numbers: Sequence[int], *, upr
             )  # fmt: skip
 
 
-def _end_labels(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels: Sequence[Level]) -> None:
+def _end_labels(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels: Levels) -> None:
     """Names the libraries, and the lines that end in a panel, at its right side, moved apart where they would touch."""
     low, high = axes.get_ylim()
     gap = (high - low) * 0.105
-    ends = [(level.percent, f"{level.label}\n{level.percent:.1f} %", INK, "normal") for level in levels]
+    ends = [(percent, f"{label}\n{percent:.1f} %", INK, "normal") for label, percent in levels]
     for index, line in enumerate(series):
         if line.points and (last := line.points[-1]).iteration in numbers:
             text = f"{line.label}\n{last.iteration}: {last.percent:.1f} %"

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 import io
-import itertools
 from pathlib import Path
+import re
 import statistics
 import traceback
-from typing import Literal
+from typing import Literal, get_args
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flashladder.columns import csv_records
-from flashladder.emulate.reading import EmulatedKernel, counter_files
+from flashladder.emulate.reading import EmulatedCounters, counter_files
 from flashladder.errors import FlashladderError
 from flashladder.explain.predict import NAME as PREDICTIONS
 from flashladder.explain.predict import load_predictions
@@ -36,7 +36,7 @@ from flashladder.lock.step_counts import read_counts
 from flashladder.machine_code.opcodes import unknown
 from flashladder.names import GPUS, HEADLINE_LENGTH, LDSM, PUBLISHED_GPU, WAVEFRONTS
 from flashladder.paths import ITERATIONS, RESULTS
-from flashladder.report.data import Ladder, Machine
+from flashladder.report.data import Ladder, Machine, grouped
 from flashladder.report.tables import DASH, headline_machine
 from flashladder.report.variants import BOTH
 from flashladder.results.files import load_as, read_json
@@ -66,18 +66,11 @@ class Contradicted(FlashladderError):
         super().__init__(f"the data contradict the page about {what}", expected=expected, found=found)
 
 
-def require(
-    what: str, before: float, after: float, said: Direction, noise: float = 0.0, unit: str = ""
-) -> tuple[float, float]:
-    """Both numbers, of which a change within `noise` is none.
-
-    Raises:
-        Contradicted: the second lies another way from the first than is said.
-    """
+def require(what: str, before: float, after: float, said: Direction, noise: float = 0.0, unit: str = "") -> None:
+    """Raises `Contradicted` where the second number lies another way from the first than is said, beyond `noise`."""
     found = "stays" if abs(after - before) <= noise else "rises" if after > before else "falls"
     if found != said:
         raise Contradicted(what, said, f"{found}, {figure(before)} to {figure(after)}{unit}")
-    return before, after
 
 
 def figure(value: float) -> str:
@@ -105,8 +98,7 @@ class Words:
             "gains": partial(self.moves, "rises", "gains"),
             "loses": partial(self.moves, "falls", "loses"),
             "keeps": partial(self.moves, "stays", ""),
-            "more": self.more,
-            "grows": self.grows,
+            "gain": lambda *timing, **at: f"{self.gain(*timing, **at):+.1f}",
             # ``26.4 %``: how much faster a kernel is with a change; of `costs` how much slower
             "pays": lambda *change, **at: f"{self.worth(*change, verdicts=('faster',), **at):.1f} %",
             "costs": lambda *change, **at: f"{-self.worth(*change, verdicts=('slower',), **at):.1f} %",
@@ -115,20 +107,20 @@ class Words:
             ),
             "spilled": self.spilled,
             # ``149 to 44`` of the parent and the step; one number where both are printed alike
-            "falls": partial(self.counts, "falls"),
-            "rises": partial(self.counts, "rises"),
-            "stays": partial(self.counts, "stays"),
+            **{said: partial(self.counts, said) for said in get_args(Direction)},
             "count": lambda name, where, scope="loop", of=0: figure(self._value(name, where, scope, of or number)),
-            "knob": self.knob,
+            "knob": lambda name, gpu, of=0: figure(getattr(load_iteration(of or number).configs[gpu], name)),
             "ctas": self.ctas,
             # ``133 %`` of the tensor pipe's cycles; `ceiling`: what a resource that binds leaves of its rate
             "binds": lambda *load, **of: f"{self.held(*load, **of, binds=True):.0f} %",
             "hides": lambda *load, **of: f"{self.held(*load, **of, binds=False):.0f} %",
             "ceiling": lambda *load, **of: f"{100 * 100 / self.held(*load, **of, binds=True):.0f} %",
-            "busy": self.busy,
+            "busy": lambda load, gpu, of=0: (
+                f"{self.share(load, gpu, of or number) * self._use(gpu, self._tflops(gpu, of or number)):.0f} %"
+            ),
             "mma_issue": lambda: f"{mma_issue(self.machine.name):.1f}",
             "mma_cycles": lambda gpu: f"{SCHEDULERS / tensor_rate(gpu):.1f}".removesuffix(".0"),
-            "peak_cycles": self.peak_cycles,
+            "peak_cycles": lambda gpu: f"{SCHEDULERS / documented_rate(gpu):.1f}".removesuffix(".0"),
             "tensor_use": lambda gpu, of=0: f"{100 * self._use(gpu, self._tflops(gpu, of or number)):.0f} %",
             "fa2_use": self.fa2_use,
         }
@@ -147,69 +139,50 @@ class Words:
             return machine
         raise FlashladderError("nothing was measured", where=relative(RESULTS), hint="git checkout -- results")
 
+    @property
+    def emulated(self) -> EmulatedCounters:
+        """The emulator's reading."""
+        if self.ladder.emulated is None:
+            raise FlashladderError("no emulated counters", hint="python -m flashladder.emulate.reading --write")
+        return self.ladder.emulated
+
     # Speeds, in percent of FA2.
 
     @property
     def noise_points(self) -> float:
-        """Points of FA2 within which two percentages count as one: a floor is of a run, the larger one of both runs.
-
-        Raises:
-            FlashladderError: neither the page's step nor its parent was timed.
-        """
-        compared = {self.number, self.step.parent}
-        timed = (one for (number, _), one in self.machine.measured.items() if number in compared)
-        floors = [one.floor for one in timed if one.kernel.dtype == DTYPE]
+        """Points of FA2 within which two percentages count as one: a floor is of a run, the larger one of both runs."""
+        timed = [one for one in self.machine.measured.values() if one.kernel.dtype == DTYPE]
+        floors = [one.floor for one in timed if one.kernel.iteration in {self.number, self.step.parent}]
         if not floors:
             raise FlashladderError(f"iteration {self.number} was not measured", found=self.machine.key)
         return BOTH * max(floors)
 
     def pct(self, gpu: str, of: int, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
-        """Percent of FA2: published (a100, rtx3090), or measured.
-
-        Raises:
-            FlashladderError: there is no such figure.
-        """
+        """Percent of FA2: published (a100, rtx3090), or measured."""
         if gpu in self.ladder.published.gpus and at == HEADLINE_LENGTH and configs is None:
             return self.ladder.published.cell(of, gpu, "seq4096").value
         if gpu != self.machine.key:
             raise FlashladderError("no such speed", expected=self.machine.key, found=f"{gpu} at S = {at}")
-        rows = {row.iteration.number: row.measured for row in self.ladder.rows(self.machine, DTYPE, configs)}
-        measured = rows.get(of)
-        if measured is None or at not in measured.summaries:
-            raise FlashladderError(f"iteration {of} was not measured at S = {at}", found=gpu)
-        return measured.summaries[at].pct
+        for row in self.ladder.rows(self.machine, DTYPE, configs):
+            if row.iteration.number == of and row.measured and at in row.measured.summaries:
+                return row.measured.summaries[at].pct
+        raise FlashladderError(f"iteration {of} was not measured at S = {at}", found=gpu)
 
-    def _speeds(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> tuple[float, float]:
+    def _speeds(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> list[float]:
         """Of the parent and of the step, each in its own configuration unless `configs` says whose."""
-        old, new = (round(self.pct(gpu, one, at, configs), 1) for one in (self.parent, self.number))
-        return old, new
+        return [round(self.pct(gpu, one, at, configs), 1) for one in (self.parent, self.number)]
 
-    def _gain(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
+    def gain(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
         """Points that the step gains."""
         old, new = self._speeds(gpu, at, configs)
         return round(new - old, 1)
 
     def moves(self, said: Direction, verb: str, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> str:
         """The speeds of parent and step, which lie as is `said`."""
-        speeds = self._speeds(gpu, at, configs)
-        old, new = require(f"the speed on {gpu}", *speeds, said, self.noise_points, " % of FA2")
+        old, new = self._speeds(gpu, at, configs)
+        require(f"the speed on {gpu}", old, new, said, self.noise_points, " % of FA2")
         shown = f"{old:.1f} to {new:.1f} % of FA2"
         return f"{verb} {abs(new - old):.1f} points ({shown})" if verb else shown
-
-    def more(self, gpu: str, other: str, configs: str | None = None) -> str:
-        """``+4.8 against -1.4 points``: the step's gain on `gpu`, larger than that on `other` beyond noise."""
-        first, second = self._gain(gpu, configs=configs), self._gain(other)
-        if first - second <= self.noise_points:
-            raise Contradicted(f"{gpu} beside {other}", "a larger gain", f"{first:+.1f} and {second:+.1f} points")
-        return f"{first:+.1f} against {second:+.1f} points"
-
-    def grows(self, gpu: str, at: int) -> str:
-        """``+3.4 points at S = 512 and +4.8 at S = 4096``: a gain that is larger in the headline than at `at`."""
-        first, second = self._gain(gpu, at), self._gain(gpu)
-        said = f"{first:+.1f} points at S = {at} and {second:+.1f} at S = {HEADLINE_LENGTH}"
-        if second - first <= self.noise_points:
-            raise Contradicted(f"the gain on {gpu}", "it grows", said)
-        return said
 
     # What a change is worth alone: taken back from the end of the published ladder, or added to the first (`of=1`).
 
@@ -219,9 +192,9 @@ class Words:
         subject = f"{base.number} {'+' if base.parent is None else '-'} {change}"
         wanted = (subject, base.configs[gpu].short_form(), str(at))
         path = RESULTS / "report" / f"ablation_{self.machine.key}.csv"
-        for row in csv_records(io.StringIO(read_text(path))):
-            if (row["subject"], row["base_config"], row["seq_len"]) == wanted:
-                return row
+        rows = csv_records(io.StringIO(read_text(path)))
+        if row := next((row for row in rows if (row["subject"], row["base_config"], row["seq_len"]) == wanted), None):
+            return row
         raise FlashladderError(f"no ablation {subject}", expected=f"a row of {relative(path)}", found=gpu)
 
     def worth(
@@ -242,18 +215,13 @@ class Words:
     # Counts: of one KV block's trip of the main loop in our machine code, unless `scope` is ``kernel``.
 
     def _value(self, metric: str, where: str, scope: str, of: int) -> float:
-        """A count, a sum of counts (``A+B``) or a quotient (``A/B``).
-
-        Raises:
-            FlashladderError: no such name or place, or nothing was counted there.
-        """
+        """A count, a sum of counts (``A+B``) or a quotient (``A/B``)."""
         claim, counts = Claim(metric, "kernel", "equals"), self._counts(where, scope, of)
         for name in claim.names:
-            if name not in counts:
-                language = "ptx" if where == "ptx" else "sass"
-                wrong = (", ".join(counts), None) if where in COUNTED else unknown(name, language)
-                if wrong:  # else an opcode that is nowhere in the kernel
-                    raise FlashladderError(f"nothing is called {name!r} in {where}", expected=wrong[0], hint=wrong[1])
+            language: Literal["ptx", "sass"] = "ptx" if where == "ptx" else "sass"
+            known = (", ".join(counts), None) if where in COUNTED else unknown(name, language)
+            if name not in counts and known:  # else an opcode that is nowhere in the kernel
+                raise FlashladderError(f"nothing is called {name!r} in {where}", expected=known[0], hint=known[1])
         return claim.measure(counts)
 
     def _counts(self, where: str, scope: str, of: int) -> Counts:
@@ -274,28 +242,16 @@ class Words:
             read = load_as(path, CounterResult).counters
             return _short(read[kernel_key(of, load_iteration(of).configs[PUBLISHED_GPU].short_form())])
         if where == "emulator":
-            emulated = self._emulated(of)
+            emulated = self.emulated.of(of)
             ideal = {f"ideal_{one}_wavefronts": count for one, count in emulated.ideal_wavefronts.items()}
             return {**_short(emulated.counters), **ideal, "ptx_instructions": emulated.warp_instructions}
         raise FlashladderError("no such place to count in", expected=", ".join(PLACES), found=where)
 
-    def _emulated(self, of: int) -> EmulatedKernel:
-        if self.ladder.emulated is None:
-            raise FlashladderError("no emulated counters", hint="python -m flashladder.emulate.reading --write")
-        return self.ladder.emulated.of(of)
-
     def counts(self, said: Direction, metric: str, where: str, scope: str = "loop") -> str:
         """The counts of parent and step, which lie as is `said`."""
         old, new = (self._value(metric, where, scope, of) for of in (self.parent, self.number))
-        texts = [figure(count) for count in require(f"{metric} ({where})", old, new, said)]
-        return " to ".join(dict.fromkeys(texts))
-
-    def knob(self, name: str, gpu: str, of: int = 0) -> str:
-        """``128``: a number of a GPU's configuration, by the field's name (B_r, B_c, n_warps)."""
-        value = getattr(load_iteration(of or self.number).configs[gpu], name, None)
-        if type(value) is not int:
-            raise FlashladderError("no such number of a configuration", found=name)
-        return figure(value)
+        require(f"{metric} ({where})", old, new, said)
+        return " to ".join(dict.fromkeys((figure(old), figure(new))))
 
     def ctas(self, gpu: str, of: int = 0, configs: str | None = None) -> str:
         """CTAs that one of a GPU's SMs holds at once."""
@@ -314,7 +270,7 @@ class Words:
         if resource == "issue slots":
             clocks = (loop["total"] - loop["HMMA"] + loop["HMMA"] * mma_issue(self.machine.name)) / SCHEDULERS
         elif resource == "shared reads":
-            counters = self._emulated(of).counters
+            counters = self.emulated.of(of).counters
             clocks = loop["LDSM"] * counters[WAVEFRONTS.format("ld")] / counters[LDSM]  # wavefronts: of the layout
         else:
             raise FlashladderError("no such resource", expected="shared reads, issue slots", found=resource)
@@ -322,23 +278,12 @@ class Words:
 
     def held(self, resource: str, gpu: str, of: int = 0, *, binds: bool) -> float:
         """As `share`, of a resource that needs at least as long as the tensor pipe (`binds`), or less."""
-        share = self.share(resource, gpu, of or self.number)
-        if (share >= 100) is not binds:
-            what = f"{resource} of iteration {of or self.number} on {gpu}"
-            raise Contradicted(what, f"{'at least' if binds else 'less than'} 100 %", f"{share:.1f} %")
-        return share
-
-    def busy(self, resource: str, gpu: str, of: int = 0) -> str:
-        """``46 %``: the share of the kernel's time that a resource works, at S = 4096."""
         of = of or self.number
-        return f"{self.share(resource, gpu, of) * self._use(gpu, self._tflops(gpu, of)):.0f} %"
-
-    def peak_cycles(self, gpu: str) -> str:
-        """Clocks of `mma_cycles` at the documented rate; fewer than measured."""
-        documented, found = documented_rate(gpu), tensor_rate(gpu)
-        if documented <= found:
-            raise Contradicted(f"mma on {gpu}", f"less than {documented:g} a clock", f"{found:g}")
-        return f"{SCHEDULERS / documented:.1f}".removesuffix(".0")
+        share = self.share(resource, gpu, of)
+        if (share >= 100) is not binds:
+            expected = f"{'at least' if binds else 'less than'} 100 %"
+            raise Contradicted(f"{resource} of iteration {of} on {gpu}", expected, f"{share:.1f} %")
+        return share
 
     def fa2_use(self, gpu: str) -> str:
         """``59 %``: the share of the tensor pipe's rate through mma.sync that FA2 reaches at S = 4096."""
@@ -404,16 +349,11 @@ def mma_issue(machine: str) -> float:
         FlashladderError: it holds none.
     """
     path = RESULTS / machine / "rates.json.gz"
-    best: dict[tuple[tuple[str, float], ...], float] = {}
-    for parts, rate in _rounds(path):
-        others = parts.keys() - {MMA}
-        if MMA in parts and others and others <= set(ISSUED):
-            clocks = SCHEDULERS / rate - sum(parts[name] for name in others)
-            key = tuple(sorted(parts.items()))
-            best[key] = min(clocks, best.get(key, clocks))
-    if not best:
+    mixed = [one for one in _rounds(path) if {MMA} < one[0].keys() <= {MMA, *ISSUED}]
+    if not mixed:
         raise FlashladderError("no rates of mixed rounds", where=relative(path), expected=f"{MMA} + fma and its like")
-    return statistics.mean(best.values())
+    alike = grouped(mixed, lambda one: tuple(sorted(one[0].items()))).values()
+    return statistics.mean(min(SCHEDULERS / rate - sum(parts.values()) + 1 for parts, rate in own) for own in alike)
 
 
 @lru_cache(maxsize=8)
@@ -446,42 +386,26 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
             what = f"iteration {number} on {gpu} is not what was predicted"
             raise FlashladderError(what, where=relative(path), expected=own, found=said)
     first = found[PUBLISHED_GPU].resources
+    untimed = [gpu for gpu in ladder.published.gpus if ladder.published.find(number, gpu, "seq4096") is None]
+    rows: dict[str, list[str]] = {
+        "": [load_gpus()[gpu].title for gpu in found],
+        **{
+            name: [f"{100 * one.resources[name] / one.clocks:.0f} %" for one in found.values()]
+            for name in sorted(first, key=lambda name: (-first[name], name))
+        },
+        "clocks": [f"{one.clocks:,.0f}" for one in found.values()],
+        "binds": [one.binding for one in found.values()],
+        "predicted, of FA2": [f"{one.percent_of_fa2:.1f} %" for one in found.values()],
+        "published or measured": [DASH if gpu in untimed else words.called["speed"](gpu) for gpu in found],
+    }
+    header, *lines = (f"| {name} | {' | '.join(cells)} |".replace("|  |", "| |") for name, cells in rows.items())
     yield from (
         "## Bottleneck",
         "",
         "What a KV block of one CTA asks of an SM in the configuration of the GPU, in percent of the clocks that the",
         f"model predicts for it (`invoke explain {number} --gpu a100`); a model is not a measurement.",
-        "",
-        f"| | {' | '.join(load_gpus()[gpu].title for gpu in found)} |",
-        "| --- |" + " ---: |" * len(found),
-    )
-    rows: dict[str, list[str]] = {
-        name: [f"{100 * one.resources[name] / one.clocks:.0f} %" for one in found.values()]
-        for name in sorted(first, key=lambda name: (-first[name], name))
-    }
-    rows["clocks"] = [f"{one.clocks:,.0f}" for one in found.values()]
-    rows["binds"] = [one.binding for one in found.values()]
-    rows["predicted, of FA2"] = [f"{one.percent_of_fa2:.1f} %" for one in found.values()]
-    untimed = [gpu for gpu in ladder.published.gpus if ladder.published.find(number, gpu, "seq4096") is None]
-    rows["published or measured"] = [DASH if gpu in untimed else words.called["speed"](gpu) for gpu in found]
-    yield from (f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())
-    yield ""
-
-
-def page_of(number: int, path: Path = FILE) -> tuple[int, str]:
-    """The page of an iteration: the number of its heading's line, and the text below.
-
-    Raises:
-        FlashladderError: there is none.
-    """
-    lines = read_text(path).splitlines(keepends=True)
-    headings = [at for at, line in enumerate(lines) if line.startswith("# ")] + [len(lines)]
-    for start, end in itertools.pairwise(headings):
-        if lines[start].rstrip() == f"# {number}":
-            return start + 1, "".join(lines[start + 1 : end])
-    raise FlashladderError(
-        f"no reasons of iteration {number}", where=relative(path), hint="docs/add-an-iteration.md says how"
-    )
+        "", header, "| --- |" + " ---: |" * len(found), *lines, "",
+    )  # fmt: skip
 
 
 def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
@@ -491,22 +415,22 @@ def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
         FlashladderError: the page is missing, a name is unknown, a section lacks, or the data contradict it; with file
             and line.
     """
-    above, text = page_of(number, path)
-    where = relative(path)
-    found = tuple(line.removeprefix("## ") for line in text.splitlines() if line.startswith("#"))
+    whole, where = read_text(path), relative(path)
+    page = re.search(rf"^# {number}\s*?\n(.*?)(?=^# |\Z)", whole, re.MULTILINE | re.DOTALL)
+    if page is None:
+        hint = "docs/add-an-iteration.md says how"
+        raise FlashladderError(f"no reasons of iteration {number}", where=where, hint=hint)
+    above, found = whole.count("\n", 0, page.start(1)), tuple(re.findall(r"^(?:## |(?=#))(.*)", page[1], re.MULTILINE))
     if found != SECTIONS:
         raise FlashladderError(
             "wrong sections", where=f"{where}:{above}", expected=", ".join(SECTIONS), found=", ".join(found)
         )
     try:
-        return ENVIRONMENT.from_string(text).render(Words(ladder, number).called).strip()
-    except jinja2.TemplateSyntaxError as error:
-        raise FlashladderError(
-            "broken page of reasons", where=f"{where}:{above + error.lineno}", found=error
-        ) from error
-    except (FlashladderError, jinja2.TemplateError, KeyError, TypeError, ValueError) as error:
+        return ENVIRONMENT.from_string(page[1]).render(Words(ladder, number).called).strip()
+    except (FlashladderError, jinja2.TemplateError, AttributeError, KeyError, TypeError, ValueError) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
-        at = f"{where}:{above + (lines[-1] or 0)}" if lines else where
+        line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else lines[-1] if lines else None
+        at = f"{where}:{above + line}" if line else where
         if isinstance(error, FlashladderError):
             error.where = at
             raise

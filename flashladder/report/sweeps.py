@@ -6,14 +6,14 @@ tuning run has a table of all candidates and a plot beside it, as these say what
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flashladder.bench.command import MARKS
 from flashladder.bench.energy import LEGEND as STEADY_LEGEND
-from flashladder.bench.energy import Steady, steady
+from flashladder.bench.energy import steady
 from flashladder.columns import csv_text, listed, markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
@@ -21,19 +21,18 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
-from flashladder.paths import ITERATIONS, RESULTS
-from flashladder.report.data import TITLES, other_runs
+from flashladder.paths import RESULTS
+from flashladder.report.data import TITLES, grouped, other_runs, plain
 from flashladder.report.plot import FAINT, data_digest, saved
-from flashladder.report.tables import DASH, plain
+from flashladder.report.tables import DASH
 from flashladder.report.variants import pages
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as, load_result
 from flashladder.results.schema import BenchResult, EnergyResult, Kernel, Summary
 from flashladder.results.statistics import LogSummary, percent, stated
-from flashladder.sweep.winner import Candidate, documents, judged, rows_of, to_csv
+from flashladder.sweep.winner import Candidate, documents, judged, rows_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CSV = (
@@ -47,6 +46,7 @@ ENERGY_CSV = (
     "file", "subject", "dtype", "seq_len", "batch", "n_heads", "turn", "launches", "seconds", "joules", "tflops",
     "sm_clock_mhz", "watts", "pj_per_flop",
 )  # fmt: skip
+Cells = Mapping[tuple[str, int], Summary]  # by kernel and length
 SHOWN = 90  # characters of a kernel's name; templates go on for lines
 HOST = "h"  # instead of a verdict
 HOSTS = (
@@ -86,17 +86,16 @@ def page(result: BenchResult) -> str:
     sweep, settings = result.sweep, result.settings
     cards = len({process.index for process in result.processes})
     days = sorted({process.started_utc[:10] for process in result.processes})
-    grid = f"Grid `{sweep.grid if sweep else ''}`, {len(sweep.planned) if sweep else 0} cells"
     where = (
-        f"{grid}, {cards} worker processes, {', '.join(days)}; driver {result.gpu.driver}, torch "
-        f"{result.reference.torch}; {settings.pairs} pairs per cell in {settings.blocks} blocks, mode {result.mode}, "
-        f"rung {result.rung}, protocol {result.protocol_version}."
+        f"Grid `{sweep.grid if sweep else ''}`, {len(sweep.planned) if sweep else 0} cells, {cards} worker processes, "
+        f"{', '.join(days)}; driver {result.gpu.driver}, torch {result.reference.torch}; {settings.pairs} pairs per "
+        f"cell in {settings.blocks} blocks, mode {result.mode}, rung {result.rung}, protocol "
+        f"{result.protocol_version}."
     )
-    parts = [f"# {plain(result.gpu.name)}, measured by a sweep", where]
-    hosts = cells_of_host_time(result.groups)
-    for dtype in dict.fromkeys(summary.dtype for summary in result.summaries):
-        own = [summary for summary in result.summaries if summary.dtype == dtype]
-        late = [one for one in own if (one.kernel, one.dtype, one.shape) in hosts]
+    parts, hosts = [f"# {plain(result.gpu.name)}, measured by a sweep", where], cells_of_host_time(result.groups)
+    for dtype, every in grouped(result.summaries, lambda one: one.dtype).items():
+        own = {(one.kernel, one.shape.seq_len): one for one in every}
+        late = {key for key, one in own.items() if (one.kernel, dtype, one.shape) in hosts}
         parts += [
             f"## {dtype}, percent of FA2's speed; A/A floor {result.floors_pct[dtype]:.2f} points",
             _table(own, result, late),
@@ -111,28 +110,59 @@ def page(result: BenchResult) -> str:
     parts += ["## References", markdown(("name", "version", "tile", "kernels"), beside, left=4)]
     if sweep and sweep.failures:
         cells = {cell.address: cell for cell in sweep.planned}
-        lines = [
-            (cells[one.address].subject, cells[one.address].config or DASH, one.kind, one.message)
-            for one in sweep.failures
-        ]
+        failed = [(cells[one.address], one) for one in sweep.failures]
+        lines = [(cell.subject, cell.config or DASH, one.kind, one.message) for cell, one in failed]
         parts += ["## Failures", markdown(("#", "configuration", "kind", "why"), lines, left=4)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _table(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
-    lengths = sorted({summary.shape.seq_len for summary in own})
+def _table(own: Cells, result: BenchResult, late: Container[tuple[str, int]]) -> str:
+    lengths = sorted({length for _, length in own})
     means = {(mean.kernel, mean.dtype): mean.pct for mean in result.means}
-    header = ("#", "configuration", *(f"S = {length}" for length in lengths), "harmonic mean", "TFLOP/s")
     lines = []
-    for key in dict.fromkeys(summary.kernel for summary in own):
-        found = {summary.shape.seq_len: summary for summary in own if summary.kernel == key}
-        marks = {n: HOST if one in late else MARKS[one.verdict] for n, one in found.items()}
-        mean = None if HOST in marks.values() else means.get((key, own[0].dtype))
+    for key, dtype in dict.fromkeys((one.kernel, one.dtype) for one in own.values()):
+        found = {length: one for (kernel, length), one in own.items() if kernel == key}
+        marks = {n: HOST if (key, n) in late else MARKS[one.verdict] for n, one in found.items()}
+        mean = None if HOST in marks.values() else means.get((key, dtype))
         head = None if marks.get(HEADLINE_LENGTH) == HOST else found.get(HEADLINE_LENGTH)
         cells = [f"{found[n].pct:.1f} {marks[n]}" if n in found else DASH for n in lengths]
         cells += [DASH if mean is None else f"{mean:.1f}", f"{head.tflops:.1f}" if head else DASH]
         lines.append((*named(key, result.kernels), *cells))
-    return markdown(header, lines)
+    return markdown(("#", "configuration", *(f"S = {n}" for n in lengths), "harmonic mean", "TFLOP/s"), lines)
+
+
+def _over_libraries(own: Cells, result: BenchResult, late: Container[tuple[str, int]]) -> str:
+    """How many times as fast as the fastest library each kernel is, per length; empty without a library.
+
+    Both were timed in turn with FA2, whose share cancels out. Cells that tell the host's time are left out, and
+    libraries that are left out of a length are named where another is not.
+    """
+    timed = {key: one for key, one in own.items() if key not in late}
+    best = {length: one for (_, length), one in _fastest(timed.values(), result.references).items()}
+    if not best:
+        return ""
+    lengths, lines, among = sorted({length for _, length in own}), [], []
+    for key in dict.fromkeys(kernel for kernel, _ in own if kernel in result.kernels):
+        both = [(timed.get((key, n)), best.get(n)) for n in lengths]
+        times = [f"{ours.pct / theirs.pct:.3f}" if ours and theirs else DASH for ours, theirs in both]
+        lines.append((*named(key, result.kernels), *times))
+    for n in lengths:
+        unknown = [kernel for kernel, length in own if (kernel, n) in late and length == n]
+        libraries = [kernel for kernel in unknown if kernel in result.references]
+        among.append(" but for ".join(filter(None, (best[n].kernel, listed(libraries)))) if n in best else DASH)
+    lacking = listed([name for name in LIBRARIES if name not in result.references])
+    without = f" (not timed: {lacking})" if lacking else ""
+    return (
+        f"Times as fast as the fastest library{without}, each beside FA2 in turn, whose time differs from cell to "
+        "cell:\n\n"
+        + markdown(("#", "configuration", *(f"S = {n}" for n in lengths)), [*lines, ("fastest", DASH, *among)])
+    )
+
+
+def _fastest(timed: Iterable[Summary], among: Container[str]) -> dict[tuple[str, int], Summary]:
+    """The fastest subject of those `among`, by dtype and length."""
+    rising = sorted((one for one in timed if one.kernel in among), key=lambda one: one.pct)
+    return {(one.dtype, one.shape.seq_len): one for one in rising}
 
 
 def headlines(results: Path = RESULTS) -> list[str]:
@@ -146,64 +176,24 @@ def headlines(results: Path = RESULTS) -> list[str]:
         hosts = cells_of_host_time(result.groups)
         timed = [one for one in result.summaries if (one.kernel, one.dtype, one.shape) not in hosts]
         ours, theirs = _fastest(timed, result.kernels), _fastest(timed, result.references)
-        times = [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]
-        if times:
-            lengths = sorted({length for _, length in ours})
-            beside = listed([TITLES[name] for name in LIBRARIES if name in result.references])
-            missing = listed([TITLES[name] for name in LIBRARIES if name not in result.references])
+        if times := [ours[cell].pct / theirs[cell].pct for cell in ours.keys() & theirs.keys()]:
+            lengths = [length for _, length in ours]
+            beside, missing = (
+                listed([TITLES[name] for name in LIBRARIES if (name in result.references) is timed_there])
+                for timed_there in (True, False)
+            )
             told.append(
                 f"- **{load_gpus()[machine].title}**: the fastest step is {min(times):.2f} to {max(times):.2f} times "
-                f"as fast as the best of {beside}, in fp16 and bf16 from S = {lengths[0]} to {lengths[-1]} "
+                f"as fast as the best of {beside}, in fp16 and bf16 from S = {min(lengths)} to {max(lengths)} "
                 f"([table](results/report/persistent_{machine}.md))."
                 + (f" Not timed there: {missing}." if missing else "")
             )
     return told
 
 
-def _fastest(timed: Sequence[Summary], among: Container[str]) -> dict[tuple[str, int], Summary]:
-    """The fastest subject of those `among`, by dtype and length."""
-    best: dict[tuple[str, int], Summary] = {}
-    for one in (one for one in timed if one.kernel in among):
-        cell = (one.dtype, one.shape.seq_len)
-        if cell not in best or one.pct > best[cell].pct:
-            best[cell] = one
-    return best
-
-
-def _over_libraries(own: list[Summary], result: BenchResult, late: list[Summary]) -> str:
-    """How many times as fast as the fastest library each kernel is, per length; empty without a library.
-
-    Both were timed in turn with FA2, whose share cancels out. Cells that tell the host's time are left out, and
-    libraries that are left out of a length are named where another is not.
-    """
-    timed = [one for one in own if one not in late]
-    best = {length: one for (_, length), one in _fastest(timed, result.references).items()}
-    kernels = dict.fromkeys(one.kernel for one in own if one.kernel in result.kernels)
-    if not best:
-        return ""
-    lengths = sorted({one.shape.seq_len for one in own})
-    lines = []
-    for key in kernels:
-        found = {one.shape.seq_len: one.pct for one in timed if one.kernel == key}
-        times = [f"{found[n] / best[n].pct:.3f}" if n in found and n in best else DASH for n in lengths]
-        lines.append((*named(key, result.kernels), *times))
-    among = []
-    for n in lengths:
-        unknown = [one.kernel for one in late if one.shape.seq_len == n and one.kernel in result.references]
-        among.append(" but for ".join(filter(None, (best[n].kernel, listed(unknown)))) if n in best else DASH)
-    lines.append(("fastest", DASH, *among))
-    lacking = listed([name for name in LIBRARIES if name not in result.references])
-    without = f" (not timed: {lacking})" if lacking else ""
-    told = (
-        f"Times as fast as the fastest library{without}, each beside FA2 in turn, whose time differs from cell to cell:"
-    )
-    return told + "\n\n" + markdown(("#", "configuration", *(f"S = {length}" for length in lengths)), lines)
-
-
 def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
     """Number and tile of a kernel; the name of a reference."""
-    kernel = kernels.get(key)
-    if kernel is None:
+    if (kernel := kernels.get(key)) is None:
         return key, DASH
     return f"{kernel.iteration}{kernel.variant}", KernelConfig.parse(kernel.config).brief()
 
@@ -216,8 +206,7 @@ def rows(result: BenchResult) -> list[tuple[object, ...]]:
             one.kernel, one.dtype, one.shape.seq_len, one.shape.batch, one.shape.n_heads, f"{one.pct:.4f}",
             f"{one.pct_low:.4f}", f"{one.pct_high:.4f}", one.verdict, one.n_pairs,
             f"{result.floors_pct[one.dtype]:.4f}", f"{one.kernel_us:.3f}", f"{one.reference_us:.3f}",
-            f"{one.tflops:.3f}", one.sm_clock_mhz,
-            f"{one.dropped_share:.4f}", f"{one.readmitted_share:.4f}",
+            f"{one.tflops:.3f}", one.sm_clock_mhz, f"{one.dropped_share:.4f}", f"{one.readmitted_share:.4f}",
             int((one.kernel, one.dtype, one.shape) in hosts),
         )
         for one in result.summaries
@@ -227,8 +216,8 @@ def rows(result: BenchResult) -> list[tuple[object, ...]]:
 def render_energy(results: Path) -> dict[str, bytes]:
     """Page and table of every machine whose runs are there, by name."""
     files: dict[str, bytes] = {}
-    for folder in sorted({path.parent for path in files_in(results, f"*/{ENERGY}")}):
-        found = {path.name: load_as(path, EnergyResult) for path in files_in(folder, ENERGY)}
+    for folder, paths in grouped(files_in(results, f"*/{ENERGY}"), lambda path: path.parent).items():
+        found = {path.name: load_as(path, EnergyResult) for path in paths}
         rows = [
             (
                 name, run.subject, run.dtype, run.shape.seq_len, run.shape.batch, run.shape.n_heads, run.turn,
@@ -254,30 +243,26 @@ def energy_page(results: Sequence[EnergyResult]) -> str:
         gpu, turns = result.gpu, 1 + max((run.turn for run in result.runs), default=0)
         limit = f"{gpu.power_limit_w:.0f} W" if gpu.power_limit_w else DASH
         highest = f"{gpu.max_sm_clock_mhz} MHz" if gpu.max_sm_clock_mhz else DASH
-        beside = [f"FA2 of torch {result.reference.torch}"]
-        beside += [
-            f"{name} {one.version or f'of torch {one.torch}'}" for name, one in sorted(result.references.items())
-        ]
+        others = sorted(result.references.items())
+        beside = [f"{name} {one.version or f'of torch {one.torch}'}" for name, one in others]
         parts.append(
             f"At least {result.seconds:g} s a run, {turns} turn{'s' if turns > 1 else ''}: power limit {limit}, "
-            f"highest clock {highest}, driver {gpu.driver}; {', '.join(beside)}."
+            f"highest clock {highest}, driver {gpu.driver}; "
+            f"{', '.join([f'FA2 of torch {result.reference.torch}', *beside])}."
         )
         found = sorted(steady(result), key=lambda one: one.seq_len)
         for dtype in dict.fromkeys(run.dtype for run in result.runs):
-            own = [one for one in found if one.dtype == dtype]
-            parts += [f"## {dtype}, at least {result.seconds:g} s a run", _energy_table(own, result)]
+            rows = [
+                (
+                    str(one.seq_len), *named(one.subject, result.kernels), f"{one.tflops:.1f}",
+                    DASH if one.mhz is None else f"{one.mhz:.0f}", f"{one.watts:.0f}", f"{one.pj_per_flop:.3f}",
+                    one.limit,
+                )
+                for one in found
+                if one.dtype == dtype
+            ]  # fmt: skip
+            parts += [f"## {dtype}, at least {result.seconds:g} s a run", markdown(ENERGY_HEADER, rows, left=3)]
     return "\n\n".join(parts) + "\n"
-
-
-def _energy_table(own: Sequence[Steady], result: EnergyResult) -> str:
-    rows = [
-        (
-            str(one.seq_len), *named(one.subject, result.kernels), f"{one.tflops:.1f}",
-            DASH if one.mhz is None else f"{one.mhz:.0f}", f"{one.watts:.0f}", f"{one.pj_per_flop:.3f}", one.limit,
-        )
-        for one in own
-    ]  # fmt: skip
-    return markdown(ENERGY_HEADER, rows, left=3)
 
 
 BEST = 5  # of each iteration and dtype on the page
@@ -301,13 +286,12 @@ RANKED = (
 )
 
 
-def tuning_pages(path: Path, rungs: BenchResult | None = None, iterations: Path = ITERATIONS) -> dict[str, bytes]:
+def tuning_pages(path: Path, rungs: BenchResult | None = None) -> dict[str, bytes]:
     """The files of a tuning run by their suffix: md, csv, svg, png.
 
     Args:
         path: the document of the rungs; that of the finals lies beside it.
         rungs: what is in it, where it was read already.
-        iterations: folder of the iterations whose present configurations the winners are compared with.
 
     Raises:
         FlashladderError: one of the documents is missing or of no tuning run.
@@ -334,7 +318,7 @@ def tuning_pages(path: Path, rungs: BenchResult | None = None, iterations: Path 
             str(one.number), one.dtype, one.config.brief(), one.verdict, _told(one.winner),
             one.own_config.brief() if one.own_config else "none for this GPU", _told(one.present),
         )
-        for one in judged(rungs, finals, iterations)
+        for one in judged(rungs, finals)
     ]  # fmt: skip
     gpu, dtypes = plain(rungs.gpu.name), ", ".join(sorted({one.dtype for one in rungs.summaries}))
     parts = [
@@ -348,9 +332,10 @@ def tuning_pages(path: Path, rungs: BenchResult | None = None, iterations: Path 
         RANKED,
     ]
     subtitle = f"{gpu}, {day}, {dtypes}, {len(rungs.summaries)} configurations, {lengths}"
+    table = ([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
     data = [[row.tile, row.pct, row.spilled, *(getattr(row, name) for name, _ in PANELS)] for row in rows]
     drawn = saved(partial(_tuning_figure, rows, subtitle), f"{subtitle}; data {data_digest(data)}")
-    return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": to_csv(rows).encode(), **drawn}
+    return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": csv_text(Candidate._fields, table).encode(), **drawn}
 
 
 def _told(summary: LogSummary | None) -> str:
@@ -363,20 +348,20 @@ def ranking(rows: Sequence[Candidate], most: int) -> str:
     """The first `most` candidates of each iteration and dtype as a table, and how many there are besides."""
     header = ("#", "dtype", "configuration", "% of FA2", "95 %", "pairs", "registers", "spilled", "warps per SM")
     lines: list[tuple[str, ...]] = []
-    for place in dict.fromkeys((row.iteration, row.dtype) for row in rows):
-        own = [row for row in rows if (row.iteration, row.dtype) == place]
+    for (iteration, dtype), own in grouped(rows, lambda row: (str(row.iteration), row.dtype)).items():
         for row in own[:most]:
             span = f"{row.low:.2f} to {row.high:.2f}" if row.low is not None else "too few pairs"
             speed = (row.failure, DASH) if row.failure else (f"{row.pct:.2f}", span)
             numbers = ("" if value is None else str(value) for value in (row.registers, row.spilled, row.warps))
-            lines.append((str(place[0]), place[1], row.config, *speed, str(row.pairs), *numbers))
+            lines.append((iteration, dtype, row.config, *speed, str(row.pairs), *numbers))
         if len(own) > most:
             rest = "" if own[most].pct is None else f"up to {max(row.pct or 0.0 for row in own[most:]):.2f}"
-            lines.append((str(place[0]), place[1], f"and {len(own) - most} more", rest, *[""] * 5))
+            lines.append((iteration, dtype, f"and {len(own) - most} more", rest, *[""] * 5))
     return markdown(header, lines, left=3)
 
 
 def _tuning_figure(rows: Sequence[Candidate], subtitle: str) -> Figure:
+    """Candidates by tile in each panel; those that spill are crosses. As pixels: drawn, they take 0.8 MB."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -384,8 +369,14 @@ def _tuning_figure(rows: Sequence[Candidate], subtitle: str) -> Figure:
     axes = list(figure.subplots(1, len(PANELS), sharey=True))
     tiles = sorted({row.tile for row in rows if row.pct is not None})
     for axis, (name, label) in zip(axes, PANELS, strict=True):
-        for color, tile in zip(TILES * len(tiles), tiles, strict=False):
-            _points(axis, [row for row in rows if row.tile == tile], name, (color, tile))
+        for i, tile in enumerate(tiles):
+            for spills, marker in ((False, "o"), (True, "x")):
+                of_tile = (row for row in rows if row.tile == tile and bool(row.spilled) == spills)
+                own = [row for row in of_tile if None not in (getattr(row, name), row.pct)]
+                axis.scatter(
+                    [getattr(row, name) for row in own], [row.pct or 0.0 for row in own], s=14, marker=marker,
+                    color=TILES[i % len(TILES)], alpha=0.7, rasterized=True, label=None if spills else tile,
+                )  # fmt: skip
         axis.axhline(100, color=FAINT, linewidth=0.8)
         axis.set_xlabel(label)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -395,14 +386,3 @@ def _tuning_figure(rows: Sequence[Candidate], subtitle: str) -> Figure:
     figure.text(0.01, 0.89, subtitle, fontsize=9, color="#555555")
     figure.subplots_adjust(left=0.05, right=0.99, top=0.85, bottom=0.11, wspace=0.06)
     return figure
-
-
-def _points(axis: Axes, rows: Sequence[Candidate], name: str, style: tuple[str, str]) -> None:
-    """One tile's candidates in one panel; those that spill are crosses. As pixels: drawn, they take 0.8 MB."""
-    color, label = style
-    for spills, marker in ((False, "o"), (True, "x")):
-        own = [row for row in rows if bool(row.spilled) == spills and None not in (getattr(row, name), row.pct)]
-        xs, ys = [getattr(row, name) for row in own], [row.pct or 0.0 for row in own]
-        axis.scatter(
-            xs, ys, s=14, marker=marker, color=color, alpha=0.7, rasterized=True, label=None if spills else label
-        )

@@ -7,7 +7,6 @@ CSV it is an empty field. Below the steps stand the libraries that were timed be
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-import re
 from typing import get_args
 
 from flashladder.columns import listed, markdown
@@ -16,18 +15,13 @@ from flashladder.ladder.iteration import load_all
 from flashladder.lock.code_claims import Verdict, verify
 from flashladder.lock.step_counts import read_counts
 from flashladder.names import DTYPES, HEADLINE_LENGTH, LIBRARIES, PUBLISHED_GPU
-from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing
+from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timing, grouped, plain
 from flashladder.results.published import Statistic
 
 DASH = "–"
 NOT_RUN = "not run here"  # by a GPU that the step's family does not run on
 LONG = ("95 % interval", "harmonic mean", "registers", "spills, B")  # columns that README's table leaves out
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-
-
-def plain(name: str) -> str:
-    """A GPU's name without its makers' words: ``NVIDIA GeForce RTX 3090`` -> ``RTX 3090``."""
-    return name.replace("NVIDIA ", "").replace("GeForce ", "")
 
 
 def gpu_title(key: str) -> str:
@@ -46,8 +40,7 @@ def plot_subtitle(ladder: Ladder) -> str:
     what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, relative to FA2 on the same GPU"
     if not ladder.machines:
         return f"{what}; nothing measured by this project yet"
-    days = [(plain(one.title), sorted(re.findall(r"\d{4}-\d\d-\d\d", one.reference))) for one in ladder.machines]
-    told = [f"{gpu} {' to '.join(dict.fromkeys((own[0], own[-1])))}" for gpu, own in days]
+    told = [f"{one.title} {one.days}" for one in ladder.machines]
     return f"{what}; measured: {', '.join(told)}; whiskers: 95 % intervals"
 
 
@@ -61,8 +54,7 @@ def _lines(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str 
     """The header and the rows of a progression table, the libraries last."""
     header, gpus = ["#", "Step"], ladder.published.gpus
     if machine:
-        gpu = plain(machine.title)
-        header += [f"{gpu} TFLOP/s", f"{gpu} % of FA2", "95 % interval", "harmonic mean"]
+        header += [f"{machine.title} TFLOP/s", f"{machine.title} % of FA2", "95 % interval", "harmonic mean"]
     for key in gpus:
         header += [f"{gpu_title(key)} %", "harmonic mean"]
     lines = [[*header, "registers", "spills, B"]]
@@ -82,15 +74,12 @@ def _lines(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str 
 
 def _speed(timing: Timing | None, missing: str = DASH) -> list[str]:
     """TFLOP/s, percent of FA2, its interval, and the harmonic mean."""
-    if timing is None or timing.headline is None:
-        return [DASH, missing, DASH, f"{timing.mean.pct:.1f}" if timing and timing.mean else DASH]
-    one, mean = timing.headline, timing.mean
-    return [
-        f"{timing.tflops:.1f}" if timing.tflops else DASH,
-        f"**{one.pct:.1f}**",
-        f"{one.pct_low:.1f} to {one.pct_high:.1f}",
-        f"{mean.pct:.1f}" if mean else DASH,
-    ]
+    one, mean = (timing.headline, timing.mean) if timing else (None, None)
+    speed = [DASH, missing, DASH]
+    if one:
+        speed = [f"{timing.tflops:.1f}" if timing and timing.tflops else DASH, f"**{one.pct:.1f}**"]
+        speed.append(f"{one.pct_low:.1f} to {one.pct_high:.1f}")
+    return [*speed, f"{mean.pct:.1f}" if mean else DASH]
 
 
 def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = None) -> list[Anchor]:
@@ -119,7 +108,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
         ),
         f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
         machine.reference,
-        f"mode {MODE} (clocks as the card chose them), rung {' and '.join(machine.rungs)}",
+        f"mode {MODE} (clocks as the card chose them), rung {machine.rungs}",
         *([f"SM clock {' to '.join(dict.fromkeys((f'{min(seen):.0f}', f'{max(seen):.0f}')))} MHz"] if seen else []),
         *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
     ]
@@ -127,8 +116,13 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
     code = " and ".join(f"{arch}'s" for arch in dict.fromkeys(filter(None, serving)))
     means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {code}."
-    idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
-    return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{idle.replace(' iteration', ' Iteration')}"
+    return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{_idle(ladder, machine)}"
+
+
+def _idle(ladder: Ladder, machine: Machine) -> str:
+    """Which steps the machine does not run, and why."""
+    reasons = filter(None, (one.not_run_on(machine.gpu.arch) for one in ladder.iterations))
+    return "".join(f" {reason}." for reason in reasons).replace(" iteration", " Iteration")
 
 
 def cards_text(machine: Machine, dtype: str) -> str:
@@ -180,9 +174,8 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     """What README's table shows, short; the whole caption stands above the same table in the report."""
     if machine is None:
         return caption(ladder, None, "fp16")
-    shape, gpus = ladder.published.description.shape, " and ".join(map(gpu_title, ladder.published.gpus))
+    shape, gpus = ladder.published.description.shape, listed([*map(gpu_title, ladder.published.gpus)])
     floor = f"; {floor_text(machine, 'fp16')}" if machine.floors("fp16") else ""
-    idle = "".join(f" {reason}." for one in ladder.iterations if (reason := one.not_run_on(machine.gpu.arch)))
     one_run = len(machine.fa2("fp16")) < 2
     timed = {one.name for one in anchors_below(machine, "fp16")}
     lacking = [TITLES[name] for name in LIBRARIES if name not in timed] if timed else []
@@ -193,7 +186,7 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
         f"{'' if one_run else 'TFLOP/s are that percentage of FA2 in the same run. '}"
         f"{f'Not timed beside them: {listed(lacking)}. ' if lacking else ''}"
         f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."
-        f"{idle.replace(' iteration', ' Iteration')}"
+        f"{_idle(ladder, machine)}"
     )
 
 
@@ -222,7 +215,7 @@ def document(ladder: Ladder) -> str:
         parts += ["## Published", caption(ladder, None, "fp16"), table(ladder, None, "fp16")]
     for machine in ladder.machines:
         for dtype, configs_of in sets_of(ladder, machine):
-            title = f"## {plain(machine.title)}, {dtype}, configurations of the {gpu_title(configs_of)}"
+            title = f"## {machine.title}, {dtype}, configurations of the {gpu_title(configs_of)}"
             parts += [title, caption(ladder, machine, dtype, configs_of), table(ladder, machine, dtype, configs_of)]
             parts += ["Percent of FA2 by sequence length:", _by_length(ladder, machine, dtype, configs_of)]
     parts += by_architecture()
@@ -266,37 +259,27 @@ def gpus_of(arch: str) -> str:
 
 def counts_of(verdicts: Sequence[Verdict]) -> str:
     """Counts with the places where they were found, equal ones once."""
-    by_counts: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        failing = "" if verdict.holds else ", which fails"
-        by_counts.setdefault(verdict.counts + failing, []).append(verdict.place)
-    return "; ".join(f"{counts} ({', '.join(places)})" for counts, places in by_counts.items())
-
-
-def claim_rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
-    """Step, claim, what was found where it is made, and where it is not."""
-    table = []
-    for claim, number in dict.fromkeys((one.claim, one.iteration) for one in verdicts if one.claim.on):
-        own = [one for one in verdicts if (one.claim, one.iteration) == (claim, number)]
-        outside = [one for one in own if not one.claimed]
-        where = ", ".join(gpus_of(one.place) for one in outside)
-        made = counts_of([one for one in own if one.claimed])
-        table.append([str(number), str(claim), made, f"{where}: {counts_of(outside)}"])
-    return table
+    by_counts = grouped(verdicts, lambda one: one.counts + ("" if one.holds else ", which fails"))
+    return "; ".join(f"{counts} ({', '.join(one.place for one in own)})" for counts, own in by_counts.items())
 
 
 def by_architecture() -> list[str]:
     """The section of results/report/progression.md, as paragraphs; of the steps that have committed counts."""
-    counts = read_counts()
+    counts, lines = read_counts(), []
     counted = {kernel.iteration for kernel in counts.kernels.values()}
     verdicts = verify([one.number for one in load_all() if one.number in counted], counts)
+    for (number, claim), own in grouped(verdicts, lambda one: (one.iteration, one.claim)).items():
+        if claim.on:
+            outside, made = ([one for one in own if one.claimed is claimed] for claimed in (False, True))
+            where = ", ".join(gpus_of(one.place) for one in outside)
+            lines.append([str(number), str(claim), counts_of(made), f"{where}: {counts_of(outside)}"])
     text = (
         "Claims about machine code hold on sm_80, sm_86, sm_89 and sm_90 but for these. Where one is not made, it is "
         "no reason for that GPU's figures: [the notes](../../iterations/notes) give every claim's counts on every "
         "architecture."
     )
     header = ["#", "Claim", "where it is made", "elsewhere"]
-    return ["## By architecture", text, markdown(header, claim_rows(verdicts), left=4)]
+    return ["## By architecture", text, markdown(header, lines, left=4)]
 
 
 PROGRESSION = (
@@ -320,17 +303,17 @@ def progression(ladder: Ladder) -> list[tuple[object, ...]]:
     ]
     found = []
     for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]:
-        where = (machine.name, machine.gpu.name, "+".join(machine.rungs), MODE) if machine else (None,) * 4
+        where = (machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE) if machine else (None,) * 4
         for row in ladder.rows(machine, dtype, key):
             step, one, own, code = row.iteration, row.headline, row.measured, row.locked
             theirs = [ladder.published.find(step.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
             mean = own.mean if own else None
             found.append((
                 *where, dtype, key, step.number, step.title, row.config,
-                *((rounded(row.tflops), rounded(own.fa2[1]), rounded(one.sm_clock_mhz, 0), rounded(one.pct),
-                   rounded(one.pct_low), rounded(one.pct_high), one.verdict)
+                *((rounded(row.tflops), rounded(own.fa2[1]), rounded(one.sm_clock_mhz, 0),
+                   *map(rounded, (one.pct, one.pct_low, one.pct_high)), one.verdict)
                   if one and own and own.fa2 else (None,) * 7),
-                *((rounded(mean.pct), rounded(mean.pct_low), rounded(mean.pct_high)) if mean else (None,) * 3),
+                *(map(rounded, (mean.pct, mean.pct_low, mean.pct_high)) if mean else (None,) * 3),
                 rounded(own.floor) if own else None,
                 *(cell.value if cell else None for cell in theirs),
                 *((code.registers, code.spill_stores, code.spill_loads, code.text_sha256) if code else (None,) * 4),
@@ -342,11 +325,11 @@ def cells(ladder: Ladder) -> list[tuple[object, ...]]:
     """Rows of cells.csv: every measured kernel at every length."""
     return [
         (
-            machine.name, machine.gpu.name, "+".join(machine.rungs), MODE, number, config, one.dtype, length,
-            one.shape.batch, one.shape.n_heads, one.shape.d_head, rounded(one.tflops), rounded(one.reference_tflops),
-            rounded(one.kernel_us), rounded(one.reference_us), rounded(one.pct), rounded(one.pct_low),
-            rounded(one.pct_high), one.verdict, one.n_pairs, rounded(one.dropped_share), rounded(one.sm_clock_mhz, 0),
-            measured.kernel.text_sha256,
+            machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE, number, config, one.dtype,
+            length, one.shape.batch, one.shape.n_heads, one.shape.d_head,
+            *map(rounded, (one.tflops, one.reference_tflops, one.kernel_us, one.reference_us)),
+            *map(rounded, (one.pct, one.pct_low, one.pct_high)), one.verdict, one.n_pairs,
+            rounded(one.dropped_share), rounded(one.sm_clock_mhz, 0), measured.kernel.text_sha256,
         )
         for machine in ladder.machines
         for (number, config), measured in sorted(machine.measured.items())

@@ -25,13 +25,13 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.problem import Shape
-from flashladder.report.plot import FAINT, INK, data_digest, saved
-from flashladder.report.tables import DASH, plain
+from flashladder.report.data import days_of, grouped, plain
+from flashladder.report.plot import FAINT, INK, data_digest, plain_axes, saved
+from flashladder.report.tables import DASH
 from flashladder.results.derive import by_cell, joined
 from flashladder.results.schema import BenchResult, Kernel, kernel_key
 from flashladder.results.statistics import (
     SEED,
-    Floats,
     LogSummary,
     Verdict,
     interval,
@@ -76,18 +76,14 @@ class Side:
         return KernelConfig.parse(self.config).brief()
 
     @property
-    def numbers(self) -> tuple[str, str]:
-        """Registers, and bytes of spill stores and loads."""
-        if self.kernel is None or self.kernel.registers is None:
-            return DASH, DASH
-        return str(self.kernel.registers), f"{self.kernel.spill_stores}/{self.kernel.spill_loads}"
-
-    @property
-    def code(self) -> tuple[str, str]:
-        """The compiler's version, and the beginning of the machine code's digest."""
-        if self.kernel is None:
-            return DASH, DASH
-        return self.kernel.toolchain.get("nvidia-cuda-nvcc", DASH), (self.kernel.text_sha256 or DASH)[:12]
+    def code(self) -> tuple[str, str, str, str]:
+        """The compiler's version, the beginning of the machine code's digest, registers, bytes of spills."""
+        own = self.kernel
+        if own is None:
+            return (DASH,) * 4
+        known = own.registers is not None
+        numbers = (str(own.registers), f"{own.spill_stores}/{own.spill_loads}") if known else (DASH, DASH)
+        return own.toolchain.get("nvidia-cuda-nvcc", DASH), (own.text_sha256 or DASH)[:12], *numbers
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,7 @@ def compared(name: str, result: BenchResult) -> list[Comparison]:
     """Every ablation, or every other toolchain (`name` is a key of `TITLES`), that was planned, in the plan's order.
 
     An ablation is compared with its iteration at the configuration that follows from its own; an iteration through
-    another compiler with itself through the pinned one.
+    another compiler with itself through the pinned one. The two are resampled independently: they were timed apart.
 
     Raises:
         FlashladderError: the result is of no sweep, its sweep has no such cells, or it has no A/A floor.
@@ -162,20 +158,21 @@ def compared(name: str, result: BenchResult) -> list[Comparison]:
             other = (kernel_key(base.number, config, base.variant), *key[1:])
             if other not in planned:
                 continue
-            told = "; ".join(filter(None, (failures.get(planned[one][0].address) for one in (other, key))))
-            worth, decided, sides = None, None, [measured.get(other), measured.get(key)]
-            if all(side is not None and side[0].size for side in sides):
+            worth, decided, told = None, None, [failures.get(planned[one][0].address) for one in (other, key)]
+            sides = [measured[one] for one in (other, key) if one in measured and measured[one][0].size]
+            if len(sides) == 2:
                 before, after = reversed(sides) if subject.sign == "-" and not subject.cuda else sides
-                worth = difference(after, before)  # type: ignore[arg-type]  # neither is None
-                decided = verdict(worth, BOTH * floor, enough=result.settings.min_pairs)
-                worth, told = widened(worth, BOTH * floor), ""
-            found.append(
-                Comparison(
-                    Side(base, config, result.kernels.get(other[0])),
-                    Side(subject, cell.config, result.kernels.get(key[0])),
-                    cell.dtype, cell.shape, worth, floor, decided, "" if worth else told or "not measured",
-                )
-            )  # fmt: skip
+                draws = resampled_medians(*after) - resampled_medians(*before, seed=SEED + 1)
+                middle = float(np.median(after[0]) - np.median(before[0]))
+                plain = LogSummary(middle, *interval(draws), min(after[0].size, before[0].size))
+                decided = verdict(plain, BOTH * floor, enough=result.settings.min_pairs)
+                worth = widened(plain, BOTH * floor)
+            lacking = "" if worth else "; ".join(filter(None, told)) or "not measured"
+            sides_of = (
+                Side(base, config, result.kernels.get(other[0])),
+                Side(subject, cell.config, result.kernels.get(key[0])),
+            )
+            found.append(Comparison(*sides_of, cell.dtype, cell.shape, worth, floor, decided, lacking))
     if not found:
         what = "other toolchain" if name == "toolchain" else name
         raise FlashladderError(f"the sweep has no {what} beside an iteration of its own")
@@ -192,35 +189,25 @@ def _base_configs(subject: Subject, config: str) -> list[str]:
     return list(dict.fromkeys(base.configs[gpu].with_dtype(dtype).short_form() for gpu in fitting))
 
 
-def difference(after: tuple[Floats, list[int]], before: tuple[Floats, list[int]]) -> LogSummary:
-    """How much faster `after` is than `before`, from the log ratios of each to one reference, with its 95 % interval.
-
-    The two are resampled independently: they were timed apart.
-    """
-    draws = resampled_medians(*after) - resampled_medians(*before, seed=SEED + 1)
-    low, high = interval(draws)
-    middle = float(np.median(after[0]) - np.median(before[0]))
-    return LogSummary(middle, low, high, min(after[0].size, before[0].size))
-
-
 def document(name: str, result: BenchResult, found: Sequence[Comparison]) -> str:
     """One table per iteration, configuration and dtype: a line per variant, a column per length."""
     floors = ", ".join(f"{floor:.2f} points in {dtype}" for dtype, floor in sorted(result.floors_pct.items()))
     where = f"{result.gpu.name}, driver {result.gpu.driver}, torch {result.reference.torch}"
     how = f"each kernel in {result.settings.pairs} pairs with FA2, ratios compared through it"
     parts = [f"# {TITLES[name]}", f"{where}; {how}. A/A floor, FA2 beside itself: {floors}."]
-    sections: dict[tuple[str, str, str], list[Comparison]] = {}
-    for one in found:
-        sections.setdefault((one.base.subject.text, one.base.config, one.dtype), []).append(one)
-    for (iteration, config, dtype), own in sections.items():
+    for own in grouped(found, lambda one: (one.base.subject.text, one.base.config, one.dtype)).values():
         base, sign = own[0].base, own[0].variant.subject.sign
-        static = "{} registers, spills {}".format(*base.numbers)
-        how = f": the change is {'taken back from it' if sign == '-' else 'added to it'}"
-        told = f"{static}. A positive number: faster with the change."
+        nvcc, text, *numbers = base.code
+        how, told = f": the change is {'taken back from it' if sign == '-' else 'added to it'}", ""
+        than = "with the change"
         if name == "toolchain":
-            told = "nvcc {}, pinned: text `{}`, ".format(*base.code) + static
-            how, told = "", f"{told}. A positive number: faster than through the pinned compiler."
-        parts += [f"## Iteration {iteration}, {dtype}{how}", f"`{config}`; {told}", _table(name, own)]
+            how, told, than = "", f"nvcc {nvcc}, pinned: text `{text}`, ", "than through the pinned compiler"
+        told += "{} registers, spills {}".format(*numbers)
+        parts += [
+            f"## Iteration {base.subject.text}, {own[0].dtype}{how}",
+            f"`{base.config}`; {told}. A positive number: faster {than}.",
+            _table(name, own),
+        ]
     lacking = sum(one.worth is None for one in found)
     parts.append(
         "In brackets the 95 % interval, the noise of two ratios included: the floor times the square root of two. `=`: "
@@ -233,23 +220,18 @@ def document(name: str, result: BenchResult, found: Sequence[Comparison]) -> str
 
 def _table(name: str, found: Sequence[Comparison]) -> str:
     """A line per variant: what it is, then its worth at each length, in order of the lengths."""
-    lengths = sorted({(one.shape.seq_len, one.shape.batch) for one in found})
-    rows: dict[tuple[str, str, str], dict[tuple[int, int], Comparison]] = {}
-    for one in found:
-        key = (one.variant.subject.text, one.variant.subject.cuda, one.variant.config)
-        rows.setdefault(key, {})[one.shape.seq_len, one.shape.batch] = one
-    lines = []
-    for cells in rows.values():
-        first = next(iter(cells.values()))
-        subject = first.variant.subject
-        what = [subject.cuda, *first.variant.code]
+    lengths, lines = sorted({(one.shape.seq_len, one.shape.batch) for one in found}), []
+    for own in grouped(found, lambda one: (one.variant.subject, one.variant.config)).values():
+        first, subject = own[0], own[0].variant.subject
+        nvcc, text, *numbers = first.variant.code
+        what = [subject.cuda, nvcc, text]
         if name == "ablation":
             change = load_description(subject.text).change  # a step of knobs alone changes no part
             words = ", ".join(f"{concern} {value}" for concern, value in change.items()) or "tile and loads"
             what = [subject.change, words, first.variant.brief]
         what[0] += " (same machine code)" * first.same_code
-        told = [_worth(cells[length]) if length in cells else DASH for length in lengths]
-        lines.append([*what, *first.variant.numbers, *told])
+        cells = {(one.shape.seq_len, one.shape.batch): one for one in own}
+        lines.append([*what, *numbers, *(_worth(cells[n]) if n in cells else DASH for n in lengths)])
     return markdown([*HEADERS[name], *(f"S = {length}" for length, _ in lengths)], lines, left=3)
 
 
@@ -262,17 +244,18 @@ def _worth(one: Comparison) -> str:
 
 def to_csv(found: Sequence[Comparison]) -> str:
     """Every comparison in a line of its own."""
-    rows: list[Sequence[object]] = []
-    for one in found:
-        base, variant = one.base, one.variant
-        fields = ("text_sha256", "registers", "spill_stores")
-        rows.append([
+    fields = ("text_sha256", "registers", "spill_stores")
+    rows = [
+        (
             base.subject.text, variant.subject.text, variant.subject.cuda, base.config, variant.config, one.dtype,
             one.shape.seq_len, one.shape.batch, one.shape.n_heads,
             *([f"{value:.4f}" for value in one.percent] or [""] * 3), one.verdict or "",
             f"{percent_of(one.floor):.4f}", one.same_code,
             *(getattr(side.kernel, name, None) for name in fields for side in (base, variant)), one.lacking,
-        ])  # fmt: skip
+        )
+        for one in found
+        for base, variant in [(one.base, one.variant)]
+    ]  # fmt: skip
     return csv_text(CSV, rows)
 
 
@@ -321,10 +304,7 @@ def _panel(axes: Axes, name: str, panel: Sequence[Comparison]) -> None:
     axes.locator_params(axis="x", nbins=6)
     axes.xaxis.set_major_formatter("{x:+.4g} %")
     axes.tick_params(axis="both", length=3, color=FAINT, labelsize=8.2)
-    axes.grid(axis="x", color="#E6E6E6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    plain_axes(axes, "x")
 
 
 def pages(name: str, result: BenchResult) -> dict[str, bytes]:
@@ -338,20 +318,19 @@ def pages(name: str, result: BenchResult) -> dict[str, bytes]:
     found = compared(name, result)
     lengths = sorted({one.shape.seq_len for one in found})
     length = HEADLINE_LENGTH if HEADLINE_LENGTH in lengths else lengths[-1]
-    days = sorted(process.started_utc[:10] for process in result.processes)
     shown = "speed over that through the pinned compiler"
     each = {"-": "each change taken back", "+": "each change added", "": "each compiler"}
     if name == "ablation":
         shown = "speed with the change over speed without"
     subtitle = (
-        f"{plain(result.gpu.name)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, S = {length}: {shown}; "
-        "whiskers: 95 % intervals, band: noise"
+        f"{plain(result.gpu.name)}, {days_of(result)}, S = {length}: {shown}; whiskers: 95 % intervals, band: noise"
     )
-    panels: dict[str, list[Comparison]] = {}
-    for one in found:
-        if one.worth is not None and one.shape.seq_len == length:
-            how = f"iteration {one.base.subject.text}: {each[one.variant.subject.sign]}"
-            panels.setdefault(f"{how}\n{one.base.brief}, {one.dtype}", []).append(one)
+    panels = grouped(
+        (one for one in found if one.worth is not None and one.shape.seq_len == length),
+        lambda one: (
+            f"iteration {one.base.subject.text}: {each[one.variant.subject.sign]}\n{one.base.brief}, {one.dtype}"
+        ),
+    )
     data = {key: [[one.label, vars(one.worth), one.floor] for one in panel] for key, panel in panels.items()}
     description = f"{TITLES[name]}; data {data_digest(data)}"
     drawn = saved(partial(_figure, panels, TITLES[name], subtitle), description, subtitle)

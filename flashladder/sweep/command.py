@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import ExitStack, contextmanager, nullcontext
 import re
 import signal
 import sys
@@ -21,12 +20,10 @@ from flashladder.errors import FlashladderError, drop_stdout
 from flashladder.gpu.doctor import n_gpus
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
-from flashladder.results.schema import PlannedCell
-from flashladder.sweep import pack, plan
-from flashladder.sweep.place import FOLDER, Place, available, make_plan, place_of, python_of, require_built
+from flashladder.sweep import plan, screen, slurm, tune
+from flashladder.sweep.place import FOLDER, Place, available, code_of, make_plan, place_of
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, held, out_folder
-from flashladder.sweep.screen import Screen, dry_run, planned
 from flashladder.sweep.workers import Device, Task, run
 
 MOST_SHARDS = 10_000
@@ -72,117 +69,93 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse_arguments(argv)
     grid, lines = load_grid(options.grid), list[str]()
     if options.slurm is not None:
-        from flashladder.sweep import slurm
-
         slurm.require_possible(grid, options)
     elif grid.without_gpu and options.gpus == "all" and not n_gpus():
         lines = [f"no GPU here: the grid {grid.without_gpu} on this CPU, instead of {grid.name}"]
         grid = load_grid(grid.without_gpu)
     if grid.mode != "emulator":
         grid, lines = available(grid)
-    if options.dry_run:
-        print(_dry_run(grid, options, lines))
-        return 0
-    if lines and not options.json:  # before the build, which takes a while
+    if lines and not options.json and not options.dry_run:  # before the build, which takes a while
         print("\n".join(lines), flush=True)
         lines = []
-    with terminable(), _place_of(grid, options) as place:
+    with terminable(), _place_of(grid, options, lines) as place:
         return measure(grid, place, options, lines)
 
 
 @contextmanager
-def _place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
-    """What the grid is measured on: GPUs or CPUs of this host, locked while this lasts, or tasks of Slurm."""
-    if options.slurm is None:
-        with place_of(grid, options) as place:
-            yield place
-    else:
-        from flashladder.sweep import slurm
+def _place_of(grid: Grid, options: argparse.Namespace, lines: list[str]) -> Iterator[Place]:
+    """What the grid is measured on: GPUs or CPUs of this host, locked while this lasts, or tasks of Slurm.
 
+    On a machine without the grid's GPU a dry run gets that one, and one of the `lines` that says so.
+    """
+    if options.slurm is not None:
         yield slurm.destination(grid, slurm.parse_options(options.slurm), anyway=options.anyway)
+        return
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(place_of(grid, options))
+        except FlashladderError as error:
+            if grid.mode == "emulator" or not options.dry_run:
+                raise
+            gpu = load_gpus()[key := "h200" if grid.gpu == "any" else grid.gpu]
+            place = Place((Device("gpu0", "gpu"),), key, gpu.arch)
+            lines.append(f"{error.what}: this is the plan for one {gpu.title}")
+        yield place
 
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
     """Measures what is missing of a grid at a place, and packs it when nothing is missing; see `main`."""
     if grid.mode != "emulator":
         grid = runnable(grid, place.arch)
-    folder: Path = options.out or FOLDER / place.machine / grid.name
-    records = Records(folder)
-    records.require_writable()
-    pack.require_own_name(grid, folder)
-    with held(folder, options.shard) if options.slurm is None else nullcontext():
+    records = Records(options.out or FOLDER / place.machine / grid.name)
+    if options.dry_run:
+        made = make_plan(grid, place)
+        print(_dry_run(made, records, len(place.devices), options, lines))
+        return 0
+    screen.require_own_name(grid, records.packed)
+    with held(records.folder, options.shard) if options.slurm is None else nullcontext():
         made = make_plan(grid, place, build=not options.no_build, quiet=options.json)
-        require_built(made)
         if options.slurm is not None:
-            from flashladder.sweep import slurm
-
             return slurm.measure(made, place, options, lines, records, main)
         if grid.mode == "tune":
-            from flashladder.sweep import tune
-
             return tune.measure(made, place, options, lines, records)
         return _measure(made, place, options, lines, records)
 
 
 def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
-    mine = list(made.cells)
-    if options.shard:
-        mine = plan.shard(mine, options.shard, made.settings)
+    mine = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
     missing = records.missing(mine, retry=options.retry)
-    screen = Screen(made, mine, missing, place.devices, as_json=options.json)
-    with screen.measuring(lines, records.folder):
-        tasks = tasks_of(made, missing, place.arch, options.timeout)
-        outcome = run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=screen.tell)
-    if outcome.left:
-        raise pack.unfinished(outcome, f"{outcome.left} of {len(mine)} cells are not measured", records.folder)
-    if options.shard:
-        return pack.finish_shard(records, mine, options.shard)
-    return pack.finish(made, records, screen, made_for=place.made_for)
-
-
-def tasks_of(made: plan.Plan, cells: Sequence[PlannedCell], arch: str, timeout: float | None) -> list[Task]:
-    """Each cell with its interpreter, its time and the request to its worker."""
+    seconds = made.estimate_s(missing) / len(place.devices)
+    shown = screen.Screen(made, len(mine), len(missing), seconds, as_json=options.json)
     pairs = plan.pairs_of(made.settings.pairs)
-    return [
-        Task(
-            cell,
-            sys.executable if made.settings.machine == CPU else python_of(cell, arch),
-            timeout or plan.timeout_s(cell, made.settings),
-            plan.request_of(made, cell, made.settings, pairs),
-        )
-        for cell in cells
-    ]
+    with shown.measuring(lines, records.folder):
+        tasks = [
+            Task(
+                cell,
+                sys.executable if made.settings.machine == CPU else code_of(cell, place.arch)[0],
+                options.timeout or plan.timeout_s(cell, made.settings),
+                plan.request_of(made, cell, made.settings, pairs),
+            )
+            for cell in missing
+        ]
+        run(tasks, place.devices, records, budget_s=made.grid.budget_s, tell=shown.tell)
+    if not options.shard:
+        return screen.finish(made, records, shown, place.made_for)
+    failures = [failure for cell in mine if (failure := records.read(cell.address).failure)]
+    index, count = options.shard
+    print(f"shard {index} of {count}: {len(mine)} cells are done", file=sys.stderr)
+    return screen.exit_code(mine, failures)
 
 
-def _dry_run(grid: Grid, options: argparse.Namespace, lines: Sequence[str]) -> str:
-    """The plan as text or as a line of JSON; on a machine without the grid's GPU as it would be on that one."""
-    place, note = _would_be(grid, options)
-    if grid.mode != "emulator":
-        grid = runnable(grid, place.arch)
-    made = make_plan(grid, place, build=False)
-    records = Records(options.out or FOLDER / place.machine / grid.name)
-    build, cells = not options.no_build, list(made.cells)
-    if grid.mode == "tune":
-        from flashladder.sweep import tune
-
+def _dry_run(made: plan.Plan, records: Records, devices: int, options: argparse.Namespace, lines: Sequence[str]) -> str:
+    """The plan as text or as a line of JSON."""
+    build = not options.no_build
+    if made.grid.mode == "tune":
         said = tune.planned(made, records, retry=options.retry)
     else:
-        cells = plan.shard(cells, options.shard, made.settings) if options.shard else cells
-        said = planned(made, cells, records, build=build, retry=options.retry)
-    notes, devices = [*lines, *filter(None, [note])], len(place.devices)
-    return dry_run(made, said, records.folder, devices, notes, as_json=options.json, build=build)
-
-
-def _would_be(grid: Grid, options: argparse.Namespace) -> tuple[Place, str]:
-    """Where a dry run's plan would run, and a line when that is not here."""
-    try:
-        with _place_of(grid, options) as place:
-            return place, ""
-    except FlashladderError as error:
-        if grid.mode == "emulator" or options.slurm is not None:
-            raise
-        gpu = load_gpus()[key := "h200" if grid.gpu == "any" else grid.gpu]
-        return Place((Device("gpu0", "gpu"),), key, gpu.arch), f"{error.what}: this is the plan for one {gpu.title}"
+        cells = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
+        said = screen.planned(made, cells, records, build=build, retry=options.retry)
+    return screen.dry_run(made, said, records.folder, devices, lines, as_json=options.json, build=build)
 
 
 @contextmanager

@@ -48,6 +48,7 @@ from flashladder.results.schema import (
     BenchResult,
     EmulatedCell,
     EmulatedSweepResult,
+    Failure,
     Kernel,
     PlannedCell,
     Process,
@@ -96,11 +97,11 @@ def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
         tools = tools_of()
     except FlashladderError:
         return [""] * len(wanted)
-    kernels = dict.fromkeys((cell.subject, cell.config) for cell in wanted)
-    for subject, config in kernels:
+    found = dict[tuple[str, str], str]()
+    for subject, config in {(cell.subject, cell.config) for cell in wanted}:
         stored = ptx_planned(load_description(subject), KernelConfig.parse(config), tools)
-        kernels[subject, config] = code_digest(subject, config) if stored.is_complete else None
-    return [kernels[cell.subject, cell.config] or "" for cell in wanted]
+        found[subject, config] = code_digest(subject, config) if stored.is_complete else ""
+    return [found[cell.subject, cell.config] for cell in wanted]
 
 
 def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSweepResult, float]:
@@ -164,11 +165,8 @@ class Session:
         self._inputs: dict[tuple[object, ...], Prepared] = {}
         self._identities: dict[tuple[str, str], Reference] = {}
         self._last = float("-inf")
-
-    def told(self) -> Mapping[str, Any]:
-        """What the worker says about itself when it is ready."""
         gpu = self._device.gpu
-        return {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}
+        self.told = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # when the worker is ready
 
     def measure(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
         """The document of a cell, and the seconds that the GPU worked for it.
@@ -281,15 +279,9 @@ def blamed(key: str, error: BaseException) -> str:
     return f"{key}: {line}" if key and not line.startswith(key) else line
 
 
-def candidate_in(message: str, tail: str, keys: Sequence[str]) -> str | None:
-    """The candidate that a failure is about; None where neither its message nor the worker's stderr names one.
-
-    Args:
-        message: may begin with a key.
-        tail: the end of a dead worker's stderr, whose last marked line may name one.
-        keys: of all candidates.
-    """
-    if named := max((key for key in keys if message.startswith(key)), key=len, default=None):
+def candidate_in(failure: Failure, keys: Sequence[str]) -> str | None:
+    """The candidate that leads a failure's message, or that its worker named last on stderr; None: no one is named."""
+    if named := max((key for key in keys if failure.message.startswith(key)), key=len, default=None):
         return named
-    marks = [line.partition(MARK)[2].strip() for line in tail.splitlines() if MARK in line]
+    marks = [line.partition(MARK)[2].strip() for line in failure.tail.splitlines() if MARK in line]
     return marks[-1] if marks and marks[-1] in keys else None

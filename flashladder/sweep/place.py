@@ -28,7 +28,7 @@ from flashladder.build.compile import ptx_many
 from flashladder.errors import FlashladderError
 from flashladder.files import load_json
 from flashladder.gpu.device import exclusive
-from flashladder.gpu.doctor import decoded, require_gpu
+from flashladder.gpu.doctor import decoded, nvml, require_gpu
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
@@ -82,7 +82,13 @@ def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
         yield Place(tuple(cpus()), CPU, "")
         return
     fit, other = fitting(chosen(cards(), options.gpus), grid.gpu, anyway=options.anyway)
-    with locked(fit) as devices:
+    with ExitStack() as stack:
+        for card in fit:
+            stack.enter_context(exclusive(card.uuid))
+        devices = [
+            Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"})
+            for card in fit
+        ]
         yield Place(tuple(devices), machine_name(fit[0].name), fit[0].arch, other)
 
 
@@ -100,29 +106,21 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
         FlashladderError: there is none, or NVML does not answer.
     """
     require_gpu("`invoke sweep --grid cpu` sweeps on this CPU")
-    try:
-        import pynvml
-    except ModuleNotFoundError as error:
-        raise FlashladderError("NVML binding not installed", hint="pip install nvidia-ml-py") from error
     found = []
-    try:
-        pynvml.nvmlInit()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name, uuid = (decoded(ask(handle)) for ask in (pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetUUID))
-            major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    with nvml() as asked:
+        for index in range(asked.nvmlDeviceGetCount()):
+            handle = asked.nvmlDeviceGetHandleByIndex(index)
+            major, minor = asked.nvmlDeviceGetCudaComputeCapability(handle)
+            name, uuid = decoded(asked.nvmlDeviceGetName(handle)), decoded(asked.nvmlDeviceGetUUID(handle))
             found.append(Card(index, name, uuid, f"sm_{major}{minor}"))
-    except pynvml.NVMLError as error:
-        raise FlashladderError("no GPU answers through NVML", found=error) from error
-    return visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
+    words = environment.get("CUDA_VISIBLE_DEVICES")
+    return found if words is None else [card for word in words.split(",") for card in named(found, word)]
 
 
-def visible(found: Sequence[Card], named: str | None) -> list[Card]:
-    """Of `found` those that CUDA_VISIBLE_DEVICES names, by index or by the beginning of their UUID; None: all."""
-    if named is None:
-        return list(found)
-    words = [word.strip() for word in named.split(",") if word.strip()]
-    return [card for word in words for card in found if str(card.index) == word or card.uuid.startswith(word)]
+def named(found: Sequence[Card], word: str) -> list[Card]:
+    """The cards that a word names, by index or by the beginning of their UUID."""
+    word = word.strip()
+    return [card for card in found if str(card.index) == word or (len(word) > 4 and card.uuid.startswith(word))]
 
 
 def chosen(found: Sequence[Card], text: str) -> list[Card]:
@@ -134,13 +132,13 @@ def chosen(found: Sequence[Card], text: str) -> list[Card]:
     if text == "all":
         return list(found)
     picked: list[Card] = []
-    for word in (word.strip() for word in text.split(",")):
-        match = [card for card in found if str(card.index) == word or (len(word) > 4 and card.uuid.startswith(word))]
+    for word in text.split(","):
+        match = named(found, word)
         if len(match) != 1 or match[0] in picked:
             raise FlashladderError(
                 "no such GPU" if not match else "a GPU is named twice",
                 expected="all, or some of " + ", ".join(f"{card.index} ({card.uuid})" for card in found),
-                found=repr(word),
+                found=repr(word.strip()),
             )
         picked += match
     return picked
@@ -157,8 +155,7 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
     fit = [card for card in found if made_for in ("any", gpu_key(card.name))]
     other = None
     if not fit:
-        if not anyway:
-            raise another_gpu(made_for, ", ".join(dict.fromkeys(card.name for card in found)))
+        require_same(made_for, ", ".join(dict.fromkeys(card.name for card in found)), anyway=anyway)
         fit, other = list(found), made_for
     if len(models := dict.fromkeys(card.name for card in fit)) > 1:
         raise FlashladderError(
@@ -169,28 +166,11 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
     return fit, other
 
 
-def another_gpu(made_for: str, found: str) -> FlashladderError:
-    """The error for a grid that was made for another GPU than it would be measured on."""
-    what, hint = load_gpus()[made_for].title, "--anyway measures it all the same, and marks the results"
-    return FlashladderError(
-        f"the grid was made for another GPU: {what}", expected=made_for, found=found, hint=hint
-    )  # fmt: skip
-
-
-@contextmanager
-def locked(found: Sequence[Card]) -> Iterator[list[Device]]:
-    """The cards as devices, each locked against other measurements of this host for as long as this lasts.
-
-    Raises:
-        FlashladderError: another process measures on one of them.
-    """
-    with ExitStack() as stack:
-        for card in found:
-            stack.enter_context(exclusive(card.uuid))
-        yield [
-            Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"})
-            for card in found
-        ]
+def require_same(made_for: str, found: str, *, anyway: bool) -> None:
+    """Raises `FlashladderError` about a grid that was made for another GPU than the one found, unless `anyway`."""
+    if not anyway:
+        what, hint = load_gpus()[made_for].title, "--anyway measures it all the same, and marks the results"
+        raise FlashladderError(f"the grid was made for another GPU: {what}", expected=made_for, found=found, hint=hint)
 
 
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
@@ -206,12 +186,8 @@ def read_manifest(path: Path) -> Mapping[str, Any] | None:
 def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any]] | None:
     """The interpreter that has a wheel, and its manifest: the iteration's own environment below `root`, or this one.
 
-    What was found once is kept until `wheel_of.cache_clear`.
-
-    Args:
-        subject: an iteration, or an ablation such as ``16 - swizzle``.
-        cuda: CUDA version of its compiler; empty for the pinned one.
-        root: the checkout, whose ``.nox/build-iteration-N`` are the iterations' own environments.
+    `subject` is an iteration, or an ablation such as ``16 - swizzle``; `cuda` the version of its compiler, empty for
+    the pinned one. What was found once is kept until `wheel_of.cache_clear`.
 
     Raises:
         FlashladderError: `subject` is no description, or no toolchain of version `cuda` is pinned.
@@ -225,33 +201,22 @@ def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any
     return None
 
 
-def code_of(cell: PlannedCell, arch: str) -> tuple[str, str] | None:
-    """The interpreter that has a cell's kernel, and the SHA-256 of its machine code; None where no wheel holds it.
+def code_of(cell: PlannedCell, arch: str) -> tuple[str, str]:
+    """The interpreter that has a cell's kernel, and the SHA-256 of its machine code; a reference has its version.
 
-    Where no machine code is ever made for `arch` the driver compiles the PTX, and the digest is that of all inputs of
-    the wheel. Where it is made, and this wheel lacks it, the digest is empty.
+    The digest is empty where no wheel holds the kernel, or it was not made for `arch`. Where no machine code is ever
+    made for `arch` the driver compiles the PTX, and the digest is that of all inputs of the wheel.
     """
-    found = wheel_of(cell.subject, cell.toolchain, ROOT) if cell.config else None
+    if not cell.config:
+        return sys.executable, reference_version(cell.subject) or ""
+    found = wheel_of(cell.subject, cell.toolchain, ROOT)
     kernels = found[1].get("kernels") if found else None
     if found is None or not isinstance(kernels, dict) or cell.config not in kernels:
-        return None
+        return sys.executable, ""
     own = kernels[cell.config]
     if kernel := own.get(arch) or own.get(f"{arch}a"):  # machine code for one architecture alone
         return found[0], str(kernel["text_sha256"])
     return found[0], "" if arch in load_pins().arches else str(found[1]["inputs_digest"])
-
-
-def digests(cells: Sequence[PlannedCell], arch: str) -> list[str]:
-    """The digest of each cell's code for `arch`, of a reference its version; empty: it is not built."""
-    return [
-        (code_of(cell, arch) or ("", ""))[1] if cell.config else reference_version(cell.subject) or "" for cell in cells
-    ]
-
-
-def python_of(cell: PlannedCell, arch: str) -> str:
-    """The interpreter of the environment that has the cell's kernel; this one for a reference."""
-    found = code_of(cell, arch)
-    return found[0] if found else sys.executable
 
 
 @lru_cache(maxsize=8)
@@ -273,40 +238,38 @@ def available(grid: Grid) -> tuple[Grid, list[str]]:
     return grid.model_copy(update={"references": [one for one in grid.references if one not in missing]}), lines
 
 
-def make_plan(grid: Grid, place: Place, *, build: bool, quiet: bool = True) -> plan.Plan:
-    """The plan of a grid at a place, after building what is missing if `build`; else such cells have no code digest.
+def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: bool = True) -> plan.Plan:
+    """The plan of a grid at a place, after building what is missing if `build`.
 
-    Unless `quiet`, says how many kernels are built, and about how long that takes.
+    Where it is None cells whose kernel is missing have no code digest. Unless `quiet`, says how many kernels are built,
+    and about how long that takes.
 
     Raises:
-        FlashladderError: a build failed.
+        FlashladderError: a build failed, or a kernel is missing where `build` is False.
     """
-    if place.machine == CPU:
-        from flashladder.sweep.measure import known_digests as digests_here
-    else:
 
-        def digests_here(wanted: Sequence[PlannedCell]) -> list[str]:
-            return digests(wanted, place.arch)
+    def digests(wanted: Sequence[PlannedCell]) -> Sequence[str]:
+        if place.machine != CPU:
+            return [code_of(cell, place.arch)[1] for cell in wanted]
+        from flashladder.sweep.measure import known_digests
 
-    made = plan.make(grid, place.machine, digests_here)
-    if not build or not made.unbuilt:
-        return made
-    if not quiet:
-        print(to_build(made), flush=True)
-    build_all(plan.kernels_of(made.unbuilt), place)
-    wheel_of.cache_clear()
-    return plan.make(grid, place.machine, digests_here)
+        return known_digests(wanted)
 
-
-def require_built(made: plan.Plan) -> None:
-    """Raises `FlashladderError` when a kernel of the plan is not built here."""
-    if unbuilt := plan.kernels_of(made.unbuilt):
+    made = plan.make(grid, place.machine, digests)
+    if build and made.unbuilt:
+        if not quiet:
+            print(to_build(made)[2], flush=True)
+        build_all(made.unbuilt, place)
+        wheel_of.cache_clear()
+        made = plan.make(grid, place.machine, digests)
+    if build is not None and (unbuilt := made.unbuilt):
         first = unbuilt[0]
         raise FlashladderError(
             f"{len(unbuilt)} kernels of the grid are not built here",
             found=f"iteration {first.subject}: {first.config}",
             hint=f"leave out --no-build, or: invoke build '{first.subject}' --configs '{first.config}'",
         )
+    return made
 
 
 def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
@@ -323,7 +286,12 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
         by_wheel.setdefault((kernel.subject, kernel.toolchain), set()).add(kernel.config)
     environment = {**os.environ, "FLASHLADDER_BUILD": str(BUILD)}
     for (subject, toolchain), configs in tqdm(by_wheel.items(), desc="build", unit="wheel", disable=None, leave=False):
-        command = build_command(subject, toolchain, covering_key(subject, configs), place.arch)
+        number, *words = parse_subject(subject).text.split()
+        words += ["--arch", place.arch, "--configs", covering_key(subject, configs)]
+        words += ["--toolchain", toolchain] if toolchain else []
+        command = [sys.executable, "-m", "flashladder.build", number, *words]  # into this environment
+        if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():
+            command = [nox, "-s", f"build-iteration-{number}", "--", *words]  # into one of its own
         ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if ran.returncode:
             lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
@@ -348,12 +316,3 @@ def covering_key(subject: str, configs: set[str]) -> str:
             return key
     wanted = ", ".join(sorted(KernelConfig.parse(config).brief() for config in configs))
     raise FlashladderError(f"no selection key holds all configurations of iteration {subject}", found=wanted)
-
-
-def build_command(subject: str, toolchain: str, key: str, arch: str) -> list[str]:
-    """The command that builds and installs one wheel: by nox into its own environment, without nox into this one."""
-    number, *change = parse_subject(subject).text.split()
-    options = ["--arch", arch, "--configs", key, *(["--toolchain", toolchain] if toolchain else [])]
-    if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():
-        return [nox, "-s", f"build-iteration-{number}", "--", *change, *options]
-    return [sys.executable, "-m", "flashladder.build", number, *change, *options]

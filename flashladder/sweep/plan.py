@@ -68,11 +68,8 @@ def address_of(cell: PlannedCell, code: str, settings: Settings) -> str:
     shape = cell.shape
     sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
     own = (cell.subject, cell.config, cell.dtype, sizes, cell.toolchain, code)
-    return sha256(_json(own) + _json(asdict(settings)))[:DIGITS]
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    parts = (json.dumps(one, sort_keys=True, separators=(",", ":")) for one in (own, asdict(settings)))
+    return sha256("".join(parts))[:DIGITS]
 
 
 def title(cell: PlannedCell) -> str:
@@ -94,9 +91,10 @@ class Plan:
     cells: tuple[PlannedCell, ...]
 
     @property
-    def unbuilt(self) -> tuple[PlannedCell, ...]:
-        """Cells whose kernel is not built."""
-        return tuple(cell for cell in self.cells if not cell.code)
+    def unbuilt(self) -> list[PlannedCell]:
+        """One cell per kernel that is not built: subject, configuration and toolchain each once, no reference."""
+        cells = (cell for cell in self.cells if cell.config and not cell.code)
+        return list({(cell.subject, cell.config, cell.toolchain): cell for cell in cells}.values())
 
     def estimate_s(self, cells: Sequence[PlannedCell]) -> float:
         """About how many seconds one GPU, or one CPU, takes for `cells`."""
@@ -161,11 +159,6 @@ def request_of(made: Plan, cell: PlannedCell, settings: Settings, pairs: Pairs, 
     }
 
 
-def kernels_of(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
-    """One cell per kernel to build: subject, configuration and toolchain each once, no reference."""
-    return list({(cell.subject, cell.config, cell.toolchain): cell for cell in cells if cell.config}.values())
-
-
 def shard(cells: Sequence[PlannedCell], part: tuple[int, int], settings: Settings) -> list[PlannedCell]:
     """One part (index, count) of the cells: neighbours that together take 1/count of the time."""
     index, count = part
@@ -193,10 +186,10 @@ def timeout_s(cell: PlannedCell, settings: Settings) -> float:
     return 60.0 + PATIENCE * estimate_s(cell, settings)
 
 
-def build_s(cells: Sequence[PlannedCell], settings: Settings, n_jobs: int) -> float:
-    """About how many seconds it takes to build the kernels of those `cells` that have none, `n_jobs` at a time."""
-    kernels = kernels_of([cell for cell in cells if not cell.code])
-    if settings.machine == CPU:
+def build_s(made: Plan, n_jobs: int) -> float:
+    """About how many seconds it takes to build what is missing of a plan, `n_jobs` kernels at a time."""
+    kernels = made.unbuilt
+    if made.settings.machine == CPU:
         return len(kernels) * PTX_S / n_jobs
     wheels = len({(kernel.subject, kernel.toolchain) for kernel in kernels})
     return len(kernels) * (PTX_S + MACHINE_CODE_S) / n_jobs + wheels * WHEEL_S

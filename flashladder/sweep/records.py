@@ -22,6 +22,7 @@ from flashladder.errors import FlashladderError, failures
 from flashladder.files import (
     checked_json,
     dump_json,
+    make_folder,
     relative,
     require_file_or_nothing,
     require_folder_or_nothing,
@@ -49,12 +50,12 @@ WORDS: Mapping[FailureKind, str] = {
     "illegal-address": "illegal memory access|illegal address|misaligned address",
     "crash": "device-side assert|illegal instruction|unspecified launch failure",
     "gpu-lost": "gpu is lost|fallen off the bus|no cuda-capable device|uncorrectable ecc|unknown error",
-    "out-of-memory": "out of memory|outofmemory|can(not|'t) allocate memory",
+    "out-of-memory": "out of memory|outofmemory|memoryerror|can(not|'t) allocate memory",
 }
 
 
 class CellFailed(Exception):
-    """One cell could not be measured; `kind` as in `flashladder.results.cells.Failure`."""
+    """One cell could not be measured; `kind` as in `flashladder.results.schema.Failure`."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -67,8 +68,6 @@ def kind_of(error: BaseException) -> FailureKind:
         return error.kind
     if isinstance(error, failures()) and error.exit_code == 1:  # one of our checks: other bits from run to run
         return "wrong"
-    if isinstance(error, MemoryError):
-        return "out-of-memory"
     text = f"{type(error).__name__} {error}".lower()
     known = next((kind for kind, words in WORDS.items() if re.search(words, text)), None)
     return known or ("refused" if isinstance(error, (ValueError, *failures())) else "crash")
@@ -103,9 +102,9 @@ class CellRecord(Strict):
             msg = "a record holds either a document or a failure"
             raise ValueError(msg)
         planned = self.document.sweep.planned if self.document and self.document.sweep else ()
-        of = self.failure.address if self.failure else planned[0].address if len(planned) == 1 else "unknown"
-        if of != self.cell.address:
-            msg = f"a record of cell {self.cell.address} about cell {of}"
+        of = [self.failure.address] if self.failure else [cell.address for cell in planned]
+        if of != [self.cell.address]:
+            msg = f"a record of cell {self.cell.address} about cell {', '.join(of) or 'unknown'}"
             raise ValueError(msg)
         return self
 
@@ -115,6 +114,7 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.packed = folder.with_name(folder.name + SUFFIX)  # where the document of a complete sweep goes
 
     def path(self, address: str) -> Path:
         """Where the record of this cell is, or would be."""
@@ -163,16 +163,6 @@ class Records:
 
         return [cell for cell in cells if not is_measured(cell)]
 
-    def require_writable(self) -> None:
-        """Makes the folder and writes a file to it, before anything is measured.
-
-        Raises:
-            FlashladderError: it cannot be written.
-        """
-        probe = self.folder / ".probe"
-        write_atomic(probe, "")
-        probe.unlink(missing_ok=True)  # a shard beside this one does the same
-
 
 def packed(document: object) -> bytes:
     """A JSON document, compressed; equal documents give equal bytes."""
@@ -181,16 +171,16 @@ def packed(document: object) -> bytes:
 
 def out_folder(text: str) -> Path:
     """`text` as the path of a folder that is there or can be made, for argparse's ``type``."""
-    path = path_of(text).absolute()
-    if not text.strip() or not path.resolve().name:
-        raise argparse.ArgumentTypeError(f"expected a folder, found {text!r}")
+    path, why = path_of(text).resolve(), repr(text[:60])
     try:
-        require_folder_or_nothing(path)
+        if text.strip() and path.name:
+            require_folder_or_nothing(path)
+            return path
     except FlashladderError as error:
-        raise argparse.ArgumentTypeError(f"expected a folder, found the file {error.where}") from error
+        why = f"the file {error.where}"
     except OSError as error:  # a name that is too long
-        raise argparse.ArgumentTypeError(f"expected a folder, found {text[:60]!r} ({error.strerror})") from error
-    return path.resolve() if path.name == ".." else path
+        why = f"{why} ({error.strerror})"
+    raise argparse.ArgumentTypeError(f"expected a folder, found {why}")
 
 
 @contextmanager
@@ -220,6 +210,7 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
     """
     require_file_or_nothing(path)
     try:
+        make_folder(path.parent)
         stream = path.open("a+b")
     except OSError as error:
         raise FlashladderError(

@@ -1,6 +1,8 @@
-"""What a person, or a script, sees of a sweep: the plan, a bar with the time left, failures, a summary.
+"""What a person, or a script, sees of a sweep: the plan, a bar with the time left, failures; its document and table.
 
-The sweep itself prints nothing, so that its events can as well be JSON, a line each.
+The sweep itself prints nothing, so that its events can as well be JSON, a line each. A sweep writes a file per cell so
+that nothing is lost; a result that is committed and compared is one file. Timings become one `BenchResult` whose tables
+follow from all samples; emulated cells one `EmulatedSweepResult`. The same records give the same document.
 """
 
 from __future__ import annotations
@@ -16,15 +18,29 @@ from typing import Any
 
 from tqdm import tqdm
 
+from flashladder.bench.command import table as bench_table
 from flashladder.build.store import default_jobs
+from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
+from flashladder.ladder.grid import Grid
 from flashladder.names import CONFLICTS
-from flashladder.results.schema import EmulatedSweepResult, PlannedCell
+from flashladder.results.derive import derive
+from flashladder.results.files import load_result, write_result
+from flashladder.results.schema import (
+    BenchResult,
+    EmulatedSweepResult,
+    Failure,
+    Group,
+    PlannedCell,
+    Process,
+    Reference,
+    Sweep,
+)
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU, Plan, title
-from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.workers import Device, Event
+from flashladder.sweep.records import Document, Records
+from flashladder.sweep.workers import Event
 
 WIDTH = 80  # columns of text
 MESSAGES = {
@@ -38,23 +54,12 @@ MESSAGES = {
 class Screen:
     """Tells events: by a bar on a terminal, as lines for failures, or as JSON, a line each and nothing else.
 
-    `mine` are the cells of this part of the plan, `missing` those of them that are to be measured on `devices`, which
-    takes one device about `left_s` seconds (by the plan where it is None).
+    Of `n_cells` of the plan `n_missing` are to be measured, which takes about so many `seconds`.
     """
 
-    def __init__(
-        self,
-        made: Plan,
-        mine: Sequence[PlannedCell],
-        missing: Sequence[PlannedCell],
-        devices: Sequence[Device],
-        *,
-        as_json: bool,
-        left_s: float | None = None,
-    ) -> None:
+    def __init__(self, made: Plan, n_cells: int, n_missing: int, seconds: float, *, as_json: bool) -> None:
         self.as_json = as_json
-        self._plan, self._n, self._n_missing = made, len(mine), len(missing)
-        self._seconds = (made.estimate_s(missing) if left_s is None else left_s) / max(1, len(devices))
+        self._plan, self._n, self._n_missing, self._seconds = made, n_cells, n_missing, seconds
         self._bar: tqdm[Any] | None = None
 
     def begin(self, lines: Sequence[str], folder: Path) -> None:
@@ -66,8 +71,7 @@ class Screen:
         })  # fmt: skip
         if not self.as_json:
             more = f", {self._n - self._n_missing} of them measured before" if self._n > self._n_missing else ""
-            about = f"about {duration(self._seconds)}"
-            print("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; {about}"]))
+            print("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; about {duration(self._seconds)}"]))
 
     @contextmanager
     def measuring(self, lines: Sequence[str], folder: Path) -> Iterator[None]:
@@ -82,18 +86,24 @@ class Screen:
             raise
 
     def tell(self, event: Event) -> None:
-        """Shows one event of `flashladder.sweep.workers.run`."""
-        self.event(plain(event))
+        """Shows one event of `flashladder.sweep.workers.run`; JSON has a cell's address, title and outcome."""
         name, record = event["event"], event.get("record")
-        if self._bar is not None and "cell" in event:
-            self._bar.set_postfix_str(f"{event['lane']}: {title(event['cell'])}")
-        if self._bar is not None and record is not None:
-            self._bar.update()
+        cell: PlannedCell | None = record.cell if record else event.get("cell")
+        said = {key: value for key, value in event.items() if key not in ("record", "cell")}
+        if cell:
+            said |= {"address": cell.address, "cell": title(cell)}
+        if record:
+            said["seconds"] = record.seconds
+            if record.failure:
+                said |= {"kind": record.failure.kind, "message": record.failure.message}
+        self.event(said)
+        if self._bar is not None and cell:
+            self._bar.set_postfix_str(f"{event['lane']}: {title(cell)}")
+            self._bar.update(bool(record))
         if self.as_json:
             return
-        if record is not None and record.failure:
-            told = f"failed: {title(record.cell)}: {record.failure.kind}: {record.failure.message}"
-            tqdm.write(told, file=sys.stderr)
+        if name == "failed":
+            tqdm.write("failed: {cell}: {kind}: {message}".format_map(said), file=sys.stderr)
         elif name in MESSAGES:
             tqdm.write(MESSAGES[name].format_map(event), file=sys.stderr)
 
@@ -101,20 +111,6 @@ class Screen:
         """Prints an event as JSON, where that is wanted."""
         if self.as_json:
             print(json.dumps({"time": round(time.time(), 3), **event}, sort_keys=True), flush=True)
-
-
-def plain(event: Event) -> dict[str, Any]:
-    """An event as JSON can hold it: cells and records by address, title and outcome."""
-    found = {name: value for name, value in event.items() if name not in ("record", "cell")}
-    record: CellRecord | None = event.get("record")
-    cell: PlannedCell | None = record.cell if record else event.get("cell")
-    if cell:
-        found |= {"address": cell.address, "cell": title(cell)}
-    if record:
-        found["seconds"] = record.seconds
-        if record.failure:
-            found |= {"kind": record.failure.kind, "message": record.failure.message}
-    return found
 
 
 def duration(seconds: float) -> str:
@@ -129,19 +125,14 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def to_build(made: Plan, *, build: bool = True) -> str:
-    """How many kernels are to be built and about how long that takes; without `build` what follows.
+def to_build(made: Plan) -> tuple[int, float, str]:
+    """How many kernels are to be built, about how many seconds that takes, and both in words.
 
     These are the whole grid's, of which a shard builds all as well: it cuts a plan whose code is known.
     """
-    kernels = len(plan.kernels_of(made.unbuilt))
-    if not kernels:
-        return "nothing to build"
-    if not build:
-        are = "is" if kernels == 1 else "are"
-        return f"{count(kernels, 'kernel')} {are} not built: with --no-build the sweep does not start"
-    seconds = plan.build_s(made.cells, made.settings, default_jobs())
-    return f"{count(kernels, 'kernel')} to build: about {duration(seconds)}"
+    kernels, seconds = len(made.unbuilt), plan.build_s(made, default_jobs())
+    told = f"{count(kernels, 'kernel')} to build: about {duration(seconds)}" if kernels else "nothing to build"
+    return kernels, seconds, told
 
 
 Planned = tuple[list[str], dict[str, int], float]
@@ -170,30 +161,24 @@ def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build
 
 
 def dry_run(
-    made: Plan,
-    said: Planned,
-    folder: Path,
-    devices: int,
-    notes: Sequence[str] = (),
-    *,
-    as_json: bool = False,
-    build: bool = True,
+    made: Plan, said: Planned, folder: Path, devices: int, notes: Sequence[str] = (), *, as_json: bool, build: bool
 ) -> str:
     """A plan as text, or as a line of JSON: what it `said`, the builds, and the time on so many devices."""
     lines, counts, seconds = said
-    seconds /= max(1, devices)
-    seconds += plan.build_s(made.cells, made.settings, default_jobs()) if build else 0.0
-    to_make = len(plan.kernels_of(made.unbuilt))
+    kernels, build_s, building = to_build(made)
+    seconds = seconds / max(1, devices) + (build_s if build else 0.0)
     grid, unit = made.grid, "CPU" if made.settings.machine == CPU else "GPU"
     if as_json:
         event = {
             "event": "dry-run", "grid": grid.name, "machine": made.settings.machine, "folder": str(folder),
             "budget_s": grid.budget_s, "left_out": [{"cells": n, "why": why} for n, why in grid.excluded],
-            "notes": notes, "seconds": seconds, "to_build": to_make, **counts,
+            "notes": notes, "seconds": seconds, "to_build": kernels, **counts,
         }  # fmt: skip
         return json.dumps(event, sort_keys=True)
+    if kernels and not build:
+        building = f"{count(kernels, 'kernel')} not built: with --no-build the sweep does not start"
     budget = f"; the grid's budget is {duration(grid.budget_s)} per {unit}" if grid.budget_s else ""
-    ends = [to_build(made, build=build), f"about {duration(seconds)} on {count(devices, unit)}{budget}"]
+    ends = [building, f"about {duration(seconds)} on {count(devices, unit)}{budget}"]
     return "\n".join([*notes, *textwrap.wrap(f"{grid.name}: {grid.why}", WIDTH), "", *lines, *ends])
 
 
@@ -209,3 +194,124 @@ def emulated_table(document: EmulatedSweepResult) -> str:
             f"{one.counters[CONFLICTS.format('ld')]:13,d} {error:>6s}  {KernelConfig.parse(cell.config).brief()}"
         )
     return "\n".join([*lines, "column error: the largest, as a share of what the check allows"])
+
+
+def pack(made: Plan, records: Records, made_for: str | None = None) -> Document:
+    """Writes the document of a complete sweep beside its records, and returns it; raises as `join` does."""
+    found = [records.read(cell.address) for cell in made.cells]
+    failures = [record.failure for record in found if record.failure]
+    return join(made, made.cells, [one.document for one in found if one.document], failures, records.packed, made_for)
+
+
+def join(
+    made: Plan,
+    planned: Sequence[PlannedCell],
+    documents: Sequence[Document],
+    failures: Sequence[Failure],
+    out: Path,
+    made_for: str | None,
+) -> Document:
+    """Writes one document of all that was measured of some planned cells, and returns it.
+
+    Raises:
+        FlashladderError: a record is damaged, nothing was measured, or the cells come from different GPU models,
+            drivers, modes, settings or torch versions.
+    """
+    if not documents:
+        first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
+        raise FlashladderError(f"none of {len(planned)} cells was measured{first}", where=out, exit_code=1)
+    sweep = Sweep(
+        grid=made.grid.name,
+        grid_sha256=made.grid.sha256,
+        made_for=made_for,
+        planned=tuple(planned),
+        failures=tuple(failures),
+    )
+    update: dict[str, Any] = {"sweep": sweep}
+    update["kernels"] = {key: kernel for one in documents for key, kernel in one.kernels.items()}
+    timed = [one for one in documents if isinstance(one, BenchResult)]
+    if timed:
+        document: Document = derive(timed[0].model_copy(update={**update, **_joined(timed)}))
+    else:
+        cells = tuple(cell for one in documents if isinstance(one, EmulatedSweepResult) for cell in one.cells)
+        document = documents[0].model_copy(update={**update, "cells": cells})
+    write_result(out, document)
+    return document
+
+
+def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
+    """References, processes and groups of all timed cells; processes are numbered anew, each worker once."""
+    for name, of in (
+        ("GPU models", lambda one: one.gpu.name),
+        ("drivers", lambda one: one.gpu.driver),
+        ("torch versions", lambda one: one.reference.torch),
+        ("modes or settings", lambda one: (one.mode, one.settings)),
+    ):
+        if len(found := dict.fromkeys(map(of, documents))) > 1:
+            raise FlashladderError(
+                f"the cells come from different {name}, which one table must not mix",
+                found=", ".join(map(str, found)),
+                hint="measure them with another --out, on one kind of machine",
+            )
+    processes: dict[tuple[str, str, int], Process] = {}  # by card and start of a worker
+    groups: list[Group] = []
+    for one in documents:
+        worker = one.processes[0]
+        key = (one.gpu.uuid, worker.started_utc, worker.index)
+        process = processes.setdefault(key, worker.model_copy(update={"index": len(processes)}))
+        groups += [group.model_copy(update={"process": process.index}) for group in one.groups]
+    names = dict.fromkeys(name for one in documents for name in one.references)
+    return {
+        "reference": _reference([one.reference for one in documents]),
+        "references": {
+            name: _reference([one.references[name] for one in documents if name in one.references]) for name in names
+        },
+        "processes": tuple(processes.values()),
+        "groups": tuple(groups),
+    }
+
+
+def _reference(references: Sequence[Reference]) -> Reference:
+    """One identity from several of the same reference, which know the kernel of one dtype each, or none."""
+    kernels = {dtype: name for one in references for dtype, name in one.kernels.items()}
+    tile = next((one.tile for one in references if one.tile), None)
+    return references[0].model_copy(update={"kernels": kernels, "tile": tile})
+
+
+def require_own_name(grid: Grid, out: Path) -> None:
+    """Raises `FlashladderError` where the document that this sweep would replace is another grid's."""
+    try:
+        document = load_result(out) if out.is_file() else None
+    except FlashladderError:  # a damaged one, or an older release's, is replaced
+        return
+    sweep = document.sweep if isinstance(document, BenchResult | EmulatedSweepResult) else None
+    if sweep and sweep.grid != grid.name:
+        raise FlashladderError(
+            "another grid's document has this place", where=relative(out), expected=grid.name,
+            found=sweep.grid, hint="another folder as --out",
+        )  # fmt: skip
+
+
+def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = None) -> int:
+    """Packs a complete sweep and prints its table; 0.
+
+    Raises:
+        CheckFailed: cells failed.
+        FlashladderError: a record is damaged, or the records do not belong into one table.
+    """
+    document = pack(made, records, made_for)
+    screen.event({"event": "packed", "path": str(records.packed)})
+    if not screen.as_json:
+        table = bench_table(document) if isinstance(document, BenchResult) else emulated_table(document)
+        print(f"{table}\n{relative(records.packed)}")
+    return exit_code(made.cells, document.sweep.failures if document.sweep else ())
+
+
+def exit_code(cells: Sequence[PlannedCell], failures: Sequence[Failure], told: str = "") -> int:
+    """0; `CheckFailed`, with what is `told` and the first failure, where some of the cells failed."""
+    if not failures:
+        return 0
+    first = failures[0]
+    name = next(title(cell) for cell in cells if cell.address == first.address)
+    told = told or f"{len(failures)} of {len(cells)} cells failed"
+    raise CheckFailed(f"{told}, the first: {name}: {first.kind}: {first.message}", hint="--retry measures them again")

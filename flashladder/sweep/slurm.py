@@ -29,22 +29,23 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flashladder.errors import FlashladderError, one_line_errors
-from flashladder.files import make_folder, relative, sha256
+from flashladder.files import relative, sha256
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid
 from flashladder.located import closest
 from flashladder.paths import BUILD
 from flashladder.results.files import machine_name
-from flashladder.sweep import pack, place, plan
-from flashladder.sweep.place import Place, another_gpu
+from flashladder.sweep import place, plan
+from flashladder.sweep.place import Place
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, locked
-from flashladder.sweep.screen import Screen
+from flashladder.sweep.screen import Screen, finish
 from flashladder.sweep.workers import Device
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
 
+SITE = ("partition", "account", "qos", "constraint", "gres", "mem")  # go to submitit under the same names
 KEYS = {
     "partition": "as sinfo lists them; the site's default",
     "account": "whom to charge",
@@ -53,12 +54,12 @@ KEYS = {
     "constraint": "features of a node, for example h100",
     "reservation": "name of a reservation",
     "gres": "instead of one GPU of any type per task, for example gpu:h100:1",
-    "cpus": "CPUs of a task; 1 for the cpu grid, 4 beside a GPU",
+    "cpus": "CPUs of a task, 1 to 1000; 1 for the cpu grid, 4 beside a GPU",
     "mem": "memory of a task, for example 32G; the site's default",
     "time": "of a task, as Slurm writes it (minutes, H:M:S, D-H); 60, and a task that runs out of it goes on later",
-    "array": "tasks; one per free GPU (of the cpu grid: per free CPU), at most 64",
+    "array": "tasks, 1 to 1000; 8",
 }
-MOST_TASKS = 64  # without array=; a site that shares its GPUs among people should not be taken whole
+DEFAULT_TASKS = 8  # those for which no GPU is free wait in the queue
 MOST_ARRAY = 1000  # Slurm's MaxArraySize less one, by default
 DEFAULT_MINUTES = 60
 GPU_CPUS = 4  # per task
@@ -69,7 +70,6 @@ ENDED = frozenset(
 )
 SHORTEST_POLL_S, LONGEST_POLL_S = 1.0, 15.0  # between two questions to Slurm, which serves everybody
 ANSWER_S = 120  # of squeue, which a busy controller may keep waiting
-SINFO = "NodeList:250|,StateCompact:20|,Gres:250|,GresUsed:250|,CPUsState:40"
 # Slurm starts a task again after preemption and when its node died, submitit when its time is over. This batch script
 # does it, up to ten times, when a signal killed the task's process. SIGTERM (143) means that the task shall end.
 AFTER = [
@@ -79,60 +79,42 @@ AFTER = [
     "fi",
     "exit $code",
 ]
+Options = Mapping[str, Any]
+"""Checked values of `KEYS`: ``time`` in minutes, ``cpus`` and ``array`` as numbers, others as text; absent: default."""
 Command = Callable[[Sequence[str]], int]
-
-
-@dataclass(frozen=True)
-class Options:
-    """Checked options of ``--slurm``; `site` goes to sbatch under the same names, the others are those of `KEYS`."""
-
-    site: dict[str, str]
-    gpu: str = ""
-    minutes: int = DEFAULT_MINUTES
-    cpus: int | None = None
-    array: int | None = None
 
 
 def parse_options(text: str) -> Options:
     """`text` of ``--slurm``: ``key=value`` with commas between, or nothing for the site's defaults.
 
     Raises:
-        FlashladderError: a key that does not exist, comes twice or has no value; a number or a time that is none.
+        FlashladderError: a key that does not exist, comes twice or has no value that it can have.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     for item in text.split(",") if text.strip() else []:
         key, _, value = (part.strip() for part in item.partition("="))
         if key not in KEYS:
             expected, hint = f"one of {', '.join(KEYS)}", closest(key, list(KEYS))
             raise FlashladderError("unknown key", where="--slurm", expected=expected, found=repr(key), hint=hint)
-        if not re.fullmatch(r"[^\s\"'`$\\;]+", value):
-            raise FlashladderError(f"{key} needs a value", where="--slurm", expected=KEYS[key], found=repr(item))
-        if key in found:
-            raise FlashladderError(f"{key} twice", where="--slurm", found=repr(text))
-        found[key] = value
-    minutes = _minutes(found.pop("time", str(DEFAULT_MINUTES)))
-    numbers = {key: int(found.pop(key)) if _is_count(found[key]) else 0 for key in ("cpus", "array") if key in found}
-    if wrong := next((key for key, number in numbers.items() if not 1 <= number <= MOST_ARRAY), None):
-        raise FlashladderError(f"{wrong} is no such number", where="--slurm", expected=f"1 to {MOST_ARRAY}", found=text)
-    gpu = found.pop("gpu", "")
-    if gpu and gpu not in (known := load_gpus()):
-        raise FlashladderError("unknown GPU", where="--slurm", expected=f"one of {', '.join(known)}", found=repr(gpu))
-    return Options(found, gpu, minutes, **numbers)
+        if key in found or not (checked := _checked(key, value)):
+            what = f"{key} twice" if key in found else f"not a value of {key}"
+            raise FlashladderError(what, where="--slurm", expected=KEYS[key], found=repr(item))
+        found[key] = checked
+    return found
 
 
-def _is_count(value: str) -> bool:
-    return re.fullmatch(r"[0-9]{1,4}", value) is not None
-
-
-def _minutes(value: str) -> int:
-    """One of Slurm's forms of a time, in whole minutes, rounded up."""
+def _checked(key: str, value: str) -> str | int:
+    """A key's value, a time in whole minutes (rounded up); empty or 0 where it is none."""
+    if key == "gpu":
+        return value if value in load_gpus() else ""
+    if key in ("cpus", "array"):
+        return int(value) if re.fullmatch(r"[0-9]{1,4}", value) and int(value) <= MOST_ARRAY else 0
+    if key != "time":
+        return value if re.fullmatch(r"[^\s\"'`$\\;]+", value) else ""
     match = re.fullmatch(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?", value)
     days, *parts = match.groups() if match else ("0", "0", None, None)
     units = (3600, 60, 1) if days or parts[2] else (60, 1)
     seconds = 86400 * int(days or 0) + sum(int(part or 0) * unit for part, unit in zip(parts, units, strict=False))
-    if not seconds:
-        expected = "minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S"
-        raise FlashladderError("time is none of Slurm's", where="--slurm", expected=expected, found=value)
     return -(-seconds // 60)
 
 
@@ -146,10 +128,7 @@ class Task:
     before: int = 0  # records when it was started
 
     def __call__(self) -> int:
-        """Runs the sweep's command.
-
-        Returns:
-            0, or 1 where some cells failed, which their records tell.
+        """Runs the sweep's command; 0, or 1 where some cells failed, which their records tell.
 
         Raises:
             SystemExit: it could not run (2), or was asked to end (143).
@@ -222,10 +201,16 @@ class Request:
         return self.folder / "slurm"
 
 
-def require_slurm() -> None:
-    """Raises `FlashladderError` where no job can be submitted from: Slurm's programs or submitit are missing."""
-    missing = [program for program in ("sbatch", "squeue", "sinfo") if not shutil.which(program)]
-    if missing:
+def require_possible(grid: Grid, options: argparse.Namespace) -> None:
+    """Raises `FlashladderError` where options or the grid exclude ``--slurm``, or no job can be submitted from here."""
+    if options.shard or options.gpus != "all":
+        flag = "--shard" if options.shard else "--gpus"
+        raise FlashladderError(f"--slurm and {flag} exclude each other", hint="Slurm gives each task its GPU and cells")
+    if grid.mode == "tune":
+        raise FlashladderError("--slurm measures no tuning run", hint="--shard I/N measures a part of its ladders")
+    if options.dry_run:
+        return
+    if missing := [program for program in ("sbatch", "squeue") if not shutil.which(program)]:
         raise FlashladderError(
             f"{', '.join(missing)} not found, which --slurm needs", hint="run this where jobs are submitted from"
         )
@@ -234,19 +219,23 @@ def require_slurm() -> None:
         raise FlashladderError("submitit is not installed, which --slurm needs", hint=hint)
 
 
-def ask(*words: str) -> str:
-    """What one of Slurm's programs prints.
+def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
+    """What the tasks will find: GPUs of the grid's model, or of the one that is named.
 
     Raises:
-        FlashladderError: it failed, or does not answer.
+        FlashladderError: a grid made for any GPU without ``gpu=``, or for another than that without ``--anyway``.
     """
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=ANSWER_S)
-    except subprocess.TimeoutExpired:
-        raise FlashladderError(f"{words[0]} did not answer in {ANSWER_S} s") from None
-    if done.returncode:
-        raise FlashladderError(f"{words[0]} failed: {done.stderr.strip()}")
-    return done.stdout
+    key = CPU if grid.mode == "emulator" else wanted.get("gpu", grid.gpu)
+    tasks = tuple(Device(f"task{number}", key) for number in range(wanted.get("array", DEFAULT_TASKS)))
+    if key == CPU:
+        return Place(tasks, CPU, "")
+    if key == "any":
+        expected = ", ".join(f"gpu={name}" for name in load_gpus())
+        raise FlashladderError("which GPU will the tasks have", where="--slurm", expected=f"one of {expected}")
+    other = grid.gpu if grid.gpu not in ("any", key) else None
+    if other:
+        place.require_same(other, f"gpu={key}", anyway=anyway)
+    return Place(tasks, key, load_gpus()[key].arch, other)
 
 
 def tasks_of(request: Request) -> list[tuple[str, str, str]]:
@@ -255,8 +244,14 @@ def tasks_of(request: Request) -> list[tuple[str, str, str]]:
     Raises:
         FlashladderError: Slurm did not answer.
     """
-    rows = ask("squeue", "--noheader", "-r", "-t", "all", "--name", request.name, "-o", "%F|%T|%r").splitlines()
-    split = (row.strip().split("|", 2) for row in rows)
+    words = ["squeue", "--noheader", "-r", "-t", "all", "--name", request.name, "-o", "%F|%T|%r"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=ANSWER_S)
+    except subprocess.TimeoutExpired:
+        raise FlashladderError(f"squeue did not answer in {ANSWER_S} s") from None
+    if done.returncode:
+        raise FlashladderError(f"squeue failed: {done.stderr.strip()}")
+    split = (row.strip().split("|", 2) for row in done.stdout.splitlines())
     return [(job, state, reason) for job, state, reason in split]
 
 
@@ -265,49 +260,18 @@ def running_job(request: Request) -> str | None:
     return max((job for job, state, _ in tasks_of(request) if state not in ENDED), key=int, default=None)
 
 
-def default_tasks(request: Request, cells: int) -> int:
-    """How many tasks without ``array=``: one per free GPU or CPU, no more than cells, at least one."""
-    site = request.options.site
-    rows = ask("sinfo", "--noheader", "-N", *(["-p", site["partition"]] if "partition" in site else []), "-O", SINFO)
-    kind = re.match(r"gpu:([a-z]\w*)", site.get("gres", ""), re.IGNORECASE)
-    gpus, cpus = free(rows, kind[1] if kind else "")
-    return max(1, min(cpus // (request.options.cpus or 1) if request.machine == CPU else gpus, cells, MOST_TASKS))
-
-
-def free(sinfo: str, kind: str = "") -> tuple[int, int]:
-    """GPUs and CPUs that no job holds on nodes that take jobs; one that is starting or does not answer takes none.
-
-    Args:
-        sinfo: rows ``node|state|GRES|GRES in use|CPUs A/I/O/T``; a node of several partitions comes once for each.
-        kind: of GPUs; empty: any.
-    """
-
-    def count(gres: str) -> int:  # gpu:h100:8(S:0-1),nic:2 or gpu:2
-        found = re.findall(r"(?:^|,)gpu(?::([A-Za-z]\w*))?:(\d{1,6})\b", gres, re.ASCII)
-        return sum(int(number) for name, number in found if kind in ("", name))
-
-    number = r"\d{1,6}"
-    row = re.compile(
-        rf"([^|]*)\|(?:idle|mix)[~%^@+-]*\s*\|([^|]*)\|([^|]*)\|{number}/({number})/{number}/{number}", re.ASCII
-    )
-    nodes = {match[1]: match for line in sinfo.splitlines() if (match := row.fullmatch(line.strip()))}
-    gpus = sum(max(0, count(match[2]) - count(match[3])) for match in nodes.values())
-    return gpus, sum(int(match[4]) for match in nodes.values())
-
-
 def parameters(request: Request) -> dict[str, Any]:
     """What submitit writes into the batch file."""
     options, on_gpu = request.options, request.machine != CPU
-    site = {name: value for name, value in options.site.items() if name != "reservation"}
-    more = {"requeue": True, "chdir": str(BUILD.parent)}
-    if "reservation" in options.site:
-        more["reservation"] = options.site["reservation"]
-    cpus = options.cpus or (GPU_CPUS if on_gpu else 1)
-    gpu = {"gpus_per_task": 1} if on_gpu and "gres" not in site else {}
+    minutes, cpus = options.get("time", DEFAULT_MINUTES), options.get("cpus", GPU_CPUS if on_gpu else 1)
+    reservation = {"reservation": options["reservation"]} if "reservation" in options else {}
     return {
-        "job_name": request.name, "time": options.minutes, "ntasks_per_node": 1, "cpus_per_task": cpus, **site, **gpu,
-        "srun_args": [f"--cpus-per-task={cpus}"], "signal_delay_s": min(WARNING_S, options.minutes * 15),
-        "wckey": None, "teardown": AFTER, "additional_parameters": more,
+        "job_name": request.name, "time": minutes, "ntasks_per_node": 1, "cpus_per_task": cpus,
+        **{name: options[name] for name in SITE if name in options},
+        **({"gpus_per_task": 1} if on_gpu and "gres" not in options else {}),
+        "srun_args": [f"--cpus-per-task={cpus}"], "signal_delay_s": min(WARNING_S, minutes * 15),
+        "wckey": None, "teardown": AFTER,
+        "additional_parameters": {"requeue": True, "chdir": str(BUILD.parent), **reservation},
     }  # fmt: skip
 
 
@@ -336,18 +300,13 @@ def submit_array(request: Request, tasks: int) -> str:
 
 
 def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mapping[str, Any]]:
-    """Waits until no task of the array waits or runs any more.
-
-    Args:
-        request: whose array it is.
-        job: its id.
-        done: counts the cells that have a record.
+    """Waits until no task of the array `job` waits or runs any more; `done` counts the cells that have a record.
 
     Yields:
         every change, ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}`` with the last
         states that Slurm told, or ``{"event": "slurm-silent", "message": ...}``.
     """
-    told: Mapping[str, Any] | None = None
+    told: Mapping[str, Any] = {}
     poll, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
     while quiet < 2:  # a task that goes back into the queue may look as if it had ended, for a moment
         try:
@@ -382,90 +341,54 @@ def measure(
         FlashladderError: it could not, or cells are missing when all tasks have ended.
         CheckFailed: cells failed.
     """
-    folder, machine = records.folder.resolve(), place.machine
-    words = ["--grid", options.grid, "--out", str(folder), "--no-build"]
-    words += ["--anyway"] if options.anyway else []
+    folder, machine, job = records.folder.resolve(), place.machine, None
+    words = ["--grid", options.grid, "--out", str(folder), "--no-build", *(["--anyway"] if options.anyway else [])]
     words += ["--timeout", f"{options.timeout:g}"] if options.timeout else []
     task = partial(on_machine, machine, sweep)
     request = Request(made.grid.name, folder, tuple(words), parse_options(options.slurm), machine, task)
     missing = records.missing(made.cells, retry=options.retry)
-    screen = Screen(made, made.cells, missing, place.devices, as_json=options.json)
+    seconds = made.estimate_s(missing) / len(place.devices)
+    screen = Screen(made, len(made.cells), len(missing), seconds, as_json=options.json)
     screen.begin(lines, folder)
-    job, states = _through_slurm(request, made, records, screen, retry=options.retry)
-    if missing := records.missing(made.cells):
-        raise incomplete(request, job, states, f"{len(missing)} of {len(made.cells)}")
-    return pack.finish(made, records, screen, made_for=place.made_for)
-
-
-def require_possible(grid: Grid, options: argparse.Namespace) -> None:
-    """Raises `FlashladderError` where options or the grid exclude ``--slurm``, or no job can be submitted from here."""
-    if options.shard or options.gpus != "all":
-        flag = "--shard" if options.shard else "--gpus"
-        raise FlashladderError(f"--slurm and {flag} exclude each other", hint="Slurm gives each task its GPU and cells")
-    if grid.mode == "tune":
-        raise FlashladderError("--slurm measures no tuning run", hint="--shard I/N measures a part of its ladders")
-    if not options.dry_run:
-        require_slurm()
-
-
-def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
-    """What the tasks will find: GPUs of the grid's model, or of the one that is named.
-
-    Raises:
-        FlashladderError: a grid made for any GPU without ``gpu=``, or for another than that without ``--anyway``.
-    """
-    key = CPU if grid.mode == "emulator" else wanted.gpu or grid.gpu
-    tasks = tuple(Device(f"task{number}", key) for number in range(wanted.array or 1))
-    if key == CPU:
-        return Place(tasks, CPU, "")
-    if key == "any":
-        expected = ", ".join(f"gpu={name}" for name in load_gpus())
-        raise FlashladderError("which GPU will the tasks have", where="--slurm", expected=f"one of {expected}")
-    other = grid.gpu if grid.gpu not in ("any", key) else None
-    if other and not anyway:
-        raise another_gpu(other, f"gpu={key}")
-    return Place(tasks, key, load_gpus()[key].arch, other)
-
-
-def _through_slurm(
-    request: Request, made: plan.Plan, records: Records, screen: Screen, *, retry: bool
-) -> tuple[str, Mapping[str, int]]:
-    """The array's job id and its tasks' last states; no id when nothing was left to measure."""
 
     def say(event: Mapping[str, Any], line: str) -> None:
         screen.event({**event, "job": job})
         if not screen.as_json:
             print(line, flush=True)
 
-    with locked(make_folder(request.logs) / "lock"):  # one at a time looks for an array and submits one
-        job, found = running_job(request), True
-        missing = records.missing(made.cells, retry=retry and job is None)
-        if job is None and not missing:
-            return "", {}
-        if job is None:
+    last: Mapping[str, int] = {}
+    with locked(request.logs / "lock"):  # one at a time looks for an array and submits one
+        job, event, how = (
+            running_job(request),
+            "slurm-found",
+            "runs already; options of --slurm are those it began with",
+        )
+        missing = records.missing(made.cells, retry=options.retry and job is None)
+        if job is None and missing:
             for cell in missing:  # a failure that is to be measured again: a task that is started again would keep it
                 records.path(cell.address).unlink(missing_ok=True)
-            tasks = min(request.options.array or default_tasks(request, len(missing)), len(missing))
-            job, found = submit_array(request, tasks), False
-    how = "runs already; options of --slurm are those of its submission" if found else "submitted"
-    begun = {"event": "slurm-found" if found else "slurm-submitted", "logs": str(request.logs)}
-    say(begun, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
-    last: Mapping[str, int] = {}
-    planned = {cell.address for cell in made.cells}
-    try:
-        for event in watch(request, job, lambda: len(planned & records.addresses())):  # often: opens no file
-            if "message" in event:
-                say(event, f"Slurm does not answer, asking again: {event['message']}")
-                continue
-            last = event["states"]
-            waiting = f" (waiting: {', '.join(event['waiting'])})" if event["waiting"] else ""
-            cells = f"{event['done']} of {len(made.cells)} cells"
-            say(event, f"{time.strftime('%H:%M:%S')}  {cells}; tasks: {in_words(last) or 'no task left'}{waiting}")
-    except KeyboardInterrupt:
-        if not screen.as_json:
-            print(f"job {job} goes on without this; the same command watches it again, `scancel {job}` ends it")
-        raise
-    return job, last
+            job = submit_array(request, min(request.options.get("array", DEFAULT_TASKS), len(missing)))
+            event, how = "slurm-submitted", "submitted"
+    if job:
+        logs = {"event": event, "logs": str(request.logs)}
+        say(logs, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
+        planned = {cell.address for cell in made.cells}
+        try:
+            for one in watch(request, job, lambda: len(planned & records.addresses())):  # often: opens no file
+                if "message" in one:
+                    say(one, f"Slurm does not answer, asking again: {one['message']}")
+                    continue
+                last = one["states"]
+                waiting = f" (waiting: {', '.join(one['waiting'])})" if one["waiting"] else ""
+                cells = f"{one['done']} of {len(planned)} cells"
+                say(one, f"{time.strftime('%H:%M:%S')}  {cells}; tasks: {in_words(last) or 'no task left'}{waiting}")
+        except KeyboardInterrupt:
+            if not screen.as_json:
+                print(f"job {job} goes on without this; the same command watches it again, `scancel {job}` ends it")
+            raise
+    if job and (missing := records.missing(made.cells)):
+        raise incomplete(request, job, last, f"{len(missing)} of {len(made.cells)}")
+    return finish(made, records, screen, place.made_for)
 
 
 def in_words(states: Mapping[str, int]) -> str:

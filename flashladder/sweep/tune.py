@@ -4,10 +4,6 @@ A space of a hundred configurations spreads over twenty per cent, so that two pa
 best. Per iteration and dtype a ladder of rungs: all candidates with few pairs, the better half with more, until a
 handful have 24. Ties with the leader, which noise may have put behind it, go on as well. Then the finals: the best ones
 and the configuration that the iteration has now, timed again in a fresh process on other inputs.
-
-Run, on a machine with a GPU:
-    python -m flashladder.sweep --grid tune
-    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz
 """
 
 from __future__ import annotations
@@ -34,17 +30,15 @@ from flashladder.ladder.grid import FEWEST_PAIRS
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.results.derive import Plan as Pairs
 from flashladder.results.derive import fastest_possible_us, joined, settle
-from flashladder.results.files import write_result
-from flashladder.results.schema import A_A, BenchResult, Failure, Group, PlannedCell, Series, kernel_key
+from flashladder.results.schema import A_A, BenchResult, Failure, PlannedCell, Series, kernel_key
 from flashladder.sweep import plan
 from flashladder.sweep.measure import candidate_in
-from flashladder.sweep.pack import exit_code, out_of, sweep_of, timed, unfinished
-from flashladder.sweep.place import Place, python_of
+from flashladder.sweep.place import Place, code_of
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.screen import WIDTH, Planned, Screen
+from flashladder.sweep.screen import WIDTH, Planned, Screen, exit_code, join
 from flashladder.sweep.winner import FINALS, finalists, judged, render
-from flashladder.sweep.workers import Task, run
+from flashladder.sweep.workers import GOES_ON, Task, run
 
 HANDFUL = 4  # go through every rung: the winner needs somebody to be compared with
 HALF = 0.5
@@ -183,7 +177,7 @@ class Ladder:
     def _failed(self, part: Part, failure: Failure) -> None:
         """Leaves the candidate that is the cause out, or halves the part."""
         cells = {key_of(cell): cell for cell in part}
-        named = candidate_in(failure.message, failure.tail, list(cells))
+        named = candidate_in(failure, list(cells))
         if named is None and failure.kind in SAYS_NOTHING:
             self.held = f"{failure.kind}: {failure.message}"
             return
@@ -205,13 +199,12 @@ class Ladder:
 
     def replay(self, records: Records, *, retry: bool = False) -> None:
         """Takes in the records that an earlier run left; with `retry` no failures."""
-        there, seen = records.addresses(), set[str]()
-        while new := [address for part in self.parts if (address := self.cell(part).address) in there - seen]:
-            for address in new:
-                seen.add(address)
-                record = records.read(address)
-                if record.failure is None or not retry:
-                    self.follow(record)
+        there = set(records.addresses())
+        while found := next((one for part in self.parts if (one := self.cell(part).address) in there), None):
+            there.remove(found)
+            record = records.read(found)
+            if record.failure is None or not retry:
+                self.follow(record)
         self.held = ""
 
 
@@ -257,30 +250,41 @@ def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: S
         FlashladderError: it could not run, or not to its end.
         CheckFailed: candidates failed (exit code 1).
     """
-    ladders = ladders_of(made)
-    if options.shard:
-        ladders = ladders[options.shard[0] :: options.shard[1]]
-    climb(made, ladders, (place, records), options, lines)
-    if options.shard:
-        print(f"shard {options.shard[0]} of {options.shard[1]}: {len(ladders)} ladders are done", file=sys.stderr)
+    ladders, part = ladders_of(made), options.shard
+    ladders = ladders[part[0] :: part[1]] if part else ladders
+    climb(made, ladders, place, records, options, lines)
+    if part:
+        print(f"shard {part[0]} of {part[1]}: {len(ladders)} ladders are done", file=sys.stderr)
         return _code(ladders)
-    out = out_of(records.folder)
-    document = pack(made, made.cells, ladders, out, place.made_for)
+    document = pack(made, made.cells, ladders, records.packed, place.made_for)
     finals = finals_of(made, document)
-    climb(made, finals, (place, records), options)
-    floors = [cell for cell in made.cells if cell.subject == FA2]
-    planned = [cell for ladder in finals for cell in ladder.entered]
-    planned += [with_code(cell, cell.code, finals[0].settings) for cell in floors]
-    again = pack(made, planned, finals, out.with_name(FINALS), place.made_for)
+    climb(made, finals, place, records, options)
+    floors = [with_code(cell, cell.code, finals[0].settings) for cell in made.cells if cell.subject == FA2]
+    again = pack(
+        made,
+        [*(cell for ladder in finals for cell in ladder.entered), *floors],
+        finals,
+        records.packed.with_name(FINALS),
+        place.made_for,
+    )
     if not options.json:
-        print("\n".join([ranking_table(document), "", render(judged(document, again)), relative(out)]))
+        table = render(judged(document, again))
+        print("\n".join([ranking_table(document), "", table, relative(records.packed)]))
     return _code([*ladders, *finals])
+
+
+def _code(ladders: Sequence[Ladder]) -> int:
+    """0; `CheckFailed` where candidates failed."""
+    failures = [failure for ladder in ladders for failure in ladder.failures]
+    entered = [cell for ladder in ladders for cell in ladder.entered]
+    return exit_code(entered, failures, f"{len(failures)} candidates failed and were left out")
 
 
 def climb(
     made: plan.Plan,
     ladders: Sequence[Ladder],
-    at: tuple[Place, Records],
+    place: Place,
+    records: Records,
     options: argparse.Namespace,
     lines: Sequence[str] = (),
 ) -> None:
@@ -289,20 +293,31 @@ def climb(
     Raises:
         FlashladderError: not to its end; what was measured is kept.
     """
-    place, records = at
     for ladder in ladders:
         ladder.replay(records, retry=options.retry)
     left = [ladder for ladder in ladders if not ladder.done]
-    slots = [ladder.cell(ladder.parts[0]) for ladder in left for _ in ladder.plans[ladder.rung :]]
-    screen = Screen(made, slots, slots, place.devices, as_json=options.json, left_s=estimate_s(made, left))
+    n = sum(len(ladder.plans) - ladder.rung for ladder in left)
+    screen = Screen(made, n, n, estimate_s(made, left) / len(place.devices), as_json=options.json)
     owners: dict[str, Ladder] = {}
 
     def tasks(ladder: Ladder) -> list[Task]:
         """Tasks for the parts of a ladder's rung that have none yet."""
-        parts = {ladder.cell(part).address: part for part in ladder.parts if not ladder.held}
-        new = [address for address in parts if address not in owners]
-        owners.update(dict.fromkeys(new, ladder))
-        return [task_of(made, ladder, parts[address], place.arch, options.timeout) for address in new]
+        found = []
+        for part in ladder.parts if not ladder.held else ():
+            cell, how = ladder.cell(part), ladder.plans[ladder.rung]
+            if cell.address in owners:
+                continue
+            owners[cell.address] = ladder
+            request = plan.request_of(
+                made, cell, ladder.settings, how,
+                candidates=[one.model_dump(mode="json") for one in part],
+                first_seed=ladder.first_seed,
+                profile=ladder.plans is not PLANS,
+            )  # fmt: skip
+            seconds = len(part) * (CHECKED_S + how.pairs * plan.pair_s(cell.shape, made.settings.machine))
+            python = code_of(part[0], place.arch)[0]
+            found.append(Task(cell, python, options.timeout or 60.0 + PATIENCE * seconds, request))
+        return found
 
     def follow(record: CellRecord) -> list[Task]:
         ladder = owners.pop(record.cell.address)
@@ -311,24 +326,10 @@ def climb(
 
     first = list(chain.from_iterable(map(tasks, left)))
     with screen.measuring(lines, records.folder):
-        outcome = run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
-    if left := [ladder for ladder in ladders if not ladder.done]:
-        told = f"{len(left)} of {len(ladders)} ladders are not at their end"
-        held = next((ladder.held for ladder in left if ladder.held), "")
-        raise unfinished(outcome, told, records.folder, held=held)
-
-
-def task_of(made: plan.Plan, ladder: Ladder, part: Part, arch: str, timeout: float | None) -> Task:
-    """A part of a ladder's rung as a task."""
-    how, cell = ladder.plans[ladder.rung], ladder.cell(part)
-    request = plan.request_of(
-        made, cell, ladder.settings, how,
-        candidates=[one.model_dump(mode="json") for one in part],
-        first_seed=ladder.first_seed,
-        profile=ladder.plans is not PLANS,
-    )  # fmt: skip
-    seconds = len(part) * (CHECKED_S + how.pairs * plan.pair_s(cell.shape, made.settings.machine))
-    return Task(cell, python_of(part[0], arch), timeout or 60.0 + PATIENCE * seconds, request)
+        run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
+    if held := [ladder.held for ladder in ladders if ladder.held]:
+        told = f"{len(held)} of {len(ladders)} ladders are not at their end: the GPU could not be measured on"
+        raise FlashladderError(told, where=relative(records.folder), found=held[0], hint=GOES_ON)
 
 
 def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:
@@ -339,13 +340,6 @@ def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:
         total += pairs_for(n, HALF) * pair_s + (n / (1 - HALF) + HANDFUL) * CHECKED_S + len(RUNGS) * RUNG_S
         total += HANDFUL * (made.grid.pairs * pair_s + CHECKED_S) + RUNG_S
     return total
-
-
-def _code(ladders: Sequence[Ladder]) -> int:
-    """0; `CheckFailed` where candidates failed."""
-    failures = [failure for ladder in ladders for failure in ladder.failures]
-    entered = [cell for ladder in ladders for cell in ladder.entered]
-    return exit_code(entered, failures, f"{len(failures)} candidates failed and were left out")
 
 
 def pack(
@@ -362,29 +356,21 @@ def pack(
     failed = {failure.address for failure in failures}
     left_out = {key_of(cell) for cell in planned if cell.address in failed}
     documents = [_without(document, left_out) for ladder in ladders for document in ladder.documents]
-    if not any(document.kernels for document in documents):
-        first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
-        raise FlashladderError(f"none of {len(planned)} candidates was measured{first}", where=out, exit_code=1)
-    document = timed([one for one in documents if one.kernels], sweep_of(made, planned, failures, made_for))
-    write_result(out, document)
+    document = join(made, planned, [one for one in documents if one.kernels], failures, out, made_for)
+    assert isinstance(document, BenchResult)
     return document
 
 
 def _without(document: BenchResult, keys: set[str]) -> BenchResult:
     """A document without what some candidates left in it."""
-
-    def trimmed(group: Group) -> Group:
-        blocks = tuple(
-            block.model_copy(update={"order": tuple(key for key in block.order if key not in keys)})
-            for block in group.blocks
-        )
+    groups = []
+    for group in document.groups:
+        orders = [tuple(key for key in block.order if key not in keys) for block in group.blocks]
+        blocks = [block.model_copy(update={"order": order}) for block, order in zip(group.blocks, orders, strict=True)]
         series = tuple(one for one in group.series if one.kernel not in keys)
-        return group.model_copy(update={"blocks": blocks, "series": series})
-
-    groups = tuple(map(trimmed, document.groups))
-    left = {series.kernel for group in groups for series in group.series}
-    kernels = {key: kernel for key, kernel in document.kernels.items() if key in left}
-    return document.model_copy(update={"groups": groups, "kernels": kernels})
+        groups.append(group.model_copy(update={"blocks": tuple(blocks), "series": series}))
+    kernels = {key: kernel for key, kernel in document.kernels.items() if key not in keys}
+    return document.model_copy(update={"groups": tuple(groups), "kernels": kernels})
 
 
 def left_out(iteration: Iteration) -> Mapping[str, int]:
@@ -394,39 +380,31 @@ def left_out(iteration: Iteration) -> Mapping[str, int]:
     return Counter(next((rule.name for rule in family.excluded_by(one)), "") for one in legal)
 
 
-def explained(iterations: Sequence[Iteration]) -> list[str]:
-    """The space of each iteration in a line, then each rule that leaves configurations out, with its reason."""
-    rules = [rule for family in dict.fromkeys(one.family for one in iterations) for rule in family.exclusions]
-    rows = [["iteration", "legal", "timed", *(rule.name for rule in rules)]]
-    for iteration in iterations:
-        counts = left_out(iteration)
-        each = (iteration.number, sum(counts.values()), counts[""], *(counts[rule.name] for rule in rules))
-        rows.append([str(one) for one in each])
-    lines = [*table(rows, WIDTH, right=range(len(rows[0]))), ""]
-    lines.append("Configurations per dtype, each left out by the first rule that does:")
-    for rule in rules:
-        lines += textwrap.wrap(f"{rule.name}: {rule.why}", WIDTH, initial_indent="  ", subsequent_indent="    ")
-    return lines
-
-
 def planned(made: plan.Plan, records: Records, *, retry: bool = False) -> Planned:
-    """The plan of a tuning run: spaces, what was left out of them and why, rungs."""
+    """The plan of a tuning run: spaces, what was left out of them by which rule and why, rungs."""
     ladders = ladders_of(made)
-    if not plan.kernels_of(made.unbuilt):
+    if not made.unbuilt:
         for ladder in ladders:
             ladder.replay(records, retry=retry)
     left = [ladder for ladder in ladders if not ladder.done]
     done, sizes = len(ladders) - len(left), [len(ladder.entered) for ladder in ladders]
     usual, most = (sum(pairs_for(n, share) for n in sizes) for share in (HALF, MOST))
-    numbers = dict.fromkeys(int(cell.subject) for cell in made.cells if cell.config)
-    rungs, every = ", ".join(map(str, RUNGS)), sum(sizes) * sum(RUNGS)
+    iterations = [load_iteration(n) for n in dict.fromkeys(int(cell.subject) for cell in made.cells if cell.config)]
+    rules = [rule for family in dict.fromkeys(one.family for one in iterations) for rule in family.exclusions]
+    rows = [["iteration", "legal", "timed", *(rule.name for rule in rules)]]
+    for iteration in iterations:
+        counts = left_out(iteration)
+        each = (iteration.number, sum(counts.values()), counts[""], *(counts[rule.name] for rule in rules))
+        rows.append(list(map(str, each)))
     lines = [
-        *explained([load_iteration(number) for number in numbers]),
+        *table(rows, WIDTH, right=range(len(rows[0]))),
+        "",
+        "Configurations per dtype, each left out by the first rule that does:",
+        *(textwrap.fill(f"  {rule.name}: {rule.why}", WIDTH, subsequent_indent="    ") for rule in rules),
         "",
         f"{sum(sizes)} candidates in {len(ladders)} ladders, one per iteration and dtype",
         f"{done} ladders are climbed, in {relative(records.folder)}",
-        f"{rungs} pairs per rung: {usual} if half go on, at most {most}, not {every}",
+        f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}",
         f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
     ]
-    lines = ["\n".join(textwrap.wrap(line, WIDTH)) if len(line) > WIDTH else line for line in lines]
     return lines, {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done}, estimate_s(made, left)

@@ -4,28 +4,23 @@ The rungs chose, the finals judge (other inputs, a fresh process), and a person 
 iteration has one configuration per GPU for both dtypes: the winner is the one with the best harmonic mean of both among
 those that went through every rung.
 
-Run:
-    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz
     python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz --write   # enters those that are faster
-Exit code: 0 done, 2 it could not run.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 import math
 from pathlib import Path
 import re
 import shutil
 import tempfile
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from flashladder.arguments import Parser, result_file
-from flashladder.columns import csv_text
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import read_text, relative, sha256, write_atomic
 from flashladder.ladder.config import KernelConfig
@@ -71,9 +66,9 @@ class Standing:
     verdict: Verdict
 
 
-def present_of(document: BenchResult, number: int, folder: Path = ITERATIONS) -> KernelConfig | None:
+def present_of(document: BenchResult, number: int) -> KernelConfig | None:
     """The fp16 configuration that an iteration has now for the document's GPU; None: iterations know no such GPU."""
-    return load_iteration(number, folder).configs.get(gpu_key(document.gpu.name) or "")
+    return load_iteration(number, ITERATIONS).configs.get(gpu_key(document.gpu.name) or "")
 
 
 def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
@@ -99,47 +94,37 @@ def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
     return orders if len(found) < 2 else {**orders, BOTH: order(list(found.values()))}
 
 
-def finalists(document: BenchResult, number: int, folder: Path = ITERATIONS) -> tuple[KernelConfig, ...]:
+def finalists(document: BenchResult, number: int) -> tuple[KernelConfig, ...]:
     """The fp16 configurations to time again: the best two of each dtype and of both, and the present one."""
     best = [config for order in ranked(document, number).values() for config in order[:2]]
-    present = present_of(document, number, folder)
+    present = present_of(document, number)
     return tuple(dict.fromkeys([*best, *([present] if present else [])]))
 
 
-def judged(rungs: BenchResult, finals: BenchResult, folder: Path = ITERATIONS) -> list[Standing]:
-    """Winners by the rungs, judged by the finals: per iteration one standing for each dtype, then one for both."""
+def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
+    """Winners by the rungs, judged by the finals: per iteration one standing for each dtype, then one for both.
+
+    The floor is that of the finals, the larger of the dtypes'.
+    """
     found = []
     for number in sorted({kernel.iteration for kernel in rungs.kernels.values()}):
-        present = present_of(rungs, number, folder)
-        orders = ranked(rungs, number)
+        present, orders = present_of(rungs, number), ranked(rungs, number)
         for dtype, order in orders.items():
             dtypes = [one for one in orders if one != BOTH] if dtype == BOTH else [dtype]
-            config = next((one for one in order if _draws(finals, number, one, dtypes)), None)
-            if config is not None:
-                found.append(_standing(finals, (number, dtype), config, present, dtypes))
+            drawn = ((one, _draws(finals, number, one, dtypes)) for one in order)
+            config, mine = next(((one, own) for one, own in drawn if own), (None, None))
+            if config is None or mine is None:
+                continue
+            theirs = _draws(finals, number, present, dtypes) if present else None
+            said: Verdict = "same" if config == present else "ambiguous"
+            floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
+            if theirs and config != present:
+                difference = _summary(mine[0] - theirs[0], mine[1] - theirs[1], min(mine[2], theirs[2]))
+                said = verdict(difference, floor, enough=finals.settings.min_pairs)
+            present_one = widened(_summary(*theirs), floor) if theirs else None
+            own_one = widened(_summary(*mine), floor)
+            found.append(Standing(number, dtype, config, own_one, present, present_one, said))
     return found
-
-
-def _standing(
-    finals: BenchResult,
-    place: tuple[int, str],
-    config: KernelConfig,
-    present: KernelConfig | None,
-    dtypes: Sequence[str],
-) -> Standing:
-    """Winner against present configuration; the floor is that of the finals, the larger of the dtypes'."""
-    number, dtype = place
-    mine = _draws(finals, number, config, dtypes)
-    theirs = _draws(finals, number, present, dtypes) if present else None
-    if mine is None:
-        raise FlashladderError("the winner was not timed again", found=config.short_form())
-    said: Verdict = "same" if config == present else "ambiguous"
-    floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
-    if theirs and config != present:
-        difference = _summary(mine[0] - theirs[0], mine[1] - theirs[1], min(mine[2], theirs[2]))
-        said = verdict(difference, floor, enough=finals.settings.min_pairs)
-    present_one = widened(_summary(*theirs), floor) if theirs else None
-    return Standing(number, dtype, config, widened(_summary(*mine), floor), present, present_one, said)
 
 
 def _summary(median: float, draws: Floats, n: int) -> LogSummary:
@@ -195,8 +180,6 @@ def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult
     again, hint = path.with_name(FINALS), "a tuning run leaves tune.json.gz and tuned.json.gz beside it; copy both"
     if path == again:
         raise FlashladderError("these are the finals", where=relative(path), expected="the rungs' document", hint=hint)
-    if path.is_file() and not again.is_file():
-        raise FlashladderError("the finals of this run are missing", where=relative(again), hint=hint)
     found = rungs or load_as(path, BenchResult, hint), load_as(again, BenchResult, hint)
     for one, document in zip((path, again), found, strict=True):
         if document.purpose != "tune":
@@ -204,22 +187,19 @@ def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult
     return found
 
 
-def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str, folder: Path = ITERATIONS) -> list[Path]:
+def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[Path]:
     """Writes configurations for one GPU into the iterations' files, all of them or none; returns the changed files.
 
-    Args:
-        configs: iteration to its new fp16 configuration.
-        gpu: the key under which it stands.
-        evidence: what a comment says about where it comes from.
-        folder: of the iterations.
+    `configs` are fp16 configurations by iteration, `gpu` the key under which they stand, `evidence` what a comment says
+    about where they come from.
 
     Raises:
         FlashladderError: a file is not laid out as expected, or an edit would change more than was asked for.
     """
-    before = load_all(folder)
+    before = load_all(ITERATIONS)
     texts = {one.path: edited(one, configs[one.number], gpu, evidence) for one in before if one.number in configs}
     with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(shutil.copytree(folder, Path(scratch) / folder.name))
+        copy = Path(shutil.copytree(ITERATIONS, Path(scratch) / ITERATIONS.name))
         for path, text in texts.items():
             write_atomic(copy / path.name, text)
         after = load_all(copy)
@@ -255,8 +235,7 @@ def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) 
     return new
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One candidate of a tuning run, as a row of its table.
 
     `pct` is its percent of FA2's speed; `low` and `high` end the 95 % interval, None where the pairs are too few.
@@ -288,44 +267,30 @@ def rows_of(document: BenchResult) -> list[Candidate]:
     key = gpu_key(document.gpu.name)
     if document.sweep is None or key is None:
         raise FlashladderError("not a tuning run on a GPU of configs/gpus", found=document.gpu.name)
-    if others := [one.kernel for one in document.summaries if one.kernel not in document.kernels]:
-        raise FlashladderError("not a tuning run", expected="candidates alone", found=f"{others[0]} beside them")
-    gpu, enough = load_gpus()[key], document.settings.min_pairs
-
+    gpu, enough, found = load_gpus()[key], document.settings.min_pairs, []
     families = {one.number: one.family for one in load_all()}
-
-    def row(number: int, form: str, dtype: str, **more: Any) -> Candidate:
-        config = KernelConfig.parse(form)
-        live = families[number].live_registers(config)
-        return Candidate(number, dtype, config.tile, config.brief(), live=live, **more)
-
-    found = []
     for one in stated(document).summaries:
-        kernel, honest = document.kernels[one.kernel], one.n_pairs >= enough
-        more: dict[str, Any] = {}
+        kernel = document.kernels[one.kernel]
+        config, warps, spilled = KernelConfig.parse(kernel.config), None, None
         if kernel.registers is not None:
-            config = KernelConfig.parse(kernel.config)
             threads, shared = config.n_threads, config.smem_bytes
             warps = gpu.occupancy(registers=kernel.registers, threads=threads, shared_bytes=shared).warps
-            more = {"registers": kernel.registers, "warps": warps}
         if kernel.spill_stores is not None:
-            more["spilled"] = kernel.spill_stores + (kernel.spill_loads or 0)
-        times = {"pct": one.pct, "low": one.pct_low if honest else None, "high": one.pct_high if honest else None}
-        found.append(row(kernel.iteration, kernel.config, one.dtype, pairs=one.n_pairs, **times, **more))
+            spilled = kernel.spill_stores + (kernel.spill_loads or 0)
+        low, high = (one.pct_low, one.pct_high) if one.n_pairs >= enough else (None, None)
+        live = families[kernel.iteration].live_registers(config)
+        found.append(Candidate(
+            kernel.iteration, one.dtype, config.tile, config.brief(), one.pct, low, high, one.n_pairs, live,
+            kernel.registers, spilled, warps,
+        ))  # fmt: skip
     found.sort(key=lambda row: (row.iteration, row.dtype, -min(row.pairs, enough), -(row.pct or 0)))
     cells = {cell.address: cell for cell in document.sweep.planned}
     for failure in document.sweep.failures:
         cell, told = cells[failure.address], f"{failure.kind}: {failure.message}"
-        found.append(row(int(cell.subject), cell.config, cell.dtype, failure=told))
+        config = KernelConfig.parse(cell.config)
+        live = families[int(cell.subject)].live_registers(config)
+        found.append(Candidate(int(cell.subject), cell.dtype, config.tile, config.brief(), live=live, failure=told))
     return found
-
-
-def to_csv(rows: Sequence[Candidate]) -> str:
-    """The rows as CSV; numbers with four digits, an empty cell where there is none."""
-    return csv_text(
-        [field.name for field in fields(Candidate)],
-        ([f"{cell:.4g}" if isinstance(cell, float) else cell for cell in asdict(row).values()] for row in rows),
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -337,10 +302,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("path", type=result_file, help="document of the rungs; that of the finals lies beside it")
     parser.add_argument("--write", action="store_true", help="enter winners that are faster into the iterations")
-    parser.add_argument("--iterations", type=Path, default=ITERATIONS, metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     rungs, finals = documents(options.path)
-    standings = judged(rungs, finals, options.iterations)
+    standings = judged(rungs, finals)
     print(render(standings))
     floors = ", ".join(f"{dtype} {floor:.2f}" for dtype, floor in finals.floors_pct.items())
     print(f"A/A floor of the finals in points: {floors}")
@@ -353,7 +317,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if key not in GPUS:
         expected = ", ".join(GPUS)
         raise FlashladderError("iterations hold no configuration for this GPU", expected=expected, found=rungs.gpu.name)
-    for changed in enter(faster, key, evidence, options.iterations):
+    for changed in enter(faster, key, evidence):
         print(f"entered: {relative(changed)}")
     if not faster:
         print("nothing to enter: no winner of both dtypes is faster than the present configuration beyond the floor")

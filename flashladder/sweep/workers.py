@@ -2,7 +2,7 @@
 
 A worker that dies, hangs, answers nonsense or breaks its CUDA context is replaced, and its cell becomes a failure: of
 that cell alone. A worker that was killed from outside (out of memory, an operator) says nothing about its cell, which
-is tried again. A thread leads each worker; the sweep's own thread hands out cells and writes the records.
+is tried again. Threads ask the workers; the sweep's own thread hands out cells and writes the records.
 
 A worker runs this module. A kernel that faults takes its CUDA context along, one that hangs can only be ended from
 outside, and each iteration lives in an environment of its own: so cells run in processes. A worker speaks JSON, a
@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 import ctypes
 from dataclasses import dataclass, field
 import fcntl
 import json
+import math
 import os
-from queue import SimpleQueue
 import select
 import signal
 import subprocess
@@ -30,11 +31,13 @@ import sys
 import tempfile
 import threading
 import time
-from typing import IO, Any, TextIO
+from typing import IO, Any, TextIO, TypeGuard
 
 from pydantic import ValidationError
 
 from flashladder import parallel
+from flashladder.errors import FlashladderError
+from flashladder.files import relative
 from flashladder.paths import PACKAGE
 from flashladder.results.schema import Failure, FailureKind, PlannedCell
 from flashladder.sweep.records import CellRecord, Records, first_line, kind_of
@@ -45,6 +48,7 @@ READY_S = 180.0  # a worker imports torch and opens the GPU in this time, or nev
 LET_GO_S = 5.0  # a worker that closed its stdout ends in this time
 UNKILLABLE_S = 30.0  # a process that outlives SIGKILL so long hangs in a driver
 KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGUSR2)  # the last announces the end of a Slurm task's time
+GOES_ON = "the same command goes on with them"
 TAIL = 2000  # bytes of a dead worker's stderr that its record keeps
 PIPE_BYTES = 1 << 20  # a request fits into its pipe, so that writing it never waits for the worker
 
@@ -88,95 +92,88 @@ def answer_of(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
 
 
-Said = Event | CellRecord | Exception
-"""What a worker says: an event, at last the record of its task or why there is none (`DeviceLost`: about no cell)."""
-
-
 class Worker:
-    """Measures on one device, by a thread that leads a process of its own group, which stays warm between tasks.
+    """Measures on one device in a process of its own group, which stays warm between tasks.
 
     The process's working folder is that of this package, so that a checkout in the caller's is not taken for it. It
-    dies with the thread that started it, so one thread starts them all.
+    dies with the thread that started it.
 
     Attributes:
-        task: what it measures; None while it is idle.
         python: the interpreter of its process; None without a process.
-        broken: interpreters whose process does not come up.
+        broken: interpreters whose process does not come up; a second one in a row means a lost device.
         is_sound: whether its last process came up.
         is_lost: whether it gets no more tasks.
     """
 
-    def __init__(self, device: Device, say: Callable[[tuple[Worker, Said]], object], module: str = MODULE) -> None:
+    def __init__(self, device: Device, tell: Callable[[Event], object], module: str = MODULE) -> None:
         self.device = device
-        self.task: Task | None = None
         self.python: str | None = None
         self.broken: list[str] = []
         self.is_sound, self.is_lost = True, False
-        self._say = say
-        self._module = module
+        self._tell, self._module = tell, module
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
         self._asked_at = 0  # size of its stderr
         self._heard = b""  # and not yet taken as a line
         self._lock = threading.Lock()  # around starting a process and closing
         self._is_closed = False
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def begin(self, task: Task) -> None:
-        """Takes a task, about which it says events and at last the record, or why there is none."""
-        self.task = task
-        self._tasks.put(task)
 
     def close(self) -> None:
-        """Ends its thread, its process and all that this started."""
+        """Kills its process and all that this started; whoever waits for it gets no answer, and starts no other."""
         with self._lock:
             self._is_closed = True
             if self._process:
                 _kill(self._process)
-        self._tasks.put(None)
-        self._thread.join(2 * UNKILLABLE_S)
 
-    def _work(self) -> None:
-        while task := self._tasks.get():
-            try:
-                self._say((self, self._measure(task)))
-            except Exception as error:  # noqa: BLE001 - raised again where the sweep is led
-                self._say((self, error))
-        self._end()
+    def tell(self, event: str, **more: Any) -> None:
+        """Tells an event of this device, unless the sweep ends."""
+        if not self._is_closed:
+            self._tell({**more, "event": event, "lane": self.device.name})
 
-    def _measure(self, task: Task) -> CellRecord:
+    def next_of(self, ready: Sequence[Task]) -> Task | None:
+        """Its next task: of its own interpreter, else of the one with the most tasks, none that is broken."""
+        counts = Counter(task.python for task in ready if not self.is_lost and task.python not in self.broken)
+        python = self.python if self.python in counts else max(counts, key=counts.__getitem__, default=None)
+        return next((task for task in ready if task.python == python), None)
+
+    def give_up(self, python: str, ready: Sequence[Task], message: str) -> None:
+        """Leaves an interpreter alone, and the device where there is no other one, or the last one did not work."""
+        self.broken.append(python)
+        self.is_lost = not self.is_sound or all(task.python in self.broken for task in ready)
+        self.is_sound = False
+        self.tell("lane-lost" if self.is_lost else "worker-broken", message=message)
+
+    def measure(self, task: Task) -> CellRecord:
         """The record of a task.
 
         Raises:
             DeviceLost: no process comes up.
         """
         begin, attempt = time.monotonic(), 0
-        while True:
-            attempt += 1
-            again = attempt < ATTEMPTS
+        found: dict[str, Any] | Failure = {}
+        for attempt in range(1, ATTEMPTS + 1):
             if self.python != task.python:
                 self._start(task.python)
                 found = self._ask(task, b"", READY_S)
-                if isinstance(found, Failure) and _killed(found) and again:
+                if _killed(found) and attempt < ATTEMPTS:
                     continue
                 if isinstance(found, Failure) or found["event"] != "ready":
-                    self._end()
+                    self.end()
                     raise DeviceLost(_why_lost(found))
-                self._say((self, {**found, "event": "worker"}))
+                self.is_sound = True
+                self.tell(**{**found, "event": "worker"})
             found = self._ask(task, json.dumps(task.request).encode() + b"\n", task.timeout_s)
-            if not (isinstance(found, Failure) and _killed(found)):
+            if not _killed(found):
                 break
-            if not again:
+            if attempt < ATTEMPTS:
+                self.tell("worker-killed", address=task.cell.address)
+            else:
                 told = f"{found.message} {attempt} times, as when memory runs out"
                 found = found.model_copy(update={"kind": "out-of-memory", "message": told})
-                break
-            self._say((self, {"event": "worker-killed", "address": task.cell.address}))
         return self._record(task, found, attempt, time.monotonic() - begin)
 
     def _start(self, python: str) -> None:
-        self._end()
+        self.end()
         path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
         command = [python, "-m", self._module, self.device.backend, str(os.getpid())]
         with self._lock:
@@ -196,7 +193,7 @@ class Worker:
             fcntl.fcntl(self._process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.python, self._heard = python, b""
 
-    def _end(self) -> tuple[int | None, str]:
+    def end(self) -> tuple[int | None, str]:
         """Ends its process and all that this started; its exit code, and the end of its stderr since it was asked."""
         with self._lock:
             process, self._process, self.python = self._process, None, None
@@ -213,21 +210,6 @@ class Worker:
             size = os.fstat(stderr.fileno()).st_size
             start = max(self._asked_at, size - TAIL)
             return code, os.pread(stderr.fileno(), size - start, start).decode(errors="replace")
-
-    def _line(self, timeout_s: float) -> bytes | None:
-        """What it says next: a line, or what is left of one where it closed its stdout; None: nothing in time."""
-        assert self._process
-        assert self._process.stdout
-        end = time.monotonic() + timeout_s
-        while b"\n" not in self._heard:
-            if not select.select([self._process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
-                return None
-            new = os.read(self._process.stdout.fileno(), PIPE_BYTES)
-            self._heard += new
-            if not new:
-                break
-        line, mark, self._heard = self._heard.partition(b"\n")
-        return line + mark
 
     def _ask(self, task: Task, request: bytes, timeout_s: float) -> dict[str, Any] | Failure:
         """The answer to a request (empty: the first word of a new process); a process without an answer is ended.
@@ -251,32 +233,40 @@ class Worker:
                 return found
             if (others := int(found.get("others", 0))) not in told:
                 told.add(others)
-                self._say((self, {"event": "held-back", "address": task.cell.address, "others": others}))
+                self.tell("held-back", address=task.cell.address, others=others)
+
+    def _line(self, timeout_s: float) -> bytes | None:
+        """What it says next: a line, or what is left of one where it closed its stdout; None: nothing in time."""
+        assert self._process
+        assert self._process.stdout
+        end = time.monotonic() + timeout_s
+        while b"\n" not in self._heard:
+            if not select.select([self._process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
+                return None
+            new = os.read(self._process.stdout.fileno(), PIPE_BYTES)
+            self._heard += new
+            if not new:
+                break
+        line, mark, self._heard = self._heard.partition(b"\n")
+        return line + mark
 
     def _ended(self, task: Task, line: bytes | None, timeout_s: float) -> Failure:
         """Ends a process whose `line` is no answer; None: it gave no line in time."""
-        is_gone = line is not None and not line.endswith(b"\n") and self._has_ended()
-        code, tail = self._end()
-        about: dict[str, Any] = {"address": task.cell.address, "tail": tail}
+        assert self._process
+        is_gone = False
+        if line is not None and not line.endswith(b"\n"):  # it closed its stdout
+            with suppress(subprocess.TimeoutExpired):
+                is_gone = self._process.wait(LET_GO_S) is not None
+        code, tail = self.end()
         if line is None:
             told = f"no answer within {round(timeout_s, 1):g} s: its worker was ended"
-            return Failure(**about, kind="timeout", message=told, exit_code=code)
-        if is_gone:
+        elif is_gone:
             names = {-one.value: f"signal {one.name}" for one in signal.Signals}
             told = f"its worker ended with {names.get(code or 0, f'exit code {code}')}"
-            return Failure(**about, kind="crash", message=told, exit_code=code)
-        said = line[:80].decode(errors="replace").strip()
-        return Failure(**about, kind="crash", message=f"its worker answered {said!r}, which is no answer")
-
-    def _has_ended(self) -> bool:
-        """Whether the process ends within `LET_GO_S`; its exit code is still to be had."""
-        assert self._process
-        end = time.monotonic() + LET_GO_S
-        while not os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.005)
-        return True
+        else:
+            told, code = f"its worker answered {line[:80].decode(errors='replace').strip()!r}, which is no answer", None
+        kind: FailureKind = "timeout" if line is None else "crash"
+        return Failure(address=task.cell.address, kind=kind, message=told, exit_code=code, tail=tail)
 
     def _record(self, task: Task, found: Mapping[str, Any] | Failure, attempt: int, seconds: float) -> CellRecord:
         """The record of an answer, or of a failure; a process that is fit for no more is ended."""
@@ -284,14 +274,14 @@ class Worker:
         if isinstance(found, Failure):
             return CellRecord.model_validate({**about, "failure": found})
         if found.get("last"):
-            self._end()
+            self.end()
         try:
             if found["event"] == "measured":
                 overhead_s = round(found["overhead_s"], 3)
                 return CellRecord.model_validate({**about, "document": found["document"], "overhead_s": overhead_s})
             failure = Failure(address=task.cell.address, kind=found["kind"], message=found["message"])
         except (ValidationError, KeyError, TypeError) as error:
-            self._end()
+            self.end()
             told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
             message = f"its worker's answer is not that of a cell: {told}"
             failure = Failure(address=task.cell.address, kind="crash", message=message)
@@ -299,33 +289,21 @@ class Worker:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and all that it started; its group keeps its number until it is waited for."""
+    """Ends a process and all that it started, which is its group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _killed(failure: Failure) -> bool:
+def _killed(found: Mapping[str, Any] | Failure) -> TypeGuard[Failure]:
     """Whether somebody else ended the worker: the kernel for want of memory, an operator."""
-    return failure.kind == "crash" and failure.exit_code in KILLED
+    return isinstance(found, Failure) and found.kind == "crash" and found.exit_code in KILLED
 
 
 def _why_lost(found: Mapping[str, Any] | Failure) -> str:
     """Why a worker did not come up: its own words, or the last line on its stderr."""
     if isinstance(found, Failure):
-        lines = [line.strip() for line in found.tail.splitlines() if line.strip()]
-        return lines[-1] if lines else found.message
+        return next((line.strip() for line in reversed(found.tail.splitlines()) if line.strip()), found.message)
     return str(found.get("message") or f"its worker said {found['event']!r} instead of 'ready'")
-
-
-@dataclass
-class Outcome:
-    """How a run went: cells measured and failed, why devices were lost, cells left, and whether time ran out."""
-
-    measured: int = 0
-    failed: list[CellRecord] = field(default_factory=list)
-    lost: dict[str, str] = field(default_factory=dict)
-    left: int = 0
-    out_of_time: bool = False
 
 
 def run(
@@ -337,83 +315,62 @@ def run(
     follow: Callable[[CellRecord], Iterable[Task]] = lambda _: (),
     tell: Callable[[Event], object] = lambda _: None,
     module: str = MODULE,
-) -> Outcome:
+) -> None:
     """Measures all tasks on all devices at once; each record is on disk before its cell is told as done.
 
-    Args:
-        tasks: what is missing.
-        devices: a worker each.
-        records: where records go.
-        budget_s: seconds after which no task is started.
-        follow: from a record to the tasks that it brings.
-        tell: called with each event: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
-            ``worker-broken``, ``held-back``, ``lane-lost``.
-        module: what the workers run.
+    No task is started after `budget_s` seconds. `follow` gives the tasks that a record brings. `tell` is called with
+    each event, never by two threads at once: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
+    ``worker-broken``, ``held-back``, ``lane-lost``.
 
     Raises:
-        FlashladderError: a record could not be written; the workers are ended, what was written stays.
-        KeyboardInterrupt: the workers are ended, what was written stays.
+        FlashladderError: cells are left (time is up, or no worker comes up for them), or a record could not be written.
+        KeyboardInterrupt: as with any error the workers are ended, and what was written stays.
     """
-    end = None if budget_s is None else time.monotonic() + budget_s
-    ready, outcome, inbox = list(tasks), Outcome(), SimpleQueue[tuple[Worker, Said]]()
-    workers = [Worker(device, inbox.put, module) for device in devices]
+    end = math.inf if budget_s is None else time.monotonic() + budget_s
+    ready, lost, one_at_a_time = list(tasks), dict[str, str](), threading.Lock()
 
-    def is_any_busy() -> bool:
-        """Gives idle workers their next task."""
-        for worker in workers:
-            outcome.out_of_time = bool(ready) and end is not None and time.monotonic() > end
-            if worker.task or worker.is_lost or outcome.out_of_time:
-                continue
-            if task := next_task(ready, worker.python, worker.broken):
-                ready.remove(task)
-                tell({"event": "started", "lane": worker.device.name, "cell": task.cell})
-                worker.begin(task)
-        return any(worker.task for worker in workers)
+    def say(event: Event) -> None:
+        with one_at_a_time:
+            tell(event)
 
+    workers = [Worker(device, say, module) for device in devices]
+    busy: dict[Future[CellRecord], tuple[Worker, Task]] = {}
+    pool = ThreadPoolExecutor(max(1, len(workers)))
     try:
-        while is_any_busy():
-            worker, said = inbox.get()
-            name = worker.device.name
-            if isinstance(said, Mapping):
-                worker.is_sound = worker.is_sound or said["event"] == "worker"
-                tell({**said, "lane": name})
-                continue
-            if isinstance(said, DeviceLost):
-                _give_back(worker, ready)
-                outcome.lost[name] = str(said)
-                tell({"event": "lane-lost" if worker.is_lost else "worker-broken", "lane": name, "message": str(said)})
-                continue
-            if isinstance(said, Exception):
-                raise said
-            worker.task = None
-            records.write(said)
-            ready[:0] = follow(said)
-            outcome.failed += [said] if said.failure else []
-            outcome.measured += not said.failure
-            tell({"event": "failed" if said.failure else "measured", "lane": name, "record": said})
+        while True:
+            at_work = [worker for worker, _ in busy.values()]
+            is_late = time.monotonic() > end
+            for worker in workers:
+                if worker not in at_work and not is_late and (task := worker.next_of(ready)):
+                    ready.remove(task)
+                    worker.tell("started", cell=task.cell)
+                    busy[pool.submit(worker.measure, task)] = worker, task
+            if not busy:
+                break
+            for done in wait(busy, return_when=FIRST_COMPLETED).done:
+                worker, task = busy.pop(done)
+                try:
+                    record = done.result()
+                except DeviceLost as error:
+                    ready.insert(0, task)
+                    lost[worker.device.name] = str(error)
+                    worker.give_up(task.python, ready, str(error))
+                else:
+                    records.write(record)
+                    ready[:0] = follow(record)
+                    worker.tell("failed" if record.failure else "measured", record=record)
     finally:
         for worker in workers:
             worker.close()
-    outcome.left = len(ready)
-    return outcome
-
-
-def _give_back(worker: Worker, ready: list[Task]) -> None:
-    """Leaves an interpreter alone whose process does not come up; a second one in a row means a lost device."""
-    assert worker.task
-    ready.insert(0, worker.task)
-    others = [task for task in ready if task.python not in (*worker.broken, worker.task.python)]
-    worker.is_lost = not worker.is_sound or not others
-    worker.is_sound = False
-    worker.broken.append(worker.task.python)
-    worker.task = None
-
-
-def next_task(ready: Sequence[Task], warm: str | None, broken: Sequence[str]) -> Task | None:
-    """The next task for a worker: of its own interpreter, else of the one with the most tasks, none of `broken`."""
-    counts = Counter(task.python for task in ready if task.python not in broken)
-    python = warm if warm in counts else max(counts, key=counts.__getitem__, default=None)
-    return next((task for task in ready if task.python == python), None)
+        pool.shutdown()
+        for worker in workers:
+            worker.end()
+    if ready:
+        why = "the grid's budget is spent" if is_late else "no worker comes up for them"
+        raise FlashladderError(
+            f"{why}: {len(ready)} cells are not measured", where=relative(records.folder),
+            found="; ".join(f"{name}: {message}" for name, message in lost.items()) or None, hint=GOES_ON,
+        )  # fmt: skip
 
 
 def die_with(parent: int) -> None:
@@ -455,7 +412,7 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
     from flashladder.sweep.measure import Session
 
     session = Session()
-    return session.measure, {"event": "ready", **session.told()}
+    return session.measure, {"event": "ready", **session.told}
 
 
 def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]] = measurer) -> int:

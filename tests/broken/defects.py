@@ -164,245 +164,109 @@ def _addresses(kernel: str, arguments: Callable[[], tuple[Argument, ...]], resul
 
 
 ADDRESSES = (
-    Broken(
-        _addresses("read_past_end", lambda: (floats(63), ramp(63), 63), 2 * ramp(63)),
-        *("out-of-bounds", "ld.global", "4 bytes past the end of the nearest buffer, `array 1: float32 (63,)`"),
-        at=(63, 252),
-    ),
-    Broken(
-        _addresses("write_past_end", lambda: (floats(64), ramp(64), 64), np.roll(ramp(64), 1)),
-        *("out-of-bounds", "st.global", "4 bytes past the end of the nearest buffer, `array 0: float32 (64,)`"),
-        at=(63, 256),
-    ),
-    Broken(
-        _addresses("negative_index", lambda: (floats(64), ramp(64)), np.maximum(ramp(64) - 1, 0)),
-        *("out-of-bounds", "ld.global", "4 bytes before the start of the nearest buffer, `array 1: float32 (64,)`"),
-        at=(0, -4),
-    ),
-    Broken(
-        _addresses("far_away", lambda: (floats(64), ramp(64), ramp(64)), ramp(64)),
-        *("out-of-bounds", "ld.global", "past the end of the nearest buffer, `array 1: float32 (64,)`"),
-        at=(1, 4 * 0x3F800000),
-    ),
-    Broken(
-        _addresses(
-            "neighbours_buffer",
-            lambda: (floats(256), ramp(128), ramp(128), 1),
-            2 * np.tile(ramp(128), 2),
-            threads=128,
-            blocks=2,
-        ),
-        *("out-of-bounds", "ld.global", "4 bytes past the end of the nearest buffer, `array 1: float32 (128,)`"),
-        at=(0, 512),
-        block=(1, 0, 0),
-    ),
-    Broken(
-        _addresses("misaligned_global", lambda: (floats(256), ramp(260)), ramp(260)[4:]),
-        *(
-            "misaligned",
-            "ld.global.v4",
-            "16-byte access of global memory at an address that is not a multiple of 16, 4 bytes into `array 1: ",
-        ),
-        at=(0, 4),
-    ),
-    Broken(
-        _addresses("misaligned_shared", lambda: (floats(32),), 32 * ramp(32) + 6, threads=32),
-        *("misaligned", "ld.shared.v4", "16-byte access of shared memory at an address that is not a multiple of 16"),
-        at=(1, 20),
-    ),
-    Broken(
-        _addresses("shared_static", lambda: (floats(64), ramp(64)), np.roll(ramp(64), -1)),
-        *("out-of-bounds", "ld.shared", "4 bytes past the end of the block's 256 bytes of shared memory"),
-        at=(63, 256),
-    ),
-    Broken(
-        _addresses("shared_dynamic", lambda: (floats(64), ramp(64), 48), ramp(64) % 48, shared_bytes=192),
-        *("out-of-bounds", "st.shared", "4 bytes past the end of the block's 192 bytes of shared memory"),
-        at=(48, 192),
-    ),
-    Broken(
-        _addresses(
-            "local_index", lambda: (zeros(4), np.array([3, 8, 9, 2], np.int32)), np.array([5, 140, 140, 1]), threads=4
-        ),
-        *("out-of-bounds", "st.local", "4 bytes past the end of the thread's 32 bytes of local memory"),
-        at=(2, 32),
-    ),
-)
+    Broken(_addresses("read_past_end", lambda: (floats(63), ramp(63), 63), 2 * ramp(63)), "out-of-bounds", "ld.global",
+           "4 bytes past the end of the nearest buffer, `array 1: float32 (63,)`", at=(63, 252)),
+    Broken(_addresses("write_past_end", lambda: (floats(64), ramp(64), 64), np.roll(ramp(64), 1)), "out-of-bounds",
+           "st.global", "4 bytes past the end of the nearest buffer, `array 0: float32 (64,)`", at=(63, 256)),
+    Broken(_addresses("negative_index", lambda: (floats(64), ramp(64)), np.maximum(ramp(64) - 1, 0)), "out-of-bounds",
+           "ld.global", "4 bytes before the start of the nearest buffer, `array 1: float32 (64,)`", at=(0, -4)),
+    Broken(_addresses("far_away", lambda: (floats(64), ramp(64), ramp(64)), ramp(64)), "out-of-bounds", "ld.global",
+           "past the end of the nearest buffer, `array 1: float32 (64,)`", at=(1, 4 * 0x3F800000)),
+    Broken(_addresses("neighbours_buffer", lambda: (floats(256), ramp(128), ramp(128), 1), 2 * np.tile(ramp(128), 2),
+           threads=128, blocks=2), "out-of-bounds", "ld.global",
+           "4 bytes past the end of the nearest buffer, `array 1: float32 (128,)`", at=(0, 512), block=(1, 0, 0)),
+    Broken(_addresses("misaligned_global", lambda: (floats(256), ramp(260)), ramp(260)[4:]), "misaligned",
+           "ld.global.v4",
+           "16-byte access of global memory at an address that is not a multiple of 16, 4 bytes into `array 1: ",
+           at=(0, 4)),
+    Broken(_addresses("misaligned_shared", lambda: (floats(32),), 32 * ramp(32) + 6, threads=32), "misaligned",
+           "ld.shared.v4", "16-byte access of shared memory at an address that is not a multiple of 16", at=(1, 20)),
+    Broken(_addresses("shared_static", lambda: (floats(64), ramp(64)), np.roll(ramp(64), -1)), "out-of-bounds",
+           "ld.shared", "4 bytes past the end of the block's 256 bytes of shared memory", at=(63, 256)),
+    Broken(_addresses("shared_dynamic", lambda: (floats(64), ramp(64), 48), ramp(64) % 48, shared_bytes=192),
+           "out-of-bounds", "st.shared", "4 bytes past the end of the block's 192 bytes of shared memory",
+           at=(48, 192)),
+    Broken(_addresses("local_index", lambda: (zeros(4), np.array([3, 8, 9, 2], np.int32)), np.array([5, 140, 140, 1]),
+           threads=4), "out-of-bounds", "st.local", "4 bytes past the end of the thread's 32 bytes of local memory",
+           at=(2, 32)),
+)  # fmt: skip
 
 INITIAL = (
-    Broken(
-        Launch("memory.cu", "half_filled_tile", lambda: (floats(64), ramp(64)), ramp(64)[::-1]),
-        *("uninitialised", "ld.shared", "4-byte read of shared memory not written before"),
-        at=(0, 252),
-    ),
-    Broken(
-        Launch("races.cu", "no_wait", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
-        *("uninitialised", "ld.shared", "not written before, which the cp.async of line "),
-        at=(0, 1020),
-    ),
-)
+    Broken(Launch("memory.cu", "half_filled_tile", lambda: (floats(64), ramp(64)), ramp(64)[::-1]), "uninitialised",
+           "ld.shared", "4-byte read of shared memory not written before", at=(0, 252)),
+    Broken(Launch("races.cu", "no_wait", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]), "uninitialised",
+           "ld.shared", "not written before, which the cp.async of line ", at=(0, 1020)),
+)  # fmt: skip
 
 BARRIERS = (
-    Broken(
-        Launch("warps.cu", "barrier_in_a_branch", lambda: (floats(32), ramp(32)), ramp(32) % 16, threads=32),
-        *("divergent-barrier", "bar.sync", "lane 16 of warp 0 took another path"),
-        at=(0, None),
-    ),
-    Broken(
-        Launch(
-            "warps.cu",
-            "exit_before_barrier",
-            lambda: (floats(64), ramp(64), 40),
-            np.r_[ramp(40)[::-1], np.zeros(24)],
-            name="lanes_exit_before_barrier",
-        ),
-        *("divergent-barrier", "bar.sync", "lane 8 of warp 1 took another path"),
-        at=(32, None),
-    ),
-    Broken(
-        Launch(
-            "warps.cu",
-            "exit_before_barrier",
-            lambda: (floats(64), ramp(64), 32),
-            np.r_[ramp(32)[::-1], np.zeros(32)],
-            name="warp_exits_before_barrier",
-        ),
-        *("deadlock", "bar.sync", "expected 64 threads, found 32 arrived, 32 exited"),
-        at=(0, None),
-    ),
-    Broken(
-        Launch("warps.cu", "two_barriers", lambda: (zeros(64),), np.arange(64)[::-1]),
-        *("deadlock", "bar.sync", "wait at barrier 1 for others that never reach it"),
-        at=(0, None),
-        also="found 32 arrived, 0 exited, 32 at barrier 2 (line ",
-    ),
-    Broken(
-        Launch("warps.cu", "too_few_threads", lambda: (zeros(64), 96), np.arange(64)[::-1]),
-        *("deadlock", "bar.sync", "wait at barrier 2 for others that never reach it"),
-        at=(0, None),
-        also="expected 96 threads, found 64 arrived, 0 exited",
-    ),
-    Broken(
-        Launch("warps.cu", "unequal_rounds", lambda: (zeros(96),), np.full(96, 3), threads=96),
-        *("deadlock", "bar.sync", "expected 96 threads, found 64 arrived, 32 exited"),
-        at=(32, None),
-    ),
-    Broken(
-        Launch("barriers.ptx", "guarded_barrier", lambda: (zeros(64),), np.arange(64)),
-        *("divergent-barrier", "bar.sync", "lane 1 of warp 0 took another path"),
-        at=(0, None),
-    ),
-    Broken(
-        Launch("barriers.ptx", "two_counts", lambda: (zeros(64),), np.arange(64)),
-        *("divergent-barrier", "barrier.sync", "barrier 3 with another thread count than those who wait at it"),
-        at=(32, None),
-        also="expected 64, found 96",
-    ),
-    Broken(
-        Launch("barriers.ptx", "signal_to_another_barrier", lambda: (zeros(64),), np.arange(64)),
-        *("deadlock", "bar.sync", "wait at barrier 2 for others that never reach it"),
-        at=(32, None),
-    ),
-)
+    Broken(Launch("warps.cu", "barrier_in_a_branch", lambda: (floats(32), ramp(32)), ramp(32) % 16, threads=32),
+           "divergent-barrier", "bar.sync", "lane 16 of warp 0 took another path", at=(0, None)),
+    Broken(Launch("warps.cu", "exit_before_barrier", lambda: (floats(64), ramp(64), 40),
+           np.r_[ramp(40)[::-1], np.zeros(24)], name="lanes_exit_before_barrier"), "divergent-barrier", "bar.sync",
+           "lane 8 of warp 1 took another path", at=(32, None)),
+    Broken(Launch("warps.cu", "exit_before_barrier", lambda: (floats(64), ramp(64), 32),
+           np.r_[ramp(32)[::-1], np.zeros(32)], name="warp_exits_before_barrier"), "deadlock", "bar.sync",
+           "expected 64 threads, found 32 arrived, 32 exited", at=(0, None)),
+    Broken(Launch("warps.cu", "two_barriers", lambda: (zeros(64),), np.arange(64)[::-1]), "deadlock", "bar.sync",
+           "wait at barrier 1 for others that never reach it", at=(0, None),
+           also="found 32 arrived, 0 exited, 32 at barrier 2 (line "),
+    Broken(Launch("warps.cu", "too_few_threads", lambda: (zeros(64), 96), np.arange(64)[::-1]), "deadlock", "bar.sync",
+           "wait at barrier 2 for others that never reach it", at=(0, None),
+           also="expected 96 threads, found 64 arrived, 0 exited"),
+    Broken(Launch("warps.cu", "unequal_rounds", lambda: (zeros(96),), np.full(96, 3), threads=96), "deadlock",
+           "bar.sync", "expected 96 threads, found 64 arrived, 32 exited", at=(32, None)),
+    Broken(Launch("barriers.ptx", "guarded_barrier", lambda: (zeros(64),), np.arange(64)), "divergent-barrier",
+           "bar.sync", "lane 1 of warp 0 took another path", at=(0, None)),
+    Broken(Launch("barriers.ptx", "two_counts", lambda: (zeros(64),), np.arange(64)), "divergent-barrier",
+           "barrier.sync", "barrier 3 with another thread count than those who wait at it", at=(32, None),
+           also="expected 64, found 96"),
+    Broken(Launch("barriers.ptx", "signal_to_another_barrier", lambda: (zeros(64),), np.arange(64)), "deadlock",
+           "bar.sync", "wait at barrier 2 for others that never reach it", at=(32, None)),
+)  # fmt: skip
 
 ENDLESS = (
-    Broken(
-        Launch("warps.cu", "stride_of_zero", lambda: (zeros(100), 100), np.arange(100), threads=32),
-        *("budget", "", "the instruction budget is spent"),
-        at=(0, None),
-    ),
-    Broken(
-        Launch("warps.cu", "spin_on_a_flag", lambda: (zeros(64), zeros(2)), np.arange(64) // 32, threads=32, blocks=2),
-        *("endless-loop", "", "nobody has stored anything since"),
-        at=(0, None),
-    ),
-)
+    Broken(Launch("warps.cu", "stride_of_zero", lambda: (zeros(100), 100), np.arange(100), threads=32), "budget", "",
+           "the instruction budget is spent", at=(0, None)),
+    Broken(Launch("warps.cu", "spin_on_a_flag", lambda: (zeros(64), zeros(2)), np.arange(64) // 32, threads=32,
+           blocks=2), "endless-loop", "", "nobody has stored anything since", at=(0, None)),
+)  # fmt: skip
 
 WARPS = (
-    Broken(
-        Launch(
-            "warps.cu",
-            "absent_lanes",
-            lambda: (zeros(32),),
-            np.where(np.arange(32) < 16, np.arange(32) + (np.arange(32) ^ 8), np.arange(32)),
-            threads=32,
-        ),
-        *("divergent-warp", "shfl.sync", "lanes that the membermask names are not there"),
-        at=(0, None),
-        also="found lanes 0xffff0000",
-    ),
-    Broken(
-        Launch("warps.cu", "misaligned_row", lambda: (zeros(32),), np.arange(32) // 4 * 0x10001, threads=32),
-        *("misaligned", "ldmatrix", "16-byte access of shared memory at an address that is not a multiple of 16"),
-        at=(1, 20),
-    ),
-    Broken(
-        Launch(
-            "warps.cu",
-            "matrix_in_a_branch",
-            lambda: (zeros(32),),
-            2 * np.arange(32) % 32 + (2 * np.arange(32) + 1) % 32 * 0x10000,
-            threads=32,
-        ),
-        *("divergent-warp", "ldmatrix", ".aligned: all 32 lanes of a warp execute it together"),
-        at=(0, None),
-    ),
-)
+    Broken(Launch("warps.cu", "absent_lanes", lambda: (zeros(32),),
+           np.where(np.arange(32) < 16, np.arange(32) + (np.arange(32) ^ 8), np.arange(32)), threads=32),
+           "divergent-warp", "shfl.sync", "lanes that the membermask names are not there", at=(0, None),
+           also="found lanes 0xffff0000"),
+    Broken(Launch("warps.cu", "misaligned_row", lambda: (zeros(32),), np.arange(32) // 4 * 0x10001, threads=32),
+           "misaligned", "ldmatrix", "16-byte access of shared memory at an address that is not a multiple of 16",
+           at=(1, 20)),
+    Broken(Launch("warps.cu", "matrix_in_a_branch", lambda: (zeros(32),),
+           2 * np.arange(32) % 32 + (2 * np.arange(32) + 1) % 32 * 0x10000, threads=32), "divergent-warp", "ldmatrix",
+           ".aligned: all 32 lanes of a warp execute it together", at=(0, None)),
+)  # fmt: skip
 
 UNDEFINED = (
-    Broken(
-        Launch("memory.cu", "partial_sums", lambda: (floats(8), ramp(8)), np.array([28] + 7 * [0]), threads=32),
-        *("undefined", "st.global", "an undefined value is stored"),
-        at=(1, None),
-        also="what `shfl.sync.down.b32",
-    ),
-    Broken(
-        Launch("memory.cu", "handed_on", lambda: (floats(1), ramp(8)), np.array([7]), threads=32),
-        *("undefined", "st.global", "an undefined value is stored"),
-        at=(0, None),
-        also="kernels/memory.cu:176) read from a lane that does not take part",
-    ),
-    Broken(
-        Launch(
-            "memory.cu",
-            "chosen_by_nobody",
-            lambda: (floats(8), ramp(8), np.arange(8, dtype=np.int32)),
-            np.array([1, 2, 3, 4, 5, 6, 7, 0]),
-            threads=32,
-        ),
-        *("undefined", "ld.global", "an undefined value is an address"),
-        at=(7, None),
-    ),
-)
+    Broken(Launch("memory.cu", "partial_sums", lambda: (floats(8), ramp(8)), np.array([28] + 7 * [0]), threads=32),
+           "undefined", "st.global", "an undefined value is stored", at=(1, None), also="what `shfl.sync.down.b32"),
+    Broken(Launch("memory.cu", "handed_on", lambda: (floats(1), ramp(8)), np.array([7]), threads=32), "undefined",
+           "st.global", "an undefined value is stored", at=(0, None),
+           also="kernels/memory.cu:176) read from a lane that does not take part"),
+    Broken(Launch("memory.cu", "chosen_by_nobody", lambda: (floats(8), ramp(8), np.arange(8, dtype=np.int32)),
+           np.array([1, 2, 3, 4, 5, 6, 7, 0]), threads=32), "undefined", "ld.global",
+           "an undefined value is an address", at=(7, None)),
+)  # fmt: skip
 
 REFUSED = (
-    Broken(
-        Launch("warps.cu", "recurses", lambda: (zeros(8),), np.array([0, 1, 1, 2, 3, 5, 8, 13]), threads=8),
-        *("unsupported", "call", "call of _Z9fibonaccii"),
-        at=(2, None),
-    ),
-    Broken(
-        Launch("warps.cu", "prints", lambda: (zeros(32),), np.arange(32), threads=32),
-        *("unsupported", "call", "call of vprintf"),
-        at=(0, None),
-    ),
-    Broken(
-        Launch("warps.cu", "binary_mma", lambda: (zeros(32),), np.full(32, 64), threads=32),
-        *("unsupported", "mma.sync.aligned.m8n8k128", "nearest supported: "),
-        at=(None, None),
-        block=None,
-    ),
-    Broken(
-        Launch("warps.cu", "traps", lambda: (zeros(64), 40), np.arange(64)),
-        *("trap", "trap", "the program executed trap"),
-        at=(40, None),
-    ),
-    Broken(
-        Launch("warps.cu", "asserts", lambda: (zeros(64), 40), np.arange(64)),
-        *("trap", "call", "assertion failed: FIXED || i < n"),
-        at=(40, None),
-    ),
-)
+    Broken(Launch("warps.cu", "recurses", lambda: (zeros(8),), np.array([0, 1, 1, 2, 3, 5, 8, 13]), threads=8),
+           "unsupported", "call", "call of _Z9fibonaccii", at=(2, None)),
+    Broken(Launch("warps.cu", "prints", lambda: (zeros(32),), np.arange(32), threads=32), "unsupported", "call",
+           "call of vprintf", at=(0, None)),
+    Broken(Launch("warps.cu", "binary_mma", lambda: (zeros(32),), np.full(32, 64), threads=32), "unsupported",
+           "mma.sync.aligned.m8n8k128", "nearest supported: ", at=(None, None), block=None),
+    Broken(Launch("warps.cu", "traps", lambda: (zeros(64), 40), np.arange(64)), "trap", "trap",
+           "the program executed trap", at=(40, None)),
+    Broken(Launch("warps.cu", "asserts", lambda: (zeros(64), 40), np.arange(64)), "trap", "call",
+           "assertion failed: FIXED || i < n", at=(40, None)),
+)  # fmt: skip
 
 BROKEN = (*ADDRESSES, *INITIAL, *BARRIERS, *ENDLESS, *WARPS, *UNDEFINED, *REFUSED)
 
@@ -415,81 +279,32 @@ LOCAL_HOLE = Launch(  # not an error: unoptimised code copies whole structures, 
 )
 
 RACES = (
-    Race(
-        Launch("races.cu", "read_too_early", lambda: (floats(64), ramp(64)), ramp(64)[::-1]),
-        *("RAW", "shared", "st.shared", "ld.shared", (63, 0), 252),
-    ),
-    Race(
-        Launch(
-            "races.cu",
-            "overwritten_too_early",
-            lambda: (floats(64), ramp(192), 3),
-            ramp(192).reshape(3, 64).sum(0)[::-1],
-        ),
-        *("WAR", "shared", "ld.shared", "st.shared", (63, 0), 0),
-    ),
-    Race(
-        Launch("races.cu", "two_writers", lambda: (zeros(64),), np.full(64, 11)),
-        *("WAW", "shared", "st.shared", "st.shared", (0, 32), 0),
-    ),
-    Race(
-        Launch("races.cu", "no_syncwarp", lambda: (floats(32), ramp(32)), ramp(32).reshape(-1, 2)[:, ::-1].ravel(), 32),
-        *("RAW", "shared", "st.shared", "ld.shared", (1, 0), 4),
-    ),
-    Race(
-        Launch("races.cu", "shuffle_as_fence", lambda: (floats(32), ramp(32)), 2 * (np.arange(32) ^ 1), 32),
-        *("RAW", "shared", "st.shared", "ld.shared", (1, 0), 4),
-    ),
-    Race(
-        Launch("races.cu", "vote_as_fence", lambda: (floats(32), ramp(32)), 32 + (np.arange(32) ^ 1), 32),
-        *("RAW", "shared", "st.shared", "ld.shared", (1, 0), 4),
-    ),
-    Race(
-        Launch("races.cu", "matrix_of_others", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.arange(32), 32),
-        *("RAW", "shared", "st.shared", "ldmatrix", (1, 0), 4),
-    ),
-    Race(
-        Launch(
-            "races.cu",
-            "matrix_overwritten",
-            lambda: (zeros(32), np.arange(32, dtype=np.int32)),
-            np.arange(32) + 1,
-            32,
-        ),
-        *("WAR", "shared", "ldmatrix", "st.shared", (0, 1), 4),
-    ),
-    Race(
-        Launch("races.cu", "lanes_collide", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.full(32, 3), 32),
-        *("same-instruction write", "shared", "st.shared", "st.shared", (3, 4), 0),
-        numbers_right=False,
-    ),
-    Race(
-        Launch("races.cu", "stale_tile", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
-        *("in-flight read", "shared", "cp.async", "ld.shared", (63, 0), 1020),
-        numbers_right=False,
-    ),
-    Race(
-        Launch("races.cu", "wait_without_barrier", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]),
-        *("RAW", "shared", "cp.async", "ld.shared", (63, 0), 1020),
-    ),
-    Race(
-        Launch(
-            "races.cu",
-            "prefetch_too_early",
-            lambda: (floats(64), ramp(768), 3),
-            ramp(768).reshape(3, 256).sum(0)[:191:-1],
-        ),
-        *("WAR", "shared", "ld.shared", "cp.async", (63, 48), 768),
-    ),
-    Race(
-        Launch("races.cu", "lost_update", lambda: (zeros(1),), np.array([10]), threads=32, blocks=4),
-        *("WAW", "global", "st.global", "st.global", (0, 0), 0),
-        blocks=(3, 0),
-        numbers_right=False,
-    ),
-    Race(
-        Launch("races.cu", "neighbours_result", lambda: (zeros(64), zeros(64)), 2 * (np.arange(64) ^ 32), 32, 2),
-        *("RAW", "global", "st.global", "ld.global", (0, 0), 0),
-        blocks=(1, 0),
-    ),
-)
+    Race(Launch("races.cu", "read_too_early", lambda: (floats(64), ramp(64)), ramp(64)[::-1]), "RAW", "shared",
+         "st.shared", "ld.shared", (63, 0), 252),
+    Race(Launch("races.cu", "overwritten_too_early", lambda: (floats(64), ramp(192), 3),
+         ramp(192).reshape(3, 64).sum(0)[::-1]), "WAR", "shared", "ld.shared", "st.shared", (63, 0), 0),
+    Race(Launch("races.cu", "two_writers", lambda: (zeros(64),), np.full(64, 11)), "WAW", "shared", "st.shared",
+         "st.shared", (0, 32), 0),
+    Race(Launch("races.cu", "no_syncwarp", lambda: (floats(32), ramp(32)), ramp(32).reshape(-1, 2)[:, ::-1].ravel(),
+         32), "RAW", "shared", "st.shared", "ld.shared", (1, 0), 4),
+    Race(Launch("races.cu", "shuffle_as_fence", lambda: (floats(32), ramp(32)), 2 * (np.arange(32) ^ 1), 32), "RAW",
+         "shared", "st.shared", "ld.shared", (1, 0), 4),
+    Race(Launch("races.cu", "vote_as_fence", lambda: (floats(32), ramp(32)), 32 + (np.arange(32) ^ 1), 32), "RAW",
+         "shared", "st.shared", "ld.shared", (1, 0), 4),
+    Race(Launch("races.cu", "matrix_of_others", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.arange(32), 32),
+         "RAW", "shared", "st.shared", "ldmatrix", (1, 0), 4),
+    Race(Launch("races.cu", "matrix_overwritten", lambda: (zeros(32), np.arange(32, dtype=np.int32)),
+         np.arange(32) + 1, 32), "WAR", "shared", "ldmatrix", "st.shared", (0, 1), 4),
+    Race(Launch("races.cu", "lanes_collide", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.full(32, 3), 32),
+         "same-instruction write", "shared", "st.shared", "st.shared", (3, 4), 0, numbers_right=False),
+    Race(Launch("races.cu", "stale_tile", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]), "in-flight read",
+         "shared", "cp.async", "ld.shared", (63, 0), 1020, numbers_right=False),
+    Race(Launch("races.cu", "wait_without_barrier", lambda: (floats(64), ramp(256)), ramp(256)[:191:-1]), "RAW",
+         "shared", "cp.async", "ld.shared", (63, 0), 1020),
+    Race(Launch("races.cu", "prefetch_too_early", lambda: (floats(64), ramp(768), 3),
+         ramp(768).reshape(3, 256).sum(0)[:191:-1]), "WAR", "shared", "ld.shared", "cp.async", (63, 48), 768),
+    Race(Launch("races.cu", "lost_update", lambda: (zeros(1),), np.array([10]), threads=32, blocks=4), "WAW", "global",
+         "st.global", "st.global", (0, 0), 0, blocks=(3, 0), numbers_right=False),
+    Race(Launch("races.cu", "neighbours_result", lambda: (zeros(64), zeros(64)), 2 * (np.arange(64) ^ 32), 32, 2),
+         "RAW", "global", "st.global", "ld.global", (0, 0), 0, blocks=(1, 0)),
+)  # fmt: skip

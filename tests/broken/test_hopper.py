@@ -166,13 +166,8 @@ NUMBERS = ("numbers",)
 
 PROTOCOLS = (
     Defect("asynchronous.cu", "wrong_parity", only(ramp(32)[::-1].copy()), MEMORY),
-    Defect(
-        "asynchronous.cu",
-        "waits_for_itself",
-        only((5 * ramp(32)[::-1] + 10).astype(np.float32), 5),
-        ("deadlock",),
-        "never completes",
-    ),
+    Defect("asynchronous.cu", "waits_for_itself", only((5 * ramp(32)[::-1] + 10).astype(np.float32), 5), ("deadlock",),
+           "never completes"),
     Defect("asynchronous.cu", "count_too_high", only(ramp(32)[::-1].copy()), ("deadlock",), "1 of 33 arrivals"),
     Defect("asynchronous.cu", "count_too_low", only(3 * ramp(32) + 96), MEMORY, threads=128, schedule="reverse"),
     Defect("asynchronous.cu", "expects_too_little", only(ramp(64)[::-1].copy(), ramp(64)), ("deadlock", "mbarrier")),
@@ -180,15 +175,10 @@ PROTOCOLS = (
     Defect("asynchronous.cu", "expects_nothing", only(ramp(64)[::-1].copy(), ramp(64)), MEMORY),
     Defect("asynchronous.cu", "not_initialised", only(ramp(64), ramp(64)), ("mbarrier", "uninitialised"), "init"),
     Defect("asynchronous.cu", "overwritten", only(ramp(64)[::-1].copy()), ("mbarrier",)),
-    Defect(
-        "asynchronous.cu",
-        "never_given_back",
-        only(_sums(ramp(256)), ramp(256), 4),
-        ("deadlock",),
-        "never completes",
-    ),
+    Defect("asynchronous.cu", "never_given_back", only(_sums(ramp(256)), ramp(256), 4), ("deadlock",),
+           "never completes"),
     Defect("asynchronous.cu", "given_back_too_early", only(_sums(ramp(256)), ramp(256), 4), MEMORY),
-)
+)  # fmt: skip
 TRANSFERS = (
     Defect("asynchronous.cu", "no_proxy_fence", only(ramp(64)), ("proxy",), "fence.proxy.async"),
     Defect("asynchronous.cu", "no_barrier_after_fence", only(ramp(64)), MEMORY),
@@ -197,69 +187,48 @@ TRANSFERS = (
     Defect("asynchronous.cu", "exits_before_reading", only(ramp(64)), ("exited",)),
     Defect("asynchronous.cu", "read_before_it_landed", only(ramp(64)[::-1].copy(), ramp(64)), MEMORY),
     Defect("asynchronous.cu", "misaligned_tile", only(ramp(64), ramp(64)), ("misaligned",)),
-    Defect("asynchronous.cu", "odd_size", only(ramp(64), ramp(64)), ("misaligned", "arguments", "out-of-bounds"), "16"),
+    Defect("asynchronous.cu", "odd_size", only(ramp(64), ramp(64)), ("misaligned", "arguments", "out-of-bounds"),
+           "16"),
     Defect("asynchronous.cu", "no_map", _with_map(ramp(64)), ("tensor map",)),
     Defect("asynchronous.cu", "another_rank", _with_map(), ("tensor map",)),
     Defect("asynchronous.cu", "swizzle_misplaced", _with_map(swizzle="128B"), NUMBERS),
     Defect("asynchronous.cu", "overlapping_stores", _overlapping, ("WAW",), grid=2),
-)
+)  # fmt: skip
 PRODUCTS = (
     Defect("products.cu", "no_fence", TILES, ("missing-fence",), "wgmma.fence", 128),
     Defect("products.cu", "no_wait", TILES, ("in-flight",), "not waited for", 128),
     Defect("products.cu", "one_may_be_left", TILES, ("in-flight",), "not waited for", 128),
     Defect("products.cu", "no_commit", TILES, ("in-flight",), "not waited for", 128),
-    Defect(
-        "products.cu",
-        "operand_overwritten",
-        only(np.tile(DOUBLED, (64, 1)), _image(B)),
-        ("in-flight",),
-        "overwritten",
-        128,
-    ),
+    Defect("products.cu", "operand_overwritten", only(np.tile(DOUBLED, (64, 1)), _image(B)), ("in-flight",),
+           "overwritten", 128),
     Defect("products.cu", "tile_overwritten", TILES, MEMORY, threads=128),
     Defect("products.cu", "tile_without_proxy_fence", TILES, ("proxy",), "fence.proxy.async", 128),
     *(Defect("products.cu", name, FIRST_STEP, NUMBERS, threads=128) for name in ("wrong_swizzle", "wrong_stride")),
     *(Defect("products.cu", name, FIRST_STEP, NUMBERS, threads=128) for name in ("wrong_leading", "wrong_start")),
     Defect("products.cu", "three_warps", TILES, ("divergent-warp",), threads=128),
     Defect("products.cu", "half_a_warp", TILES, ("divergent-warp",), threads=128),
-)
+)  # fmt: skip
 PEER = (4 * np.arange(32) + 6 + 400 - 32 * np.maximum(0, np.arange(32) - 28)).astype(np.uint32)
 ROWS = np.concatenate([np.arange(31, -1, -1), np.arange(131, 99, -1)]).astype(np.int32)
 CROSSED = np.concatenate([100 + np.arange(32), np.arange(32)]).astype(np.uint32)
 PAIRS = np.tile(ramp(256).reshape(4, 2, 32).sum((0, 1)), 2).astype(np.float32)
 ROLES = (
-    Defect(
-        "asynchronous.cu",
-        "one_warp_gives",
-        only(np.arange(256, dtype=np.int32)),
-        ("registers", "divergent-warp"),
-        threads=256,
-    ),
-    Defect(
-        "asynchronous.cu", "nobody_gives", only(np.arange(384, dtype=np.int32)), ("deadlock", "registers"), threads=384
-    ),
+    Defect("asynchronous.cu", "one_warp_gives", only(np.arange(256, dtype=np.int32)), ("registers", "divergent-warp"),
+           threads=256),
+    Defect("asynchronous.cu", "nobody_gives", only(np.arange(384, dtype=np.int32)), ("deadlock", "registers"),
+           threads=384),
     Defect("registers.ptx", "odd_count", only(np.arange(128, dtype=np.int32)), ("registers", "syntax"), threads=128),
     Defect("asynchronous.cu", "barrier_shared", only(ROWS), (*MEMORY, "deadlock"), threads=128),
     Defect("asynchronous.cu", "two_counts", only(np.arange(31, -1, -1, dtype=np.int32)), ("divergent-barrier",)),
     Defect("asynchronous.cu", "peer_has_left", only(PEER), ("exited", "exit"), "", 32, 2, 2),
     Defect("asynchronous.cu", "remote_race", only(CROSSED), ("RAW", "WAR"), "", 32, 2, 2),
-    Defect(
-        "asynchronous.cu",
-        "no_such_block",
-        only(np.tile(ramp(64), 2), ramp(64)),
-        ("out-of-bounds", "arguments"),
-        "",
-        64,
-        2,
-        2,
-    ),
-    Defect(
-        "asynchronous.cu", "given_back_at_home", only(PAIRS, ramp(256), 4), ("deadlock",), "never completes", 64, 2, 2
-    ),
-    Defect(
-        "asynchronous.cu", "arrives_too_soon", only(np.ones(32, np.uint32)), ("mbarrier", "uninitialised"), "", 32, 2, 2
-    ),
-)
+    Defect("asynchronous.cu", "no_such_block", only(np.tile(ramp(64), 2), ramp(64)), ("out-of-bounds", "arguments"),
+           "", 64, 2, 2),
+    Defect("asynchronous.cu", "given_back_at_home", only(PAIRS, ramp(256), 4), ("deadlock",), "never completes", 64, 2,
+           2),
+    Defect("asynchronous.cu", "arrives_too_soon", only(np.ones(32, np.uint32)), ("mbarrier", "uninitialised"), "", 32,
+           2, 2),
+)  # fmt: skip
 DEFECTS = (*PROTOCOLS, *TRANSFERS, *PRODUCTS, *ROLES)
 SCHEDULES = ("together", "reverse", 1)
 

@@ -15,8 +15,10 @@ import pytest
 from flashladder.paths import RESULTS
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
+INDEX = RESULTS / "report" / "index.html"
+Opener = Callable[..., "Page"]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -59,13 +61,6 @@ def started() -> Iterator[Browser]:
             browser.close()
 
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
-INDEX = RESULTS / "report" / "index.html"
-Opener = Callable[..., "Page"]
-
-
 def require(*, with_axe: bool = False) -> None:
     """Skips a test where there is no browser; fails it where CI has to have one."""
     reason = missing(with_axe=with_axe)
@@ -104,29 +99,3 @@ def opened(browser: Browser) -> Iterator[Opener]:
     yield open_page
     for context in contexts:
         context.close()
-
-
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
-    """A page whose section, table and record bear names that would be markup if they were not escaped."""
-    from flashladder.report.data import collect
-    from flashladder.report.page import find, page
-
-    (tmp_path / "hostile.py").write_text(HOSTILE, encoding="utf-8")
-    out = tmp_path / "hostile.html"
-    out.write_bytes(page(collect(), sections=find(tmp_path)))
-    return out
-
-
-HOSTILE = """
-from flashladder.report.blocks import Cell, Column, Table
-
-ORDER, TITLE = 1, "<script>window.hacked = 1</script>"
-
-
-def content(book):
-    path = book.results / "locks" / "sm_80.json"
-    record = book.records.fact(path, "</script><script>window.hacked = 3</script>", {"<b>name</b>": "<i>value</i>"})
-    bad = "</table><img src=x onerror='window.hacked = 2'>"
-    return [Table("hostile", bad, [Column(bad, "text")], [[Cell(bad, record)]])]
-"""

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from flashladder import program
 from flashladder.arguments import seconds, whole
 from flashladder.bench import command as bench
-from flashladder.bench.cross_timers import METRICS, Rounds, by_turn, read_nvbench
+from flashladder.bench.cross_checks import METRICS, Rounds, by_turn, read_nvbench
 from flashladder.binaries import Kind, images, kernels_of, shortened, with_facts
 from flashladder.build import store
 from flashladder.build.command import is_fresh
@@ -53,9 +53,9 @@ from flashladder.results.files import load_result, read_json, write_result
 from flashladder.results.published import PUBLISHED
 from flashladder.results.schema import Failure, PlannedCell
 from flashladder.sweep import command as sweep
-from flashladder.sweep.place import Card, chosen, read_manifest, visible
+from flashladder.sweep.place import Card, chosen, named, read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
-from flashladder.sweep.slurm import free, parse_options
+from flashladder.sweep.slurm import parse_options
 from flashladder.sweep.workers import answer_of
 from flashladder.toolchain import diagnose, load_pins
 from ptxemu.command import parse_all
@@ -399,10 +399,10 @@ OUTPUTS = (
     Target("symbol", "binaries.configuration, shortened", spoken(shortened), (*FORWARD, *BACKWARD)),
     Target("ptxas-log", "machine_code.ptxas.parse_log", decoded(_ptxas_log), (LOG_SM_80, LOG_SM_90)),
     Target("compiler-log", "toolchain.diagnose", decoded(_diagnosed), ERRORS),
-    Target("ncu-table", "gpu.ncu.read_launches, bench.cross_timers.by_turn", decoded(_launches), _ncu_table),
+    Target("ncu-table", "gpu.ncu.read_launches, bench.cross_checks.by_turn", decoded(_launches), _ncu_table),
     Target("ncu-published", "gpu.ncu.read_peer", filed("peer.csv", read_peer), _peer),
     Target("sanitizer-log", "gpu.sanitize.count_errors", decoded(count_errors), SANITIZED),
-    Target("nvbench", "bench.cross_timers.read_nvbench", filed("nvbench/in.json", _benched), _nvbench),
+    Target("nvbench", "bench.cross_checks.read_nvbench", filed("nvbench/in.json", _benched), _nvbench),
     Target("worker-answer", "sweep.workers.answer_of", answer_of, ANSWERS),
     Target("plot", "report.plot.rendered_by", rendered_by, (SVG,)),
 )
@@ -441,14 +441,9 @@ def _argument(text: str) -> None:
 
 def _cards(text: str) -> None:
     cards = [Card(index, "NVIDIA H200", f"GPU-{index}{index}aa-bb", "sm_90") for index in range(4)]
-    assert set(visible(cards, text)) <= set(cards)
+    assert set(named(cards, text)) <= set(cards)
     picked = chosen(cards, text)
     assert len(set(picked)) == len(picked)
-
-
-def _sinfo(text: str) -> None:
-    """Slurm's answer is a program's: lines of another form are skipped, never a failure."""
-    assert min(free(text)) >= 0
 
 
 def _numbers(text: str) -> None:
@@ -496,7 +491,6 @@ def _command_line(text: str) -> None:
 
 DESCRIPTIONS = ("16", "16 - swizzle", "7 + xor_static", "16 - double buffer", "16-swizzle", "1 + tuned", "12 - eager")
 KEYS = ("a100", "prog", "prog:h200", "prog-all", "64,64", "128, 64", "64,64,4 2_2_2+buffer", EXAMPLE)
-SINFO = "node1|idle|gpu:h100:8(S:0-1),nic:2|gpu:h100:2(IDX:0-1)|8/56/0/64\nnode2|mix-|gpu:4|gpu:1|1/3/0/4\n"
 ARGUMENTS = ("n=1000", "y=float32:10:ones", "float16:6x12:randn", "int32:5", "1e-3", "a=@x.npy", "0x1f", "bfloat16:nan")
 SLURM = ("partition=gpu,account=me,array=8,time=2:00:00", "gpu=h200,cpus=4", "time=1-0", "gres=1-2:3:4", "")
 TYPED = tuple("\n".join(words) for words, _ in CASES if len("\n".join(words)) < 200)
@@ -516,8 +510,7 @@ WORDS = (
     Target("bytes", "ptxemu.text.parse_bytes", spoken(parse_bytes), ("1GiB", "512 MiB", "2G", "1000", "1.5TB", "KB")),
     Target("numbers", "arguments.whole, seconds", spoken(_numbers), ("7", "1.5", "0")),
     Target("slurm-options", "sweep.slurm.parse_options", spoken(parse_options), SLURM),
-    Target("sinfo", "sweep.slurm.free", spoken(_sinfo), (SINFO,)),
-    Target("cards", "sweep.place.visible, chosen", spoken(_cards), ("0,1", "all", "GPU-11", "3", "GPU-22aa-bb,0")),
+    Target("cards", "sweep.place.named, chosen", spoken(_cards), ("0,1", "all", "GPU-11", "3", "GPU-22aa-bb,0")),
     Target(
         "command-line",
         "invoke's parser, and those of bench, check, emulate, sweep",

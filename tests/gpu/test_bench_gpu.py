@@ -13,8 +13,8 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
-from flashladder.bench.cross_timers import ASK, Rounds
-from flashladder.bench.energy import meter_of, sustain
+from flashladder.bench.cross_checks import ASK, Rounds
+from flashladder.bench.energy import sustain
 from flashladder.bench.references import (
     BACKENDS,
     FA2,
@@ -138,7 +138,7 @@ def test_fa2_takes_power_and_is_as_fast_as_back_to_back() -> None:
         pytest.skip(f"{device.gpu.name} does not tell its energy")
     one = prepare("fp16", SHAPE, Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=1)).sets[0]
     fa2 = Arm("fa2", lambda _: reference_forward(one.q, one.k, one.v))
-    found = sustain(meter_of(device), fa2, "fp16", SHAPE, 1.0)
+    found = sustain(device.telemetry, fa2, "fp16", SHAPE, 1.0)
     assert found.seconds >= 1.0
     assert found.samples
     assert 50 < found.watts < 1.1 * (device.gpu.power_limit_w or 2000)

@@ -75,6 +75,8 @@ ANY_LENGTH = [
     for step in LADDER
     if step.number in INSTALLED and not any(config.multiples for config in step.configs.values())
 ]
+OF_ANY_LENGTH = pytest.mark.parametrize("number", ANY_LENGTH)
+OF_EACH_FAMILY = pytest.mark.parametrize("family", sorted(LAST))
 LENGTHS = (1, 17, 129, 1000, 4097)  # the last two with a ragged block of keys behind many whole ones
 
 
@@ -117,28 +119,14 @@ def operators(iteration: int) -> Any:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_forward_is_attention_and_contiguous(iteration: int, dtype: str) -> None:
-    tensors = inputs(dtype)
-    out = flashladder.forward(*tensors, iteration=iteration)
-    assert is_attention(out, tensors)
-    assert out.is_contiguous()
-    assert out.device == tensors[0].device
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_built_configuration_runs(iteration: int, dtype: str) -> None:
-    from flashladder.ops import configurations
-
-    tensors = inputs(dtype)
-    short = {"float16": "fp16", "bfloat16": "bf16"}[dtype]
-    built = [config for config in configurations(iteration) if config.dtype == short]
+def test_every_built_configuration_is_attention_and_contiguous(iteration: int, dtype: str) -> None:
+    tensors, short = inputs(dtype), {"float16": "fp16", "bfloat16": "bf16"}[dtype]
+    built = [config for config in flashladder.configurations(iteration) if config.dtype == short]
     assert built
-    wrong = [
-        config.short_form()
-        for config in built
-        if not is_attention(flashladder.forward(*tensors, iteration=iteration, config=config), tensors)
-    ]
-    assert wrong == []
+    for config in (None, *built):
+        out = flashladder.forward(*tensors, iteration=iteration, config=config)
+        assert is_attention(out, tensors), config
+        assert (out.is_contiguous(), out.device) == (True, tensors[0].device)
 
 
 def test_out_is_written_everywhere(iteration: int) -> None:
@@ -163,8 +151,7 @@ def test_views_of_one_packed_buffer(iteration: int) -> None:
     assert all(torch.equal(view, tensor) for view, tensor in zip(views, tensors, strict=True))
 
 
-@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
-@pytest.mark.parametrize("number", ANY_LENGTH)
+@OF_ANY_LENGTH
 def test_tensors_that_come_and_go_at_one_address_have_maps_of_their_own(number: int) -> None:
     """The allocator hands the same bytes out again, for other shapes and strides."""
     for length in (512, 200, 512, 72, 200):
@@ -186,23 +173,17 @@ def test_nothing_gives_what_torch_gives(iteration: int, shape: tuple[int, int, i
     assert is_attention(flashladder.forward(*inputs(), iteration=iteration), inputs())
 
 
-def test_the_stride_of_a_single_sample_may_be_anything(iteration: int) -> None:
-    q, k, v = inputs(shape=(1, 512, 16, 128))
-    strange = (torch.as_strided(q, q.shape, (3, 2048, 128, 1)), torch.as_strided(k, k.shape, (2**61, 2048, 128, 1)), v)
-    assert is_attention(flashladder.forward(*strange, iteration=iteration), (q, k, v))
-
-
-@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
-@pytest.mark.parametrize("number", ANY_LENGTH)
-def test_strides_of_a_single_row_or_head_may_be_anything(number: int) -> None:
-    for shape, strides in (
-        ((1, 1, 16, 128), (2048, 2**40, 128, 1)),
-        ((2, 1, 3, 128), (384, 5, 128, 1)),
-        ((1, 40, 1, 128), (2**62, 128, 2**61 + 1, 1)),
-    ):
+def test_the_stride_of_a_single_sample_row_or_head_may_be_anything(iteration: int) -> None:
+    cases = [((1, 512, 16, 128), (2**61, 2048, 128, 1)), ((1, 512, 16, 128), (3, 2048, 128, 1))]
+    if iteration in ANY_LENGTH:
+        cases += [
+            ((1, 1, 16, 128), (2048, 2**40, 128, 1)), ((2, 1, 3, 128), (384, 5, 128, 1)),
+            ((1, 40, 1, 128), (2**62, 128, 2**61 + 1, 1)),
+        ]  # fmt: skip
+    for shape, strides in cases:
         q, k, v = inputs(shape=shape)
         strange = (torch.as_strided(q, shape, strides), torch.as_strided(k, shape, strides), v)
-        assert is_attention(flashladder.forward(*strange, iteration=number), (q, k, v))
+        assert is_attention(flashladder.forward(*strange, iteration=iteration), (q, k, v))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -220,8 +201,7 @@ def test_the_bare_operator_runs_the_tuned_configuration(iteration: int, dtype: s
     assert torch.equal(out, expected)
 
 
-@pytest.mark.skipif(not INSTALLED, reason="no iteration is installed (nox -s build-iteration-N)")
-@pytest.mark.parametrize("family", sorted(LAST))
+@OF_EACH_FAMILY
 def test_the_first_call_says_whether_the_driver_compiles(family: str) -> None:
     """One line on stderr where the wheel has no machine code for this GPU, and none where it has."""
     number = LAST[family]
@@ -241,33 +221,19 @@ def test_opcheck(iteration: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
 def test_compile_without_a_graph_break(iteration: int) -> None:
-    tensors = inputs()
+    tensors, library = inputs(), operators(iteration)
 
-    def twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        out = flashladder.forward(q + 0, k, v, iteration=iteration)
+    def thrice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = flashladder.forward(q + 0, k, v, iteration=iteration) + library.forward(q, k, v)
         return flashladder.forward(q, k, v, iteration=iteration, out=torch.empty_like(q)) + out
 
     torch.compiler.reset()
-    compiled: Callable[..., torch.Tensor] = torch.compile(twice, fullgraph=True, backend="aot_eager")
-    assert is_attention(compiled(*tensors) / 2, tensors)
+    compiled: Callable[..., torch.Tensor] = torch.compile(thrice, fullgraph=True, backend="aot_eager")
+    assert is_attention(compiled(*tensors) / 3, tensors)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
-def test_the_bare_operator_compiles_with_the_tuned_configuration(iteration: int) -> None:
-    tensors, library = inputs(), operators(iteration)
-
-    def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = library.forward(q, k, v)
-        return out
-
-    torch.compiler.reset()
-    compiled: Callable[..., torch.Tensor] = torch.compile(forward, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(*tensors), forward(*tensors))
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
-@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
-@pytest.mark.parametrize("number", ANY_LENGTH)
+@OF_ANY_LENGTH
 def test_compiled_once_for_any_length(number: int) -> None:
     """A length that torch traces as a symbol is not pinned to the first that came."""
     graphs: list[Any] = []
@@ -287,8 +253,7 @@ def test_compiled_once_for_any_length(number: int) -> None:
     assert len(graphs) == 1
 
 
-@pytest.mark.skipif(not ANY_LENGTH, reason="no iteration that takes any length is installed, or runs here")
-@pytest.mark.parametrize("number", ANY_LENGTH)
+@OF_ANY_LENGTH
 def test_graphs_of_two_lengths_keep_their_own_maps(number: int) -> None:
     """Captured one after the other in the same memory, replayed in another order, behind launches of other shapes."""
     memory = inputs(shape=(1, 512, 4, 128))
@@ -321,8 +286,7 @@ def test_cuda_graph_replays_on_new_inputs(iteration: int) -> None:
     assert is_attention(out, tensors)
 
 
-@pytest.mark.skipif(not INSTALLED, reason="no iteration is installed (nox -s build-iteration-N)")
-@pytest.mark.parametrize("family", sorted(LAST))
+@OF_EACH_FAMILY
 def test_cuda_graph_at_the_first_use_of_a_process(family: str) -> None:
     """Neither loading a kernel nor making its maps may disturb a capture. A process takes 7 s: the last of a family."""
     done = subprocess.run(

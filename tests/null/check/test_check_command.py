@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 import time
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from flashladder.build.installed import chosen_configs
 from flashladder.cases.inputs import Case, emulator_cases
 from flashladder.cases.reference import References
 from flashladder.check import command as check
-from flashladder.check.command import CheckReport, Emulated, check_iteration, emulated_identity, rule
+from flashladder.check.command import CheckReport, check_iteration, emulated_identity, rule
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
@@ -58,12 +59,13 @@ class Planted:
         self.now = 0.0
 
     def run(self, backend: str, *numbers: int, **changed: object) -> CheckReport:
-        given = {"configs": ["a100"], "dtypes": ["fp16"], "quick": True, "budget": 0.0, "out": None} | changed
+        given = {"configs": ["a100"], "dtypes": ["fp16"], "quick": True, "budget": 0.0, "out": None, "tune": False}
+        options = argparse.Namespace(**given | changed, numbers=numbers)
         self.asked.clear()
         if backend == "emulator":
-            return check.run_emulated(numbers, argparse.Namespace(**given))
+            return check.run_emulated(options)
         device: Any = SimpleNamespace(gpu=self.gpu, host=this_host(), rung="GPU")
-        return check.run_checks(numbers, argparse.Namespace(**given), device)
+        return check.run_checks(options, device)
 
     def identity(self, number: int, config: Any, arch: str) -> Kernel:
         return Kernel(
@@ -83,12 +85,13 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     made = Planted()
 
     def load_installed(number: int) -> Any:
-        return SimpleNamespace(identity=lambda config, arch: made.identity(number, config, arch))
+        kernel = partial(made.identity, number)
+        return SimpleNamespace(identity=kernel, require=lambda _: None, run=None)
 
     def over(function: Any, items: Sequence[int], _: str) -> list[CheckReport]:
         return [function(item) for item in items]
 
-    monkeypatch.setattr(check, "load_installed", load_installed)
+    monkeypatch.setattr("flashladder.bench.command.load_installed", load_installed)
     monkeypatch.setattr(check, "emulated_identity", lambda one, config: made.identity(one.number, config, "sm_80"))
     monkeypatch.setattr(check, "check_iteration", made.check_iteration)
     monkeypatch.setattr(check, "ptx_many", lambda _: None)
@@ -212,8 +215,8 @@ def test_the_command_asks_the_gpu_or_the_emulator(
     asked: list[object] = []
     report = CheckReport((outcome("k", "a"),))
 
-    def asks(numbers: list[int], options: argparse.Namespace, *device: object) -> CheckReport:
-        asked.append((*device, numbers, options.configs))
+    def asks(options: argparse.Namespace, *device: object) -> CheckReport:
+        asked.append((*device, options.numbers, options.configs))
         return report
 
     monkeypatch.setattr(check, "open_device", lambda: "a device")
@@ -299,33 +302,6 @@ def test_what_a_failed_launch_broke_ends_the_check_and_nothing_else_is_swallowed
     statuses["a"] = "pass"
     with pytest.raises(FlashladderError, match="the GPU is lost"):
         check_iteration(7, **given)
-
-
-def test_the_emulators_check_takes_the_same_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[int, dict[str, Any]] = {}
-    compiled: list[int] = []
-
-    def planted_check(number: int, **given: Any) -> CheckReport:
-        asked[number] = given
-        return CheckReport((outcome(str(number), "a"),))
-
-    def over(function: Any, items: Sequence[int], _: str) -> list[CheckReport]:
-        assert (items, compiled) == ([16, 7], [7, 16]), "what takes longest begins first, when all is compiled"
-        return [function(item) for item in items]
-
-    monkeypatch.setattr(check, "check_iteration", planted_check)
-    monkeypatch.setattr(check, "emulated_run", lambda iteration: ("run", iteration.number))
-    monkeypatch.setattr(check, "ptx_many", lambda pairs: compiled.extend(iteration.number for iteration, _ in pairs))
-    monkeypatch.setattr(parallel, "over", over)
-    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    done = frozenset({("k", "a")})
-    report = Emulated(("a100",), ("fp16",), quick=True, done=done).check_many([7, 16])
-    assert [one.kernel for one in report.cases] == ["7", "16"]
-    config = load_iteration(16).configs["a100"]
-    for number, stride in ((7, 0), (16, 2048)):
-        given = asked[number]
-        assert given["cases"](config) == emulator_cases(config, stride, quick=True)
-        assert (given["run"], given["device"], given["repeats"], given["done"]) == (("run", number), "cpu", 2, done)
 
 
 def test_an_emulated_kernel_is_known_by_ptx_emulator_and_rule(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -75,22 +75,6 @@ def test_noise_of_conflicts_is_allowed_where_the_published_kernels_have_it() -> 
     assert "without conflicts" in differences(8, moved, peer[8])[0]
 
 
-def test_a_profiler_leaves_clocks_alone_and_watches_a_program_that_is_told_what_to_launch() -> None:
-    launches = Launches((1, 16), ("a100", "h200"), ("fp16", "bf16"), sanitize.SHAPE, rare=True)
-    assert sanitize.launches([1, 16], ["a100", "h200"]) == launches
-    command = counters.ncu_command(Path("ncu"), ["a", "b"], Path("log.csv"), launches)
-    for option, value in (
-        ("--clock-control", "none"),
-        ("--metrics", "a,b"),
-        ("--kernel-name", "regex:flash_fwd_kernel"),
-    ):
-        assert command[command.index(option) + 1] == value
-    *program, spec = launches.command()
-    assert command[-len(program) - 1 :] == [*program, spec]
-    assert program == [sys.executable, "-m", "flashladder.gpu.ncu", "--launch"]
-    assert SPEC.validate_json(spec) == launches
-
-
 def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
     """Small grids of the one that splits their tiles, and long ones of those whose warps part."""
     launches = Launches((25, 27, 28), ("a100",), ("fp16",), sanitize.SHAPE, rare=True)
@@ -145,6 +129,12 @@ def test_counters_are_given_to_the_kernels_in_launch_order(tmp_path: Path, monke
     found, version = counters.read_counters(launches, ["a"], timeout_s=10)
     assert [(key[:2], own["a"]) for key, own in found.items()] == [("02", 1), ("01", 2)]
     assert version == "Version 2025.3"
+    argv = (tmp_path / "argv.txt").read_text(encoding="utf-8").splitlines()
+    for option, value in (("--clock-control", "none"), ("--metrics", "a"), ("--kernel-name", "regex:flash_fwd_kernel")):
+        assert argv[argv.index(option) + 1] == value
+    *program, spec = argv[argv.index(sys.executable) :]
+    assert program == [sys.executable, "-m", "flashladder.gpu.ncu", "--launch"]
+    assert SPEC.validate_json(spec) == launches
 
 
 @pytest.mark.parametrize(

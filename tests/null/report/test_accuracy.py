@@ -53,15 +53,11 @@ def test_committed_errors_are_within_their_bounds(path: Path) -> None:
 EDITS: dict[str, tuple[Edit, str]] = {
     "a maximum on N(0, 1)": (larger("normal", "19", 0, 9.0), "iteration 19, fp16, normal, S = 128: maximum error"),
     "an RMS on N(0, 1)": (larger("normal", "17", 1, 4.0), "iteration 17, fp16, normal, S = 128: RMS error"),
-    "a maximum elsewhere": (larger("rising", "18", 0, 2.1), "maximum error 2.100 times FA2's, allowed 2"),
     "no number": (larger("scale 30", "19", 0, math.nan), "maximum error nan times FA2's, allowed 2"),
     "an arm": (lambda d: [r["errors"].pop("18") for r in d["records"]], "expected errors of iterations 16, 17, 18, 19"),
-    "a draw": (lambda d: d["records"].pop(3), "expected once"),
     "a draw twice": (lambda d: d["records"].__setitem__(3, d["records"][2]), "expected once"),
     "no error at all": (larger("outlier", "18", 0, 0.0), "cannot be"),
     "other code": (lambda d: next(iter(d["kernels"].values())).update(text_sha256="0" * 64), "is not the locked"),
-    "a kernel": (lambda d: d["kernels"].popitem(), "expected errors of iterations 16, 17, 18"),
-    "a dtype": (lambda d: d.update(records=[r for r in d["records"] if r["dtype"] == "fp16"]), "expected once"),
 }
 
 
@@ -93,13 +89,10 @@ def test_the_first_family_has_a_bound_of_its_own_on_normal_inputs(
     [
         lambda d: d["records"][0]["errors"].pop("fa2"),
         lambda d: d["records"][0]["errors"].update(fa2=[0.0, 0.0]),
-        lambda d: d.update(records=[]),
         lambda d: d["records"][0].update(seq_len="512"),
         lambda d: d["records"][0]["errors"].update({"19": [1e-5]}),
         lambda d: d["records"][0]["errors"].update({"19": [10**400, 1e-5]}),
-        lambda d: [one.update(errors={"fa2": one["errors"]["fa2"]}) for one in d["records"]],
         lambda d: [one["errors"].update(cudnn=one["errors"]["fa2"]) for one in d["records"]],
-        lambda d: next(iter(d["kernels"].values())).update(iteration="x"),
     ],
 )
 def test_another_form_is_one_line(tmp_path: Path, edit: Edit) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-import json
 from pathlib import Path
 import shutil
 from statistics import median
 
 import pytest
 
-from flashladder.paths import RESULTS, ROOT
-from flashladder.report import command as report
-from flashladder.report import data as report_data
-from flashladder.report import tables as report_tables
-from flashladder.report.data import anchors_of, fastest, fastest_of
+from flashladder.paths import RESULTS
+from flashladder.report.data import anchors_of, fastest_of
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import BenchResult, Group, Summary
 
@@ -88,19 +83,6 @@ def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path)
     assert fastest_of(folder) == {1: 20, 2048: 22, 4096: 21, 16384: 20}
 
 
-def test_the_committed_choice_is_written_for_each_gpu_with_results(tmp_path: Path) -> None:
-    ladder = report_data.collect()
-    text = report.committed(ladder)[ROOT / "configs" / "fastest.json"].decode()
-    assert (ROOT / "configs" / "fastest.json").read_text(encoding="utf-8") == text
-    assert set(json.loads(text)) == {"h100", "h200"}
-    assert json.loads(fastest(tmp_path, {"h200": [2, 1]})) == {}
-    (h200,) = (machine for machine in ladder.machines if machine.key == "h200")
-    ranking = ladder.ranking(h200)
-    assert json.loads(text)["h200"]["ranking"] == list(ranking)
-    assert set(ranking) == {number for number, _ in h200.measured}
-    assert ranking.index(19) < ranking.index(20), "by speed, not by number"
-
-
 def test_a_sweep_of_another_kind_or_that_cannot_be_read_is_none(folder: Path) -> None:
     made = load_as(HOPPER, BenchResult)
     changes: tuple[dict[str, object], ...] = ({"purpose": "tune"}, {"references": {}}, {"mode": "event-locked"})
@@ -109,26 +91,6 @@ def test_a_sweep_of_another_kind_or_that_cannot_be_read_is_none(folder: Path) ->
         assert {one.name for one in anchors_of(folder)} == {"cudnn"}
     (folder / "hopper.json.gz").write_bytes(b"not gzip")
     assert {one.name for one in anchors_of(folder)} == {"cudnn"}
-
-
-def test_they_stand_below_the_steps_and_only_beside_the_machines_own_configurations() -> None:
-    ladder = report_data.collect()
-    machine = report_tables.headline_machine(ladder)
-    assert machine is not None
-    n_libraries = len({one.name for one in machine.anchors})
-    assert n_libraries > 1
-    lines = report_tables.readme_table(ladder, machine).splitlines()
-    below = lines[2 + len(ladder.iterations) :]
-    assert [line.split("|")[2].split()[0] for line in below] == ["cuDNN", "FA4"]
-    fp16 = {one.title: one.summaries[4096].pct for one in machine.anchors if one.dtype == "fp16"}
-    for line, (title, pct) in zip(below, fp16.items(), strict=True):
-        assert title in line
-        assert f"**{pct:.1f}**" in line
-        assert len(line.split("|")) == len(lines[0].split("|"))
-    for dtype in ("fp16", "bf16"):
-        assert report_tables.table(ladder, machine, dtype).count("cuDNN") == 1
-        assert "cuDNN" not in report_tables.table(ladder, machine, dtype, "a100")
-    assert "cuDNN" not in report_tables.table(ladder, replace(machine, anchors=()), "fp16")
 
 
 def with_late(made: BenchResult, kernel: str, dtype: str, seq_len: int) -> BenchResult:

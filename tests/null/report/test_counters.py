@@ -7,20 +7,15 @@ import shutil
 
 import pytest
 
-from analysis.page import why
 from flashladder.emulate.reading import EmulatedCounters, load_reading
 from flashladder.files import dump_json, write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
-from flashladder.lock.command import locked_kernel
 from flashladder.names import GPUS
 from flashladder.paths import ROOT
 from flashladder.report import command as report
 from flashladder.report import counters as report_counters
 from flashladder.report import data as report_data
-from flashladder.report import speed_page
-from flashladder.report.blocks import STRONGEST
-from flashladder.report.book import Book
 from flashladder.report.counters import costs
 from flashladder.results.files import read_json
 from flashladder.results.published import PUBLISHED
@@ -31,20 +26,15 @@ def reading() -> EmulatedCounters:
     return load_reading()
 
 
-@pytest.fixture(scope="module")
-def ladder() -> report_data.Ladder:
-    return report_data.collect()
-
-
 def test_without_measurements_there_are_counters_only(tmp_path: Path, reading: EmulatedCounters) -> None:
     shutil.copytree(PUBLISHED, tmp_path / "published")
     bare = report_data.collect(tmp_path)
     assert bare.emulated is None
     assert not any(name.startswith("counters") for name in report.render(bare))
-    text = report_counters.document(bare, reading)
+    text, table = (data.decode() for data in report_counters.render(bare, reading).values())
     assert "% of FA2" not in text
     assert "33,849,344" in text
-    assert report_counters.csv_rows(bare, reading)[0][-5:-1] == (None, None, None, None)
+    assert ",,,,," in table.splitlines()[1]
 
 
 @pytest.mark.parametrize("gpu", GPUS)
@@ -56,33 +46,12 @@ def test_every_iteration_multiplies_as_much(gpu: str) -> None:
     assert len({cost.total for cost in found.values()}) > 8
 
 
-def test_figures_are_the_locks_counts_scaled_to_one_tile() -> None:
-    step = load_all()[8]
-    config = step.configs["h200"]
-    kernel = locked_kernel(step.number, config, load_gpus()["h200"].arch)
-    assert kernel is not None
-    cost = costs("h200")[9]
-    scale = config.n_threads / 32 * 64 * 64 / (config.B_r * config.B_c)
-    assert config.B_r > 64
-    assert cost.kinds["ldsm"] == kernel.main_loop["LDSM"] * scale
-    assert cost.kinds["local"] == (kernel.main_loop.get("LDL", 0) + kernel.main_loop.get("STL", 0)) * scale
-    assert cost.total == kernel.main_loop["total"] * scale
-
-
-def test_the_page_has_a_heat_map(ladder: report_data.Ladder) -> None:
-    table = why.heat_map(Book(ladder), "h200")
-    by_kind = {row[0].text: row[1:] for row in table.rows}
-    assert [cell.text for cell in by_kind["moves"][7:9]] == ["764", "242"]
-    assert max(cell.heat or 0 for cell in by_kind["moves"]) == by_kind["moves"][7].heat == STRONGEST
-    assert all(cell.records for cell in by_kind["all"])
-
-
 def test_a_slower_sample_changes_page_and_plot(tmp_path: Path) -> None:
-    document = read_json(ROOT / speed_page.SAMPLES)
-    write_atomic(tmp_path / speed_page.SAMPLES, dump_json(document))
-    before = speed_page.render(tmp_path)
+    document = read_json(ROOT / report_counters.SAMPLES)
+    write_atomic(tmp_path / report_counters.SAMPLES, dump_json(document))
+    before = report_counters.speed(tmp_path)
     document["runs"][0]["seconds"] = [10 * seconds for seconds in document["runs"][0]["seconds"]]
-    write_atomic(tmp_path / speed_page.SAMPLES, dump_json(document))
-    after = speed_page.render(tmp_path)
+    write_atomic(tmp_path / report_counters.SAMPLES, dump_json(document))
+    after = report_counters.speed(tmp_path)
     assert {path.name for path in before} == {"speed.md", "speed.svg"}
     assert {before[path] == after[path] for path in before} == {False}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-import re
 import shutil
 
 import pytest
@@ -43,24 +42,9 @@ def unmeasured(tmp_path: Path) -> report_data.Ladder:
     return report_data.collect(tmp_path)
 
 
-def test_caption_names_gpu_rung_floor_and_what_is_only_published(ladder: report_data.Ladder) -> None:
-    text = report_tables.caption(ladder, ladder.machines[0], "fp16")
-    assert "registers and spills are sm_90's and sm_90a's." in text
-    parts = (
-        "NVIDIA H200",
-        "rung GPU",
-        "SM clock 1500 MHz",
-        "FA2 of torch",
-        "A/A floor",
-        "not measured by this project",
-    )
-    assert [part for part in parts if part not in text] == []
-
-
 def picture(*points: report_plot.Point) -> dict[str, bytes]:
-    names = tuple((point.iteration, "step") for point in points)
-    line = report_plot.Series("made up", points)
-    return report_plot.render(report_plot.Picture((line,), names, "made up", (), ((1, "steps"),)))
+    names = {point.iteration: "step" for point in points}
+    return report_plot.render([report_plot.Series("made up", points)], names, "made up", [], {1: "steps"})
 
 
 def test_a_drawn_number_changes_the_picture_and_rounded_bounds_are_drawn() -> None:
@@ -98,10 +82,6 @@ def test_the_same_cell_in_two_files_is_an_error(measured: Fixture, tmp_path: Pat
     shutil.copy(folder / "machine" / "bench.json.gz", folder / "machine" / "bench_again.json.gz")
     with pytest.raises(FlashladderError, match=r"was measured twice.*bench\.json\.gz and bench_again\.json\.gz"):
         report_data.collect(folder)
-
-
-def test_text_outside_of_the_markers_is_kept() -> None:
-    assert report.between_markers(README, "new") == README.replace("old", "new")
 
 
 @pytest.mark.parametrize("text", ["none", report.BEGIN, f"{report.END} {report.BEGIN}", README + README])
@@ -144,16 +124,6 @@ def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[s
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
         *report.beside(place / "results"),
     }  # fmt: skip
-
-
-def test_check_names_each_stale_file(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("report") == 0
-    names = ["README.md", *(f"results/report/{name}" for name in ("cells.csv", "progression.svg"))]
-    for path in (place / name for name in names):
-        path.write_bytes(re.sub(rb"(\.\d*)5", rb"\g<1>4", path.read_bytes()))
-    assert command("report", "--check") == 1
-    told = capsys.readouterr().err
-    assert [name for name in names if name not in told] == []
 
 
 @pytest.mark.parametrize("check", [False, True])

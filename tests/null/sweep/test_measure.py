@@ -84,18 +84,6 @@ def emulated_cell(made: plan.Plan) -> Any:
     return measure.emulated(cell, {"grid": made.grid.name, "grid_sha256": made.grid.sha256})
 
 
-def test_a_right_cell_is_a_document_about_itself(emulated: Emulated, one_cell: plan.Plan) -> None:
-    document, seconds = emulated_cell(one_cell)
-    assert emulated.tensors.out.shape == (1, 128, 1, 128)
-    assert seconds == 0.25
-    assert document.sweep.planned == one_cell.cells
-    assert [(one.address, one.accuracy.ok, one.hazards) for one in document.cells] == [
-        (one_cell.cells[0].address, True, 0)
-    ]
-    assert [(one.instructions, one.counters) for one in document.cells] == [(9, {"loads": 3})]
-    assert [kernel.build for kernel in document.kernels.values()] == [one_cell.cells[0].code]
-
-
 def fall(_: torch.Tensor) -> None:
     raise EmulationError("address", "a read\noutside of any allocation")
 
@@ -255,7 +243,7 @@ def test_references_are_named_with_their_kernel_of_the_cells_dtype(machine: Mach
     ]  # fmt: skip
 
 
-def test_a_cell_waits_until_nobody_else_uses_the_gpu(machine: Machine) -> None:
+def test_a_cell_waits_until_nobody_else_uses_the_gpu(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.others = [2, 1, 0, 3]
     (document,) = measured(machine, machine.cell("7"))
     assert machine.told == [{"event": "held-back", "others": 2}, {"event": "held-back", "others": 1}]
@@ -263,9 +251,6 @@ def test_a_cell_waits_until_nobody_else_uses_the_gpu(machine: Machine) -> None:
     machine.others = [None, None]
     (unknown,) = measured(machine, machine.cell("7"))
     assert unknown.processes[0].foreign_before is None
-
-
-def test_a_gpu_that_does_not_become_free_is_a_refusal(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "HELD_BACK_S", -1.0)
     machine.others = [3] * 9
     with pytest.raises(CellFailed, match=r"^3 other processes use this GPU") as caught:
@@ -310,9 +295,8 @@ def test_wrong_numbers_are_told_as_wrong(machine: Machine, spoil: Change, messag
 
 def test_a_time_that_no_gpu_can_have_is_wrong(machine: Machine) -> None:
     machine.kernel_ms = 1e-9
-    with pytest.raises(CellFailed) as caught:
-        measured(machine, machine.cell("7"))
-    assert caught.value.kind == "wrong"
+    found = workers.answer(measure.Session().measure, machine.request(machine.cell("7")))
+    assert found["kind"] == "wrong"
 
 
 @pytest.mark.parametrize("changed", ["version", "rule", "_ptx_digest"])

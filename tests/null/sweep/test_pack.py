@@ -10,11 +10,9 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.results.derive import problems
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult, EmulatedSweepResult, Reference, Settings
-from flashladder.sweep import pack as packing
 from flashladder.sweep import plan
-from flashladder.sweep.pack import pack
 from flashladder.sweep.records import Records
-from flashladder.sweep.screen import Screen, emulated_table
+from flashladder.sweep.screen import Screen, emulated_table, finish, pack, require_own_name
 from tests.null.bench_fixture import GPU
 from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed, grid, timed
 
@@ -34,7 +32,7 @@ def filled(tmp_path: Path, made: plan.Plan) -> Records:
 
 
 def test_timed_cells_become_one_bench_result_that_holds(tmp_path: Path, made: plan.Plan) -> None:
-    document = pack(made, filled(tmp_path, made), tmp_path / "out.json.gz")
+    document = pack(made, filled(tmp_path, made))
     assert isinstance(document, BenchResult)
     assert load_result(tmp_path / "out.json.gz") == document
     assert problems(document) == []
@@ -51,7 +49,7 @@ def test_the_workers_are_numbered_anew_each_once(tmp_path: Path, made: plan.Plan
     assert isinstance(first, BenchResult)
     other = first.processes[0].model_copy(update={"started_utc": "2026-01-02T00:00:00+00:00"})
     records.write(timed(made.cells[0], made, processes=(other,)))
-    document = pack(made, records, tmp_path / "out.json.gz")
+    document = pack(made, records)
     assert isinstance(document, BenchResult)
     assert [process.index for process in document.processes] == [0, 1]
     assert [group.process for group in document.groups] == [0, 1, 1, 1, 1, 1]
@@ -60,7 +58,7 @@ def test_the_workers_are_numbered_anew_each_once(tmp_path: Path, made: plan.Plan
 def test_a_failure_comes_along_and_its_cell_has_no_numbers(tmp_path: Path, made: plan.Plan) -> None:
     records = filled(tmp_path, made)
     records.write(failed(made.cells[0]))
-    document = pack(made, records, tmp_path / "out.json.gz")
+    document = pack(made, records)
     assert isinstance(document, BenchResult)
     assert document.sweep is not None
     assert [failure.address for failure in document.sweep.failures] == [made.cells[0].address]
@@ -71,9 +69,9 @@ def test_a_failure_comes_along_and_its_cell_has_no_numbers(tmp_path: Path, made:
     ("changed", "told"),
     [({"gpu": GPU.model_copy(update={"name": "NVIDIA Example 2"})}, "GPU models"),
      ({"gpu": GPU.model_copy(update={"driver": "1"})}, "drivers"),
-     ({"mode": "event-locked"}, "modes"),
+     ({"mode": "event-locked"}, "modes or settings"),
      ({"reference": TORCH}, "torch versions"),
-     ({"settings": Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**29)}, "settings")],
+     ({"settings": Settings(pairs=12, blocks=4, min_pairs=9, flush_bytes=2**29)}, "modes or settings")],
 )  # fmt: skip
 def test_one_table_mixes_no_machines_and_no_modes(
     tmp_path: Path, made: plan.Plan, changed: dict[str, object], told: str
@@ -81,7 +79,7 @@ def test_one_table_mixes_no_machines_and_no_modes(
     records = filled(tmp_path, made)
     records.write(timed(made.cells[1], made, **changed))  # type: ignore[arg-type]  # fields of the document
     with pytest.raises(FlashladderError, match=f"different {told}, which one table must not mix"):
-        pack(made, records, tmp_path / "out.json.gz")
+        pack(made, records)
 
 
 def test_references_are_joined_over_dtypes_and_cells(tmp_path: Path, made: plan.Plan) -> None:
@@ -91,7 +89,7 @@ def test_references_are_joined_over_dtypes_and_cells(tmp_path: Path, made: plan.
     both[1] = both[1].model_copy(update={"tile": "128x64"})
     for number, one in enumerate(both, start=2):
         records.write(timed(made.cells[number], made, reference=one, references={"cudnn": one}))
-    document = pack(made, records, tmp_path / "out.json.gz")
+    document = pack(made, records)
     assert isinstance(document, BenchResult)
     for one in (document.reference, document.references["cudnn"]):
         assert (one.kernels, one.tile) == ({"fp16": "fp16", "bf16": "bf16"}, "128x64")
@@ -102,7 +100,7 @@ def test_emulated_cells_become_one_document_with_a_line_each(tmp_path: Path) -> 
     records = Records(tmp_path / "out")
     for cell in made.cells:
         records.write(emulated(cell, made))
-    document = pack(made, records, tmp_path / "out.json.gz")
+    document = pack(made, records)
     assert isinstance(document, EmulatedSweepResult)
     assert load_result(tmp_path / "out.json.gz") == document
     assert [cell.address for cell in document.cells] == [cell.address for cell in made.cells]
@@ -114,14 +112,11 @@ def test_emulated_cells_become_one_document_with_a_line_each(tmp_path: Path) -> 
     assert all(line.split()[3:7] == ["1", "1", "33", "%"] for line in lines[1:-1])
 
 
-def test_failures_are_told_by_the_whole_and_by_a_part(tmp_path: Path, made: plan.Plan) -> None:
-    records, screen = filled(tmp_path, made), Screen(made, made.cells, (), (), as_json=True)
+def test_failures_are_told(tmp_path: Path, made: plan.Plan) -> None:
+    records, screen = filled(tmp_path, made), Screen(made, 6, 0, 0.0, as_json=True)
     records.write(failed(made.cells[1]))
     with pytest.raises(CheckFailed, match=r"1 of 6 cells failed, the first: 1 .* S=1024 .*: crash: its worker ended"):
-        packing.finish(made, records, screen)
-    with pytest.raises(CheckFailed, match="1 of 3 cells failed"):
-        packing.finish_shard(records, made.cells[:3], (0, 2))
-    assert packing.finish_shard(records, made.cells[2:], (1, 2)) == 0
+        finish(made, records, screen)
 
 
 def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan.Plan) -> None:
@@ -129,18 +124,18 @@ def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan
     for cell in made.cells:
         records.write(failed(cell))
     with pytest.raises(FlashladderError, match="none of 6 cells was measured, the first: crash: its worker") as caught:
-        pack(made, records, tmp_path / "out.json.gz")
+        pack(made, records)
     assert caught.value.exit_code == 1
 
 
 def test_another_grids_document_is_not_replaced(tmp_path: Path, made: plan.Plan) -> None:
-    records, screen = filled(tmp_path, made), Screen(made, made.cells, (), (), as_json=True)
-    packing.require_own_name(made.grid, records.folder)  # nothing is there yet
-    packing.finish(made, records, screen)
-    packing.require_own_name(made.grid, records.folder)
+    records, screen = filled(tmp_path, made), Screen(made, 6, 0, 0.0, as_json=True)
+    require_own_name(made.grid, records.packed)  # nothing is there yet
+    finish(made, records, screen)
+    require_own_name(made.grid, records.packed)
     with pytest.raises(FlashladderError) as caught:
-        packing.require_own_name(made.grid.model_copy(update={"name": "other"}), records.folder)
+        require_own_name(made.grid.model_copy(update={"name": "other"}), records.packed)
     where = f"{tmp_path / 'out.json.gz'}: another grid's document has this place: "
     assert str(caught.value) == f"{where}expected other, found {made.grid.name}; another folder as --out"
     (tmp_path / "out.json.gz").write_bytes(b"half")
-    packing.require_own_name(made.grid.model_copy(update={"name": "other"}), records.folder)
+    require_own_name(made.grid.model_copy(update={"name": "other"}), records.packed)

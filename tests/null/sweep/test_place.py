@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json
+from flashladder.ladder.grid import load_grid
 from flashladder.problem import Shape
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import place
@@ -20,7 +22,7 @@ from flashladder.sweep.place import (
     code_of,
     cpus,
     fitting,
-    locked,
+    place_of,
 )
 from flashladder.sweep.plan import cell_of
 
@@ -58,15 +60,18 @@ def test_one_table_mixes_no_models() -> None:
         fitting([], "any", anyway=True)
 
 
-def test_a_gpu_is_measured_on_by_one_process_at_a_time() -> None:
+def test_a_gpu_is_measured_on_by_one_process_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card(0, "NVIDIA H200", "GPU-test-of-the-lock", "sm_90")
-    with locked([card]) as lanes:
-        assert [(lane.name, lane.backend, lane.environment["CUDA_VISIBLE_DEVICES"]) for lane in lanes] == [
+    monkeypatch.setattr(place, "cards", lambda: [card])
+    options = argparse.Namespace(gpus="all", anyway=False)
+    with place_of(load_grid("smoke"), options) as found:
+        assert [(one.name, one.backend, one.environment["CUDA_VISIBLE_DEVICES"]) for one in found.devices] == [
             ("gpu0", "gpu", card.uuid)
         ]
-        with pytest.raises(FlashladderError, match="another flashladder process measures on this GPU"), locked([card]):
+        again = place_of(load_grid("smoke"), options)
+        with pytest.raises(FlashladderError, match="another flashladder process measures on this GPU"), again:
             pass
-    with locked([card]):
+    with place_of(load_grid("smoke"), options):
         pass
 
 
@@ -110,8 +115,8 @@ def test_variants_are_told_apart_and_found_in_any_folder_of_the_environment(here
     wheel_in(here[1], "flashladder_16_minus_swizzle_cuda_13_1", "c")
     variants = [cell("16"), cell("16 - swizzle", "13.0"), cell("16 - swizzle", "13.1")]
     assert [code_of(one, "sm_90") for one in variants] == [(sys.executable, d) for d in "abc"]
-    assert code_of(cell("16", "13.1"), "sm_90") is None
-    assert code_of(cell("16", config=CONFIG.replace("64", "32")), "sm_90") is None
+    assert code_of(cell("16", "13.1"), "sm_90")[1] == ""
+    assert code_of(cell("16", config=CONFIG.replace("64", "32")), "sm_90") == (sys.executable, "")
     with pytest.raises(FlashladderError, match="not a description"):
         code_of(cell("nosuch"), "sm_90")
 
@@ -123,8 +128,6 @@ def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: tuple[
     assert code_of(cell("7"), "sm_90") == (sys.executable, "here")
     wheel_in(mine, "flashladder_07", "own")
     assert code_of(cell("7"), "sm_90") == (python, "own")
-    assert place.python_of(cell("7"), "sm_90") == python
-    assert place.python_of(cell("8"), "sm_90") == sys.executable
 
 
 @pytest.mark.parametrize(
@@ -134,11 +137,11 @@ def test_the_iterations_own_environment_comes_first(tmp_path: Path, here: tuple[
 )
 def test_code_is_for_an_architecture(here: tuple[Path, Path], arch: str, digest: str) -> None:
     wheel_in(here[0], "flashladder_24", "a", "sm_90a")
-    assert place.digests([cell("24")], arch) == [digest]
+    assert code_of(cell("24"), arch)[1] == digest
 
 
 @pytest.mark.parametrize("text", ["{", "7", '{"inputs_digest": "d", "kernels": []}'])
 def test_a_broken_manifest_is_no_wheel(here: tuple[Path, Path], text: str) -> None:
     wheel_in(here[0], "flashladder_16", "a")
     (here[0] / "flashladder_16" / "manifest.json").write_text(text)
-    assert code_of(cell("16"), "sm_90") is None
+    assert code_of(cell("16"), "sm_90") == (sys.executable, "")

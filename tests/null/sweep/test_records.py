@@ -32,12 +32,7 @@ def test_a_damaged_record_is_one_line_that_says_what_to_do(tmp_path: Path, made:
         records.read(made.cells[0].address)
     with pytest.raises(FlashladderError, match="delete it"):  # before anything is measured, and in a dry run
         records.missing(made.cells)
-
-
-def test_a_record_under_another_name_is_refused(tmp_path: Path, made: plan.Plan) -> None:
-    records = Records(tmp_path / "out")
-    path = records.write(emulated(made.cells[0], made))
-    path.rename(records.path(made.cells[1].address))
+    records.write(emulated(made.cells[0], made)).rename(records.path(made.cells[1].address))
     with pytest.raises(FlashladderError, match=f"another cell, {made.cells[0].address}"):
         records.read(made.cells[1].address)
 
@@ -56,11 +51,8 @@ def test_a_record_is_about_its_own_cell_and_holds_one_of_both(made: plan.Plan) -
         (RuntimeError("CUDA error: an illegal memory access was encountered"), "illegal-address"),
         (RuntimeError("CUDA error: device-side assert triggered"), "crash"),
         (RuntimeError("GPU is lost"), "gpu-lost"),
-        (RuntimeError("no CUDA-capable device is detected"), "gpu-lost"),
-        (RuntimeError("CUDA error: unknown error"), "gpu-lost"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out-of-memory"),
         (type("OutOfMemoryError", (RuntimeError,), {})("Tried to allocate"), "out-of-memory"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out-of-memory"),
         (MemoryError(), "out-of-memory"),
         (ValueError("shape"), "refused"),
         (FlashladderError("not installed here"), "refused"),

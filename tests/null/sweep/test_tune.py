@@ -113,7 +113,8 @@ def digests(cells: Sequence[PlannedCell]) -> list[str]:
 
 
 def options(out: Path, **changed: object) -> argparse.Namespace:
-    usual = {"out": out, "slurm": None, "no_build": True, "shard": None, "retry": False, "timeout": None, "json": False}
+    usual = {"out": out, "slurm": None, "no_build": True, "shard": None, "retry": False, "timeout": None, "json": False,
+             "dry_run": False}  # fmt: skip
     return argparse.Namespace(**(usual | changed))
 
 
@@ -126,7 +127,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return plan.make(of, place.machine, digests)
 
     monkeypatch.setattr(command, "make_plan", planned)
-    monkeypatch.setattr(tune, "python_of", lambda *_: sys.executable)
+    monkeypatch.setattr(tune, "code_of", lambda *_: (sys.executable, ""))
     monkeypatch.setattr("flashladder.sweep.workers.Worker", InProcess)
     monkeypatch.setattr(measure_gpu, "bench_group", bench_group)  # these as they were, afterwards
     for name in ("FIRST_WARM_UP_S", "WARM_UP_S"):
@@ -245,7 +246,7 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     made = plan.make(grid(tuned.parent, GRID, "tune"), "h200", digests)
 
     def shown(of: plan.Plan, *notes: str, as_json: bool = False) -> str:
-        return dry_run(of, tune.planned(of, Records(tuned)), tuned, 1, notes, as_json=as_json)
+        return dry_run(of, tune.planned(of, Records(tuned)), tuned, 1, notes, as_json=as_json, build=True)
 
     text = shown(made)
     counts = left_out(load_iteration(7))

@@ -109,21 +109,19 @@ def test_the_joint_winner_is_good_in_both_dtypes_and_finals_judge_it() -> None:
     assert "16 both " + FAST.brief() in table
 
 
-def test_the_larger_floor_of_both_dtypes_judges_what_they_share() -> None:
-    """The smaller one alone would tell a difference of three per cent."""
-    speeds = {PRESENT: both(1.05), FAST: both(1.08)}
-    finals = made(speeds, 24, 1)
-    for floors, expected in (({"fp16": 5.0, "bf16": 0.1}, "same"), ({"fp16": 0.1, "bf16": 0.1}, "faster")):
-        judge = finals.model_copy(update={"floors_pct": floors})
-        (joint,) = (one for one in judged(made(speeds, 24), judge) if one.dtype == BOTH)
-        assert joint.verdict == expected
-
-
-def test_the_finals_overrule_the_rungs() -> None:
+@pytest.mark.parametrize(
+    ("floors", "ratio", "expected"),
+    [
+        ({"fp16": 5.0, "bf16": 0.1}, 1.08, "same"),  # the smaller floor alone would tell three per cent
+        ({"fp16": 0.1, "bf16": 0.1}, 1.08, "faster"),
+        ({"fp16": 0.1, "bf16": 0.1}, 1.02, "slower"),  # than the rungs said
+    ],
+)
+def test_the_finals_and_the_larger_floor_judge(floors: dict[str, float], ratio: float, expected: str) -> None:
     rungs = made({PRESENT: both(1.05), FAST: both(1.08)}, 24)
-    finals = made({PRESENT: both(1.05), FAST: both(1.02)}, 24, 1)
+    finals = made({PRESENT: both(1.05), FAST: both(ratio)}, 24, 1).model_copy(update={"floors_pct": floors})
     (joint,) = (one for one in judged(rungs, finals) if one.dtype == BOTH)
-    assert (joint.config, joint.verdict) == (FAST, "slower")
+    assert (joint.config, joint.verdict) == (FAST, expected)
 
 
 def test_few_pairs_never_win() -> None:
@@ -135,15 +133,17 @@ def test_few_pairs_never_win() -> None:
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ITERATIONS, tmp_path / "iterations"))
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copied = Path(shutil.copytree(ITERATIONS, tmp_path / "iterations"))
+    monkeypatch.setattr(winner, "ITERATIONS", copied)
+    return copied
 
 
-def run(tmp_path: Path, copy: Path, ratio: float, *more: str) -> int:
+def run(tmp_path: Path, ratio: float, *more: str) -> int:
     speeds = {PRESENT: both(1.05), FAST: both(ratio)}
     path = write_result(tmp_path / "tune.json.gz", made(speeds, 24))
     write_result(tmp_path / "tuned.json.gz", made(speeds, 24, 1))
-    return winner.main([str(path), "--iterations", str(copy), *more])
+    return winner.main([str(path), *more])
 
 
 def texts(folder: Path) -> dict[str, str]:
@@ -152,9 +152,11 @@ def texts(folder: Path) -> dict[str, str]:
 
 def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = texts(copy)
-    assert run(tmp_path, copy, 1.08) == 0
-    assert texts(copy) == before  # without --write nothing is touched
-    assert run(tmp_path, copy, 1.08, "--write") == 0
+    assert run(tmp_path, 1.08) == 0
+    assert run(tmp_path, 1.0501, "--write") == 0
+    assert "nothing to enter" in capsys.readouterr().out
+    assert texts(copy) == before  # without --write, or where nothing is faster
+    assert run(tmp_path, 1.08, "--write") == 0
     after = texts(copy)
     (name,) = (name for name in before if before[name] != after[name])
     new = [line for line in after[name].splitlines() if line not in before[name].splitlines()]
@@ -164,23 +166,14 @@ def test_write_changes_one_line_and_says_why(tmp_path: Path, copy: Path, capsys:
     assert "entered: " in capsys.readouterr().out
     assert load_iteration(16, copy).configs["h200"] == FAST
     assert [one.configs for one in load_all(copy)][:15] == [one.configs for one in load_all()][:15]
-    evidence = enter({16: PRESENT}, "h200", "other.json.gz, sha256 00", copy)
+    evidence = enter({16: PRESENT}, "h200", "other.json.gz, sha256 00")
     assert [path.name for path in evidence] == [name]
     again = texts(copy)[name]
     assert again.count("# tuned: ") == 1
     assert again.replace("  # tuned: other.json.gz, sha256 00\n", "") == before[name]
 
 
-def test_write_enters_nothing_that_is_not_faster(
-    tmp_path: Path, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = texts(copy)
-    assert run(tmp_path, copy, 1.0501, "--write") == 0
-    assert texts(copy) == before
-    assert "nothing to enter" in capsys.readouterr().out
-
-
-def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path, copy: Path) -> None:
+def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path) -> None:
     timed = made({PRESENT: both(1.05)}, 24)
     report = timed.model_copy(update={"purpose": "report"})
     path, again = tmp_path / "tune.json.gz", tmp_path / "tuned.json.gz"
@@ -188,9 +181,9 @@ def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path, copy: P
         write_result(path, rungs)
         write_result(again, finals)
         with pytest.raises(FlashladderError, match=f"{name}: not a tuning run: found timings for a report"):
-            winner.main([str(path), "--iterations", str(copy)])
+            winner.main([str(path)])
     with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: these are the finals"):
-        winner.main([str(again), "--iterations", str(copy)])
+        winner.main([str(again)])
 
 
 def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
@@ -200,7 +193,7 @@ def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
     before = texts(copy)
     other = load_iteration(15, copy).configs["a100"]
     with pytest.raises(FlashladderError, match="another configuration than was asked for"):
-        enter({15: other}, "h200", "e", copy)
+        enter({15: other}, "h200", "e")
     with pytest.raises(FlashladderError, match="no configuration of h200 on a line of its own"):
-        enter({16: other}, "h200", "e", copy)
+        enter({16: other}, "h200", "e")
     assert texts(copy) == before

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from flashladder.errors import FlashladderError
 from flashladder.results.schema import PlannedCell
 from flashladder.sweep import plan, workers
 from flashladder.sweep.records import CellRecord, Records
-from flashladder.sweep.workers import ATTEMPTS, Device, Outcome, Task, run
+from flashladder.sweep.workers import ATTEMPTS, Device, Task, run
 from tests.null.sweep_fixture import alive
 
 MODULE = "tests.null.sweep.planted"
@@ -35,9 +36,11 @@ class Ran:
     def __init__(self, folder: Path, tasks: Sequence[Task], *devices: Device, **more: Any) -> None:
         self.events: list[Mapping[str, Any]] = []
         self.records = Records(folder / "records")
-        self.outcome: Outcome = run(
-            tasks, devices or [device()], self.records, tell=self.events.append, module=MODULE, **more
-        )
+        self.left = ""
+        try:
+            run(tasks, devices or [device()], self.records, tell=self.events.append, module=MODULE, **more)
+        except FlashladderError as error:
+            self.left = str(error).removeprefix(f"{self.records.folder}: ")
 
     def named(self, name: str) -> list[Mapping[str, Any]]:
         return [event for event in self.events if event["event"] == name]
@@ -73,7 +76,8 @@ def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: pl
         "wrong": ("wrong", "max error 7 (allowed 1)", None),
         "memory": ("out-of-memory", "MemoryError", None),
     }
-    assert (ran.outcome.measured, len(ran.outcome.failed), ran.outcome.left, ran.outcome.lost) == (4, 6, 0, {})
+    assert [len(ran.named(name)) for name in ("measured", "failed")] == [4, 6]
+    assert not ran.left
     assert len(ran.named("worker")) == 5  # four died: wrong and memory keep theirs
 
 
@@ -132,7 +136,8 @@ def test_a_worker_that_does_not_become_ready_loses_the_device_and_no_cell(
 ) -> None:
     monkeypatch.setattr(workers, "READY_S", 2.0 if start == "hang" else 60.0)
     ran = Ran(tmp_path, [task(made, cell) for cell in made.cells[:3]], Device("cpu0", "cpu", {"PLANT_START": start}))
-    assert (ran.outcome.left, ran.outcome.lost, ran.records.addresses()) == (3, {"cpu0": message}, frozenset())
+    assert ran.left.startswith(f"no worker comes up for them: 3 cells are not measured: found cpu0: {message}; ")
+    assert not ran.records.addresses()
     assert [event["event"] for event in ran.events] == ["started", "lane-lost"]
 
 
@@ -140,8 +145,7 @@ def test_a_broken_environment_leaves_its_own_cells_and_no_others(made: plan.Plan
     tasks = [task(made, cell, python="/nonexistent/python") for cell in made.cells[:2]]
     ran = Ran(tmp_path, [*tasks, task(made, made.cells[2])])
     assert ran.records.addresses() == {made.cells[2].address}
-    assert (ran.outcome.measured, ran.outcome.left) == (1, 2)
-    assert ran.outcome.lost == {"cpu0": "/nonexistent/python: No such file or directory"}
+    assert "2 cells are not measured: found cpu0: /nonexistent/python: No such file or directory; " in ran.left
     assert [event["event"] for event in ran.events] == ["started", "worker-broken", "started", "worker", "measured"]
 
 
@@ -171,14 +175,12 @@ def test_a_record_may_bring_more_work(made: plan.Plan, tmp_path: Path) -> None:
         return others if record.cell == first.cell else ()
 
     ran = Ran(tmp_path, [first], device(), device(name="cpu1"), follow=follow)
-    assert (ran.outcome.measured, ran.outcome.left) == (4, 0)
+    assert not ran.left
     assert {event["lane"] for event in ran.named("measured")} == {"cpu0", "cpu1"}
 
 
 def test_no_cell_is_started_when_the_budget_is_spent(made: plan.Plan, tmp_path: Path) -> None:
     tasks = [task(made, cell) for cell in made.cells[:3]]
-    outcome = Ran(tmp_path, tasks, budget_s=-1.0).outcome
-    assert (outcome.left, outcome.out_of_time, outcome.lost) == (3, True, {})
+    assert Ran(tmp_path, tasks, budget_s=-1.0).left.startswith("the grid's budget is spent: 3 cells are not measured; ")
     assert not (tmp_path / "asked").exists()
-    outcome = Ran(tmp_path, tasks, budget_s=600.0).outcome
-    assert (outcome.measured, outcome.left, outcome.out_of_time) == (3, 0, False)
+    assert not Ran(tmp_path, tasks, budget_s=600.0).left
