@@ -25,13 +25,6 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("linked") / "7-8.html"
-    path.write_bytes(rendered([toy("7", ("// another", *UNIT[1:])), toy()]))
-    return path
-
-
 def marked(page: Page, name: str) -> set[str]:
     return set(page.evaluate(MARKED, name))
 
@@ -120,23 +113,6 @@ def test_find_takes_opcodes_and_lines(opened: Opener, one: Path, word: str, expe
     assert marked(page, "on") == set()
 
 
-def test_two_kernels_choose_a_shared_line_in_both_and_their_own_in_one(opened: Opener, two: Path) -> None:
-    page = opened(two)
-    assert not page.locator("#k0-ptx").is_visible()
-    page.locator("#k1-c-1-2").click()
-    assert {"k0-c-1-2", "k1-c-1-2", "k0-s-0020", "k1-s-0040"} <= marked(page, "on")
-    page.locator("#k1-c-2-5").click()
-    assert marked(page, "on") == {"k1-c-2-5", "k1-p-21", "k1-s-0030", "k1-s-0040"}
-    page.locator("#k0-s-0020").click()
-    assert marked(page, "on") == {"k0-s-0020", "k0-p-18", "k0-c-1-2", "k1-c-1-2"}
-    page.get_by_label("PTX", exact=True).check()
-    assert page.locator("#k0-ptx").is_visible()
-    left, right = (page.locator(f"#k{n}-title").bounding_box() for n in (0, 1))
-    assert left is not None
-    assert right is not None
-    assert (left["x"] < right["x"], left["y"]) == (True, right["y"])
-
-
 def test_of_several_kernels_one_or_two_are_chosen(opened: Opener, tmp_path: Path) -> None:
     path = tmp_path / "all.html"
     path.write_bytes(rendered([toy(key) for key in ("7", "8", "16 - swizzle")]))
@@ -164,9 +140,8 @@ def test_of_several_kernels_one_or_two_are_chosen(opened: Opener, tmp_path: Path
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_has_no_grave_violation_also_with_rows_chosen(opened: Opener, two: Path, scheme: str) -> None:
-    page = opened(two, scheme=scheme)
-    page.get_by_label("PTX", exact=True).check()
+def test_it_has_no_grave_violation_also_with_rows_chosen(opened: Opener, one: Path, scheme: str) -> None:
+    page = opened(one, scheme=scheme)
     page.locator("#k0-p-21").click()
     page.locator("#k0-c-0-4").hover()
     assert grave(page) == []
