@@ -8,7 +8,7 @@ Run: ``COLUMNS=60 invoke list``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import csv
 import io
@@ -125,6 +125,11 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     writer.writerow(header)
     writer.writerows([_no_formula(cell) for cell in row] for row in rows)
     return out.getvalue()
+
+
+def csv_of(records: Sequence[Mapping[str, object]]) -> str:
+    """Records of the same names as CSV; nothing where there is none."""
+    return csv_text(list(records[0]), (list(record.values()) for record in records)) if records else ""
 
 
 def _no_formula(cell: object) -> object:

@@ -7,11 +7,8 @@ line, ``...`` for anything between, ``[exit code N]`` for another end than 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-import importlib
-import io
 import os
 from pathlib import Path
 import re
@@ -20,7 +17,6 @@ import shutil
 import subprocess
 import sys
 
-from flashladder.__main__ import main
 from flashladder.paths import BUILD, ROOT
 
 BLOCK = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -91,29 +87,6 @@ def run(step: File | Command, root: Path, environment: Mapping[str, str]) -> str
     assert done.returncode == step.code, f"$ {step.line}: {done.returncode}\n{printed[-3000:]}"
     step.require(printed)
     return printed
-
-
-def _main_of(program: str) -> Callable[[list[str]], int]:
-    """The `main` of a module, or of the command of a room."""
-    module = importlib.import_module(program)
-    found: Callable[[list[str]], int] = vars(module).get("main") or importlib.import_module(f"{program}.command").main
-    return found
-
-
-def run_here(step: Command) -> str:
-    """Runs one of this package's commands in this process, in a tenth of the time, and holds it to the page."""
-    first, *words = shlex.split(step.line)
-    out, code = io.StringIO(), object()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        try:
-            if first == "invoke":
-                main(words)
-            code = _main_of(words[1])(words[2:])
-        except SystemExit as left:
-            code = left.code
-    assert code in (None, step.code), f"$ {step.line}: {code}\n{out.getvalue()[-3000:]}"
-    step.require(out.getvalue())
-    return out.getvalue()
 
 
 FOLDERS = ("iterations", "kernels", "configs", "results", "docs", "analysis")

@@ -11,7 +11,7 @@ from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.report import page
 from flashladder.report.book import Book
 from flashladder.report.data import Timed, grouped
-from flashladder.report.page import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Panels, Table, draw, line
+from flashladder.report.page import GROUND, MARKERS, SERIES, Block, Cell, Column, Panel, Table, draw, line
 from flashladder.report.tables import DASH
 from flashladder.results.schema import Summary, kernel_key
 
@@ -135,5 +135,5 @@ def peaks(book: Book) -> Table:
 def content(book: Book) -> Sequence[Block]:
     """A panel for each sweep, the share of the peak, and a table for each machine and dtype."""
     tables = [table(book, one, dtype) for one in book.machines for dtype in DTYPES]
-    panels = Panels([panel(book, one, "fp16") for one in book.beside_libraries])
+    panels = [panel(book, one, "fp16") for one in book.beside_libraries]
     return [panels, EXPLAINED, peaks(book), *map(page.fold, tables)]

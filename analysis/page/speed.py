@@ -13,7 +13,7 @@ from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.report import page
 from flashladder.report.book import Book
 from flashladder.report.data import TITLES, Machine, Timed
-from flashladder.report.page import INK, Block, Cell, Column, Panel, Panels, Table, draw, line
+from flashladder.report.page import INK, Block, Cell, Column, Panel, Table, draw, line
 from flashladder.report.tables import NOT_RUN, gpu_title
 from flashladder.results.published import PROGRESSION, Statistic
 from flashladder.results.schema import A_A, Summary, kernel_key
@@ -167,12 +167,12 @@ def panel(book: Book, first: int, last: int, name: str, title: str) -> Panel:
     return draw(name, title, told, series, fill)
 
 
-def panels(book: Book) -> Panels:
+def panels(book: Book) -> list[Panel]:
     """One panel for each family of kernels."""
-    return Panels([
+    return [
         panel(book, own[0], own[-1], f"steps-{own[0]}", f"Steps {own[0]} to {own[-1]}, family {name}")
         for name, own in book.ladder.families().items()
-    ])  # fmt: skip
+    ]
 
 
 def floors(book: Book) -> Table:

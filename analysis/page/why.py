@@ -18,7 +18,7 @@ from flashladder.report import page
 from flashladder.report.book import Book
 from flashladder.report.counters import costs
 from flashladder.report.data import Machine
-from flashladder.report.page import FAINT, INK, SERIES, Block, Cell, Column, Fold, Panel, Panels, Table, draw, heated
+from flashladder.report.page import FAINT, INK, SERIES, Block, Cell, Column, Fold, Panel, Table, draw, heated
 from flashladder.results.files import load_as
 from flashladder.results.schema import CounterResult
 from flashladder.view.linked_page import read_document
@@ -202,4 +202,4 @@ def content(book: Book) -> Sequence[Block]:
     code: list[Block] = [CODE, page.fold(parts(kernels))] if (kernels := linked(book)) else []
     counters = [page.fold(one) for one in (*emulated(book), *on_gpu(book))]
     gains = [waterfall(book, one) for one in book.machines if one.summaries]
-    return [Panels(gains), BLOCK, *maps, kinds, *code, *counters]
+    return [gains, BLOCK, *maps, kinds, *code, *counters]

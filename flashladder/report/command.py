@@ -20,7 +20,7 @@ from pathlib import Path
 import sys
 import webbrowser
 
-from flashladder.columns import csv_text, told_on_terminal
+from flashladder.columns import csv_of, told_on_terminal
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.selection import FASTEST
@@ -38,8 +38,8 @@ def render(ladder: Ladder) -> dict[str, bytes]:
     """The ladder's own files of results/report by their names, with their bytes."""
     files = {
         "progression.md": tables.document(ladder).encode(),
-        "progression.csv": csv_text(tables.PROGRESSION, tables.progression(ladder)).encode(),
-        "cells.csv": csv_text(tables.CELLS, tables.cells(ladder)).encode(),
+        "progression.csv": csv_of(tables.progression(ladder)).encode(),
+        "cells.csv": csv_of(tables.cells(ladder)).encode(),
     }
     if ladder.emulated:
         files |= counters.render(ladder, ladder.emulated)
@@ -145,8 +145,7 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
             if not path.is_file() or path.read_bytes() != data:
                 write_atomic(path, data)
     if as_json:
-        rows = [dict(zip(tables.PROGRESSION, row, strict=True)) for row in tables.progression(ladder)]
-        print(json.dumps({"rows": rows, "stale": problems, "refused": ladder.refused}, indent=2))
+        print(json.dumps({"rows": tables.progression(ladder), "stale": problems, "refused": ladder.refused}, indent=2))
     elif check:
         print("stale" if problems else f"up to date: {len(files)} files")
     else:

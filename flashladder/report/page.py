@@ -88,13 +88,6 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Panels:
-    """Plots side by side, as far as there is room."""
-
-    panels: Sequence[Panel]
-
-
-@dataclass(frozen=True)
 class Column:
     """One column: its title, its class (text, short, number or code), and what a pointer over it tells."""
 
@@ -147,7 +140,7 @@ class Fold:
     name: str = ""
 
 
-Block = Table | Fold | Panels | str  # a text is Markdown
+Block = Table | Fold | list[Panel] | str  # panels stand side by side, as far as there is room; a text is Markdown
 
 
 def number(value: float | None, digits: int = 1, records: str = "", style: str = "") -> Cell:
@@ -187,18 +180,10 @@ def line(axes: Axes, xs: Sequence[float], ys: Sequence[float], style: int, label
 def draw(
     name: str, title: str, description: str, data: object, fill: Callable[[Axes], None], height: float = 3.6
 ) -> Panel:
-    """Draws one panel.
+    """Draws one panel, as high as so many inches; raises FlashladderError where matplotlib writes SVG in another form.
 
-    Args:
-        name: of the panel in the page: lower-case letters, digits and hyphens.
-        title: above it.
-        description: GPU, dtype, length, date and what the plot says, also for readers who cannot see it.
-        data: all that is drawn, for the digest by which another release's picture is compared.
-        fill: draws into the axes.
-        height: in inches of 72 units.
-
-    Raises:
-        FlashladderError: matplotlib writes SVG in another form.
+    `name`: lower-case letters, digits and hyphens; `description`: GPU, dtype, length, date and what the plot says, also
+    for readers who cannot see it; `data`: all that is drawn, by whose digest another release's picture is compared.
     """
 
     def figure() -> Figure:

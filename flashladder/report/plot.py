@@ -24,7 +24,7 @@ from flashladder.files import dump_json, files_in, sha256, write_atomic
 from flashladder.names import HEADLINE_LENGTH
 from flashladder.paths import BUILD, ROOT
 from flashladder.report.data import Ladder
-from flashladder.report.tables import anchors_below, gpu_title, headline_machine, plot_subtitle
+from flashladder.report.tables import anchors_below, gpu_title, headline_machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +104,10 @@ def of_ladder(ladder: Ladder) -> dict[str, bytes]:
     levels = [(one.title, one.summaries[HEADLINE_LENGTH].pct) for one in anchors]
     names = {one.number: one.slug.replace("_", " ").replace("d head", "d_head") for one in ladder.iterations}
     panels = {own[0]: f"{own[0]} to {own[-1]}: family {name}" for name, own in ladder.families().items()}
-    return render(series, names, plot_subtitle(ladder), levels, panels)
+    subtitle = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, relative to FA2 on the same GPU; "
+    told = ", ".join(f"{one.title} {one.days}" for one in ladder.machines)
+    subtitle += f"measured: {told}; whiskers: 95 % intervals" if told else "nothing measured by this project yet"
+    return render(series, names, subtitle, levels, panels)
 
 
 def render(
@@ -112,12 +115,8 @@ def render(
 ) -> dict[str, bytes]:
     """Draws it: bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch).
 
-    Args:
-        series: lines; measured ones come first.
-        names: iteration number to short name under the axis.
-        subtitle: what was measured: GPU, dtype, length.
-        levels: libraries on the GPU of the first series, in percent of FA2; they cross the last panel.
-        panels: first iteration of each panel, each with a scale of its own, to its title.
+    Measured series come first; `names` by iteration stand under the axis; `levels`, libraries on the GPU of the first
+    series in percent of FA2, cross the last panel; `panels` are titles by the first iteration, each with its own scale.
     """
     data = {
         "series": [asdict(one) for one in series], "names": list(names.items()), "subtitle": subtitle,
@@ -130,10 +129,7 @@ def render(
 def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str, bytes]:
     """What `draw` makes in this project's style, as bytes by suffix, ``svg`` and ``png``.
 
-    Args:
-        draw: draws what `description` and `texts` tell whole.
-        description: stands in the files; with the digest of the data.
-        texts: what else is drawn.
+    `description` stands in the files, with the digest of the data; with `texts` it tells all that is drawn.
     """
     formats: dict[str, dict[str, Any]] = {
         "svg": {"metadata": {"Date": None, "Description": description}},
@@ -145,13 +141,9 @@ def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str
 def kept(
     draw: Callable[[], Figure], style: dict[Any, Any], formats: Mapping[str, dict[str, Any]], *texts: str
 ) -> dict[str, bytes]:
-    """A figure in each of `formats`, from ``build/pictures`` when the same code and release drew the same before.
+    """A figure as bytes by suffix, from ``build/pictures`` when the same code and release drew the same before.
 
-    Args:
-        draw: draws what `texts` tell whole.
-        style: matplotlib's settings.
-        formats: suffix to what `Figure.savefig` takes.
-        texts: data and words of the picture.
+    `style` are matplotlib's settings, `formats` what `Figure.savefig` takes; `texts` tell all that is drawn.
     """
     files = {suffix: PICTURES / f"{sha256(repr((_drawn_by(), texts)))}.{suffix}" for suffix in formats}
     if all(path.is_file() for path in files.values()):
@@ -235,8 +227,7 @@ def plain_axes(axes: Axes, across: Literal["x", "y"]) -> None:
 
 
 def _line(axes: Axes, line: Series, index: int, points: Sequence[Point]) -> None:
-    xs = [point.iteration for point in points]
-    ys = [point.percent for point in points]
+    xs, ys = [point.iteration for point in points], [point.percent for point in points]
     color, marker, dash = _style(line, index)
     if line.key is not None:
         axes.plot(

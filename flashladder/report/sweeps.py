@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from flashladder.bench.command import MARKS
 from flashladder.bench.energy import LEGEND as STEADY_LEGEND
 from flashladder.bench.energy import steady
-from flashladder.columns import csv_text, listed, markdown
+from flashladder.columns import csv_of, listed, markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.config import KernelConfig
@@ -28,24 +28,15 @@ from flashladder.report.tables import DASH
 from flashladder.report.variants import pages
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as, load_result
-from flashladder.results.schema import BenchResult, EnergyResult, Kernel, Summary
+from flashladder.results.schema import BenchResult, EnergyResult, Kernel, Summary, Sustained
 from flashladder.results.statistics import LogSummary, percent, stated
 from flashladder.sweep.winner import Candidate, documents, judged, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CSV = (
-    "kernel", "dtype", "seq_len", "batch", "n_heads", "pct_of_fa2", "pct_low", "pct_high", "verdict", "pairs",
-    "a_a_floor_points", "kernel_us", "fa2_us", "tflops", "sm_clock_mhz", "dropped_share", "readmitted_share",
-    "host_time",
-)  # fmt: skip
 ENERGY = "energy*.json.gz"
 ENERGY_HEADER = ("S", "#", "configuration", "TFLOP/s", "MHz", "W", "pJ/FLOP", "limited by")
-ENERGY_CSV = (
-    "file", "subject", "dtype", "seq_len", "batch", "n_heads", "turn", "launches", "seconds", "joules", "tflops",
-    "sm_clock_mhz", "watts", "pj_per_flop",
-)  # fmt: skip
 Cells = Mapping[tuple[str, int], Summary]  # by kernel and length
 SHOWN = 90  # characters of a kernel's name; templates go on for lines
 HOST = "h"  # instead of a verdict
@@ -75,7 +66,7 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
             found = tuning_pages(path, document)
         elif document.purpose == "report":
             told = stated(document, other_runs(path))
-            found = {"md": page(told).encode(), "csv": csv_text(CSV, rows(told)).encode()}
+            found = {"md": page(told).encode(), "csv": csv_of(rows(told)).encode()}
         name = f"sweep_{machine}" if grid == machine else f"{grid}_{machine}"
         files |= {f"{name}.{suffix}": data for suffix, data in found.items()}
     return files
@@ -198,19 +189,26 @@ def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
     return f"{kernel.iteration}{kernel.variant}", KernelConfig.parse(kernel.config).brief()
 
 
-def rows(result: BenchResult) -> list[tuple[object, ...]]:
+def rows(result: BenchResult) -> list[dict[str, object]]:
     """One row per cell, as derived from its samples; `host_time`: 1 where it tells the host's time."""
     hosts = cells_of_host_time(result.groups)
     return [
-        (
-            one.kernel, one.dtype, one.shape.seq_len, one.shape.batch, one.shape.n_heads, f"{one.pct:.4f}",
-            f"{one.pct_low:.4f}", f"{one.pct_high:.4f}", one.verdict, one.n_pairs,
-            f"{result.floors_pct[one.dtype]:.4f}", f"{one.kernel_us:.3f}", f"{one.reference_us:.3f}",
-            f"{one.tflops:.3f}", one.sm_clock_mhz, f"{one.dropped_share:.4f}", f"{one.readmitted_share:.4f}",
-            int((one.kernel, one.dtype, one.shape) in hosts),
-        )
+        {
+            "kernel": one.kernel, "dtype": one.dtype, **shape_of(one), "pct_of_fa2": f"{one.pct:.4f}",
+            "pct_low": f"{one.pct_low:.4f}", "pct_high": f"{one.pct_high:.4f}", "verdict": one.verdict,
+            "pairs": one.n_pairs, "a_a_floor_points": f"{result.floors_pct[one.dtype]:.4f}",
+            "kernel_us": f"{one.kernel_us:.3f}", "fa2_us": f"{one.reference_us:.3f}", "tflops": f"{one.tflops:.3f}",
+            "sm_clock_mhz": one.sm_clock_mhz, "dropped_share": f"{one.dropped_share:.4f}",
+            "readmitted_share": f"{one.readmitted_share:.4f}",
+            "host_time": int((one.kernel, one.dtype, one.shape) in hosts),
+        }
         for one in result.summaries
     ]  # fmt: skip
+
+
+def shape_of(one: Summary | Sustained) -> dict[str, object]:
+    """Columns of a shape."""
+    return {name: getattr(one.shape, name) for name in ("seq_len", "batch", "n_heads")}
 
 
 def render_energy(results: Path) -> dict[str, bytes]:
@@ -219,16 +217,16 @@ def render_energy(results: Path) -> dict[str, bytes]:
     for folder, paths in grouped(files_in(results, f"*/{ENERGY}"), lambda path: path.parent).items():
         found = {path.name: load_as(path, EnergyResult) for path in paths}
         rows = [
-            (
-                name, run.subject, run.dtype, run.shape.seq_len, run.shape.batch, run.shape.n_heads, run.turn,
-                run.launches, run.seconds, run.joules, f"{run.tflops:.3f}", run.sm_clock_mhz, f"{run.watts:.2f}",
-                f"{run.pj_per_flop:.4f}",
-            )
+            {
+                "file": name, "subject": run.subject, "dtype": run.dtype, **shape_of(run), "turn": run.turn,
+                "launches": run.launches, "seconds": run.seconds, "joules": run.joules, "tflops": f"{run.tflops:.3f}",
+                "sm_clock_mhz": run.sm_clock_mhz, "watts": f"{run.watts:.2f}", "pj_per_flop": f"{run.pj_per_flop:.4f}",
+            }
             for name, result in found.items()
             for run in result.runs
         ]  # fmt: skip
         files[f"energy_{folder.name}.md"] = energy_page(list(found.values())).encode()
-        files[f"energy_{folder.name}.csv"] = csv_text(ENERGY_CSV, rows).encode()
+        files[f"energy_{folder.name}.csv"] = csv_of(rows).encode()
     return files
 
 

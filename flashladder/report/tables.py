@@ -35,15 +35,6 @@ def headline_machine(ladder: Ladder) -> Machine | None:
     return max(ladder.machines, key=lambda machine: len(machine.measured), default=None)
 
 
-def plot_subtitle(ladder: Ladder) -> str:
-    """What the plot shows, in one line: length, dtype, GPUs and days."""
-    what = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, relative to FA2 on the same GPU"
-    if not ladder.machines:
-        return f"{what}; nothing measured by this project yet"
-    told = [f"{one.title} {one.days}" for one in ladder.machines]
-    return f"{what}; measured: {', '.join(told)}; whiskers: 95 % intervals"
-
-
 def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
     """One progression table; measured columns only where there is a machine."""
     header, *lines = _lines(ladder, machine, dtype, configs_of)
@@ -127,10 +118,8 @@ def _idle(ladder: Ladder, machine: Machine) -> str:
 
 def cards_text(machine: Machine, dtype: str) -> str:
     """``one NVIDIA H200``; where runs were on several, that each was on one."""
-    name, runs = machine.gpu.name, machine.fa2(dtype)
-    return (
-        f"one {name}" if len(runs) < 2 else f"an {name}, each run on one card ({', '.join(map(_span, runs.values()))})"
-    )
+    name, runs = machine.gpu.name, [_span(numbers) for numbers in machine.fa2(dtype).values()]
+    return f"one {name}" if len(runs) < 2 else f"an {name}, each run on one card ({', '.join(runs)})"
 
 
 def floor_text(machine: Machine, dtype: str) -> str:
@@ -162,14 +151,6 @@ def _span(numbers: list[int]) -> str:
     return listed([*map(str, numbers)])
 
 
-def readme_table(ladder: Ladder, machine: Machine | None) -> str:
-    """The progression as README's first screen has room for it: fp16, speeds alone."""
-    header, *lines = _lines(ladder, machine, "fp16")
-    kept = [i for i, title in enumerate(header) if title not in LONG]
-    short = [title.partition(" ")[2] if title.endswith("% of FA2") else title for title in header]
-    return markdown([short[i] for i in kept], [[line[i] for i in kept] for line in lines])
-
-
 def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     """What README's table shows, short; the whole caption stands above the same table in the report."""
     if machine is None:
@@ -193,12 +174,16 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
 def readme_block(ladder: Ladder) -> str:
     """What stands between README's markers: fp16 on the headline machine, and the plot."""
     machine = headline_machine(ladder)
+    header, *lines = _lines(ladder, machine, "fp16")
+    kept = [i for i, title in enumerate(header) if title not in LONG]
+    short = [title.partition(" ")[2] if title.endswith("% of FA2") else title for title in header]
+    table = markdown([short[i] for i in kept], [[line[i] for i in kept] for line in lines])
     more = "Intervals, harmonic means, registers, bf16: [all tables](results/report/progression.md), "
     more += "[CSV](results/report/progression.csv)"
     if ladder.emulated:
         more += ", [counters and races](results/report/counters.md)"
     plot = "![Percent of FA2 over the iterations](results/report/progression.svg)"
-    return "\n\n".join((readme_table(ladder, machine), f"{readme_caption(ladder, machine)} {more}.", plot))
+    return "\n\n".join((table, f"{readme_caption(ladder, machine)} {more}.", plot))
 
 
 def terminal(ladder: Ladder) -> str:
@@ -282,56 +267,59 @@ def by_architecture() -> list[str]:
     return ["## By architecture", text, markdown(header, lines, left=4)]
 
 
-PROGRESSION = (
-    "machine", "gpu", "rung", "mode", "dtype", "configs_of", "iteration", "title", "config", "tflops_seq4096",
-    "fa2_tflops_seq4096", "sm_clock_mhz_seq4096", "pct_of_fa2_seq4096", "pct_low_seq4096", "pct_high_seq4096",
-    "verdict_seq4096", "pct_of_fa2_hmean", "pct_low_hmean", "pct_high_hmean", "a_a_floor_points",
-    "published_a100_pct_seq4096", "published_a100_pct_hmean", "published_rtx3090_pct_seq4096",
-    "published_rtx3090_pct_hmean", "registers", "spill_store_bytes", "spill_load_bytes", "text_sha256",
-)  # fmt: skip
-CELLS = (
-    "machine", "gpu", "rung", "mode", "iteration", "config", "dtype", "seq_len", "batch", "n_heads", "d_head", "tflops",
-    "fa2_tflops", "kernel_us", "fa2_us", "pct_of_fa2", "pct_low", "pct_high", "verdict", "n_pairs", "dropped_share",
-    "sm_clock_mhz", "text_sha256",
-)  # fmt: skip
-
-
-def progression(ladder: Ladder) -> list[tuple[object, ...]]:
+def progression(ladder: Ladder) -> list[dict[str, object]]:
     """Rows of progression.csv: one per machine, dtype, set of configurations and iteration."""
     sets: list[tuple[Machine | None, str, str]] = [
         (machine, dtype, key) for machine in ladder.machines for dtype, key in sets_of(ladder, machine)
     ]
     found = []
     for machine, dtype, key in sets or [(None, "fp16", PUBLISHED_GPU)]:
-        where = (machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE) if machine else (None,) * 4
         for row in ladder.rows(machine, dtype, key):
-            step, one, own, code = row.iteration, row.headline, row.measured, row.locked
-            theirs = [ladder.published.find(step.number, gpu, s) for gpu in ladder.published.gpus for s in STATISTICS]
-            mean = own.mean if own else None
-            found.append((
-                *where, dtype, key, step.number, step.title, row.config,
-                *((rounded(row.tflops), rounded(own.fa2[1]), rounded(one.sm_clock_mhz, 0),
-                   *map(rounded, (one.pct, one.pct_low, one.pct_high)), one.verdict)
-                  if one and own and own.fa2 else (None,) * 7),
-                *(map(rounded, (mean.pct, mean.pct_low, mean.pct_high)) if mean else (None,) * 3),
-                rounded(own.floor) if own else None,
-                *(cell.value if cell else None for cell in theirs),
-                *((code.registers, code.spill_stores, code.spill_loads, code.text_sha256) if code else (None,) * 4),
-            ))  # fmt: skip
+            step, own, code = row.iteration, row.measured, row.locked
+            one, mean = (row.headline if own and own.fa2 else None), own.mean if own else None
+            theirs = {
+                f"published_{gpu}_pct_{statistic}": ladder.published.find(step.number, gpu, statistic)
+                for gpu in ladder.published.gpus
+                for statistic in STATISTICS
+            }
+            found.append({
+                **_where(machine), "dtype": dtype, "configs_of": key, "iteration": step.number, "title": step.title,
+                "config": row.config, "tflops_seq4096": rounded(row.tflops),
+                "fa2_tflops_seq4096": rounded(own.fa2[1] if own and own.fa2 else None),
+                "sm_clock_mhz_seq4096": rounded(one.sm_clock_mhz if one else None, 0),
+                **_told(one, "_seq4096", pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high", verdict="verdict"),
+                **_told(mean, "_hmean", pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high"),
+                **_told(own, a_a_floor_points="floor"),
+                **{name: cell.value if cell else None for name, cell in theirs.items()},
+                **_told(code, registers="registers", spill_store_bytes="spill_stores", spill_load_bytes="spill_loads"),
+                **_told(code, text_sha256="text_sha256"),
+            })  # fmt: skip
     return found
 
 
-def cells(ladder: Ladder) -> list[tuple[object, ...]]:
+def _told(of: object, suffix: str = "", **columns: str) -> dict[str, object]:
+    """Columns with an attribute of `of` each, measured values rounded; empty ones where there is nothing."""
+    found = {name + suffix: getattr(of, attribute, None) for name, attribute in columns.items()}
+    return {name: rounded(value) if isinstance(value, float) else value for name, value in found.items()}
+
+
+def _where(machine: Machine | None) -> dict[str, object]:
+    told = (machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE) if machine else (None,) * 4
+    return dict(zip(("machine", "gpu", "rung", "mode"), told, strict=True))
+
+
+def cells(ladder: Ladder) -> list[dict[str, object]]:
     """Rows of cells.csv: every measured kernel at every length."""
     return [
-        (
-            machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE, number, config, one.dtype,
-            length, one.shape.batch, one.shape.n_heads, one.shape.d_head,
-            *map(rounded, (one.tflops, one.reference_tflops, one.kernel_us, one.reference_us)),
-            *map(rounded, (one.pct, one.pct_low, one.pct_high)), one.verdict, one.n_pairs,
-            rounded(one.dropped_share), rounded(one.sm_clock_mhz, 0), measured.kernel.text_sha256,
-        )
+        {
+            **_where(machine), "iteration": number, "config": config, "dtype": one.dtype,
+            **_told(one.shape, seq_len="seq_len", batch="batch", n_heads="n_heads", d_head="d_head"),
+            **_told(one, tflops="tflops", fa2_tflops="reference_tflops", kernel_us="kernel_us", fa2_us="reference_us"),
+            **_told(one, pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high", verdict="verdict"),
+            **_told(one, n_pairs="n_pairs", dropped_share="dropped_share"),
+            "sm_clock_mhz": rounded(one.sm_clock_mhz, 0), "text_sha256": measured.kernel.text_sha256,
+        }
         for machine in ladder.machines
         for (number, config), measured in sorted(machine.measured.items())
-        for length, one in sorted(measured.summaries.items())
+        for _, one in sorted(measured.summaries.items())
     ]  # fmt: skip

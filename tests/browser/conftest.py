@@ -37,17 +37,6 @@ def axe() -> Path | None:
     return path if path.is_file() else None
 
 
-def missing(*, with_axe: bool = False) -> str:
-    """Why no browser can be started here; empty where one can."""
-    if find_spec("playwright") is None:
-        return "playwright is not installed here; run: nox -s browser"
-    if executable() is None:
-        return f"no browser on PATH ({', '.join(NAMES)}); install Debian's chromium"
-    if with_axe and axe() is None:
-        return "axe-core is not installed here; run: nox -s browser, with npm on PATH"
-    return ""
-
-
 @contextmanager
 def started() -> Iterator[Browser]:
     """A browser of its own profile, which playwright makes and takes away."""
@@ -63,7 +52,13 @@ def started() -> Iterator[Browser]:
 
 def require(*, with_axe: bool = False) -> None:
     """Skips a test where there is no browser; fails it where CI has to have one."""
-    reason = missing(with_axe=with_axe)
+    reason = ""
+    if find_spec("playwright") is None:
+        reason = "playwright is not installed here; run: nox -s browser"
+    elif executable() is None:
+        reason = f"no browser on PATH ({', '.join(NAMES)}); install Debian's chromium"
+    elif with_axe and axe() is None:
+        reason = "axe-core is not installed here; run: nox -s browser, with npm on PATH"
     if reason and os.environ.get("FLASHLADDER_BROWSER") == "required":
         pytest.fail(reason)
     if reason:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 import importlib.util
 from pathlib import Path
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,12 +17,9 @@ from flashladder.__main__ import main
 from flashladder.build import installed, wheel
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu import doctor
-from flashladder.gpu.device import exclusive
 from flashladder.located import read_yaml
 from flashladder.paths import PACKAGE, ROOT
 from flashladder.report import command as report
-from flashladder.sweep import place as devices
-from flashladder.sweep.records import held
 from flashladder.toolchain import diagnose
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -147,29 +143,6 @@ def without_wheel(patch: Patch, folder: Path) -> None:
     installed.load_installed(7)
 
 
-def card(name: str) -> Any:
-    """What a card is chosen by."""
-    return SimpleNamespace(name=name)
-
-
-def another_gpu(patch: Patch, folder: Path) -> None:
-    devices.fitting([card("NVIDIA H200")], "a100", anyway=False)
-
-
-def two_models(patch: Patch, folder: Path) -> None:
-    devices.fitting([card("NVIDIA H200"), card("NVIDIA L4")], "any", anyway=False)
-
-
-def two_timers(patch: Patch, folder: Path) -> None:
-    with exclusive("GPU-1", folder), exclusive("GPU-1", folder):
-        pass
-
-
-def two_sweeps(patch: Patch, folder: Path) -> None:
-    with held(folder, None), held(folder, None):
-        pass
-
-
 def another_table(patch: Patch, folder: Path) -> None:
     found = report.stale({folder / "table.md": b"text"})
     assert found
@@ -192,10 +165,6 @@ MESSAGES: dict[str, Callable[[Patch, Path], None]] = {
     "iteration 7 is not installed": without_wheel,
     "seq_len does not fit": asked("emulate", "1", "--seq-len", "100"),
     "explain follows one warp": asked("explain", "24"),
-    "the grid was made for": another_gpu,
-    "GPUs of different models": two_models,
-    "another flashladder process": two_timers,
-    "another sweep measures": two_sweeps,
     "stale": another_table,
 }
 """A part of each heading to what provokes it."""

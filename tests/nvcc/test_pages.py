@@ -41,7 +41,7 @@ STEPS = [step for step in pages.steps(PAGE) if isinstance(step, pages.Command)]
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.line[:50])
 def test_a_command_prints_what_the_page_says(step: pages.Command) -> None:
     assert step.expected
-    pages.run_here(step)
+    pages.run(step, ROOT, {"COLUMNS": "80"})
 
 
 ADD_AN_ITERATION = ROOT / "docs" / "add-an-iteration.md"

@@ -370,7 +370,7 @@ def test_only_the_grids_batch_and_heads_stand_in_a_table(tmp_path: Path) -> None
         row = ladder.rows(ladder.machines[0], "fp16")[0]
         summary = row.headline
         assert (summary.shape.batch if summary else None) == expected
-        assert all(cell[report_tables.CELLS.index("batch")] == 16 for cell in report_tables.cells(ladder))
+        assert all(cell["batch"] == 16 for cell in report_tables.cells(ladder))
 
 
 @pytest.mark.parametrize("names", [("bench.json.gz", "bench_more.json.gz"), ("bench_more.json.gz", "bench.json.gz")])
@@ -392,7 +392,7 @@ def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tupl
     assert machine.floors("fp16") == (0.25, 0.75)
     assert machine.floors("bf16") == ()
     assert [row.measured.floor for row in ladder.rows(machine, "fp16")[:3] if row.measured] == [0.25, 0.75, 0.75]
-    told = [row[report_tables.PROGRESSION.index("a_a_floor_points")] for row in report_tables.progression(ladder)[:2]]
+    told = [row["a_a_floor_points"] for row in report_tables.progression(ladder)[:2]]
     assert told == ["0.250", "0.750"]
     assert "A/A floors of the runs ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
     assert [Words(ladder, number).noise_points for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]

@@ -14,7 +14,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.gate.verify import verify_file
 from flashladder.paths import RESULTS
-from flashladder.report.accuracy import FILES, NAME, beyond_bounds, cells, load_errors, page, render
+from flashladder.report.accuracy import FILES, NAME, cells, load_errors, page
 from flashladder.results.files import read_json
 
 HOPPER = "accuracy_hopper.json.gz"
@@ -110,9 +110,6 @@ def test_seeds_are_pooled_and_the_page_shows_the_worst_length() -> None:
     (cell,) = (one for one in cells(document) if (one.dtype, one.inputs, one.seq_len) == where)
     assert cell.maximum["19"] == max(one["19"][0] for one in drawn)
     assert cell.rms["fa2"] == pytest.approx(math.sqrt(sum(one["fa2"][1] ** 2 for one in drawn) / 5))
-    assert cell.ratios("19")[0] == max(one["19"][0] for one in drawn) / max(one["fa2"][0] for one in drawn)
-    assert list(beyond_bounds([cell])) == []
     worst = max(c.ratios("17")[0] for c in cells(document) if (c.dtype, c.inputs) == ("fp16", "normal"))
     (line,) = (one for one in page(document).splitlines() if one.startswith("| N(0, 1)") and " fp16 " in one)
     assert line.split("|")[5].strip() == f"{worst:.2f}"
-    assert {"accuracy_h100.md", "accuracy_h200.md"} <= render(RESULTS).keys()

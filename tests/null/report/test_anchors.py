@@ -28,7 +28,6 @@ def test_they_are_those_beside_the_farthest_step_with_their_own_numbers(folder: 
     result = load_as(HOPPER, BenchResult)
     found = anchors_of(folder)
     assert {(one.name, one.dtype) for one in found} == {(a, b) for a in ("cudnn", "fa4") for b in ("fp16", "bf16")}
-    assert {one.title for one in found} == {"cuDNN 9.19.0", "FA4 4.0.0b36"}
     for one in found:
         theirs = [each for each in result.summaries if (each.kernel, each.dtype) == (one.name, one.dtype)]
         pcts = {each.shape.seq_len: each.pct for each in theirs}
