@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 import sys
 
-from flashladder.errors import one_line_errors, require_checkout
+from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.paths import ROOT
 
 
@@ -24,7 +24,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     with one_line_errors():
         from flashladder import program
 
-        require_checkout("a task")
+        if not (ROOT / "tasks.py").is_file():
+            hint = "set FLASHLADDER_ROOT to a checkout of flashladder"
+            raise FlashladderError("no tasks.py here, so this is not a checkout", where=ROOT, hint=hint)
         sys.dont_write_bytecode = True  # as invoke does: reading commands write nothing into the checkout
         sys.path.insert(0, str(ROOT))
         program.run(import_module("tasks").namespace, words)

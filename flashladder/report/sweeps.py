@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from flashladder.bench.command import MARKS
 from flashladder.bench.energy import LEGEND as STEADY_LEGEND
 from flashladder.bench.energy import steady
-from flashladder.columns import csv_of, listed, markdown
+from flashladder.columns import csv_of, csv_text, listed, markdown
 from flashladder.errors import FlashladderError
 from flashladder.files import files_in, relative
 from flashladder.ladder.config import KernelConfig
