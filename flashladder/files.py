@@ -28,6 +28,8 @@ import zlib
 from flashladder.errors import FlashladderError
 from flashladder.paths import ITERATIONS, PACKAGE, ROOT, path_of
 
+MOST_HEADER_BYTES = 64 * 1024  # of a file, in which its kind shows
+KIND_OF_OUTPUT = {".cubin": b"\x7fELF", ".ptx": b".version", ".html": b"<"}  # what a file with such a name holds
 MOST_JSON_BYTES = 256 * 1024**2  # of a document, unpacked; the longest of the project has 8 MB
 BOM = b"\xef\xbb\xbf"
 _LEFTOVER = re.compile(r"[.#].*|.*(~|#|\.(orig|rej|bak|swp|tmp))", re.DOTALL)
@@ -185,6 +187,12 @@ def output_file(name: str, ending: str, option: str = "--out") -> Path:
     if path.exists() and not path.is_file():
         raise FlashladderError(f"bad {option}", expected=f"a file that ends in {ending}", found=f"no file: {name!r}")
     require_folder_or_nothing(path.parent)
+    if (mark := KIND_OF_OUTPUT.get(ending)) and path.exists():
+        with path.open("rb") as stream:
+            start = stream.read(MOST_HEADER_BYTES)
+        if start and mark not in start:
+            found = f"{name!r}, which is there and none"
+            raise FlashladderError(f"bad {option}", expected=f"a new file, or a {ending} file to replace", found=found)
     return path
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import functools
 import importlib
 from importlib import metadata
-import importlib.util
 import os
 from pathlib import Path
 import re

@@ -26,6 +26,7 @@ from pathlib import Path
 import re
 import shutil
 import sys
+import threading
 import time
 from typing import Any, ClassVar
 
@@ -300,14 +301,15 @@ _HASHED_BYTES = re.compile(rf"({_NEXT.join(map(str, b'_INTERNAL_'))})((?:{_NEXT}
 _BYTE = re.compile(r"(?<![b\d])\d+")
 
 
-def fill(entry: PtxEntry | CubinEntry, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+def fill(entry: PtxEntry | CubinEntry, timeout_s: float = LOCK_TIMEOUT_S, stop: threading.Event | None = None) -> None:
     """Runs the tool of an entry, unless another process has filled it meanwhile.
 
     Raises:
-        FlashladderError: the tool failed, the disk is full, or another process kept the entry for `timeout_s` seconds.
+        FlashladderError: the tool failed, the disk is full, or another process kept the entry until `stop` or for
+            `timeout_s` seconds.
     """
     try:
-        with entry_lock(entry.folder, timeout_s):
+        with entry_lock(entry.folder, timeout_s, stop=stop):
             if not entry.is_complete:
                 _run(entry)
     except OSError as error:
@@ -364,12 +366,16 @@ def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> 
 
 
 @contextmanager
-def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "") -> Iterator[None]:
+def entry_lock(
+    folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "", stop: threading.Event | None = None
+) -> Iterator[None]:
     """Holds `folder` against other processes; waits with a message while another one holds it.
 
     Raises:
-        FlashladderError: another process still holds it after `timeout_s` seconds; the message begins with `refusal`.
+        FlashladderError: another process still holds it after `timeout_s` seconds, or when the caller, which is a
+            thread that sees no Ctrl-C, is to `stop`; the message begins with `refusal`.
     """
+    stop = stop or threading.Event()
     make_folder(folder)
     require_file_or_nothing(folder / ".lock")
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
@@ -381,7 +387,7 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
             except BlockingIOError:
                 stream.seek(0)
                 holder = stream.read().strip() or "unknown"
-            if time.monotonic() >= deadline:
+            if stop.is_set() or time.monotonic() >= deadline:
                 raise FlashladderError(
                     refusal or f"another build has held this entry for {timeout_s:g} s",
                     where=relative(folder),
@@ -391,7 +397,7 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
             if not waiting:
                 print(f"waiting for process {holder}, which builds {relative(folder)}", file=sys.stderr)
             waiting = True
-            time.sleep(POLL_S)
+            stop.wait(POLL_S)
         stream.truncate(0)
         stream.write(f"{os.getpid()}\n")
         stream.flush()
@@ -426,24 +432,25 @@ def fill_all(entries: Iterable[PtxEntry | CubinEntry], n_jobs: int | None = None
     missing = missing_entries(entries)
     if not missing:
         return
-    started: dict[str, Future[None]] = {}
+    started, stop = dict[str, Future[None]](), threading.Event()
     with (
         tqdm(total=len(missing), desc="compiling", unit="step", disable=None, leave=False) as bar,
         ThreadPoolExecutor(n_jobs or default_jobs()) as pool,
     ):
-        for entry in missing:
-            unit = started.get(entry.ptx_entry.key) if isinstance(entry, CubinEntry) else None
-            started[entry.key] = pool.submit(_fill_after, unit, entry)
         try:
+            for entry in missing:
+                unit = started.get(entry.ptx_entry.key) if isinstance(entry, CubinEntry) else None
+                started[entry.key] = pool.submit(_fill_after, unit, entry, stop)
             for done in as_completed(started.values()):
                 done.result()
                 bar.update()
         finally:
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fill_after(unit: Future[None] | None, entry: PtxEntry | CubinEntry) -> None:
+def _fill_after(unit: Future[None] | None, entry: PtxEntry | CubinEntry, stop: threading.Event) -> None:
     """Fills an entry once its PTX, which began before, is there."""
     if unit is not None:
         unit.result()
-    fill(entry)
+    fill(entry, stop=stop)

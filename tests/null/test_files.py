@@ -207,15 +207,19 @@ def test_what_a_check_tells_commands_no_terminal(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "\\x1b]0;title\\x07 edited\ntwo\nlines\n"
 
 
-def test_an_output_has_the_ending_of_its_kind(tmp_path: Path) -> None:
-    ending = ".ptx"
+@pytest.mark.parametrize(("ending", "own"), [(".cubin", b"\x7fELF"), (".ptx", b"//\n.version 9.0"), (".html", b"<p>")])
+def test_an_output_has_the_ending_of_its_kind_and_replaces_only_that(tmp_path: Path, ending: str, own: bytes) -> None:
     path = tmp_path / "new" / f"k{ending}"
     assert output_file(str(path), ending) == path
     assert output_file(f"~/k{ending}", ending) == Path.home() / f"k{ending}"
     path.parent.mkdir()
+    for content in (b"", own):
+        path.write_bytes(content)
+        assert output_file(str(path), ending) == path
+    path.write_bytes(b"my own notes")
     (tmp_path / f"x{ending}").mkdir()
-    told = rf"bad --out: expected a file that ends in \{ending}"
-    for name in ("own.cu", ending, "", f"k{ending}.cu", str(tmp_path / f"x{ending}")):
+    told = rf"bad --out: expected a (new file, or a \{ending} file to replace|file that ends in \{ending})"
+    for name in (str(path), "own.cu", ending, "", f"k{ending}.cu", str(tmp_path / f"x{ending}")):
         with pytest.raises(FlashladderError, match=told):
             output_file(name, ending)
 

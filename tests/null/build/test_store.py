@@ -282,6 +282,14 @@ def test_the_second_build_waits_with_a_message(lab: Lab, capsys: pytest.CaptureF
     assert capsys.readouterr().err.splitlines() == [told] * 2
 
 
+def test_a_failure_waits_for_no_other_build(lab: Lab) -> None:
+    lab.script("nvcc", "exit 7")
+    began = time.monotonic()
+    with entry_lock(lab.ptx("held").folder), pytest.raises(FlashladderError, match="exit code 7"):
+        fill_all([lab.ptx("held"), lab.ptx()], n_jobs=2)
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.parametrize("name", [".lock", "kernel.ptx"])
 def test_a_folder_in_the_place_of_a_file_of_an_entry_is_named(lab: Lab, name: str) -> None:
     entry = lab.ptx()
