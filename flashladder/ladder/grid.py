@@ -29,7 +29,7 @@ from flashladder.ladder.gpus import Gpu, require_fit
 from flashladder.ladder.iteration import Iteration, file_model
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, read_located, validate, yaml_files
-from flashladder.names import Dtype
+from flashladder.names import Dtype, ReferenceName
 from flashladder.paths import CONFIGS
 from flashladder.problem import Shape
 from flashladder.toolchain import load_pins
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 else:
     GridGpu = Literal[GRID_GPUS]
 Mode = Literal["event-free", "tune", "emulator"]
-ReferenceName = Literal["cudnn", "fa3", "fa4", "flash-attn"]
 
 
 _Descriptions = Annotated[list[Annotated[int, Field(ge=1)] | str], Field(min_length=1)]  # and ablations

@@ -174,6 +174,9 @@ def test_every_message_has_its_heading() -> None:
     assert len(HEADINGS) == len(set(HEADINGS)) >= len(MESSAGES)
     for part in MESSAGES:
         assert sum(part in heading for heading in HEADINGS) == 1, part
+    source = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    others = [heading for heading in HEADINGS if not any(part in heading for part in MESSAGES)]
+    assert [one for one in others if one.partition(":")[0] not in source] == []
 
 
 @pytest.mark.parametrize("part", MESSAGES)

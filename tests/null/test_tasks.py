@@ -17,12 +17,14 @@ import pytest
 from flashladder import ops
 from flashladder.arguments import NUMBER, first_line
 from flashladder.bench import command as bench
+from flashladder.bench.references import BACKENDS, FA2
 from flashladder.build import command as build
 from flashladder.check import command as check
 from flashladder.emulate import command as emulate
 from flashladder.files import last_iteration
 from flashladder.gpu import doctor
 from flashladder.ladder.iteration import load_all
+from flashladder.names import REFERENCES
 from flashladder.paths import ROOT
 from flashladder.program import LineParser
 from flashladder.sweep import command as sweep
@@ -157,6 +159,10 @@ def test_what_a_person_types_is_what_the_task_passes_on(
     monkeypatch.setattr(f"flashladder.{called}", lambda *args, **kwargs: calls.append((args, kwargs)))
     typed.command(*line.split())
     assert calls == [(values, named)]
+
+
+def test_every_reference_has_its_backend() -> None:
+    assert set(BACKENDS) == {FA2, *REFERENCES}
 
 
 @pytest.mark.parametrize(
