@@ -251,6 +251,25 @@ def test_actions_are_pinned_and_scripts_are_safe(path: Path) -> None:
             assert not PIPE.search(step["run"]) or step.get("shell", default) == "bash", step["run"]
 
 
+@pytest.mark.parametrize(("kind", "files"), [("workflows", WORKFLOWS), ("actions", [ACTION])])
+def test_they_fit_their_schema(kind: str, files: list[Path]) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{kind}", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_read_alone_and_a_pull_request_reaches_no_runner_of_ones_own(path: Path) -> None:
+    found = document(path)
+    assert found["permissions"] == {"contents": "read"}
+    rights = {name: job["permissions"] for name, job in jobs(path).items() if "permissions" in job}
+    assert rights == ({"tell": {"issues": "write"}} if path.stem == "nightly" else {})
+    told = found["on"] if "on" in found else found[True]  # YAML 1.1 reads `on` as a truth value
+    own = [job for job in jobs(path).values() if "self-hosted" in job["runs-on"]]
+    assert not own or not {"pull_request", "pull_request_target", "workflow_run"} & set(told)
+    assert all(job["if"] == "vars.FLASHLADDER_GPU == 'true'" for job in own)
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_they_run_commands_that_exist(path: Path) -> None:
     script = "\n".join(step["run"] for step in steps(path) if "run" in step)
