@@ -21,7 +21,6 @@ from pathlib import Path
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -29,10 +28,11 @@ import tempfile
 from pydantic import BaseModel, ConfigDict
 
 from flashladder.errors import FlashladderError
-from flashladder.files import output_file, relative, write_atomic
+from flashladder.files import output_file, write_atomic
 from flashladder.located import read_located, validate
 from flashladder.names import DEFAULT_ARCH
 from flashladder.paths import BUILD, CARRIED, CONFIGS, ROOT
+from flashladder.tool_runs import diagnose, run_tool
 
 
 class Flags(BaseModel):
@@ -239,6 +239,22 @@ def host_compiler_version(compiler: Path) -> str:
     return done.stdout.partition("\n")[0].strip()
 
 
+def find_ninja() -> Path:
+    """ninja, from its wheel or else from PATH.
+
+    Raises:
+        FlashladderError: there is none.
+    """
+    try:
+        found = shutil.which("ninja", path=str(importlib.import_module("ninja").BIN_DIR))
+    except ImportError:
+        found = None
+    found = found or shutil.which("ninja")
+    if found is None:
+        raise FlashladderError("ninja, which schedules the compilers, was not found", hint="run: pip install ninja")
+    return Path(found)
+
+
 def gpu_arch() -> str | None:
     """``sm_XY`` of GPU 0, asked of NVML; None on a machine without a GPU."""
     try:
@@ -265,148 +281,6 @@ def require_arch(arch: str) -> str:
             hint="use sm_80 for an A100, sm_86 for an RTX 30xx, sm_89 for an RTX 40xx, sm_90 for an H100 or H200",
         )
     return arch
-
-
-FOREIGN_ENV = (
-    *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
-    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS"),
-)
-
-
-def clean_environment(scratch: Path) -> dict[str, str]:
-    """The caller's environment without foreign CUDA settings, in English, with temporary files in `scratch`."""
-    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN_ENV}
-    return kept | {"LC_ALL": "C", "TMPDIR": str(scratch.resolve())}
-
-
-FEWER_JOBS = "use fewer jobs (--jobs 1), or a machine with more memory"
-FREE_SPACE = "free space there and run the same command again: finished entries are kept"
-LEAST_FREE_BYTES = 16 * 2**20  # with less, a tool that fails most likely failed to write, whatever it says
-
-_DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|Internal error: writing file", re.IGNORECASE)
-
-
-# What a compiler prints about some trouble of the machine; the message; what to do.
-_RULES = (
-    (
-        re.compile(r"died due to signal 9|Killed signal terminated program|\bKilled$", re.MULTILINE),
-        "{tool} was killed (signal 9): the machine most likely ran out of memory",
-        FEWER_JOBS,
-    ),
-    (
-        re.compile(r"unsupported .*?(?:version|compiler|configuration)![^!\n]*", re.IGNORECASE),
-        "the host C++ compiler is not one that nvcc supports",
-        "install an older one and name it: CXX=/usr/bin/g++-14",
-    ),
-    (
-        re.compile(
-            r".*Failed to preprocess host compiler properties.*|.*cannot execute .*cc1plus.*|.*cc1plus: No such file.*"
-            r"|nvcc fatal\s*: (?:Cannot find compiler|Host compiler targets unsupported OS).*"
-        ),
-        "nvcc could not run the host C++ compiler",
-        "check that it works ({compiler} --version), reinstall it, or set CXX to another",
-    ),
-    (
-        re.compile(r"undefined reference to [`'](?:std::|operator (?:new|delete)|vtable for (?:std|__cxxabiv1)).*"),
-        "the host compiler does not link the C++ library",
-        "set CXX to a C++ compiler, such as g++ or clang++, or unset it",
-    ),
-    (
-        re.compile(
-            r"Unsupported gpu architecture '[^']+'|Value '[^']+' is not defined for option 'gpu-name'"
-            r"|SM version specified by \.target is higher than.*"
-        ),
-        "{tool} does not know this GPU architecture, or it is older than the PTX",
-        "choose one of `arches` in configs/toolchain.yaml",
-    ),
-)
-_ERROR_LINES = (
-    re.compile(
-        r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<text>.+)$", re.MULTILINE
-    ),
-    re.compile(r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+)(?::\d+)?: (?:fatal )?error: (?P<text>.+)$", re.MULTILINE),
-    re.compile(r"^ptxas (?P<file>.+), line (?P<line>\d+); error\s*: (?P<text>.+)$", re.MULTILINE),
-)
-_PART = re.compile(r"\[with Part=(?P<part>.+?)\]\"?(?: at line|$)", re.MULTILINE)
-_ANY_ERROR = re.compile(r"^.*\b(?:error|fatal)\b.*$", re.MULTILINE | re.IGNORECASE)
-
-
-def run_tool(command: Sequence[str | Path], folder: Path, scratch: Path) -> tuple[int, str]:
-    """Runs a compiler in `folder`, with its temporary files in `scratch`: exit code, and all that it printed."""
-    environment = clean_environment(scratch)
-    done = subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    return done.returncode, done.stdout.decode(errors="replace")
-
-
-def diagnose(tool: str, returncode: int, text: str, log: Path, folder: Path) -> FlashladderError:
-    """The error to raise for a tool that failed: the first rule that knows it, from the machine's to the source's.
-
-    Args:
-        tool: its name, "nvcc" or "ptxas".
-        returncode: as `subprocess` reports it, negative for a signal.
-        text: everything it printed.
-        log: the file that holds `text`.
-        folder: the folder it ran in, to which the paths in its messages are relative.
-    """
-    text = text.replace("\0", "")  # which no path can hold
-    if _DISK_FULL.search(text) or _is_full(folder):
-        return disk_full(folder)
-    killed = returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
-    for pattern, what, remedy in _RULES:
-        match = pattern.search(text)
-        if match or (killed and remedy is FEWER_JOBS):
-            found = match[0].strip() if match else None
-            hint = remedy.format(compiler=os.environ.get("CXX", "").strip() or "g++")
-            return FlashladderError(what.format(tool=tool), where=_shown(log), found=found, hint=hint)
-    hint = f"the full log is {_shown(log)}"
-    errors = [match for match in (pattern.search(text) for pattern in _ERROR_LINES) if match]
-    if first := min(errors, key=lambda match: match.start(), default=None):
-        where = f"{relative((folder / first['file']).resolve())}:{first['line']}"
-        part = _part(folder, text[first.end() :])
-        return FlashladderError(f"{tool}: {first['text'].strip()}", where=where, found=part, hint=hint)
-    ended = f"exit code {returncode}" if returncode >= 0 else f"signal {-returncode}"
-    said = _ANY_ERROR.search(text) or re.search(r"\S.*", text)
-    found = said[0].strip() if said else "no output"
-    return FlashladderError(f"{tool} failed with {ended}", found=found, hint=hint)
-
-
-def _shown(log: Path) -> str:
-    """A log's path that leads there from where the person is: absolute outside the checkout's root."""
-    return relative(log) if Path.cwd() == ROOT else str(log.resolve())
-
-
-def disk_full(where: Path) -> FlashladderError:
-    """The error for a disk that has no space left, found while building in `where`.
-
-    It names the folder for temporary files where that one is full and `where` is not.
-    """
-    temporary = Path(os.environ.get("TMPDIR") or tempfile.gettempdir())  # which passes over one that is full
-    if _is_full(temporary) and not _is_full(where):
-        hint = "free space there, or set TMPDIR to a folder on another disk"
-        return FlashladderError("the disk of the folder for temporary files is full", where=temporary, hint=hint)
-    return FlashladderError("the disk is full", where=relative(where), hint=FREE_SPACE)
-
-
-def _is_full(folder: Path) -> bool:
-    """Whether the disk of a folder, or of the one that it will be made in, has less than a compiler needs."""
-    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
-    return shutil.disk_usage(there).free < LEAST_FREE_BYTES
-
-
-def _part(folder: Path, context: str) -> str | None:
-    """The part of a kernel that breaks a contract (kernels/ampere/contracts.cuh), if that is the first error.
-
-    nvcc names it by the alias in the translation unit, which says what the alias stands for.
-    """
-    match = _PART.search(context.partition("error:")[0])
-    if match is None:
-        return None
-    unit = folder / "kernel.cu"
-    text = unit.read_text(encoding="utf-8", errors="replace") if unit.is_file() else ""
-    named = re.search(rf"using {re.escape(match['part'].removeprefix('Kernel::'))} = ([^;]+);", text)
-    return named[1] if named else match["part"]
 
 
 FAST_MATH = "--use_fast_math"

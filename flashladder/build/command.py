@@ -54,7 +54,8 @@ from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, to_csv
 from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain import Toolchain, demangle, disk_full, find_toolchain, gpu_arch, load_pins
+from flashladder.tool_runs import disk_full
+from flashladder.toolchain import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
 
 SCHEMA = 1
 WIDE = 200  # columns of a table in a file

@@ -23,7 +23,8 @@ from flashladder.ladder.config import ELEMENT_BYTES, KernelConfig
 from flashladder.ladder.family import Family
 from flashladder.ladder.iteration import included_files
 from flashladder.paths import KERNELS, ROOT
-from flashladder.toolchain import Toolchain, diagnose, host_compiler, host_compiler_version, run_tool
+from flashladder.tool_runs import diagnose, run_tool
+from flashladder.toolchain import Toolchain, host_compiler, host_compiler_version
 
 HOST_SOURCES = (KERNELS / "host" / "binding.cpp", KERNELS / "host" / "launch.cpp")
 LIBRARY_NAME = "_C.abi3.so"

@@ -5,9 +5,10 @@ everything that decides the content (text, included files, flags, versions) and 
 their entry and nothing is ever invalidated. ``meta.json`` is written last and holds the output's digest: an entry is
 whole when its bytes still have it, and a damaged one is filled again.
 
-`ptx_entry` and `cubin_entry` say where an entry is and what fills it. `fill_all` fills many, a compiler per CPU: lock,
-run the tool in a scratch folder, rename its output into place. A build that is killed leaves nothing that looks
-finished.
+`ptx_entry` and `cubin_entry` say where an entry is and what fills it. `fill_all` fills many: it writes one build.ninja,
+and ninja runs ``python -S -m flashladder.build.store FOLDER`` for each entry: lock, run the tool in a scratch folder,
+rename its output into place. That worker uses the standard library only, because it starts hundreds of times. A build
+that is killed leaves nothing that looks finished.
 
 A bundle writes ``tools.json`` into its store (`read_recorded`): on a node without a compiler the versions that keys are
 made of cannot be asked, yet the kernels that came along are to be found.
@@ -15,22 +16,22 @@ made of cannot be asked, yet the kernels that came along are to be found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import errno
 import fcntl
+import json
 import os
 from pathlib import Path
 import re
+import shlex
 import shutil
+import subprocess
 import sys
-import threading
+import tempfile
 import time
 from typing import Any, ClassVar
-
-from tqdm import tqdm
 
 from flashladder.errors import FlashladderError
 from flashladder.files import (
@@ -46,8 +47,8 @@ from flashladder.files import (
     write_atomic,
 )
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log, warnings_of
-from flashladder.paths import BUILD
-from flashladder.toolchain import diagnose, disk_full, run_tool
+from flashladder.paths import BUILD, PACKAGE
+from flashladder.tool_runs import FEWER_JOBS, diagnose, disk_full, run_tool
 
 SCHEMA = 1
 STORE = BUILD / "store"
@@ -264,6 +265,14 @@ def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> 
     return CubinEntry(key=key, folder=folder, command=command, inputs=inputs, arch=arch, ptx_entry=ptx)
 
 
+def prepare(entry: PtxEntry | CubinEntry) -> None:
+    """Writes what `fill` needs into the entry's folder: the job and, for PTX, the translation unit."""
+    names = ("key", "command", "inputs", "OUTPUT", "LOG", "TOOL", "roots")
+    if isinstance(entry, PtxEntry):
+        write_atomic(entry.source, entry.text)
+    write_atomic(entry.folder / "job.json", dump_json({name.lower(): getattr(entry, name) for name in names}))
+
+
 def read_recorded(store: Path) -> Tools | None:
     """The tools that filled `store`, where it came with a record of them; None where it did not.
 
@@ -292,6 +301,7 @@ def read_recorded(store: Path) -> Tools | None:
 
 
 LOCK_TIMEOUT_S, POLL_S = 600.0, 0.1
+ERROR_MARK = "flashladder-error: "
 _FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>(?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 
 _NEXT = r"(?:,|\n\.b8 )"  # between two bytes of a string in a debug section
@@ -301,47 +311,40 @@ _HASHED_BYTES = re.compile(rf"({_NEXT.join(map(str, b'_INTERNAL_'))})((?:{_NEXT}
 _BYTE = re.compile(r"(?<![b\d])\d+")
 
 
-def fill(entry: PtxEntry | CubinEntry, timeout_s: float = LOCK_TIMEOUT_S, stop: threading.Event | None = None) -> None:
-    """Runs the tool of an entry, unless another process has filled it meanwhile.
+def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    """Runs the prepared job of the entry in `folder`, unless another process has filled it meanwhile.
 
     Raises:
-        FlashladderError: the tool failed, the disk is full, or another process kept the entry until `stop` or for
-            `timeout_s` seconds.
+        FlashladderError: the tool failed, the disk is full, or another process kept the entry for `timeout_s` seconds.
     """
     try:
-        with entry_lock(entry.folder, timeout_s, stop=stop):
-            if not entry.is_complete:
-                _run(entry)
+        with entry_lock(folder, timeout_s):
+            job = load_json((folder / "job.json").read_bytes())
+            if not is_whole(folder, job["output"], job["log"]):
+                _run(folder, job)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise disk_full(entry.folder) from error
-        raise FlashladderError(f"could not write to the store ({error})", where=relative(entry.folder)) from error
+        raise _unwritable(error, folder) from error
 
 
-def _run(entry: PtxEntry | CubinEntry) -> None:
-    folder, output, log = entry.folder, entry.folder / entry.OUTPUT, entry.log
+def _run(folder: Path, job: Mapping[str, Any]) -> None:
     for leftover in folder.glob("tmp-*"):  # of a build that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     scratch = folder / f"tmp-{os.getpid()}"
     scratch.mkdir()
     try:
-        if isinstance(entry, PtxEntry):
-            write_atomic(entry.source, entry.text)
         started = time.monotonic()
-        code, text = run_tool([*entry.command, "-o", f"{scratch.name}/{entry.OUTPUT}"], folder, scratch)
+        code, text = run_tool([*job["command"], "-o", f"{scratch.name}/{job['output']}"], folder, scratch)
         wall_ms = round((time.monotonic() - started) * 1000, 1)
-        write_atomic(log, f"$ {' '.join(entry.command)} -o {entry.OUTPUT}\n{text}")
+        log = write_atomic(folder / job["log"], f"$ {' '.join(job['command'])} -o {job['output']}\n{text}")
         if code:
-            raise diagnose(entry.TOOL, code, text, log, folder)
-        data = (scratch / entry.OUTPUT).read_bytes()
-        facts: dict[str, object] = {"key": entry.key, "inputs": entry.inputs, "wall_ms": wall_ms}
-        if isinstance(entry, CubinEntry):
-            facts |= asdict(parse_log(text, where=relative(log)))
-        elif entry.roots:
-            data = portable_paths(data.decode(), entry.roots, folder).encode()
-        write_atomic(output, data)
-        record = {"warnings": warnings_of(text)} | facts | {"sha256": sha256(data)}
-        write_atomic(folder / "meta.json", dump_json(record))
+            raise diagnose(job["tool"], code, text, log, folder)
+        data = (scratch / job["output"]).read_bytes()
+        if job["roots"]:
+            data = portable_paths(data.decode(), job["roots"], folder).encode()
+        write_atomic(folder / job["output"], data)
+        facts = {"key": job["key"], "inputs": job["inputs"], "sha256": sha256(data), "wall_ms": wall_ms}
+        facts |= asdict(parse_log(text, where=relative(log))) if job["tool"] == "ptxas" else {}
+        write_atomic(folder / "meta.json", dump_json({"warnings": warnings_of(text)} | facts))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -366,28 +369,21 @@ def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> 
 
 
 @contextmanager
-def entry_lock(
-    folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "", stop: threading.Event | None = None
-) -> Iterator[None]:
+def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "") -> Iterator[None]:
     """Holds `folder` against other processes; waits with a message while another one holds it.
 
     Raises:
-        FlashladderError: another process still holds it after `timeout_s` seconds, or when the caller, which is a
-            thread that sees no Ctrl-C, is to `stop`; the message begins with `refusal`.
+        FlashladderError: another process still holds it after `timeout_s` seconds; the message begins with `refusal`.
     """
-    stop = stop or threading.Event()
     make_folder(folder)
     require_file_or_nothing(folder / ".lock")
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
-        deadline, waiting = time.monotonic() + timeout_s, False
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                stream.seek(0)
-                holder = stream.read().strip() or "unknown"
-            if stop.is_set() or time.monotonic() >= deadline:
+        deadline = time.monotonic() + timeout_s
+        waiting = False
+        while not _try_lock(stream.fileno()):
+            stream.seek(0)
+            holder = stream.read().strip() or "unknown"
+            if time.monotonic() >= deadline:
                 raise FlashladderError(
                     refusal or f"another build has held this entry for {timeout_s:g} s",
                     where=relative(folder),
@@ -397,11 +393,19 @@ def entry_lock(
             if not waiting:
                 print(f"waiting for process {holder}, which builds {relative(folder)}", file=sys.stderr)
             waiting = True
-            stop.wait(POLL_S)
+            time.sleep(POLL_S)
         stream.truncate(0)
         stream.write(f"{os.getpid()}\n")
         stream.flush()
         yield
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def default_jobs() -> int:
@@ -409,7 +413,11 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def missing_entries(entries: Iterable[PtxEntry | CubinEntry]) -> list[PtxEntry | CubinEntry]:
+AnyEntry = PtxEntry | CubinEntry
+_STATUS = re.compile(r"^@(\d+)/(\d+)@ ")
+
+
+def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
     """Those of `entries` that are not filled or are damaged, each once, and before them the PTX of all."""
     entries = list(entries)
     units = [entry.ptx_entry if isinstance(entry, CubinEntry) else entry for entry in entries]
@@ -417,40 +425,108 @@ def missing_entries(entries: Iterable[PtxEntry | CubinEntry]) -> list[PtxEntry |
     return [entry for entry in wanted.values() if not entry.is_complete]
 
 
-def fill_all(entries: Iterable[PtxEntry | CubinEntry], n_jobs: int | None = None) -> None:
-    """Fills every entry that is not filled, with a progress bar on a terminal.
+def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
+    """Fills every entry that is not filled; does nothing, and needs no ninja, when none is missing.
 
     Args:
         entries: the entries wanted; the PTX of a wanted cubin need not be named.
         n_jobs: compilers at once; None for one per CPU.
 
     Raises:
-        FlashladderError: `n_jobs` is not positive, or a tool failed: the first failure, diagnosed.
+        FlashladderError: `n_jobs` is not positive, ninja is missing, or a tool failed: the first failure, diagnosed.
     """
     if n_jobs is not None and n_jobs < 1:
         raise FlashladderError("the number of jobs must be positive", expected="1 or more", found=n_jobs)
     missing = missing_entries(entries)
+    for entry in missing:
+        prepare(entry)
     if not missing:
         return
-    started, stop = dict[str, Future[None]](), threading.Event()
+    _run_ninja(missing, n_jobs or default_jobs())
+
+
+def build_graph(missing: Sequence[AnyEntry]) -> str:
+    """The text of build.ninja: one edge per missing entry; an edge's output is the entry's ``meta.json``."""
+    worker = f"{shlex.quote(sys.executable)} -S -m flashladder.build.store"
+    lines = ["ninja_required_version = 1.8", "rule fill", f"  command = {_ninja(worker)} $folder"]
+    for entry in missing:
+        made = _ninja(str(entry.folder / "meta.json"))
+        needs = f" | {_ninja(str(entry.ptx_entry.folder / 'meta.json'))}" if isinstance(entry, CubinEntry) else ""
+        lines += [f"build {made}: fill{needs}", f"  folder = {_ninja(shlex.quote(str(entry.folder)))}"]
+    return "\n".join(lines) + "\n"
+
+
+def _ninja(text: str) -> str:
+    """`text` where ninja expects a path or a value."""
+    return re.sub(r"[$ :\n]", lambda match: "$" + match[0], text)
+
+
+def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
+    from flashladder.toolchain import find_ninja  # not for workers
+
+    ninja, store = find_ninja(), missing[0].folder.parent
+    try:  # a folder per run: two ninjas must not share one .ninja_log
+        with tempfile.TemporaryDirectory(prefix=".ninja-", dir=store) as folder:
+            write_atomic(Path(folder) / "build.ninja", build_graph(missing))
+            command = [str(ninja), "-C", folder, "-j", str(n_jobs)]
+            environment = os.environ | {"NINJA_STATUS": "@%f/%t@ ", "PYTHONPATH": str(PACKAGE.parent)}
+            returncode, output = _watch(command, environment, len(missing))
+    except OSError as error:
+        raise _unwritable(error, store) from error
+    if returncode != 0:
+        raise _failure(output, missing)
+
+
+def _unwritable(error: OSError, folder: Path) -> FlashladderError:
+    if error.errno == errno.ENOSPC:
+        return disk_full(folder)
+    return FlashladderError(f"could not write to the store ({error})", where=relative(folder))
+
+
+def _watch(command: Sequence[str], environment: dict[str, str], total: int) -> tuple[int, list[str]]:
+    """Runs ninja with a progress bar where a terminal is attached; its exit code and its lines."""
+    from tqdm import tqdm
+
+    lines = list[str]()
     with (
-        tqdm(total=len(missing), desc="compiling", unit="step", disable=None, leave=False) as bar,
-        ThreadPoolExecutor(n_jobs or default_jobs()) as pool,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process,
+        tqdm(total=total, desc="compiling", unit="step", disable=None, leave=False) as bar,
     ):
-        try:
-            for entry in missing:
-                unit = started.get(entry.ptx_entry.key) if isinstance(entry, CubinEntry) else None
-                started[entry.key] = pool.submit(_fill_after, unit, entry, stop)
-            for done in as_completed(started.values()):
-                done.result()
-                bar.update()
-        finally:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+        for line in process.stdout or ():
+            status = _STATUS.match(line)
+            if status:
+                bar.update(int(status[1]) - bar.n)
+            else:
+                lines.append(line.rstrip("\n"))
+    return process.returncode, lines
 
 
-def _fill_after(unit: Future[None] | None, entry: PtxEntry | CubinEntry, stop: threading.Event) -> None:
-    """Fills an entry once its PTX, which began before, is there."""
-    if unit is not None:
-        unit.result()
-    fill(entry, stop=stop)
+def _failure(output: Sequence[str], missing: Sequence[AnyEntry]) -> FlashladderError:
+    """The first failure that a worker reported, else what is left of it in ninja's words."""
+    for line in output:
+        if line.startswith(ERROR_MARK):
+            return FlashladderError(**json.loads(line.removeprefix(ERROR_MARK)))
+    text = "\n".join(output)
+    if re.search(r"no space left on device", text, re.IGNORECASE):
+        return disk_full(missing[0].folder.parent)
+    if re.search(r"\bKilled\b|signal 9|exited with code 137|\[code=137\]", text):
+        return FlashladderError("a compiler was killed: the machine most likely ran out of memory", hint=FEWER_JOBS)
+    said = [line for line in output if line.strip() and not line.startswith(("ninja: ", "FAILED:"))]
+    return FlashladderError("the build stopped without a compiler's message", found=said[-1] if said else "no output")
+
+
+def main() -> None:
+    """Fills the entry named on the command line; an error leaves as one marked JSON line, for the scheduler."""
+    try:
+        fill(Path(sys.argv[1]))
+    except FlashladderError as error:
+        names = ("what", "where", "expected", "found", "hint")
+        facts = {name: str(getattr(error, name)) for name in names if getattr(error, name) is not None}
+        print(ERROR_MARK + json.dumps(facts))
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()

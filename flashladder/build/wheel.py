@@ -38,7 +38,8 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import files_in, load_json, make_folder, read_bytes, relative, sha256, write_atomic
 from flashladder.ladder.iteration import load_all
 from flashladder.paths import BUILD, ROOT
-from flashladder.toolchain import Toolchain, disk_full, find_toolchain, load_pins
+from flashladder.tool_runs import disk_full
+from flashladder.toolchain import Toolchain, find_toolchain, load_pins
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip can hold: members carry no time of their own
 EPOCH_SECONDS = "315532800"

@@ -297,17 +297,18 @@ def diagnose() -> Diagnosis:
     may = "may be locked (not tried)" if lockable else "no permission to lock them"
     clocks = Finding("clocks", lockable, may, "not needed: ratios are paired, and nothing here changes a clock")
     uv = "run: pip install 'nox[uv]' (pip is used without it: slower, and no hard links between environments)"
+    ninja = _looked_for("ninja", lambda: str(toolchain.find_ninja()), "run: pip install ninja")
     findings = (
         Finding(
             "python", sys.version_info >= (3, 10), f"{platform.python_version()} at {sys.executable}",
             "install Python 3.10 or newer",
         ),
         _looked_for("compiler", _compiler, "install g++, or set CXX"),
-        _looked_for("toolchain", _toolchain, "run: nox -s dev"), torch(has_gpu), emulator(),
+        _looked_for("toolchain", _toolchain, "run: nox -s dev"), ninja, torch(has_gpu), emulator(),
         tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counters(find_ncu()), clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
-    compiles = ok["compiler"] and ok["toolchain"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
+    compiles = ok["compiler"] and ok["toolchain"] and ok["ninja"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
     can = {
         "compile kernels, verify locks": compiles,
         "emulate kernels": compiles and ok["emulator"],

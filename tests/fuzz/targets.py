@@ -57,7 +57,8 @@ from flashladder.sweep.place import Card, chosen, named, read_manifest
 from flashladder.sweep.records import SUFFIX, CellRecord, Records, packed
 from flashladder.sweep.slurm import parse_options
 from flashladder.sweep.workers import answer_of
-from flashladder.toolchain import diagnose, load_pins
+from flashladder.tool_runs import diagnose
+from flashladder.toolchain import load_pins
 from ptxemu.command import parse_all
 from ptxemu.syntax.parser import parse as parse_ptx
 from ptxemu.text import parse_bytes
@@ -400,7 +401,7 @@ OUTPUTS = (
     Target("binary", "binaries.images, kernels_of", filed("x.bin", _binary), _binaries),
     Target("symbol", "binaries.configuration, shortened", spoken(shortened), (*FORWARD, *BACKWARD)),
     Target("ptxas-log", "machine_code.ptxas.parse_log", decoded(_ptxas_log), (LOG_SM_80, LOG_SM_90)),
-    Target("compiler-log", "toolchain.diagnose", decoded(_diagnosed), ERRORS),
+    Target("compiler-log", "tool_runs.diagnose", decoded(_diagnosed), ERRORS),
     Target("ncu-table", "gpu.ncu.read_launches, bench.cross_checks.by_turn", decoded(_launches), _ncu_table),
     Target("ncu-published", "gpu.ncu.read_peer", filed("peer.csv", read_peer), _peer),
     Target("sanitizer-log", "gpu.sanitize.count_errors", decoded(count_errors), SANITIZED),

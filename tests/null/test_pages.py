@@ -20,7 +20,7 @@ from flashladder.gpu import doctor
 from flashladder.located import read_yaml
 from flashladder.paths import PACKAGE, ROOT
 from flashladder.report import command as report
-from flashladder.toolchain import diagnose
+from flashladder.tool_runs import diagnose
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

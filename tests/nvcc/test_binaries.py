@@ -17,7 +17,8 @@ from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptx import normalise
 from flashladder.machine_code.sass import decoded, disassemble
-from flashladder.toolchain import clean_environment, find_toolchain, host_compiler, load_pins
+from flashladder.tool_runs import clean_environment
+from flashladder.toolchain import find_toolchain, host_compiler, load_pins
 from flashladder.view.binary import Wanted, show_ptx_of_file, show_sass
 from tests.null.binaries.fatbin_fixture import DATA
 from tests.null.binaries.test_binaries import FORWARD

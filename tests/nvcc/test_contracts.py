@@ -14,7 +14,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import PUBLISHED_GPU
 from flashladder.paths import KERNELS
-from flashladder.toolchain import clean_environment
+from flashladder.tool_runs import clean_environment
 
 pytestmark = pytest.mark.nvcc
 

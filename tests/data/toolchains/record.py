@@ -16,7 +16,8 @@ import tempfile
 import zipfile
 
 from flashladder.build.wheel import toolchain_of
-from flashladder.toolchain import find_toolchain, host_compiler, load_pins, run_tool
+from flashladder.tool_runs import run_tool
+from flashladder.toolchain import find_toolchain, host_compiler, load_pins
 
 HERE = Path(__file__).parent
 SOURCES = {"tiny": HERE.parent / "tiny.cu", "variety": HERE / "variety.cu"}

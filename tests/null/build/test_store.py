@@ -30,7 +30,7 @@ from flashladder.build.store import (
     ptx_entry,
 )
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import diagnose
+from flashladder.tool_runs import diagnose
 
 TEXT = '#include "sub/part.cuh"\nint unit;\n'
 # The last argument is the output. The fake nvcc writes .file lines as the real one does: absolute, through "..".
