@@ -62,6 +62,14 @@ def test_a_short_sequence_is_limited_by_the_memory() -> None:
     assert limit == pytest.approx(short.input_bytes / 4800e9 * 1e6)
 
 
+@pytest.mark.parametrize(("flush", "told"), [(119_999_999, True), (120_000_000, False)])
+def test_a_flush_is_twice_the_l2(flush: int, told: bool) -> None:
+    made = result()
+    small = made.model_copy(update={"settings": made.settings.model_copy(update={"flush_bytes": flush})})
+    line = f"settings.flush_bytes: expected at least 120000000, twice the L2, found {flush}"
+    assert (line in summaries.problems(summaries.derive(small))) == told
+
+
 def test_processes_are_clusters_of_the_summary_and_of_the_floor() -> None:
     """Five processes that disagree: draws of single pairs would never give the slowest one's median."""
     groups = []
