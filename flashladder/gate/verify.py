@@ -131,8 +131,9 @@ def verify_file(path: Path) -> Outcome:
     """One file; an error of reading it is a line as well."""
     try:
         return outcome(relative(path), *_content(path))
-    except FlashladderError as error:
-        told = str(error).removeprefix(f"{relative(path)}: ")
+    except Exception as error:  # noqa: BLE001 - what a damaged document holds may break any formula
+        whole = str(error) if isinstance(error, FlashladderError) else f"{type(error).__name__}: {error}"
+        told = " ".join(whole.removeprefix(f"{relative(path)}: ").split())
         return Outcome(relative(path), "failed", "cannot be read as what it says", (told,))
 
 
