@@ -171,7 +171,8 @@ def _content(path: Path) -> tuple[list[str], str]:
     if version is None and path.name.startswith(ACCURACY):
         return _accuracy(path), "errors by iteration"
     if version is None:
-        if RESULTS not in path.resolve().parents and not (path.parent / "README.md").is_file():
+        ours = RESULTS in path.resolve().parents or (path.parent / "README.md").is_file()
+        if not ours or not isinstance(read_json(path), dict):
             load_result(path)  # which says what is missing
         return [], "data of another form, read whole"
     result = load_result(path)
