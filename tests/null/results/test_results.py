@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+import platform
 
 import pytest
 
@@ -11,7 +12,7 @@ from flashladder.errors import FlashladderError
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results import derive as summaries
-from flashladder.results.files import load_as, load_result, write_result
+from flashladder.results.files import load_as, load_result, this_host, write_result
 from flashladder.results.schema import A_A, BenchResult, PlannedCell, Sweep, kernel_key
 from tests.null.bench_fixture import FAST, SHAPE, SLOW, group, result
 
@@ -23,6 +24,10 @@ def test_round_trip_plain_and_compressed(tmp_path: Path) -> None:
     for name in ("bench.json", "bench.json.gz"):
         assert load_result(write_result(tmp_path / name, made)) == made
     assert gzip.decompress((tmp_path / "bench.json.gz").read_bytes()) == (tmp_path / "bench.json").read_bytes()
+
+
+def test_this_host_names_nobody() -> None:
+    assert not platform.node() or platform.node() not in this_host().model_dump_json()
 
 
 def test_summaries_say_what_was_put_in() -> None:
