@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.gpus import configs_for, load_gpus
+from flashladder.ladder.gpus import load_gpus
 from flashladder.names import DTYPES, PUBLISHED_GPU
 from flashladder.report import page
 from flashladder.report.book import Book
@@ -33,10 +33,10 @@ def grid_of(one: Timed) -> str:
 
 def milestones(book: Book, one: Timed, dtype: str) -> list[tuple[str, str]]:
     """Kernels worth a line each, with their names: the first two steps, the fastest, the last, the libraries."""
-    found, whose = {}, configs_for(one.key, one.gpu.arch)
+    found = {}
     for step in book.ladder.iterations:
         key = kernel_key(
-            step.number, step.configs.get(whose, step.configs[PUBLISHED_GPU]).with_dtype(dtype).short_form()
+            step.number, step.configs.get(one.configs_of, step.configs[PUBLISHED_GPU]).with_dtype(dtype).short_form()
         )
         if (key, dtype, one.lengths[-1]) in one.summaries:
             found[step.number] = key

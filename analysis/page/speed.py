@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from flashladder.columns import listed
-from flashladder.ladder.gpus import configs_for
 from flashladder.ladder.iteration import Iteration
 from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.report import page
@@ -107,7 +106,7 @@ def table(book: Book, dtype: str, configs_of: str | None) -> Table:
         groups.append((f"{gpu_title(gpu)}, published", 2))
     kernels = []
     for machine in book.machines:
-        own = book.ladder.rows(machine, dtype, configs_of or configs_for(machine.key, machine.gpu.arch))
+        own = book.ladder.rows(machine, dtype, configs_of)
         kernels.append([kernel_key(row.iteration.number, row.config) for row in own])
     for i, step in enumerate(book.ladder.iterations):
         row = [page.step(step.number), Cell(step.title)]

@@ -82,9 +82,8 @@ def installed_kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[
             found += 1
             yield number, config, installed.run, installed.identity(config, arch)
     if not found:
-        raise FlashladderError(
-            "no kernel to run on this GPU", hint="build the configurations first: invoke build N --configs tune"
-        )
+        hint = "build the configurations first: invoke build N --configs tune" if options.tune else None
+        raise FlashladderError("no kernel to run on this GPU", hint=hint)
 
 
 def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel], Arms]:

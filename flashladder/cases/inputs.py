@@ -354,7 +354,8 @@ def _spikes(one: Slice, half: int) -> None:
     one.q.add_(3 * along)
     one.k.sub_(3 * along)
     firsts = torch.arange(half * BLOCK // 2, len(one.k), BLOCK, device=one.k.device)
-    one.k[firsts + one.integers(0, BLOCK // 2, *firsts.shape)] += 6 * along
+    keys = firsts + one.integers(0, BLOCK // 2, *firsts.shape)
+    one.k[keys.clamp(max=len(one.k) - 1)] += 6 * along  # the last block may be a part of one
 
 
 def _constant(one: Slice) -> None:

@@ -98,7 +98,7 @@ def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
         FlashladderError: it cannot be read.
     """
     try:
-        return pydantic.TypeAdapter(tuple[Equivalent, ...]).validate_python(read_yaml(path))
+        return pydantic.TypeAdapter(tuple[Equivalent, ...]).validate_python(read_yaml(path) or ())
     except pydantic.ValidationError as error:
         raise FlashladderError(
             "cannot read the list of equivalent mutants", where=relative(path), found=first_problem(error)

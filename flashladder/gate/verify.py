@@ -131,8 +131,9 @@ def verify_file(path: Path) -> Outcome:
     """One file; an error of reading it is a line as well."""
     try:
         return outcome(relative(path), *_content(path))
-    except FlashladderError as error:
-        told = str(error).removeprefix(f"{relative(path)}: ")
+    except Exception as error:  # noqa: BLE001 - what a damaged document holds may break any formula
+        whole = str(error) if isinstance(error, FlashladderError) else f"{type(error).__name__}: {error}"
+        told = " ".join(whole.removeprefix(f"{relative(path)}: ").split())
         return Outcome(relative(path), "failed", "cannot be read as what it says", (told,))
 
 
@@ -170,7 +171,8 @@ def _content(path: Path) -> tuple[list[str], str]:
     if version is None and path.name.startswith(ACCURACY):
         return _accuracy(path), "errors by iteration"
     if version is None:
-        if RESULTS not in path.resolve().parents and not (path.parent / "README.md").is_file():
+        ours = RESULTS in path.resolve().parents or (path.parent / "README.md").is_file()
+        if not ours or not isinstance(read_json(path), dict):
             load_result(path)  # which says what is missing
         return [], "data of another form, read whole"
     result = load_result(path)

@@ -236,7 +236,8 @@ def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
         return Finding(name, True, look())
     except FlashladderError as error:
         found = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
-        return Finding(name, False, str(found), error.hint or remedy)
+        broken = "mend or restore the file" if ".yaml" in str(error.where) else remedy
+        return Finding(name, False, str(found), error.hint or broken)
 
 
 def _compiler() -> str:

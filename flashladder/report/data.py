@@ -219,6 +219,11 @@ class Timed:
         return gpu_key(self.gpu.name)
 
     @property
+    def configs_of(self) -> str:
+        """The GPU whose configurations it runs."""
+        return configs_for(self.key, self.gpu.arch)
+
+    @property
     def title(self) -> str:
         """The GPU as tables print it."""
         return plain(load_gpus()[self.key].title if self.key else self.gpu.name)
@@ -329,9 +334,9 @@ class Ladder:
         Args:
             machine: where it was measured; None for a table without measurements.
             dtype: fp16 or bf16.
-            configs_of: GPU key whose configurations are shown; None for those of the machine's own GPU.
+            configs_of: GPU key whose configurations are shown; None for those that the machine's GPU runs.
         """
-        key = configs_of or (machine.key if machine else None) or PUBLISHED_GPU
+        key = configs_of or (machine.configs_of if machine else PUBLISHED_GPU)
         default_arch = machine.gpu.arch if machine else PUBLISHED_ARCH
         rows = []
         for iteration in self.iterations:
@@ -343,9 +348,8 @@ class Ladder:
         return tuple(rows)
 
     def headlines(self, machine: Machine) -> list[tuple[Iteration, Summary]]:
-        """The steps that a machine timed at S = 4096 in fp16, in its own configurations (those of its architecture)."""
-        rows = self.rows(machine, "fp16", configs_for(machine.key, machine.gpu.arch))
-        return [(row.iteration, one) for row in rows if (one := row.headline)]
+        """The steps that a machine timed at S = 4096 in fp16, in the configurations that its GPU runs."""
+        return [(row.iteration, one) for row in self.rows(machine, "fp16") if (one := row.headline)]
 
     def ranking(self, machine: Machine) -> tuple[int, ...]:
         """The steps measured on a machine, fastest first: by the harmonic mean over lengths, averaged over dtypes."""

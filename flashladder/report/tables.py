@@ -75,7 +75,7 @@ def _speed(timing: Timing | None, missing: str = DASH) -> list[str]:
 
 def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = None) -> list[Anchor]:
     """The libraries below a table: of the machine's own configurations, which they were timed beside."""
-    if machine is None or configs_of not in (None, machine.key):
+    if machine is None or configs_of not in (None, machine.configs_of):
         return []
     return [one for one in machine.anchors if one.dtype == dtype and HEADLINE_LENGTH in one.summaries]
 
@@ -97,7 +97,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
             f"Measured on {cards_text(machine, dtype)} ({dtype}, S = {HEADLINE_LENGTH}, batch {batch}, "
             f"{shape.n_heads} heads, d_head {shape.d_head})"
         ),
-        f"tile configurations of the {gpu_title(configs_of or machine.key or PUBLISHED_GPU)}",
+        f"tile configurations of the {gpu_title(configs_of or machine.configs_of)}",
         machine.reference,
         f"mode {MODE} (clocks as the card chose them), rung {machine.rungs}",
         *([f"SM clock {' to '.join(dict.fromkeys((f'{min(seen):.0f}', f'{max(seen):.0f}')))} MHz"] if seen else []),
@@ -211,9 +211,8 @@ def document(ladder: Ladder) -> str:
 
 def sets_of(ladder: Ladder, machine: Machine) -> Iterator[tuple[str, str]]:
     """(dtype, GPU key of the configurations) of every table of a machine that has something in it."""
-    own = machine.key or PUBLISHED_GPU
     for dtype in DTYPES:
-        for configs_of in dict.fromkeys((own, PUBLISHED_GPU)):
+        for configs_of in dict.fromkeys((machine.configs_of, PUBLISHED_GPU)):
             if any(row.headline for row in ladder.rows(machine, dtype, configs_of)):
                 yield dtype, configs_of
 

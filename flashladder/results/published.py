@@ -79,7 +79,7 @@ class Column(Strict):
 class Tolerance(Strict):
     """How far a measurement may lie from a published cell: points of FA2 by statistic, and a rank correlation."""
 
-    same_gpu_points: dict[Literal["default", "seq512", "hmean"], Annotated[float, Field(gt=0)]]
+    same_gpu_points: dict[Literal["default", "seq512", "hmean"], Annotated[float, Field(gt=0)]] = Field(min_length=3)
     other_gpu_spearman_at_least: float = Field(ge=-1, le=1)
 
     def points(self, statistic: str) -> float:

@@ -301,7 +301,7 @@ def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
             raise FlashladderError("no PTX in the file, nor in its cubins", where=where, hint=hint)
         own = only_entry(text, kernel.symbol)
         if own is None:
-            raise FlashladderError("the PTX is damaged", where=where, expected="a } for each {", found="fewer of one")
+            raise FlashladderError("the PTX is damaged", where=where, expected="a } for each {", found="fewer")
     if out:
         print(write_atomic(out, own))
     elif wanted.json:

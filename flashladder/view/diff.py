@@ -199,7 +199,7 @@ def _speeds(steps: Steps) -> Iterator[Delta]:
     """Percent of FA2 on each machine that timed both, at its own and at the A100's configurations, and as published."""
     machines, published = committed()
     for machine in machines:
-        for key in dict.fromkeys([machine.key or PUBLISHED_GPU, PUBLISHED_GPU]):
+        for key in dict.fromkeys([machine.configs_of, PUBLISHED_GPU]):
             old, new = (_timed(machine, step, key) for step in steps)
             are_a100s = all(_config(step, key) == _config(step, PUBLISHED_GPU) for step in steps)
             if old is not None and new is not None and (key == PUBLISHED_GPU or not are_a100s):

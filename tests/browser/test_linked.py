@@ -106,8 +106,10 @@ def test_find_takes_opcodes_and_lines(opened: Opener, one: Path, word: str, expe
     assert marked(page, "on") == set()
 
 
-def test_two_kernels_choose_a_shared_line_in_both_and_their_own_in_one(opened: Opener, two: Path) -> None:
-    page = opened(two)
+def test_two_kernels_choose_a_shared_line_in_both_and_their_own_in_one(opened: Opener, tmp_path: Path) -> None:
+    path = tmp_path / "7-8.html"
+    path.write_bytes(rendered([toy("7", ("// another", *UNIT[1:])), toy()]))
+    page = opened(path)
     assert not page.locator("#k0-ptx").is_visible()
     page.locator("#k1-c-1-2").click()
     assert {"k0-c-1-2", "k1-c-1-2", "k0-s-0020", "k1-s-0040"} <= marked(page, "on")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +11,9 @@ import pytest
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock.command import locked_kernel
 from flashladder.paths import RESULTS
+from flashladder.report.data import collect
+from flashladder.report.page import find
+from flashladder.report.page import page as rendered
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
@@ -170,7 +175,7 @@ def test_the_theme_follows_the_system_until_a_person_chooses(opened: Opener) -> 
     assert opened(scheme="light").evaluate(ground) == "rgb(255, 255, 255)"
 
 
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("width", [375, 1280])
 def test_nothing_is_wider_than_the_window(opened: Opener, width: int) -> None:
     page = opened(width=width)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -178,6 +183,54 @@ def test_nothing_is_wider_than_the_window(opened: Opener, width: int) -> None:
     page.locator(f"{TABLE} a[data-p]").first.click()
     wide, room = page.evaluate(WIDTHS)
     assert wide <= room
+
+
+def test_headings_links_and_ids_are_in_order(opened: Opener) -> None:
+    page = opened()
+    levels, links, ids = page.evaluate("""() => [
+      [...document.querySelectorAll("main :is(h1,h2,h3,h4,h5,h6)")].map((one) => +one.tagName[1]),
+      [...document.querySelectorAll("a[href^='#']")].map((link) => link.getAttribute("href").slice(1)),
+      [...document.querySelectorAll("[id]")].map((one) => one.id),
+    ]""")
+    assert levels[0] == 2
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert set(links) <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_it_prints_in_ink_on_paper_without_what_only_a_screen_can_do(opened: Opener) -> None:
+    page = opened(scheme="dark")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert [page.locator(one).is_visible() for one in ("nav", "#theme", TABLE)] == [False, False, True]
+
+
+HOSTILE = """
+from flashladder.report.page import Cell, Column, Table
+
+ORDER, TITLE = 1, "<script>window.hacked = 1</script>"
+
+
+def content(book):
+    path = book.results / "locks" / "sm_80.json"
+    record = book.records.fact(path, "</script><script>window.hacked = 3</script>", {"<b>name</b>": "<i>value</i>"})
+    bad = "</table><img src=x onerror='window.hacked = 2'>"
+    return [Table("hostile", bad, [Column(bad, "text")], [[Cell(bad, record)]])]
+"""
+
+
+def test_hostile_names_are_text(opened: Opener, tmp_path: Path) -> None:
+    (tmp_path / "hostile.py").write_text(HOSTILE, encoding="utf-8")
+    (tmp_path / "hostile.html").write_bytes(rendered(collect(), sections=find(tmp_path)))
+    page = opened(tmp_path / "hostile.html")
+    text = page.locator("main").inner_text()
+    page.locator("a[data-p]").first.click()
+    text += page.locator("dialog").inner_text()
+    for part in ("<script>window.hacked = 1<", "</table><img src=x", "</script><script>window.hacked = 3<", "<b>name<"):
+        assert part in text
+    assert page.evaluate("window.hacked ?? null") is None
+    assert page.locator("main img").count() == 0
+    assert heard(page) == [f"request: {(tmp_path / 'hostile.html').as_uri()}"]
 
 
 GRAVE = ("serious", "critical")

@@ -62,7 +62,7 @@ def make(
     `stale`: iteration -> another text hash than the locked one (None: compiled by the driver).
     """
     shutil.copytree(PUBLISHED, folder / "published")
-    arch = "sm_90" if "H200" in gpu else "sm_80"
+    arch = "sm_90" if "NVIDIA H" in gpu else "sm_80"
     ladder = [one for one in load_all() if arch in one.family.targets.arches]
     configs = {one.number: one.configs[configs_of].short_form() for one in ladder}
     forms = {one.number: map(str, one.configs.values()) for one in ladder}

@@ -33,7 +33,7 @@ BUILDS = [f"build-iteration-{number}" for number in range(1, 29)]
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a second import would register each session again
 def noxfile() -> ModuleType:
     spec = importlib.util.spec_from_file_location("noxfile_under_test", ROOT / "noxfile.py")
     assert spec is not None
@@ -44,7 +44,7 @@ def noxfile() -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sessions(noxfile: ModuleType) -> dict[str, Any]:
     from nox import registry
 

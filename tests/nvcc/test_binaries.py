@@ -174,6 +174,12 @@ def test_a_form_of_one_kernel_is_not_ignored_where_there_are_several(made: Path,
             show_sass(made / "lib.so", replace(wanted, **{option: True}))  # type: ignore[arg-type]
 
 
+def test_a_steps_cubin_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("sass", "8", "--out", str(tmp_path / "k.cubin")) == 0
+    assert (tmp_path / "k.cubin").read_bytes() == cubin_of_8().read_bytes()
+    assert capsys.readouterr().out.endswith("k.cubin\n")
+
+
 def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     whole = cubin_of_8().parent.parent
     texts = (path.read_text(encoding="utf-8") for path in sorted(whole.glob("*/kernel.ptx")))

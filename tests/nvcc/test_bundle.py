@@ -137,13 +137,13 @@ def test_a_kernel_that_did_not_come_along_is_one_line(bundle: Path, tmp_path: Pa
 def test_the_wheels_in_it_are_found_with_the_machine_code_that_was_built(bundle: Path, tmp_path: Path) -> None:
     """As a sweep on a GPU plans: by the manifests, for every kernel of the iteration."""
     program = (
-        "from flashladder.sweep.place import digests\n"
+        "from flashladder.sweep.place import code_of\n"
         "from flashladder.sweep.plan import wanted\n"
         "from flashladder.ladder.grid import load_grid\n"
         "from flashladder.lock.schema import read_lock\n"
         "cells = [one for one in wanted(load_grid('h200')) if one.subject == '1']\n"
         "lock = {k.text_sha256 for k in read_lock('sm_90').iterations[1].kernels.values()}\n"
-        "found = set(digests(cells, 'sm_90'))\n"
+        "found = {code_of(cell, 'sm_90')[1] for cell in cells}\n"
         "assert cells and found <= lock, (found, lock)\n"
     )
     prepared = subprocess.run(

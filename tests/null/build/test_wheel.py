@@ -18,7 +18,7 @@ import zipfile
 
 import pytest
 
-from flashladder import toolchain
+from flashladder import tool_runs
 from flashladder.build import command as build
 from flashladder.build import wheel
 from flashladder.build.installed import load_installed
@@ -135,7 +135,7 @@ def test_what_cannot_be_installed_or_imported_is_one_line(
         wheel.install(tmp_path / "x.whl")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
-    monkeypatch.setattr(toolchain, "_is_full", lambda folder: folder == tmp_path / full)
+    monkeypatch.setattr(tool_runs, "_is_full", lambda folder: folder == tmp_path / full)
     monkeypatch.setattr(wheel, "installer", lambda: [sys.executable, "-c", f"raise SystemExit({says!r})"])
     with pytest.raises(FlashladderError, match=told):
         wheel.install(tmp_path / "x.whl")

@@ -141,6 +141,7 @@ KNOWING: list[tuple[str, Edit, bool, str]] = [
     (BENCH, lambda d: series(d)["before"].update(max_error=1.0), True, "not correct before timing"),
     (BENCH, lambda d: d["settings"].update(flush_bytes=1), True, "flush_bytes"),
     (BENCH, without_block, True, "blocks: expected at least"),
+    (BENCH, lambda d: [one.update(blocks=[]) for one in d["groups"]], False, "ZeroDivisionError: "),  # and no traceback
     (BENCH, without_series, True, "is missing"),
     (BENCH, other_hash, False, "measured machine code abab"),
     (BENCH, swapped_hashes, False, "measured machine code"),

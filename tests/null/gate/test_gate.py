@@ -182,11 +182,12 @@ def test_each_cell_has_its_tolerance(points: float, lengths: set[str]) -> None:
     } == lengths  # fmt: skip
 
 
-def test_a_rank_order_that_is_turned_around_fails(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 120.0 - number, configs_of="h200", lengths=[4096])
+@pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])  # which runs an H200's configurations
+def test_a_rank_order_that_is_turned_around_fails(tmp_path: Path, gpu: str) -> None:
+    fixture = make(tmp_path / "results", lambda number: 120.0 - number, gpu=gpu, lengths=[4096])
     (line,), _ = against_published(collect(fixture.folder))
     assert "Spearman -0.9" in line
-    assert line.endswith("probably another card: a NVIDIA H200 and no a100")
+    assert line.endswith(f"probably another card: a {gpu} and no a100")
 
 
 def test_own_results_are_compared_with_the_committed_ones_of_the_model(tmp_path: Path) -> None:

@@ -83,6 +83,9 @@ def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(
     assert status["this machine: documents follow from their samples and the locks"] == "failed"
     details = next(one.details for one in measured.outcomes if "documents follow" in one.name)
     assert all("but not checked" in line for line in details), "the stand-in wrote no check.json.gz"
+    assert reproduce.own_folder(gpu.uuid) == measured.folder != reproduce.own_folder("GPU-2")
+    (fixture.folder / "locks" / "sm_80.json").write_text("{}", encoding="utf-8")
+    assert reproduce.own_folder(gpu.uuid) != measured.folder, "of other locks"
 
 
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("failed", 1)])

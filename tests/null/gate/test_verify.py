@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+import gzip
 import json
 from pathlib import Path
 import shutil
@@ -275,3 +276,10 @@ def test_committed_data_of_another_form_is_no_broken_result() -> None:
     for name in ("explain/predictions.json", "fuzzing.json"):
         (one,) = verify.verify(RESULTS / name)
         assert (one.status, one.summary) == ("ok", "data of another form, read whole")
+
+
+def test_a_list_in_a_machines_folder_is_a_broken_result(tmp_path: Path) -> None:
+    (tmp_path / "README.md").touch()
+    (tmp_path / "rates.json.gz").write_bytes(gzip.compress(b"[]"))
+    (one,) = verify.verify(tmp_path / "rates.json.gz")
+    assert one.details == ("result of another schema: expected schema_version 2, found list",)

@@ -53,6 +53,13 @@ def test_a_file_where_builds_go_is_lacking(monkeypatch: pytest.MonkeyPatch, tmp_
         assert (doctor.disk().ok, "free space" in doctor.disk().remedy) == (ok, True)
 
 
+def test_a_broken_file_is_mended_and_not_installed() -> None:
+    def look() -> str:
+        raise FlashladderError("not valid YAML", where="configs/toolchain.yaml:37")
+
+    assert doctor._looked_for("toolchain", look, "run: nox -s dev").remedy == "mend or restore the file"
+
+
 @pytest.mark.parametrize("package", ["ptxemu", "numpy", "ml_dtypes"])
 def test_the_emulator_lacks_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     assert doctor.emulator().ok

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
@@ -186,3 +188,16 @@ def test_barriers_limit_where_the_sm_counts_them() -> None:
     assert load_gpus()["h100"].occupancy(**many).limited_by == ("barriers",)
     assert "barriers" not in load_gpus()["a100"].occupancy(**many).limits
     assert "barriers" not in load_gpus()["h100"].occupancy(**{**many, "barriers": 0}).limits
+
+
+@given(st.sampled_from(sorted(load_gpus())), st.integers(1, 255), st.integers(1, 1024), st.integers(0, 100 << 10))
+def test_no_sm_holds_more_than_it_has_nor_fewer_ctas_of_a_smaller_kernel(
+    key: str, registers: int, threads: int, shared: int
+) -> None:
+    gpu = load_gpus()[key]
+    found = gpu.occupancy(registers=registers, threads=threads, shared_bytes=shared)
+    assert found.warps <= gpu.sm.warps
+    assert found.warps * 32 * registers <= gpu.sm.registers
+    assert found.ctas * (shared + gpu.sm.shared_reserved) <= gpu.sm.shared_bytes
+    fewer = gpu.occupancy(registers=max(1, registers - 8), threads=threads, shared_bytes=shared // 2)
+    assert fewer.ctas >= found.ctas

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import re
 import subprocess
 import sys
 from typing import Any
@@ -64,6 +65,18 @@ def test_refuses_another_kernel_by_naming_those_it_found() -> None:
         read_cubin(DATA / "tiny.sm_80.cubin", "other")
     with pytest.raises(FlashladderError, match=r"line 2: unknown line of nvdisasm"):
         parse('.section .text.flash_fwd_kernel,"ax"\n   /*0000*/   ??? ;')
+
+
+@pytest.mark.parametrize(
+    ("lost", "says"),
+    [("/*0230*/", "a gap in nvdisasm's listing: expected 0230"), ("/*0470*/", "listing is cut: expected .L_x_5"),
+     ("\n.L_x_5:", "listing is cut"), ("\n.L_x_3:", "a branch to nowhere in nvdisasm's listing: found 0330 @!P0 BRA")],
+)  # fmt: skip
+def test_a_listing_that_lost_a_line_is_refused(lost: str, says: str) -> None:
+    text = LISTING.read_text(encoding="utf-8")
+    begin = text.index(lost)
+    with pytest.raises(FlashladderError, match=re.escape(says)):
+        parse(text[:begin] + text[text.index("\n", begin + 1) + 1 :])
 
 
 def test_says_that_nvdisasm_is_not_there(tmp_path: Path) -> None:

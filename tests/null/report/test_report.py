@@ -111,14 +111,18 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) ->
     return tmp_path
 
 
-def test_command_writes_then_checks(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_writes_then_checks(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert command("report", "--check") == 1
     assert "missing; run: invoke report" in capsys.readouterr().err
     assert command("report", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["refused"] == []
     assert {row["iteration"] for row in told["rows"]} == set(range(1, 29))
-    assert command("report", "--check") == 0
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    assert command("report", "--check", "--open") == 0
+    assert "no browser here; copy and open " in capsys.readouterr().err
     assert "Static GMEM stride" in (place / "README.md").read_text()
     assert {path.name for path in (place / "results" / "report").iterdir()} == {
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",

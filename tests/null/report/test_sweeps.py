@@ -48,6 +48,7 @@ def test_a_sweep_has_a_page_and_a_table_of_every_cell(tmp_path: Path, packed: Be
     text = found["sweep_h200.md"].decode()
     assert f"## fp16, percent of FA2's speed; A/A floor {packed.floors_pct['fp16']:.2f} points" in text
     by_cell = {(one.kernel[:2], one.shape.seq_len): one for one in packed.summaries}
+    assert "its worker ended with signal SIGSEGV" in text
     (last,) = (line for line in text.splitlines() if line.startswith("| 16 "))
     cells = [cell.strip() for cell in last.strip("|").split("|")]
     assert cells[2:4] == [f"{by_cell['16', n].pct:.1f} +" for n in (512, 1024)]

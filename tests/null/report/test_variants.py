@@ -121,6 +121,13 @@ def test_taken_back_and_added_changes_are_worth_their_ratio_at_every_length() ->
     assert found["16 - swizzle", LONG.seq_len].variant.config == config_of("16 - swizzle") != config_of("16")
 
 
+def test_a_difference_beyond_one_floor_and_within_that_of_two_ratios_is_none() -> None:
+    made = sweep({("16", ""): (1.0, 0), ("16 - store_policy", ""): (0.994, 0)}, shapes=(SHAPE,))
+    for floor, told in ((0.1, "faster"), (0.52, "same")):
+        (one,) = compared("ablation", made.model_copy(update={"floors_pct": {"fp16": floor}}))
+        assert (one.verdict, worth_of(one).low > 0) == (told, told == "faster"), "what is printed fits the verdict"
+
+
 def test_a_failure_stands_where_the_number_would() -> None:
     result = sweep(ABLATIONS, shapes=(SHAPE,), crashed=("16 - tuned", ""))
     found = by_name(compared("ablation", result))

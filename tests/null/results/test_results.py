@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+import platform
 
 import pytest
 
@@ -11,7 +12,7 @@ from flashladder.errors import FlashladderError
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results import derive as summaries
-from flashladder.results.files import load_as, load_result, write_result
+from flashladder.results.files import load_as, load_result, this_host, write_result
 from flashladder.results.schema import A_A, BenchResult, PlannedCell, Sweep, kernel_key
 from tests.null.bench_fixture import FAST, SHAPE, SLOW, group, result
 
@@ -23,6 +24,10 @@ def test_round_trip_plain_and_compressed(tmp_path: Path) -> None:
     for name in ("bench.json", "bench.json.gz"):
         assert load_result(write_result(tmp_path / name, made)) == made
     assert gzip.decompress((tmp_path / "bench.json.gz").read_bytes()) == (tmp_path / "bench.json").read_bytes()
+
+
+def test_this_host_names_nobody() -> None:
+    assert not platform.node() or platform.node() not in this_host().model_dump_json()
 
 
 def test_summaries_say_what_was_put_in() -> None:
@@ -60,6 +65,14 @@ def test_a_short_sequence_is_limited_by_the_memory() -> None:
     assert summaries.fastest_possible_us(SHAPE, "NVIDIA Example 1") is None
     limit = summaries.fastest_possible_us(short, "NVIDIA H200")
     assert limit == pytest.approx(short.input_bytes / 4800e9 * 1e6)
+
+
+@pytest.mark.parametrize(("flush", "told"), [(119_999_999, True), (120_000_000, False)])
+def test_a_flush_is_twice_the_l2(flush: int, told: bool) -> None:
+    made = result()
+    small = made.model_copy(update={"settings": made.settings.model_copy(update={"flush_bytes": flush})})
+    line = f"settings.flush_bytes: expected at least 120000000, twice the L2, found {flush}"
+    assert (line in summaries.problems(summaries.derive(small))) == told
 
 
 def test_processes_are_clusters_of_the_summary_and_of_the_floor() -> None:

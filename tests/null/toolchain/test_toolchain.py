@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 import sys
+import types
 
 import pytest
 
@@ -14,6 +15,7 @@ from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
 from flashladder.toolchain import (
     Toolchain,
+    find_ninja,
     find_toolchain,
     gpu_arch,
     host_compiler,
@@ -109,6 +111,22 @@ def test_the_host_compiler_is_cxx_else_the_first_on_path_or_one_clear_line(
     clang.unlink()
     with pytest.raises(FlashladderError, match=r"no C\+\+ compiler found.*apt install g\+\+"):
         host_compiler()
+
+
+def test_ninja_from_its_wheel_then_from_path_then_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = types.ModuleType("ninja")
+    monkeypatch.setattr(wheel, "BIN_DIR", str(tmp_path / "wheel"), raising=False)
+    monkeypatch.setitem(sys.modules, "ninja", wheel)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    in_path, in_wheel = script(tmp_path / "path" / "ninja"), script(tmp_path / "wheel" / "ninja")
+    assert find_ninja() == in_wheel
+    in_wheel.unlink()
+    assert find_ninja() == in_path
+    monkeypatch.setitem(sys.modules, "ninja", None)
+    assert find_ninja() == in_path
+    in_path.unlink()
+    with pytest.raises(FlashladderError, match="was not found; run: pip install ninja"):
+        find_ninja()
 
 
 def test_the_gpu_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import hashlib
 import html
 import json
-from pathlib import Path
 import re
 from typing import Any
 
@@ -29,7 +28,6 @@ from flashladder.view.linked import (
 from flashladder.view.linked_page import document, page, read_document
 from tests.typed import command
 
-DATA = Path(__file__).parents[2] / "data"
 UNIT = (
     "// </script><script>window.hacked = 1</script>",
     "#include \"twice.cuh\"  // <b>bold</b> & 'quoted'",

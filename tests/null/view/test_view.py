@@ -244,6 +244,8 @@ def test_speeds_are_the_committed_ones_by_gpu() -> None:
     row = by["H200", "A100's configurations"]
     assert [row.before, row.after] == pytest.approx([timed["8"], timed["9"]], abs=1e-3)
     assert by["H100", "A100's configurations"].after > 50
+    own = {row.source for row in found("7", "8")["speed"] if row.name == "own configurations"}
+    assert own == {"H200", "H100"}, "an H100 runs an H200's"
     cells = load()
     for gpu, title in (("a100", "A100"), ("rtx3090", "RTX 3090")):
         row = by[title, "published"]
