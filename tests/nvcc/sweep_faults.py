@@ -55,15 +55,15 @@ class Sweep:
     def __init__(self, folder: Path, *more: str) -> None:
         grid = folder.with_name("faults.yaml")
         grid.write_text(GRID, encoding="utf-8")
-        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - live as long as this
+        self._out, self._err = (folder.with_name(f"{folder.name}.{name}") for name in ("stdout", "stderr"))
         self.started = time.monotonic()
         words = [sys.executable, "-m", "flashladder.sweep", "--grid", str(grid), "--out", str(folder), *more, "--json"]
-        self.process = subprocess.Popen(words, cwd=ROOT, stdout=self._out, stderr=self._err)
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=err)
 
     def told(self) -> str:
         """What it wrote to stderr."""
-        self._err.seek(0)
-        return self._err.read().decode()
+        return self._err.read_text(encoding="utf-8")
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """The exit code; None when it still runs after this time."""
@@ -73,7 +73,7 @@ class Sweep:
 
     def wait_for_a_worker(self) -> None:
         """Until one is ready, or the sweep has ended."""
-        while self.wait(0.02) is None and b'"event": "worker"' not in os.pread(self._out.fileno(), 1 << 20, 0):
+        while self.wait(0.02) is None and b'"event": "worker"' not in self._out.read_bytes():
             assert time.monotonic() - self.started < READY_S, self.told()
 
     def workers(self) -> list[int]:

@@ -225,7 +225,7 @@ def test_a_wheel_for_one_architecture_is_asked_for_by_its_gpus(tmp_path: Path) -
     assert identity.text_sha256 == manifest["kernels"][config.short_form()]["sm_90a"]["text_sha256"]
     assert installed.identity(config, "sm_80").text_sha256 is None
     with images(found.folder / "_C.abi3.so") as inside:
-        assert {(image.kind, image.arch) for image in inside} == {("cubin", "sm_90a"), ("ptx", "compute_90a")}
+        assert {(image.kind, image.arch) for image in inside} == {("SASS", "sm_90a"), ("PTX", "compute_90a")}
         kernels = with_facts(kernels_of(inside, "SASS", "sm_90a"))
         assert {(one.config, one.arch) for one in kernels} == {
             (config.with_dtype(dtype).short_form(), "sm_90a") for dtype in ("fp16", "bf16")
