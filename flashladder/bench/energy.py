@@ -60,9 +60,9 @@ FULL_CLOCK = 0.96  # of the highest clock: at or above this a card is not held b
 FULL_POWER = 0.95  # of the power limit: at or above this a card below full clock is
 POWER, STRUCTURE, UNKNOWN = "power", "structure", "?"
 LEGEND = (
-    f"Limited by power: below {100 * FULL_CLOCK:.0f} % of the highest clock, and at {100 * FULL_POWER:.0f} % of the "
-    "power limit or more, or held back for it by the driver's own word; fewer joules per FLOP make such a kernel "
-    "faster. By structure: at the highest clock, where it waits for something else."
+    f"Limited by power: the clock is below {100 * FULL_CLOCK:.0f} % of the highest one, and power is at "
+    f"{100 * FULL_POWER:.0f} % of the limit or more, or the driver reports the power cap; then fewer joules per FLOP make a kernel faster. Limited by structure: the clock "
+    "is the highest one, and the kernel waits for something else."
 )
 
 Done = Callable[[], bool]

@@ -1,4 +1,4 @@
-"""Pages of sweeps (percent of FA2 by length, kernels and libraries), of tuning runs, and of seconds on end (energy).
+"""Pages of sweeps (percent of FA2 by length, kernels and libraries), of tuning runs, and of sustained runs (energy).
 
 One page per machine and grid, made from ``results/<machine>/<grid>.json.gz`` alone; `invoke report` writes them. A
 tuning run has a table of all candidates and a plot beside it, as these say what the fast ones have in common.
@@ -41,13 +41,13 @@ Cells = Mapping[tuple[str, int], Summary]  # by kernel and length
 SHOWN = 90  # characters of a kernel's name; templates go on for lines
 HOST = "h"  # instead of a verdict
 HOSTS = (
-    f" `{HOST}`: the GPU waited for the host in most blocks, so that the cell tells how long it "
-    "takes to queue a launch; it counts in no mean, and as no library's speed."
+    f" `{HOST}`: the GPU waited for the host in most blocks, so the cell shows how long it "
+    "takes to queue a launch; it is not part of a mean or of a library's speed."
 )
 LEGEND = (
-    "`+` faster, `-` slower, `=` the same within the floor, `?` the interval, which includes the floor and what other "
-    "files say about the same code, does not tell. TFLOP/s at S = "
-    f"{HEADLINE_LENGTH} as timed, beside FA2 in turn."
+    "`+` faster, `-` slower, `=` the same within the floor, `?` undecided by the interval, which includes the floor "
+    "and other files' results for the same code. TFLOP/s at S = "
+    f"{HEADLINE_LENGTH} as timed, alternating with FA2."
 )
 
 
@@ -125,7 +125,7 @@ def _table(own: Cells, result: BenchResult, late: Container[tuple[str, int]]) ->
 def _over_libraries(own: Cells, result: BenchResult, late: Container[tuple[str, int]]) -> str:
     """How many times as fast as the fastest library each kernel is, per length; empty without a library.
 
-    Both were timed in turn with FA2, whose share cancels out. Cells that tell the host's time are left out, and
+    Both alternated with FA2, whose time cancels out. Cells that show the host's time are left out, and
     libraries that are left out of a length are named where another is not.
     """
     timed = {key: one for key, one in own.items() if key not in late}
@@ -144,8 +144,8 @@ def _over_libraries(own: Cells, result: BenchResult, late: Container[tuple[str, 
     lacking = listed([name for name in LIBRARIES if name not in result.references])
     without = f" (not timed: {lacking})" if lacking else ""
     return (
-        f"Times as fast as the fastest library{without}, each beside FA2 in turn, whose time differs from cell to "
-        "cell:\n\n"
+        f"Times as fast as the fastest library{without}, each alternating with FA2, whose time differs from cell "
+        "to cell:\n\n"
         + markdown(("#", "configuration", *(f"S = {n}" for n in lengths)), [*lines, ("fastest", DASH, *among)])
     )
 
@@ -233,10 +233,10 @@ def render_energy(results: Path) -> dict[str, bytes]:
 def energy_page(results: Sequence[EnergyResult]) -> str:
     """A machine's page: a section per file and dtype."""
     about = (
-        "Kernels, FA2 and other libraries, launched back to back in turn, without a flush between launches; medians of "
-        f"their turns. Power is that between two ticks of the GPU's energy counter. {STEADY_LEGEND}"
+        "Kernels, FA2 and other libraries alternate, each launched back to back without a flush; medians over their "
+        f"turns. Power is measured between two ticks of the GPU's energy counter. {STEADY_LEGEND}"
     )
-    parts = [f"# Speed, power and energy of seconds on end on an {plain(results[0].gpu.name)}", about]
+    parts = [f"# Sustained speed, power and energy on an {plain(results[0].gpu.name)}", about]
     for result in results:
         gpu, turns = result.gpu, 1 + max((run.turn for run in result.runs), default=0)
         limit = f"{gpu.power_limit_w:.0f} W" if gpu.power_limit_w else DASH
@@ -273,14 +273,14 @@ TILES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E
 TUNED = (
     "Timed again: a fresh process, other inputs. An iteration has one configuration per GPU for both dtypes, so that "
     "`both` decides, by the harmonic mean; the verdict is on the difference of the two ratios, against the finals' A/A "
-    "floor. `faster`, `slower`: beyond the floor, and the interval too; `ambiguous`: not told apart; `same`: within "
-    "the floor, or the one that the iteration has. What is faster enters an iteration by a person's command "
-    "([how](../../docs/tuning.md)), since all that was timed with the present one is then timed anew."
+    "floor. `faster`, `slower`: beyond the floor, and the interval too; `ambiguous`: undecided; `same`: within the "
+    "floor, or the present configuration. A faster one is entered by hand ([how](../../docs/tuning.md)), because "
+    "everything that was timed with the present one must then be timed again."
 )
 RANKED = (
-    "In the order of the rungs, each candidate with FA2 in turn: those that stayed longest first, the faster first "
-    "among equals. What was left out early has few pairs, a median without interval, which may exceed that of one "
-    "above it. Registers and spilled bytes per thread, stored and loaded, are those of the machine code."
+    "Each candidate alternates with FA2. Those that stayed longest come first, among equals the faster. A candidate "
+    "that was dropped early has few pairs and a median without interval, which may exceed that of one above it. "
+    "Registers and spilled bytes per thread, stored and loaded, are those of the machine code."
 )
 
 
