@@ -61,8 +61,8 @@ FULL_POWER = 0.95  # of the power limit: at or above this a card below full cloc
 POWER, STRUCTURE, UNKNOWN = "power", "structure", "?"
 LEGEND = (
     f"Limited by power: the clock is below {100 * FULL_CLOCK:.0f} % of the highest one, and power is at "
-    f"{100 * FULL_POWER:.0f} % of the limit or more, or the driver reports the power cap; then fewer joules per FLOP make a kernel faster. Limited by structure: the clock "
-    "is the highest one, and the kernel waits for something else."
+    f"{100 * FULL_POWER:.0f} % of the limit or more, or the driver reports the power cap; then fewer joules per FLOP "
+    "make a kernel faster. Limited by structure: the clock is the highest one, and the kernel waits for something else."
 )
 
 Done = Callable[[], bool]
