@@ -34,9 +34,9 @@ SHOWN = 8  # opcode classes that moved most
 SOURCES = (
     "Speeds on A100 and RTX 3090 are the published ones, of the published kernels. Counts are of this project's",
     "kernels; unless said otherwise they are of the main loop, one KV block. Executed, loaded and stored instructions",
-    "are counted in the launch of results/report/counters.md. Shares of cycles compare with the cycles that the tensor",
-    "pipe is busy. Shared reads leave out what asynchronous copies write. Issue slots count an HMMA for as long as its",
-    "scheduler can issue nothing else: that time was measured on an H200, and other GPUs are assumed to take as long.",
+    "are counted in the launch of results/report/counters.md. Percentages of cycles are relative to the cycles in which",
+    "the tensor pipe is busy, so they can exceed 100 %. Shared reads do not include what asynchronous copies write. In",
+    "issue slots, an HMMA counts for the cycles in which it blocks its scheduler; the H200's value is used for all GPUs.",
 )
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 
@@ -71,8 +71,8 @@ def machine_code(iteration: Iteration) -> Iterator[str]:
     counts = read_counts()
     own, before = counts.of(iteration.number, config), counts.of(iteration.parent, parent_config)
     yield (
-        f"The step alone: `{config.short_form()}` beside iteration {iteration.parent} as "
-        f"`{parent_config.short_form()}`. Instructions of the whole kernel, in brackets those of the main loop."
+        f"The change in isolation: `{config.short_form()}`, compared with iteration {iteration.parent} as "
+        f"`{parent_config.short_form()}`. Instructions of the whole kernel; in brackets, of the main loop."
     )
     yield ""
     arches = [arch for arch in LOCK_ARCHES if arch in own.sass and arch in before.sass]
@@ -115,9 +115,9 @@ def configurations(iteration: Iteration) -> Iterator[str]:
         parent = load_iteration(iteration.parent)
         old = parent.configs[gpu]
         if same_but_for_parts((parent, old), (iteration, config)):  # the rule of `invoke diff`
-            yield f"  As iteration {parent.number} there: the step alone."
+            yield f"  Iteration {parent.number} has the same configuration there."
         else:
-            yield f"  Iteration {parent.number} runs as `{old.short_form()}` there: not the step alone."
+            yield f"  Iteration {parent.number} runs as `{old.short_form()}` there, so the configuration changes, too."
 
 
 def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""How fast a kernel is beside FA2: the paired timer, reference arms, second opinions."""
+"""Speed relative to FA2: the paired timer, reference kernels, other timers."""

@@ -1,1 +1,1 @@
-"""What a launch is given and what it must give back: shapes, layouts, contents, the fp64 reference and its bounds."""
+"""Inputs and expected outputs of a launch: shapes, layouts, contents, the fp64 reference and its bounds."""

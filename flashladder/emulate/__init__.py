@@ -1,4 +1,4 @@
-"""This ladder's kernels on the emulator: launch, screen, counter readings and what they agree with, mutation.
+"""This ladder's kernels on the emulator: launch, output, counters compared with a GPU's, mutation tests.
 
 `ptxemu` knows PTX and no iteration; here they meet. ``invoke emulate`` is `command`.
 """

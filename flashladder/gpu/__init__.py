@@ -1,1 +1,1 @@
-"""This machine's GPUs: which, in what state, what may be read of them; launches, counters, sanitizers."""
+"""This machine's GPUs: detection, state, and what may be read; launches, counters, sanitizers."""

@@ -394,16 +394,16 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
             for name in sorted(first, key=lambda name: (-first[name], name))
         },
         "clocks": [f"{one.clocks:,.0f}" for one in found.values()],
-        "binds": [one.binding for one in found.values()],
-        "predicted, of FA2": [f"{one.percent_of_fa2:.1f} %" for one in found.values()],
+        "bottleneck": [one.binding for one in found.values()],
+        "predicted % of FA2": [f"{one.percent_of_fa2:.1f} %" for one in found.values()],
         "published or measured": [DASH if gpu in untimed else words.called["speed"](gpu) for gpu in found],
     }
     header, *lines = (f"| {name} | {' | '.join(cells)} |".replace("|  |", "| |") for name, cells in rows.items())
     yield from (
         "## Bottleneck",
         "",
-        "What a KV block of one CTA asks of an SM in the configuration of the GPU, in percent of the clocks that the",
-        f"model predicts for it (`invoke explain {number} --gpu a100`); a model is not a measurement.",
+        "Use of each resource of an SM by one KV block of one CTA, in percent of the predicted clocks, in the configuration",
+        f"of the GPU (`invoke explain {number} --gpu a100`). This is a model, not a measurement.",
         "", header, "| --- |" + " ---: |" * len(found), *lines, "",
     )  # fmt: skip
 

@@ -119,15 +119,15 @@ def _idle(ladder: Ladder, machine: Machine) -> str:
 def cards_text(machine: Machine, dtype: str) -> str:
     """``one NVIDIA H200``; where runs were on several, that each was on one."""
     name, runs = machine.gpu.name, [_span(numbers) for numbers in machine.fa2(dtype).values()]
-    return f"one {name}" if len(runs) < 2 else f"an {name}, each run on one card ({', '.join(runs)})"
+    return f"one {name}" if len(runs) < 2 else f"an {name}, in one run and on one card per group ({', '.join(runs)})"
 
 
 def floor_text(machine: Machine, dtype: str) -> str:
     """The A/A floor of the runs that timed the kernels, from the smallest to the largest, and of other cards."""
     least, *_, most = (f"±{floor:.2f}" for floor in (*machine.floors(dtype), *machine.floors(dtype)))
-    own = f"A/A floor {least}" if least == most else f"A/A floors of the runs {least} to {most}"
+    own = f"FA2 against itself (A/A floor) {least}" if least == most else f"FA2 against itself (A/A floor) {least} to {most}"
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
-    more = f" (on the second card {' and '.join(others)})" if others else ""
+    more = f" (on a second card {' and '.join(others)})" if others else ""
     return f"{own} points{more}; intervals include the floor"
 
 
@@ -165,7 +165,7 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
         f"heads, d_head {shape.d_head}). Steps alternate with FA2 on {cards_text(machine, 'fp16')}. "
         f"The reference is {machine.reference}{floor}. "
         f"{'' if one_run else 'TFLOP/s are that percentage of FA2 in the same run. '}"
-        f"{f'Not timed beside them: {listed(lacking)}. ' if lacking else ''}"
+        f"{f'Not timed in these runs: {listed(lacking)}. ' if lacking else ''}"
         f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."
         f"{_idle(ladder, machine)}"
     )

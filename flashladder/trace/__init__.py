@@ -1,4 +1,4 @@
-"""A kernel's online softmax, step by step: what it holds after each KV block beside what it should, and where it errs.
+"""A kernel's online softmax, step by step: its values after each KV block compared with the expected ones.
 
 S, m, P, l and O are taken from the emulated PTX, found by where they come from, and held against plain PyTorch.
 """
