@@ -348,7 +348,7 @@ def sweep(
     json: bool = False,
     slurm: str | None = None,
 ) -> None:
-    """Measures a grid, cell by cell; goes on where it stopped.
+    """Measures a grid, cell by cell; continues where it stopped.
 
     Example: `invoke sweep --grid a100 --dry-run`.
     """

@@ -1,6 +1,6 @@
 """Grids measured cell by cell: on one GPU, on many, on Slurm, or on this CPU's emulator.
 
-A grid file becomes a plan of cells (`plan`); each is measured in a worker process (`workers`) and leaves one record
-(`records`), so that nothing that was measured is lost or measured twice. A complete sweep is packed into one result
-document (`pack`), which verify, gate and report read like any other.
+`plan` turns a grid file into cells. A worker process measures each cell (`workers`), and `records` stores one record
+per cell. So no measurement is lost or repeated. `screen.pack` joins the records of a complete sweep into one result
+document. verify, gate and report read it like any other result.
 """

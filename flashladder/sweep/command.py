@@ -1,9 +1,10 @@
-"""``python -m flashladder.sweep``: plan, build, measure what is missing, pack. ``invoke sweep`` is the same command.
+"""``python -m flashladder.sweep``: plans, builds, measures missing cells, packs. ``invoke sweep`` is the same command.
 
-    python -m flashladder.sweep --grid cpu                     # on this CPU, by the emulator
-    python -m flashladder.sweep --grid a100 --dry-run          # what would be measured, and for how long
+    python -m flashladder.sweep --grid cpu                     # on this CPU, in the emulator
+    python -m flashladder.sweep --grid a100 --dry-run          # prints the plan and its estimated time
     python -m flashladder.sweep --grid h200 --gpus 0,1 --json
-Exit code: 0 every cell is good, 1 some failed, 2 it could not run, or not to its end (the same command goes on).
+Exit code: 0 every cell is good, 1 some failed, 2 it could not start or did not finish (run the same command again to
+continue).
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from flashladder.sweep.workers import Device, Task, run
 MOST_SHARDS = 10_000
 FLAGS = {
     "dry-run": "print the plan: cells, builds, time; measure nothing",
-    "no-build": "build nothing: does not start if a kernel is missing",
-    "retry": "measure again what failed",
-    "anyway": "on another GPU than the grid was made for",
-    "json": "print events as JSON, a line each",
+    "no-build": "build nothing; stop if a kernel is not built",
+    "retry": "measure failed cells again",
+    "anyway": "measure on a GPU that the grid was not made for",
+    "json": "print events as JSON, one per line",
 }
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as a namespace; `shard` is a pair (index, count)."""
     program = program_of("sweep")
-    parser = Parser(prog=program, description="Measures a grid.", epilog=f"example: {program} --grid cpu")
-    parser.add_argument("--grid", required=True, metavar="NAME", help="a file of configs/grids, such as smoke")
+    parser = Parser(prog=program, description="Measures a grid, cell by cell.", epilog=f"example: {program} --grid cpu")
+    parser.add_argument("--grid", required=True, metavar="NAME", help="name of a file in configs/grids, such as smoke")
     parser.add_argument("--out", type=out_folder, help="folder of the records (default: build/sweep/MACHINE/GRID)")
     parser.add_argument("--gpus", default="all", metavar="all|0,1|UUID", help="which GPUs (default: all)")
-    parser.add_argument("--shard", type=shard, metavar="I/N", help="only the I-th of N parts of the cells, from 0")
-    parser.add_argument("--timeout", type=some_seconds, metavar="S", help="of one cell (default: by its size)")
+    parser.add_argument("--shard", type=shard, metavar="I/N", help="measure only part I of N; I starts at 0")
+    parser.add_argument("--timeout", type=some_seconds, metavar="S", help="seconds per cell (default: by its size)")
     parser.add_argument("--slurm", nargs="?", const="", metavar="KEY=VALUE,...", help="submit to Slurm (docs/slurm.md)")
     for flag, what in FLAGS.items():
         parser.add_argument(f"--{flag}", action="store_true", help=what)
@@ -60,10 +61,10 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plans, measures, packs.
+    """Plans, measures and packs a grid; returns 0.
 
     Raises:
-        FlashladderError: it could not run, or not to its end.
+        FlashladderError: the sweep could not start or did not finish.
         CheckFailed: cells failed (exit code 1).
     """
     options = parse_arguments(argv)
@@ -71,11 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.slurm is not None:
         slurm.require_possible(grid, options)
     elif grid.without_gpu and options.gpus == "all" and not n_gpus():
-        lines = [f"no GPU here: the grid {grid.without_gpu} on this CPU, instead of {grid.name}"]
+        lines = [f"no GPU found: measuring grid {grid.without_gpu} on this CPU instead of {grid.name}"]
         grid = load_grid(grid.without_gpu)
     if grid.mode != "emulator":
         grid, lines = available(grid)
-    if lines and not options.json and not options.dry_run:  # before the build, which takes a while
+    if lines and not options.json and not options.dry_run:  # before the build, which takes minutes
         print("\n".join(lines), flush=True)
         lines = []
     with terminable(), _place_of(grid, options, lines) as place:
@@ -84,9 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _place_of(grid: Grid, options: argparse.Namespace, lines: list[str]) -> Iterator[Place]:
-    """What the grid is measured on: GPUs or CPUs of this host, locked while this lasts, or tasks of Slurm.
+    """The place where the grid is measured: GPUs or CPUs of this host, locked inside the context, or Slurm tasks.
 
-    On a machine without the grid's GPU a dry run gets that one, and one of the `lines` that says so.
+    If this machine lacks the grid's GPU, a dry run plans for one such GPU and adds a note to `lines`.
     """
     if options.slurm is not None:
         yield slurm.destination(grid, slurm.parse_options(options.slurm), anyway=options.anyway)
@@ -104,7 +105,7 @@ def _place_of(grid: Grid, options: argparse.Namespace, lines: list[str]) -> Iter
 
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
-    """Measures what is missing of a grid at a place, and packs it when nothing is missing; see `main`."""
+    """Measures the missing cells of a grid at a place, then packs the complete grid; see `main`."""
     if grid.mode != "emulator":
         grid = runnable(grid, place.arch)
     records = Records(options.out or FOLDER / place.machine / grid.name)
@@ -143,12 +144,12 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
         return screen.finish(made, records, shown, place.made_for)
     failures = [failure for cell in mine if (failure := records.read(cell.address).failure)]
     index, count = options.shard
-    print(f"shard {index} of {count}: {len(mine)} cells are done", file=sys.stderr)
+    print(f"shard {index} of {count}: {len(mine)} cells complete", file=sys.stderr)
     return screen.exit_code(mine, failures)
 
 
 def _dry_run(made: plan.Plan, records: Records, devices: int, options: argparse.Namespace, lines: Sequence[str]) -> str:
-    """The plan as text or as a line of JSON."""
+    """The plan as text or as one line of JSON."""
     build = not options.no_build
     if made.grid.mode == "tune":
         said = tune.planned(made, records, retry=options.retry)
@@ -160,10 +161,10 @@ def _dry_run(made: plan.Plan, records: Records, devices: int, options: argparse.
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """While this lasts, SIGTERM, which Slurm and systemd send, raises what Ctrl-C does.
+    """Makes SIGTERM raise KeyboardInterrupt, like Ctrl-C, inside the context. Slurm and systemd send SIGTERM.
 
     Raises:
-        FlashladderError: nobody reads stdout any more.
+        FlashladderError: stdout was closed.
     """
 
     def interrupt(*_: object) -> None:
@@ -174,6 +175,6 @@ def terminable() -> Iterator[None]:
         yield
     except BrokenPipeError as error:
         drop_stdout()
-        raise FlashladderError("nobody reads what is printed any more", hint="the same command goes on") from error
+        raise FlashladderError("stdout was closed", hint="run the same command again to continue") from error
     finally:
         signal.signal(signal.SIGTERM, before)

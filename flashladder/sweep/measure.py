@@ -1,10 +1,10 @@
-"""One cell measured: on this CPU by the emulator, or on a GPU by the timer of `invoke bench`.
+"""Measures one cell: on this CPU in the emulator, or on a GPU with the timer of `invoke bench`.
 
-On the CPU a kernel's PTX is run, its numbers are judged by the check's rule, its counters and hazards noted; two runs
-of a cell give the same document. On a GPU one kernel, or one reference, is timed alternating with FA2; a session keeps
-GPU, flush buffer and inputs between cells, so that a warm worker spends a second on what is not a launch. A rung of a
-tuning run is timed as one group, because candidates that differ by half a per cent must share clock and temperature.
-Used by the processes of `flashladder.sweep.workers`.
+On the CPU, the emulator runs a kernel's PTX. The check's rule judges its numbers, and the document stores its counters
+and hazards. Two runs of a cell give the same document. On a GPU, one kernel or one reference is timed, alternating with
+FA2. A session keeps GPU, flush buffer and inputs between cells, so the overhead of a cell is about one second. A rung
+of a tuning run is timed as one group: candidates that differ by 0.5 % must share clock and temperature.
+The processes of `flashladder.sweep.workers` use this module.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ from ptxemu import Array, EmulationError
 
 _REFERENCES = References()
 FIRST_WARM_UP_S = 1.5
-WARM_UP_S = 0.2  # of a worker that measured a moment ago
-COLD_AFTER_S = 3.0  # without work
-HELD_BACK_S = 600.0  # a cell waits so long for a GPU that others use
-LOOK_S = 2.0  # between two looks at who uses it
-MARK = "candidate: "  # leads a line on stderr: the candidate that is being checked; empty: all are being timed
+WARM_UP_S = 0.2  # of a worker that measured within the last COLD_AFTER_S
+COLD_AFTER_S = 3.0  # idle time after which a worker needs the long warm-up
+HELD_BACK_S = 600.0  # longest wait of a cell for a GPU that other processes use
+LOOK_S = 2.0  # between two queries of the GPU's processes
+MARK = "candidate: "  # starts a stderr line with the candidate being checked; empty: all are being timed
 
-_loaded = lru_cache(maxsize=32)(load_installed)  # its library is digested once, not per cell
+_loaded = lru_cache(maxsize=32)(load_installed)  # hashes the library once, not per cell
 
 
 @lru_cache(maxsize=1)
 def _machine_version() -> str:
-    """A digest of the emulator and of the rule by which numbers are judged."""
+    """A digest of the emulator and of the check's rule."""
     return sha256(version() + rule())
 
 
@@ -83,16 +83,16 @@ def _ptx_digest(iteration: Iteration, config: KernelConfig) -> str:
 
 
 def code_digest(subject: str, config: str) -> str:
-    """A digest of all that decides an emulated cell's document: PTX, emulator, rule.
+    """A digest of everything that decides an emulated cell's document: PTX, emulator and the check's rule.
 
     Raises:
-        FlashladderError: no such subject, or nothing here can compile it.
+        FlashladderError: the subject does not exist, or no compiler is installed.
     """
     return sha256(_machine_version() + _ptx_digest(load_description(subject), KernelConfig.parse(config)))
 
 
 def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
-    """`code_digest` of each cell whose PTX is in the store, empty for the others; compiles nothing."""
+    """`code_digest` of each cell whose PTX is in the store, and an empty string for the others. Compiles nothing."""
     try:
         tools = tools_of()
     except FlashladderError:
@@ -105,10 +105,10 @@ def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
 
 
 def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSweepResult, float]:
-    """The document of a cell on this CPU, and the seconds that the emulator worked.
+    """The document of a cell on this CPU, and the seconds that the emulator ran.
 
     Raises:
-        CellFailed: wrong numbers, a hazard, or a kernel that did what it may not.
+        CellFailed: the numbers are wrong, or the emulator found a hazard or a forbidden operation.
     """
     iteration, config = load_description(cell.subject), KernelConfig.parse(cell.config)
     view: View = "head_slice" if iteration.row_stride and cell.shape.n_heads < FULL_HEADS else "contiguous"
@@ -126,7 +126,7 @@ def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSwe
         shown = ["NaN" if one is None or np.isnan(one) else f"{one:.3g}" for one in (found.max_error, found.rms_error)]
         told = f"max error {shown[0]} (allowed {found.max_allowed:.3g}), relative RMS {shown[1]}"
         raise CellFailed("wrong", f"{told} (allowed {found.rms_allowed:.3g})")
-    if hazards.reports:  # right numbers that depend on the order of threads
+    if hazards.reports:  # the numbers are right, but depend on the order of threads
         raise CellFailed("wrong", " ".join(hazards.reports[0].render().split()))
     measured = EmulatedCell(
         address=cell.address,
@@ -156,7 +156,7 @@ def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSwe
 
 
 class Session:
-    """One worker's GPU, and what it keeps between cells."""
+    """The GPU of one worker, with the inputs and identities that it keeps between cells."""
 
     def __init__(self) -> None:
         self._device = open_device()
@@ -166,17 +166,17 @@ class Session:
         self._identities: dict[tuple[str, str], Reference] = {}
         self._last = float("-inf")
         gpu = self._device.gpu
-        self.told = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # when the worker is ready
+        self.told = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # sent when the worker is ready
 
     def measure(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
-        """The document of a cell, and the seconds that the GPU worked for it.
+        """The document of a cell, and the seconds of GPU time that it took.
 
-        A request with candidates is a rung of a tuning run: they are timed in one group. A wrong one shows in its
-        series; one that raises or kills the process is named before.
+        A request with candidates is a rung of a tuning run: all are timed in one group. If a candidate's numbers are
+        wrong, its series contains the reason. stderr names each candidate before its check, in case the process dies.
 
         Raises:
-            CellFailed: wrong numbers, an impossible time, a busy GPU, another kernel than was planned, or whatever CUDA
-                raised; of a rung the message begins with the candidate that is the cause, where that is known.
+            CellFailed: wrong numbers, an impossible time, a busy GPU, a kernel that differs from the planned one, or a
+                CUDA error. For a rung, the message starts with the candidate that caused it, if known.
         """
         is_rung = "candidates" in request
         plan, current = Plan(**request["plan"]), ""
@@ -184,7 +184,7 @@ class Session:
         def about(key: str) -> None:
             nonlocal current
             current = key
-            print(f"{MARK}{key}", file=sys.stderr, flush=True)  # outlives the process
+            print(f"{MARK}{key}", file=sys.stderr, flush=True)  # readable after the process died
 
         try:
             about("")
@@ -224,7 +224,7 @@ class Session:
         return document, group.warm_up_s + launches / 1e6
 
     def _subject(self, cell: PlannedCell) -> tuple[Subject | None, Kernel | None]:
-        """What is timed and, of a kernel, which code that is; None for FA2, which is timed beside itself."""
+        """The subject to time (None for FA2, timed against itself), and its kernel (None for references)."""
         if cell.subject == FA2:
             return None, None
         if not cell.config:
@@ -236,51 +236,53 @@ class Session:
         kernel = installed.identity(config, self._device.gpu.arch)
         if (found := str(kernel.text_sha256 or kernel.build)) != cell.code:
             raise FlashladderError(
-                "another machine code is installed than was planned",
-                expected=cell.code[:12], found=found[:12], hint="start the sweep again",
+                "the installed machine code differs from the planned one",
+                expected=cell.code[:12], found=found[:12], hint="run the same command again",
             )  # fmt: skip
         return kernel_subject(kernel.iteration, config, installed.run, kernel.variant), kernel
 
     def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int | None) -> Prepared:
-        """The inputs of a cell. Reuses the last cell's if they fit; rungs (with a seed) keep one per dtype."""
+        """The inputs of a cell. Reuses the previous inputs if they fit. Rungs (with a seed) keep one set per dtype."""
         common = (cell.shape, plan.input_sets, first_seed)
         key = (cell.dtype, *common)
         if key not in self._inputs:
             kept = {} if first_seed is None else self._inputs
-            self._inputs = {other: own for other, own in kept.items() if other[1:] == common}  # memory goes first
+            self._inputs = {other: own for other, own in kept.items() if other[1:] == common}  # frees memory first
             seed = FIRST_SEED if first_seed is None else first_seed
             self._inputs[key] = prepare(cell.dtype, cell.shape, plan, first_seed=seed)
         return self._inputs[key]
 
     def _wait_until_alone(self, tell: Callable[[Mapping[str, Any]], object]) -> int | None:
-        """Waits until no other process uses the GPU: 0; None where NVML does not tell. Says at each look that it waits.
+        """Waits until no other process uses the GPU; returns 0, or None if NVML lists no processes.
+
+        While it waits, it sends a ``held-back`` event after each query.
 
         Raises:
-            CellFailed: it did not become free.
+            CellFailed: other processes still use the GPU after `HELD_BACK_S`.
         """
         end = time.monotonic() + HELD_BACK_S
         while found := self._device.telemetry.foreign_processes(own_context=True):
             if time.monotonic() > end:
-                raise CellFailed("refused", f"{found} other processes use this GPU, for {HELD_BACK_S:.0f} s by now")
+                raise CellFailed("refused", f"{found} other processes still used this GPU after {HELD_BACK_S:.0f} s")
             tell({"event": "held-back", "others": found})
             time.sleep(LOOK_S)
         return found
 
     def _identity(self, name: str, dtype: str) -> Reference:
-        """A reference with its kernel in this dtype, asked of the profiler once, after the cell is timed."""
+        """A reference with its kernel in this dtype. The profiler finds the kernel once, after the cell is timed."""
         if (name, dtype) not in self._identities:
             self._identities[name, dtype] = profiled(reference_identity({}, name), name, (dtype,))
         return self._identities[name, dtype]
 
 
 def blamed(key: str, error: BaseException) -> str:
-    """An exception's first line, led by the candidate that was being checked alone."""
+    """An exception's first line, prefixed with the candidate that was being checked, if any."""
     line = first_line(error)
     return f"{key}: {line}" if key and not line.startswith(key) else line
 
 
 def candidate_in(failure: Failure, keys: Sequence[str]) -> str | None:
-    """The candidate that leads a failure's message, or that its worker named last on stderr; None: no one is named."""
+    """The candidate at the start of a failure's message, or the last one on its worker's stderr; None if neither."""
     if named := max((key for key in keys if failure.message.startswith(key)), key=len, default=None):
         return named
     marks = [line.partition(MARK)[2].strip() for line in failure.tail.splitlines() if MARK in line]

@@ -1,9 +1,9 @@
-"""Where a sweep runs: GPUs, chosen and locked by UUID, or CPUs; which kernels are installed here; building the others.
+"""Chooses and locks the GPUs or CPUs of a sweep, finds installed kernels and builds the missing ones.
 
-A grid that was made for one GPU model is refused on another before hours are spent on it. NVML is asked, no CUDA
-context is opened: the workers do that, each on its own GPU. What is installed is read from the wheels' manifests alone,
-of environments whose Python may be another one. Kernels are built before anything is timed: a compiler beside a
-measurement takes its CPU and its clock.
+A grid made for one GPU model is refused on another model before any time is spent. This module queries NVML and opens
+no CUDA context: each worker opens one on its own GPU. It finds installed kernels by reading the wheels' manifests, and
+imports none: their environments may use another Python version. Kernels are built before anything is timed: a compiler
+that runs during a measurement takes CPU time and changes the clocks.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from flashladder.sweep.workers import Device
 from flashladder.toolchain import load_pins
 
 FOLDER = BUILD / "sweep"
-MOST_CPUS = 8  # workers: each may take a gigabyte
-KEYS = ("prog", "prog-all", "tune", "all")  # of selections, from few kernels to many
-PACKAGES = {"fa3": "flash-attn-3", "fa4": "flash-attn-4", "flash-attn": "flash-attn"}  # other references are torch's
+MOST_CPUS = 8  # workers; each may need 1 GB of memory
+KEYS = ("prog", "prog-all", "tune", "all")  # selection keys, from the fewest kernels to the most
+PACKAGES = {"fa3": "flash-attn-3", "fa4": "flash-attn-4", "flash-attn": "flash-attn"}  # others are in torch
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a sweep runs: its devices, the machine's key, the architecture; another GPU that the grid was made for."""
+    """Where a sweep runs. `arch` is empty for CPUs. `made_for` is the grid's GPU if this is another one, else None."""
 
     devices: tuple[Device, ...]
     machine: str
@@ -61,7 +61,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU of this host as NVML tells it."""
+    """A GPU of this host as NVML describes it."""
 
     index: int
     name: str
@@ -71,10 +71,10 @@ class Card:
 
 @contextmanager
 def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
-    """What the grid is measured on, locked while this lasts.
+    """The place where the grid is measured; its GPUs are locked inside the context.
 
     Raises:
-        FlashladderError: no such GPU, another model, or another process measures on it.
+        FlashladderError: the GPU does not exist, is another model, or another process measures on it.
     """
     if grid.mode == "emulator":
         if options.gpus != "all":
@@ -93,17 +93,17 @@ def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
 
 
 def cpus() -> list[Device]:
-    """A device per CPU that this process may use; in a task of Slurm per CPU that it was given."""
+    """A device per CPU that this process may use, at most 8. In a Slurm task, also at most SLURM_CPUS_PER_TASK."""
     given = os.environ.get("SLURM_CPUS_PER_TASK", "")
     count = min(len(os.sched_getaffinity(0)), int(given) if given.isdigit() else MOST_CPUS, MOST_CPUS)
     return [Device(f"cpu{number}", "cpu", {"OMP_NUM_THREADS": "1"}) for number in range(count)]
 
 
 def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
-    """The GPUs that this process may use: all of the host, or those that CUDA_VISIBLE_DEVICES names.
+    """The GPUs that this process may use: all of the host, or those in CUDA_VISIBLE_DEVICES.
 
     Raises:
-        FlashladderError: there is none, or NVML does not answer.
+        FlashladderError: the host has no GPU, or NVML does not answer.
     """
     require_gpu("`invoke sweep --grid cpu` sweeps on this CPU")
     found = []
@@ -118,16 +118,16 @@ def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
 
 
 def named(found: Sequence[Card], word: str) -> list[Card]:
-    """The cards that a word names, by index or by the beginning of their UUID."""
+    """The cards with this index, or whose UUID starts with this word."""
     word = word.strip()
     return [card for card in found if str(card.index) == word or (len(word) > 4 and card.uuid.startswith(word))]
 
 
 def chosen(found: Sequence[Card], text: str) -> list[Card]:
-    """The cards that ``--gpus`` names: ``all``, indices or UUIDs separated by commas.
+    """The cards of a ``--gpus`` value: ``all``, or indices or UUIDs separated by commas.
 
     Raises:
-        FlashladderError: there is no such card, or one is named twice.
+        FlashladderError: a card does not exist or is named twice.
     """
     if text == "all":
         return list(found)
@@ -145,13 +145,13 @@ def chosen(found: Sequence[Card], text: str) -> list[Card]:
 
 
 def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list[Card], str | None]:
-    """The cards of one model that a grid may be measured on, and what it was made for if that is another model.
+    """The cards that may measure a grid, all of one model, and the grid's GPU key if that is another model, else None.
 
     Raises:
         FlashladderError: the grid was made for a GPU that is not here, or the cards are of different models.
     """
     if not found:
-        raise FlashladderError("no GPU is left to measure on", hint="unset CUDA_VISIBLE_DEVICES, or see invoke doctor")
+        raise FlashladderError("CUDA_VISIBLE_DEVICES hides every GPU", hint="unset it, or see invoke doctor")
     fit = [card for card in found if made_for in ("any", gpu_key(card.name))]
     other = None
     if not fit:
@@ -161,20 +161,20 @@ def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list
         raise FlashladderError(
             "GPUs of different models, which one table must not mix",
             found=", ".join(models),
-            hint="--gpus names some of one model",
+            hint="use --gpus to select GPUs of one model",
         )
     return fit, other
 
 
 def require_same(made_for: str, found: str, *, anyway: bool) -> None:
-    """Raises `FlashladderError` about a grid that was made for another GPU than the one found, unless `anyway`."""
+    """Raises `FlashladderError`: the grid was made for another GPU than the one found. Does nothing if `anyway`."""
     if not anyway:
-        what, hint = load_gpus()[made_for].title, "--anyway measures it all the same, and marks the results"
+        what, hint = load_gpus()[made_for].title, "--anyway measures it here and marks the results"
         raise FlashladderError(f"the grid was made for another GPU: {what}", expected=made_for, found=found, hint=hint)
 
 
 def read_manifest(path: Path) -> Mapping[str, Any] | None:
-    """The manifest of a wheel; None where there is none, or a broken one."""
+    """The manifest of a wheel; None if it is missing or invalid."""
     try:
         data = load_json(path.read_bytes())
     except (OSError, ValueError):
@@ -184,13 +184,14 @@ def read_manifest(path: Path) -> Mapping[str, Any] | None:
 
 @lru_cache(maxsize=256)
 def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any]] | None:
-    """The interpreter that has a wheel, and its manifest: the iteration's own environment below `root`, or this one.
+    """The interpreter that has a subject's wheel, and the wheel's manifest; None if the wheel is not installed.
 
-    `subject` is an iteration, or an ablation such as ``16 - swizzle``; `cuda` the version of its compiler, empty for
-    the pinned one. What was found once is kept until `wheel_of.cache_clear`.
+    Searches the iteration's own environment in ``root/.nox``, then this one. `subject` is an iteration, or an ablation
+    such as ``16 - swizzle``. `cuda` is the version of its compiler; empty for the pinned one. Results are cached until
+    `wheel_of.cache_clear`.
 
     Raises:
-        FlashladderError: `subject` is no description, or no toolchain of version `cuda` is pinned.
+        FlashladderError: `subject` is not a valid description, or no toolchain of version `cuda` is pinned.
     """
     wanted = parse_subject(subject, cuda)
     own = root / ".nox" / f"build-iteration-{wanted.number}"
@@ -202,10 +203,10 @@ def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any
 
 
 def code_of(cell: PlannedCell, arch: str) -> tuple[str, str]:
-    """The interpreter that has a cell's kernel, and the SHA-256 of its machine code; a reference has its version.
+    """The interpreter that has a cell's kernel, and the SHA-256 of its machine code; for a reference, its version.
 
-    The digest is empty where no wheel holds the kernel, or it was not made for `arch`. Where no machine code is ever
-    made for `arch` the driver compiles the PTX, and the digest is that of all inputs of the wheel.
+    The digest is empty if no wheel contains the kernel, or if the kernel was not built for `arch`. If wheels never
+    contain machine code for `arch`, the driver compiles the PTX. Then the digest is that of all inputs of the wheel.
     """
     if not cell.config:
         return sys.executable, reference_version(cell.subject) or ""
@@ -214,14 +215,14 @@ def code_of(cell: PlannedCell, arch: str) -> tuple[str, str]:
     if found is None or not isinstance(kernels, dict) or cell.config not in kernels:
         return sys.executable, ""
     own = kernels[cell.config]
-    if kernel := own.get(arch) or own.get(f"{arch}a"):  # machine code for one architecture alone
+    if kernel := own.get(arch) or own.get(f"{arch}a"):  # sm_90a code runs on that architecture only
         return found[0], str(kernel["text_sha256"])
     return found[0], "" if arch in load_pins().arches else str(found[1]["inputs_digest"])
 
 
 @lru_cache(maxsize=8)
 def reference_version(name: str) -> str | None:
-    """The version of a reference's package here; None where it is not installed."""
+    """The installed version of a reference's package; None if it is not installed."""
     try:
         return f"{name} {importlib.metadata.version(PACKAGES.get(name, 'torch'))}"
     except importlib.metadata.PackageNotFoundError:
@@ -229,23 +230,23 @@ def reference_version(name: str) -> str | None:
 
 
 def available(grid: Grid) -> tuple[Grid, list[str]]:
-    """The grid without references that are not installed here, and a line about each of these."""
+    """The grid without the references that are not installed, and one line about each of those."""
     missing = [name for name in grid.references if reference_version(name) is None]
     lines = [
-        f"{name} is not installed here: not timed; {INSTALL.get(name, 'pip install torch')} brings it"
+        f"{name} is not installed, so it is not timed; to install it: {INSTALL.get(name, 'pip install torch')}"
         for name in missing
     ]
     return grid.model_copy(update={"references": [one for one in grid.references if one not in missing]}), lines
 
 
 def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: bool = True) -> plan.Plan:
-    """The plan of a grid at a place, after building what is missing if `build`.
+    """The plan of a grid at a place.
 
-    Where it is None cells whose kernel is missing have no code digest. Unless `quiet`, says how many kernels are built,
-    and about how long that takes.
+    If `build` is True, builds missing kernels; if False, raises if one is missing; if None, their code digests stay
+    empty. Unless `quiet`, prints how many kernels it builds and the estimated time.
 
     Raises:
-        FlashladderError: a build failed, or a kernel is missing where `build` is False.
+        FlashladderError: a build failed, or a kernel is missing and `build` is False.
     """
 
     def digests(wanted: Sequence[PlannedCell]) -> Sequence[str]:
@@ -265,18 +266,18 @@ def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: boo
     if build is not None and (unbuilt := made.unbuilt):
         first = unbuilt[0]
         raise FlashladderError(
-            f"{len(unbuilt)} kernels of the grid are not built here",
+            f"{len(unbuilt)} kernels of the grid are not built",
             found=f"iteration {first.subject}: {first.config}",
-            hint=f"leave out --no-build, or: invoke build '{first.subject}' --configs '{first.config}'",
+            hint=f"omit --no-build, or run: invoke build '{first.subject}' --configs '{first.config}'",
         )
     return made
 
 
 def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
-    """Builds and installs the wheels that hold these kernels; for the emulator it compiles their PTX.
+    """Builds and installs the wheels that contain these kernels; for the emulator, compiles their PTX.
 
     Raises:
-        FlashladderError: a build failed; its last line is the reason.
+        FlashladderError: a build failed; the message contains the reason.
     """
     if place.machine == CPU:
         ptx_many([(load_description(kernel.subject), KernelConfig.parse(kernel.config)) for kernel in kernels])
@@ -291,7 +292,7 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
         words += ["--toolchain", toolchain] if toolchain else []
         command = [sys.executable, "-m", "flashladder.build", number, *words]  # into this environment
         if (nox := shutil.which("nox")) and (ROOT / "noxfile.py").is_file():
-            command = [nox, "-s", f"build-iteration-{number}", "--", *words]  # into one of its own
+            command = [nox, "-s", f"build-iteration-{number}", "--", *words]  # into the iteration's own environment
         ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if ran.returncode:
             lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
@@ -300,19 +301,19 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
                 f"iteration {subject} could not be built",
                 where=" ".join(command),
                 found=told.removeprefix("error: "),
-                hint="invoke doctor says what this machine lacks",
+                hint="invoke doctor lists what this machine lacks",
             )
 
 
 def covering_key(subject: str, configs: set[str]) -> str:
-    """The selection key with the fewest kernels that selects all these configurations.
+    """The selection key with the fewest kernels among those that select all these configurations.
 
     Raises:
-        FlashladderError: no key does.
+        FlashladderError: no key selects them all.
     """
     iteration = load_description(subject)
     for key in KEYS:
         if configs <= {config.short_form() for config in select_configs(iteration, key)}:
             return key
     wanted = ", ".join(sorted(KernelConfig.parse(config).brief() for config in configs))
-    raise FlashladderError(f"no selection key holds all configurations of iteration {subject}", found=wanted)
+    raise FlashladderError(f"no selection key contains all configurations of iteration {subject}", found=wanted)

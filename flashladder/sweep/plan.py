@@ -1,8 +1,8 @@
-"""The plan of a sweep: every cell of a grid in the order of measurement, its address, and how long it takes.
+"""The plan of a sweep: every cell of a grid in the order of measurement, with its address and estimated time.
 
-A cell's address is a digest of all that decides its result: what is measured, on which machine, how, and the code that
-runs. It names the cell's record, so that a resumed sweep finds its own records and never takes a stale one. Nothing
-here measures, builds or needs a GPU. Used by dry runs, sweeps, shards and `invoke verify` alike.
+A cell's address is a digest of everything that decides its result: subject, machine, settings and code. The address
+names the cell's record. So a resumed sweep finds its own records and never uses a stale one. Nothing here measures,
+builds or needs a GPU. Dry runs, sweeps, shards and `invoke verify` use this module.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from flashladder.results.derive import Plan as Pairs
 from flashladder.results.schema import PROTOCOL_VERSION, PlannedCell
 from flashladder.toolchain import load_pins
 
-DIGITS = 16  # of an address
-CPU = "cpu"  # the machine of a grid of the emulator
+DIGITS = 16  # hex digits of an address
+CPU = "cpu"  # machine key of emulator grids
 RUNGS = (2, 2, 4, 8, 8)
-"""Pairs of each surviving candidate in each rung of a tuning run; even: kernel and FA2 go first equally often."""
+"""Pairs per candidate in each rung of a tuning run. Even numbers: kernel and FA2 are launched first equally often."""
 
-# For estimates only.
-TFLOPS = {"a100": 190.0, "rtx3090": 65.0, "rtx4090": 150.0, "h100": 330.0, "h200": 340.0}  # of FA2
-ROUGH_TFLOPS = 120.0  # of FA2 on an unknown GPU
-SLOW = 6.0  # how much slower than FA2 the first iteration is, with its bank conflicts
+# The constants below are for time estimates only.
+TFLOPS = {"a100": 190.0, "rtx3090": 65.0, "rtx4090": 150.0, "h100": 330.0, "h200": 340.0}  # FA2's throughput
+ROUGH_TFLOPS = 120.0  # FA2's throughput on an unknown GPU
+SLOW = 6.0  # FA2's speed over that of iteration 1, which has bank conflicts
 PER_CELL_S = 1.0  # inputs, reference, checks, warm-up
 EMULATED_FLOPS = 2e8  # per second, of the emulator on one CPU
-PTX_S, MACHINE_CODE_S = 1.0, 0.5  # to compile a kernel on one CPU; the emulator needs its PTX alone
-WHEEL_S = 4.0  # the rest of a wheel: its environment, where that is warm, linking, installing
-PATIENCE = 20.0  # times the estimate that a cell may take
+PTX_S, MACHINE_CODE_S = 1.0, 0.5  # to compile one kernel on one CPU; the emulator needs only PTX
+WHEEL_S = 4.0  # other time per wheel: preparing a cached environment, linking, installing
+PATIENCE = 20.0  # a cell times out after this many times its estimate
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all cells of a sweep have in common: the machine's key, the mode, and how often each is timed.
+    """Settings that all cells of a sweep share: the machine's key, the mode, and the number of pairs.
 
-    `pairs`, `blocks` and `min_pairs` as in `flashladder.results.derive.Plan`; all 0 on the emulator.
+    `pairs`, `blocks` and `min_pairs` are those of `flashladder.results.derive.Plan`; all are 0 on the emulator.
     """
 
     machine: str
@@ -52,14 +52,14 @@ class Settings:
 
 
 def cell_of(subject: str, config: str, dtype: str, shape: Shape, toolchain: str = "") -> PlannedCell:
-    """A cell whose code is not known yet; not validated, for there are thousands of them."""
+    """A cell without a code digest. Skips pydantic's validation, because a grid has thousands of cells."""
     return PlannedCell.model_construct(
         subject=subject, config=config, dtype=dtype, shape=shape, toolchain=toolchain, code="", address=""
     )  # fmt: skip
 
 
 def with_code(cell: PlannedCell, code: str, settings: Settings) -> PlannedCell:
-    """The cell with its code's digest and its address."""
+    """The cell with its code digest and its address."""
     return cell.model_copy(update={"code": code, "address": address_of(cell, code, settings)})
 
 
@@ -73,13 +73,13 @@ def address_of(cell: PlannedCell, code: str, settings: Settings) -> str:
 
 
 def title(cell: PlannedCell) -> str:
-    """The cell in one line for people: ``16 (FP16, ...): ... S=4096 B=16 H=16``."""
+    """The cell as one line of text: ``16 (FP16, ...): ... S=4096 B=16 H=16``."""
     name = f"{cell.subject}{f' cuda {cell.toolchain}' if cell.toolchain else ''}"
     return f"{name} {cell.config or cell.dtype} S={cell.shape.seq_len} B={cell.shape.batch} H={cell.shape.n_heads}"
 
 
 Digests = Callable[[Sequence[PlannedCell]], Sequence[str]]
-"""The code digest of each cell, ``""`` where nothing is built for it."""
+"""Returns the code digest of each cell, or ``""`` if its kernel is not built."""
 
 
 @dataclass(frozen=True)
@@ -92,37 +92,37 @@ class Plan:
 
     @property
     def unbuilt(self) -> list[PlannedCell]:
-        """One cell per kernel that is not built: subject, configuration and toolchain each once, no reference."""
+        """One cell per kernel that is not built, that is per subject, configuration and toolchain. No references."""
         cells = (cell for cell in self.cells if cell.config and not cell.code)
         return list({(cell.subject, cell.config, cell.toolchain): cell for cell in cells}.values())
 
     def estimate_s(self, cells: Sequence[PlannedCell]) -> float:
-        """About how many seconds one GPU, or one CPU, takes for `cells`."""
+        """Estimated seconds for `cells` on one GPU or one CPU."""
         return sum(estimate_s(cell, self.settings) for cell in cells)
 
 
 def settings_of(grid: Grid, machine: str) -> Settings:
-    """How a grid is measured on a machine."""
+    """The settings with which a machine measures a grid."""
     if grid.mode == "emulator":
         return Settings(CPU, grid.mode)
-    if grid.mode == "tune":  # what every rung has at least
+    if grid.mode == "tune":  # the smallest rung
         return Settings(machine, grid.mode, min(RUNGS), min(RUNGS), FEWEST_PAIRS)
     pairs = pairs_of(grid.pairs)
     return Settings(machine, grid.mode, pairs.pairs, pairs.blocks, pairs.min_pairs)
 
 
 def pairs_of(pairs: int) -> Pairs:
-    """The timer's plan for so many pairs per cell: eight blocks, or as many as there are pairs."""
+    """The timer's plan for this number of pairs per cell: eight blocks, or one per pair if there are fewer pairs."""
     usual = Pairs()
     fewest = min(usual.min_pairs, pairs)
     return Pairs(pairs=pairs, blocks=min(usual.blocks, pairs), extra_blocks=CELL_EXTRA_BLOCKS, min_pairs=fewest)
 
 
 def wanted(grid: Grid) -> list[PlannedCell]:
-    """The cells of a grid, without code: kernels by environment, each on its shapes, then the references.
+    """The cells of a grid, without code digests: first the kernels, grouped by environment, then the references.
 
-    Cells of one environment follow each other, so that its worker stays warm; within one, cells of one dtype and shape
-    do, so that the worker keeps its inputs.
+    The order keeps cells of one environment together, so its worker stays warm. Within an environment it keeps cells of
+    one dtype and shape together, so the worker reuses its inputs.
     """
     pinned = load_pins().cuda
     names = () if grid.mode == "emulator" else (FA2, *grid.references)
@@ -140,14 +140,14 @@ def wanted(grid: Grid) -> list[PlannedCell]:
 
 
 def make(grid: Grid, machine: str, digests: Digests) -> Plan:
-    """The plan of a grid on `machine` (a key of configs/gpus, or `CPU`), with the code that is built now."""
+    """The plan of a grid on `machine` (a key of configs/gpus, or `CPU`), with digests of the kernels built so far."""
     settings, cells = settings_of(grid, machine), wanted(grid)
     planned = (with_code(cell, code, settings) for cell, code in zip(cells, digests(cells), strict=True))
     return Plan(grid, settings, tuple(planned))
 
 
 def request_of(made: Plan, cell: PlannedCell, settings: Settings, pairs: Pairs, **more: object) -> dict[str, object]:
-    """What a worker is asked for a cell, as JSON; a rung of a tuning run has `more`."""
+    """The request for a cell, as JSON that a worker reads; `more` contains the fields of a tuning rung."""
     return {
         "grid": made.grid.name,
         "grid_sha256": made.grid.sha256,
@@ -160,7 +160,7 @@ def request_of(made: Plan, cell: PlannedCell, settings: Settings, pairs: Pairs, 
 
 
 def shard(cells: Sequence[PlannedCell], part: tuple[int, int], settings: Settings) -> list[PlannedCell]:
-    """One part (index, count) of the cells: neighbours that together take 1/count of the time."""
+    """One part (index, count) of the cells: consecutive cells that take about 1/count of the total time."""
     index, count = part
     ends = [0.0]
     for cell in cells:
@@ -170,24 +170,24 @@ def shard(cells: Sequence[PlannedCell], part: tuple[int, int], settings: Setting
 
 
 def pair_s(shape: Shape, machine: str, slow: float = 1.0) -> float:
-    """About how many seconds one pair of launches takes: FA2's, and that of a kernel `slow` times slower."""
+    """Estimated seconds of one pair of launches: FA2, and a kernel that is `slow` times slower."""
     return (1 + slow) * (shape.flops / (TFLOPS.get(machine, ROUGH_TFLOPS) * 1e12) + 1e-4)
 
 
 def estimate_s(cell: PlannedCell, settings: Settings) -> float:
-    """About how many seconds a cell takes on its machine."""
+    """Estimated seconds of a cell on its machine."""
     if settings.machine == CPU:
         return 0.3 + cell.shape.flops / EMULATED_FLOPS
     return PER_CELL_S + settings.pairs * pair_s(cell.shape, settings.machine, SLOW if cell.subject == "1" else 1.0)
 
 
 def timeout_s(cell: PlannedCell, settings: Settings) -> float:
-    """Seconds after which a cell counts as hanging."""
+    """Seconds after which a cell times out."""
     return 60.0 + PATIENCE * estimate_s(cell, settings)
 
 
 def build_s(made: Plan, n_jobs: int) -> float:
-    """About how many seconds it takes to build what is missing of a plan, `n_jobs` kernels at a time."""
+    """Estimated seconds to build the missing kernels of a plan, `n_jobs` at a time."""
     kernels = made.unbuilt
     if made.settings.machine == CPU:
         return len(kernels) * PTX_S / n_jobs

@@ -1,7 +1,7 @@
-"""The folder of a sweep: one record per cell, locks against other sweeps, and what can go wrong with a cell.
+"""The folder of a sweep: one record per cell, locks against other sweeps, and the kinds of failures.
 
-A record is whole or not there: it is written beside its name and renamed. Only the process that leads a sweep writes;
-any number may read. Locks go with their process, however it ends.
+A record is complete or absent: it is written to a temporary file, then renamed. Only the main process of a sweep writes
+records; any process may read them. Locks are released when their process ends, even by SIGKILL.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from flashladder.results.schema import (
 )
 
 SUFFIX = ".json.gz"
-WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # from file systems that have no locks
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of file systems without locks
 Document = Annotated[BenchResult | EmulatedSweepResult, Field(discriminator="kind")]
 
-# Words in CUDA's, NVML's and torch's messages, lower case; the first kind that fits decides.
+# Lower-case patterns of CUDA's, NVML's and torch's messages. The first kind that matches applies.
 WORDS: Mapping[FailureKind, str] = {
     "illegal-address": "illegal memory access|illegal address|misaligned address",
     "crash": "device-side assert|illegal instruction|unspecified launch failure",
@@ -55,7 +55,7 @@ WORDS: Mapping[FailureKind, str] = {
 
 
 class CellFailed(Exception):
-    """One cell could not be measured; `kind` as in `flashladder.results.schema.Failure`."""
+    """A cell could not be measured; `kind` is that of `flashladder.results.schema.Failure`."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -63,10 +63,10 @@ class CellFailed(Exception):
 
 
 def kind_of(error: BaseException) -> FailureKind:
-    """The kind of failure that an exception of torch, CUDA or Python means."""
+    """The failure kind of an exception from torch, CUDA or Python."""
     if isinstance(error, CellFailed):
         return error.kind
-    if isinstance(error, failures()) and error.exit_code == 1:  # one of our checks: other bits from run to run
+    if isinstance(error, failures()) and error.exit_code == 1:  # our own check failed: runs gave different bits
         return "wrong"
     text = f"{type(error).__name__} {error}".lower()
     known = next((kind for kind, words in WORDS.items() if re.search(words, text)), None)
@@ -74,15 +74,15 @@ def kind_of(error: BaseException) -> FailureKind:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, or its type."""
+    """The first line of an exception's message, or its type if the message is empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class CellRecord(Strict):
-    """The result of one cell: a document of that cell alone, or why there is none.
+    """The result of one cell: a document with that cell only, or a failure.
 
-    `lane` names the GPU or CPU that measured it, `attempts` counts the workers that it took. `seconds` is wall-clock
-    time, `overhead_s` the part of it without a launch on the GPU or the emulator's work.
+    `lane` names the GPU or CPU that measured the cell. `attempts` counts the workers that tried. `seconds` is
+    wall-clock time; `overhead_s` is the part of it without GPU launches or emulation.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -97,14 +97,14 @@ class CellRecord(Strict):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> CellRecord:
-        """A cell was measured or it failed, and its record is about itself."""
+        """Requires either a document or a failure, of the record's own cell."""
         if (self.document is None) == (self.failure is None):
-            msg = "a record holds either a document or a failure"
+            msg = "a record contains either a document or a failure"
             raise ValueError(msg)
         planned = self.document.sweep.planned if self.document and self.document.sweep else ()
         of = [self.failure.address] if self.failure else [cell.address for cell in planned]
         if of != [self.cell.address]:
-            msg = f"a record of cell {self.cell.address} about cell {', '.join(of) or 'unknown'}"
+            msg = f"the record of cell {self.cell.address} contains cell {', '.join(of) or 'unknown'}"
             raise ValueError(msg)
         return self
 
@@ -114,21 +114,21 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.packed = folder.with_name(folder.name + SUFFIX)  # where the document of a complete sweep goes
+        self.packed = folder.with_name(folder.name + SUFFIX)  # path of a complete sweep's document
 
     def path(self, address: str) -> Path:
-        """Where the record of this cell is, or would be."""
+        """The path of this cell's record, which may not exist yet."""
         return self.folder / f"{address}{SUFFIX}"
 
     def addresses(self) -> frozenset[str]:
-        """The address of every record in the folder, also of cells that are no longer planned; opens no file."""
+        """The addresses of all records in the folder, including those of cells no longer planned. Opens no file."""
         return frozenset(path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"[0-9a-f]*{SUFFIX}"))
 
     def read(self, address: str) -> CellRecord:
         """The record of a cell.
 
         Raises:
-            FlashladderError: it is missing, damaged, of another schema, or of another cell than its name says.
+            FlashladderError: it is missing, damaged, of another schema version, or of another cell.
         """
         path = self.path(address)
         try:
@@ -138,15 +138,15 @@ class Records:
         else:
             if record.cell.address == address:
                 return record
-            found = f"that of another cell, {record.cell.address}"
+            found = f"the record of another cell, {record.cell.address}"
         hint = "delete it to measure the cell again"
         raise FlashladderError("not a record of the cell", where=relative(path), found=found, hint=hint)
 
     def write(self, record: CellRecord) -> Path:
-        """Writes a record, whole.
+        """Writes a record atomically.
 
         Raises:
-            FlashladderError: the disk is full, or the folder cannot be written.
+            FlashladderError: the disk is full, or the folder is not writable.
         """
         return write_atomic(self.path(record.cell.address), packed(record.model_dump(mode="json")))
 
@@ -154,7 +154,7 @@ class Records:
         """The cells without a record, in order; with `retry` also those whose record is a failure.
 
         Raises:
-            FlashladderError: a record of these cells is damaged: a plan says so, not a sweep after its last cell.
+            FlashladderError: a record is damaged. The plan fails early, before the sweep measures anything.
         """
         there = self.addresses()
 
@@ -165,12 +165,12 @@ class Records:
 
 
 def packed(document: object) -> bytes:
-    """A JSON document, compressed; equal documents give equal bytes."""
+    """A compressed JSON document; equal documents give equal bytes."""
     return gzip.compress(dump_json(document).encode(), compresslevel=6, mtime=0)
 
 
 def out_folder(text: str) -> Path:
-    """`text` as the path of a folder that is there or can be made, for argparse's ``type``."""
+    """`text` as the path of a folder that exists or can be created, for argparse's ``type``."""
     path, why = path_of(text).resolve(), repr(text[:60])
     try:
         if text.strip() and path.name:
@@ -185,10 +185,10 @@ def out_folder(text: str) -> Path:
 
 @contextmanager
 def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
-    """Keeps other sweeps out of `folder` while this lasts; other parts (index, count) of the same sweep may enter.
+    """Locks `folder` against other sweeps inside the context; other parts (index, count) of this sweep may enter.
 
     Raises:
-        FlashladderError: another sweep, or the same part of it, is there, or the folder cannot be written.
+        FlashladderError: another sweep or the same part of it uses the folder, or the folder is not writable.
     """
     with locked(folder / ".lock", shared=part is not None):
         if part is None:
@@ -203,10 +203,10 @@ def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Holds the lock file `path`.
+    """Holds a lock on the file `path` inside the context.
 
     Raises:
-        FlashladderError: another process holds it, or it cannot be written.
+        FlashladderError: another process holds the lock, or the file is not writable.
     """
     require_file_or_nothing(path)
     try:

@@ -1,8 +1,8 @@
-"""What a person, or a script, sees of a sweep: the plan, a bar with the time left, failures; its document and table.
+"""The output of a sweep, for people or scripts: plan, progress bar, failures, result document and table.
 
-The sweep itself prints nothing, so that its events can as well be JSON, a line each. A sweep writes a file per cell so
-that nothing is lost; a result that is committed and compared is one file. Timings become one `BenchResult` whose tables
-follow from all samples; emulated cells one `EmulatedSweepResult`. The same records give the same document.
+`Screen` prints all events, as text or as one line of JSON each; the sweep itself prints nothing. A sweep writes one
+file per cell, and `pack` joins them into one result file. Timings become a `BenchResult`, whose tables are derived from
+all samples. Emulated cells become an `EmulatedSweepResult`. The same records give the same document.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from flashladder.results.schema import (
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU, Plan, title
 from flashladder.sweep.records import Document, Records
-from flashladder.sweep.workers import Event
+from flashladder.sweep.workers import GOES_ON, Event
 
 WIDTH = 80  # columns of text
 MESSAGES = {
     "lane-lost": "{lane} is lost: {message}",
-    "held-back": "{lane}: held back while other processes use its GPU: {others}",
-    "worker-broken": "{lane}: its cells are left, no worker comes up: {message}",
-    "worker-killed": "{lane}: its worker was killed; the cell is tried again",
+    "held-back": "{lane}: waiting for its GPU, used by other processes: {others}",
+    "worker-broken": "{lane}: its worker did not start, cells remain: {message}",
+    "worker-killed": "{lane}: its worker was killed; the cell is measured again",
 }
 
 
 class Screen:
-    """Tells events: by a bar on a terminal, as lines for failures, or as JSON, a line each and nothing else.
+    """Shows events: a bar on a terminal and a line per failure, or only JSON, one line per event.
 
-    Of `n_cells` of the plan `n_missing` are to be measured, which takes about so many `seconds`.
+    The sweep has `n_cells` cells. `n_missing` of them have no record; measuring them takes about `seconds`.
     """
 
     def __init__(self, made: Plan, n_cells: int, n_missing: int, seconds: float, *, as_json: bool) -> None:
@@ -63,7 +63,7 @@ class Screen:
         self._bar: tqdm[Any] | None = None
 
     def begin(self, lines: Sequence[str], folder: Path) -> None:
-        """Says what will be measured."""
+        """Prints how many cells the sweep will measure, and the estimated time."""
         grid, machine = self._plan.grid.name, self._plan.settings.machine
         self.event({
             "event": "planned", "grid": grid, "machine": machine, "cells": self._n, "missing": self._n_missing,
@@ -75,18 +75,18 @@ class Screen:
 
     @contextmanager
     def measuring(self, lines: Sequence[str], folder: Path) -> Iterator[None]:
-        """Says what will be measured, and shows a bar of all cells on a terminal while this lasts."""
+        """Calls `begin`, then shows a progress bar on a terminal inside the context."""
         self.begin(lines, folder)
         off = True if self.as_json or not self._n_missing else None
         try:
             with tqdm(total=self._n_missing, desc="sweep", unit="cell", disable=off, leave=False) as self._bar:
                 yield
         except KeyboardInterrupt:
-            print(f"what was measured is kept in {relative(folder)}; the same command goes on", file=sys.stderr)
+            print(f"measured cells are kept in {relative(folder)}; {GOES_ON}", file=sys.stderr)
             raise
 
     def tell(self, event: Event) -> None:
-        """Shows one event of `flashladder.sweep.workers.run`; JSON has a cell's address, title and outcome."""
+        """Shows one event of `flashladder.sweep.workers.run`. JSON contains the cell's address, title and outcome."""
         name, record = event["event"], event.get("record")
         cell: PlannedCell | None = record.cell if record else event.get("cell")
         said = {key: value for key, value in event.items() if key not in ("record", "cell")}
@@ -108,7 +108,7 @@ class Screen:
             tqdm.write(MESSAGES[name].format_map(event), file=sys.stderr)
 
     def event(self, event: Event) -> None:
-        """Prints an event as JSON, where that is wanted."""
+        """Prints an event as one line of JSON if `as_json`, else nothing."""
         if self.as_json:
             print(json.dumps({"time": round(time.time(), 3), **event}, sort_keys=True), flush=True)
 
@@ -126,9 +126,9 @@ def count(number: int, what: str) -> str:
 
 
 def to_build(made: Plan) -> tuple[int, float, str]:
-    """How many kernels are to be built, about how many seconds that takes, and both in words.
+    """The number of kernels to build, the estimated seconds, and both as text.
 
-    These are the whole grid's, of which a shard builds all as well: it cuts a plan whose code is known.
+    They are those of the whole grid. A shard builds all of them too, because it needs the code digest of every cell.
     """
     kernels, seconds = len(made.unbuilt), plan.build_s(made, default_jobs())
     told = f"{count(kernels, 'kernel')} to build: about {duration(seconds)}" if kernels else "nothing to build"
@@ -136,11 +136,11 @@ def to_build(made: Plan) -> tuple[int, float, str]:
 
 
 Planned = tuple[list[str], dict[str, int], float]
-"""What a plan says: lines for people, counts for JSON, and the seconds for which one device measures."""
+"""A plan: lines of text, counts for JSON, and the estimated seconds on one device."""
 
 
 def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build: bool, retry: bool = False) -> Planned:
-    """The plan of a grid: cells by subject, and what is left out and why."""
+    """The plan of a grid: cells by subject, and the excluded cells with the reason."""
     without = [cell for cell in cells if not cell.code]
     timed = records.missing([cell for cell in cells if cell.code], retry=retry)
     missing = len(without) + len(timed)
@@ -154,7 +154,7 @@ def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build
         kernels = count(configs, "kernel") if configs else ""
         lines.append(f"{name:32s} {count(len(own), 'cell'):>11s} {kernels:>11s}".rstrip())
     for left_out, why in made.grid.excluded:
-        lines += textwrap.wrap(f"left out: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
+        lines += textwrap.wrap(f"excluded: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
     measured = f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}"
     counts = {"cells": len(cells), "missing": missing}
     return [*lines, "", measured], counts, made.estimate_s([*without, *timed] if build else timed)
@@ -163,7 +163,7 @@ def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build
 def dry_run(
     made: Plan, said: Planned, folder: Path, devices: int, notes: Sequence[str] = (), *, as_json: bool, build: bool
 ) -> str:
-    """A plan as text, or as a line of JSON: what it `said`, the builds, and the time on so many devices."""
+    """A plan as text or one line of JSON: the plan `said`, kernels to build, and the time on all devices."""
     lines, counts, seconds = said
     kernels, build_s, building = to_build(made)
     seconds = seconds / max(1, devices) + (build_s if build else 0.0)
@@ -183,7 +183,7 @@ def dry_run(
 
 
 def emulated_table(document: EmulatedSweepResult) -> str:
-    """Per kernel and shape: warp instructions, bank conflicts of loads, largest error as a share of the tolerance."""
+    """Per kernel and shape: warp instructions, bank conflicts of loads, largest error in percent of the tolerance."""
     cells = {cell.address: cell for cell in document.sweep.planned}
     lines = [f"{'step':20s} {'dtype':5s} {'S':>6s} {'instructions':>13s} {'ld conflicts':>13s} {'error':>6s}  tile"]
     for one in document.cells:
@@ -193,11 +193,11 @@ def emulated_table(document: EmulatedSweepResult) -> str:
             f"{cell.subject:20s} {cell.dtype:5s} {cell.shape.seq_len:6d} {one.instructions:13,d} "
             f"{one.counters[CONFLICTS.format('ld')]:13,d} {error:>6s}  {KernelConfig.parse(cell.config).brief()}"
         )
-    return "\n".join([*lines, "column error: the largest, as a share of what the check allows"])
+    return "\n".join([*lines, "column error: the largest error, in percent of what the check allows"])
 
 
 def pack(made: Plan, records: Records, made_for: str | None = None) -> Document:
-    """Writes the document of a complete sweep beside its records, and returns it; raises as `join` does."""
+    """Writes a complete sweep's document next to its folder, and returns it. Raises like `Records.read` and `join`."""
     found = [records.read(cell.address) for cell in made.cells]
     failures = [record.failure for record in found if record.failure]
     return join(made, made.cells, [one.document for one in found if one.document], failures, records.packed, made_for)
@@ -211,11 +211,11 @@ def join(
     out: Path,
     made_for: str | None,
 ) -> Document:
-    """Writes one document of all that was measured of some planned cells, and returns it.
+    """Writes one document with the measurements of the planned cells, and returns it.
 
     Raises:
-        FlashladderError: a record is damaged, nothing was measured, or the cells come from different GPU models,
-            drivers, modes, settings or torch versions.
+        FlashladderError: nothing was measured, or the cells come from different GPU models, drivers, modes, settings or
+            torch versions.
     """
     if not documents:
         first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
@@ -240,7 +240,7 @@ def join(
 
 
 def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
-    """References, processes and groups of all timed cells; processes are numbered anew, each worker once."""
+    """References, processes and groups of all timed cells. Each worker is one process with a new number."""
     for name, of in (
         ("GPU models", lambda one: one.gpu.name),
         ("drivers", lambda one: one.gpu.driver),
@@ -251,9 +251,9 @@ def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
             raise FlashladderError(
                 f"the cells come from different {name}, which one table must not mix",
                 found=", ".join(map(str, found)),
-                hint="measure them with another --out, on one kind of machine",
+                hint="choose another folder with --out, and measure on one kind of machine",
             )
-    processes: dict[tuple[str, str, int], Process] = {}  # by card and start of a worker
+    processes: dict[tuple[str, str, int], Process] = {}  # by GPU, start and index of a worker
     groups: list[Group] = []
     for one in documents:
         worker = one.processes[0]
@@ -272,32 +272,32 @@ def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
 
 
 def _reference(references: Sequence[Reference]) -> Reference:
-    """One identity from several of the same reference, which know the kernel of one dtype each, or none."""
+    """Merges identities of one reference. Each contains the kernel of at most one dtype."""
     kernels = {dtype: name for one in references for dtype, name in one.kernels.items()}
     tile = next((one.tile for one in references if one.tile), None)
     return references[0].model_copy(update={"kernels": kernels, "tile": tile})
 
 
 def require_own_name(grid: Grid, out: Path) -> None:
-    """Raises `FlashladderError` where the document that this sweep would replace is another grid's."""
+    """Raises `FlashladderError` if this sweep would replace the document of another grid."""
     try:
         document = load_result(out) if out.is_file() else None
-    except FlashladderError:  # a damaged one, or an older release's, is replaced
+    except FlashladderError:  # replaces a document that is damaged or from an older release
         return
     sweep = document.sweep if isinstance(document, BenchResult | EmulatedSweepResult) else None
     if sweep and sweep.grid != grid.name:
         raise FlashladderError(
-            "another grid's document has this place", where=relative(out), expected=grid.name,
-            found=sweep.grid, hint="another folder as --out",
+            "this path already holds another grid's document", where=relative(out), expected=grid.name,
+            found=sweep.grid, hint="choose another folder with --out",
         )  # fmt: skip
 
 
 def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = None) -> int:
-    """Packs a complete sweep and prints its table; 0.
+    """Packs a complete sweep, prints its table and returns 0.
 
     Raises:
         CheckFailed: cells failed.
-        FlashladderError: a record is damaged, or the records do not belong into one table.
+        FlashladderError: a record is damaged, or the records must not be mixed in one table.
     """
     document = pack(made, records, made_for)
     screen.event({"event": "packed", "path": str(records.packed)})
@@ -308,7 +308,7 @@ def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = 
 
 
 def exit_code(cells: Sequence[PlannedCell], failures: Sequence[Failure], told: str = "") -> int:
-    """0; `CheckFailed`, with what is `told` and the first failure, where some of the cells failed."""
+    """Returns 0. If cells failed, raises `CheckFailed` with `told` (default: a count) and the first failure."""
     if not failures:
         return 0
     first = failures[0]

@@ -1,10 +1,10 @@
-"""``--slurm partition=...,account=...``: the cells of a grid as a job array, one exclusive GPU per task, by submitit.
+"""``--slurm partition=...,account=...`` measures a grid as a job array with submitit, one exclusive GPU per task.
 
-Kernels are built on the host that submits. Tasks write their records to the shared file system, and go back into the
-queue when they are killed, preempted or out of time. This process only watches: Ctrl-C leaves the tasks running, and
-the same command finds them again by the job's name. When all have ended it packs the result, without a GPU.
+The host that submits builds the kernels. Tasks write records to the shared file system. A task that is killed,
+preempted or out of time is requeued. This process only watches. After Ctrl-C the tasks keep running, and the same
+command finds them again by the job's name. When all tasks have ended, it packs the result, without a GPU.
 
-submitit itself waits for jobs by sacct, which many clusters lack; squeue knows every task that waits or runs.
+submitit waits for jobs with sacct, which many clusters lack. So this module uses squeue, which lists all active tasks.
 
     python -m flashladder.sweep --grid h100 --slurm partition=gpu,account=me,time=2:00:00,array=8
 """
@@ -45,33 +45,33 @@ from flashladder.sweep.workers import Device
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
 
-SITE = ("partition", "account", "qos", "constraint", "gres", "mem")  # go to submitit under the same names
+SITE = ("partition", "account", "qos", "constraint", "gres", "mem")  # keys that submitit takes under the same names
 KEYS = {
-    "partition": "as sinfo lists them; the site's default",
-    "account": "whom to charge",
+    "partition": "as sinfo lists them; default: the site's",
+    "account": "account to charge",
     "qos": "quality of service",
-    "gpu": "key of configs/gpus that the tasks get; that of the grid, needed where it is made for any",
+    "gpu": "GPU of the tasks, a key of configs/gpus; default: the grid's; required if the grid is made for any GPU",
     "constraint": "features of a node, for example h100",
     "reservation": "name of a reservation",
-    "gres": "instead of one GPU of any type per task, for example gpu:h100:1",
-    "cpus": "CPUs of a task, 1 to 1000; 1 for the cpu grid, 4 beside a GPU",
-    "mem": "memory of a task, for example 32G; the site's default",
-    "time": "of a task, as Slurm writes it (minutes, H:M:S, D-H); 60, and a task that runs out of it goes on later",
-    "array": "tasks, 1 to 1000; 8",
+    "gres": "GPUs of a task, for example gpu:h100:1; default: one GPU of any type",
+    "cpus": "CPUs of a task, 1 to 1000; default: 4 with a GPU, 1 for the cpu grid",
+    "mem": "memory of a task, for example 32G; default: the site's",
+    "time": "time limit of a task (minutes, H:M:S, D-H); default: 60 minutes; a task that times out is requeued",
+    "array": "number of tasks, 1 to 1000; default: 8",
 }
-DEFAULT_TASKS = 8  # those for which no GPU is free wait in the queue
+DEFAULT_TASKS = 8  # tasks without a free GPU wait in the queue
 MOST_ARRAY = 1000  # Slurm's MaxArraySize less one, by default
 DEFAULT_MINUTES = 60
 GPU_CPUS = 4  # per task
-WARNING_S = 90  # at most, from Slurm's announcement to the end of the task's time
-TIMEOUTS = 1000  # how often a task may run out of its time, as long as each time a cell was finished
+WARNING_S = 90  # longest warning before a task's time limit
+TIMEOUTS = 1000  # requeues after a timeout, if the task finished at least one cell each time
 ENDED = frozenset(
     ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED")
 )
-SHORTEST_POLL_S, LONGEST_POLL_S = 1.0, 15.0  # between two questions to Slurm, which serves everybody
-ANSWER_S = 120  # of squeue, which a busy controller may keep waiting
-# Slurm starts a task again after preemption and when its node died, submitit when its time is over. This batch script
-# does it, up to ten times, when a signal killed the task's process. SIGTERM (143) means that the task shall end.
+SHORTEST_POLL_S, LONGEST_POLL_S = 1.0, 15.0  # between two squeue calls, to limit the load on Slurm
+ANSWER_S = 120  # limit of one squeue call; a busy controller answers late
+# Slurm requeues a task after preemption or a node failure; submitit requeues it at its time limit. This batch script
+# requeues it, up to ten times, when a signal killed the task's process. After SIGTERM (143) the task must end.
 AFTER = [
     "code=$?",
     "if (( code > 128 && code < 160 && code != 143 && ${SLURM_RESTART_COUNT:-0} < 10 )); then",
@@ -80,15 +80,15 @@ AFTER = [
     "exit $code",
 ]
 Options = Mapping[str, Any]
-"""Checked values of `KEYS`: ``time`` in minutes, ``cpus`` and ``array`` as numbers, others as text; absent: default."""
+"""Checked values of `KEYS`: ``time`` in minutes, ``cpus`` and ``array`` as numbers, others as text. Absent: default."""
 Command = Callable[[Sequence[str]], int]
 
 
 def parse_options(text: str) -> Options:
-    """`text` of ``--slurm``: ``key=value`` with commas between, or nothing for the site's defaults.
+    """Parses the value of ``--slurm``: ``key=value`` pairs separated by commas, or empty for the site's defaults.
 
     Raises:
-        FlashladderError: a key that does not exist, comes twice or has no value that it can have.
+        FlashladderError: a key is unknown, repeated or has an invalid value.
     """
     found: dict[str, Any] = {}
     for item in text.split(",") if text.strip() else []:
@@ -104,7 +104,7 @@ def parse_options(text: str) -> Options:
 
 
 def _checked(key: str, value: str) -> str | int:
-    """A key's value, a time in whole minutes (rounded up); empty or 0 where it is none."""
+    """A key's checked value, a time in whole minutes (rounded up). Empty or 0 if the value is invalid."""
     if key == "gpu":
         return value if value in load_gpus() else ""
     if key in ("cpus", "array"):
@@ -120,18 +120,18 @@ def _checked(key: str, value: str) -> str | int:
 
 @dataclass
 class Task:
-    """A share of a sweep, which submitit pickles and runs on a node; its records go to `folder`."""
+    """A shard of a sweep, which submitit pickles and runs on a node. It writes records to `folder`."""
 
     sweep: Command
     arguments: tuple[str, ...]
     folder: Path
-    before: int = 0  # records when it was started
+    before: int = 0  # number of records when the task started
 
     def __call__(self) -> int:
-        """Runs the sweep's command; 0, or 1 where some cells failed, which their records tell.
+        """Runs the sweep's command; returns 0, or 1 if cells failed. Their records contain the reasons.
 
         Raises:
-            SystemExit: it could not run (2), or was asked to end (143).
+            SystemExit: it could not start or did not finish (2), or received SIGTERM or SIGINT (143).
         """
         self.before = self._records()
         try:
@@ -143,44 +143,44 @@ class Task:
             raise SystemExit(128 + signal.SIGTERM if error.code == 128 + signal.SIGINT else error.code) from None
 
     def checkpoint(self) -> DelayedSubmission | None:
-        """What to run when the task is started again; None where it finished no cell, or it would be so for ever.
+        """The task to requeue at the time limit; None if it finished no cell, because it would never finish.
 
-        submitit calls this when Slurm announces the end of the task's time. All that was measured is in the records.
+        submitit calls this when Slurm warns of the time limit. All measurements are already in the records.
         """
         from submitit.helpers import DelayedSubmission
 
         if self._records() <= self.before:
-            told = "no cell was finished in the task's time, so that it is not started again"
-            print(f"error: {told}; --slurm time=... gives it more", file=sys.stderr, flush=True)
+            told = "the task finished no cell within its time limit and is not requeued"
+            print(f"error: {told}; --slurm time=... gives it more time", file=sys.stderr, flush=True)
             return None
         return DelayedSubmission(Task(self.sweep, self.arguments, self.folder))
 
     def _records(self) -> int:
-        """How many cells of the sweep have a record, those of the other tasks too."""
+        """The number of records of the sweep, including those of other tasks."""
         return len(Records(self.folder).addresses())
 
 
 def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
-    """The sweep's command, on a node with a GPU of the key for which the cells were planned.
+    """Runs the sweep's command on a node. Checks first that its GPU is the planned one, `machine`.
 
     Raises:
-        FlashladderError: the task's GPU is another one.
+        FlashladderError: the task's GPU is another model.
     """
     cards = [] if machine == CPU else place.cards()
     found = machine_name(cards[0].name) if cards else "none"
     if machine not in (CPU, found):
         raise FlashladderError(
             "Slurm gave the task another GPU", expected=machine, found=found,
-            hint="--slurm gres=gpu:TYPE:1 or constraint=... asks for a model",
+            hint="--slurm gres=gpu:TYPE:1 or constraint=... selects a model",
         )  # fmt: skip
     return sweep(words)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A sweep as an array: its grid, the folder of its records (absolute, on a file system that the nodes see too).
+    """A sweep as a job array. `folder` contains the records: an absolute path on a file system that the nodes share.
 
-    Each task calls the command `sweep` with `arguments` and its shard, on the GPU with the key `machine`, or ``cpu``.
+    Each task calls `sweep` with `arguments` and its shard. `machine` is the key of the tasks' GPU, or ``cpu``.
     """
 
     grid: str
@@ -192,38 +192,39 @@ class Request:
 
     @property
     def name(self) -> str:
-        """Of the job: the same for the same records, so that Slurm itself knows whether an array is running."""
+        """The job's name. It depends on grid and folder only, so squeue finds a running array by it."""
         return f"flashladder-{self.grid}-{sha256(str(self.folder))[:8]}"
 
     @property
     def logs(self) -> Path:
-        """Folder of what the tasks print."""
+        """Folder with the output of the tasks."""
         return self.folder / "slurm"
 
 
 def require_possible(grid: Grid, options: argparse.Namespace) -> None:
-    """Raises `FlashladderError` where options or the grid exclude ``--slurm``, or no job can be submitted from here."""
+    """Raises `FlashladderError` if the options or the grid exclude ``--slurm``, or this host cannot submit jobs."""
     if options.shard or options.gpus != "all":
         flag = "--shard" if options.shard else "--gpus"
         raise FlashladderError(f"--slurm and {flag} exclude each other", hint="Slurm gives each task its GPU and cells")
     if grid.mode == "tune":
-        raise FlashladderError("--slurm measures no tuning run", hint="--shard I/N measures a part of its ladders")
+        raise FlashladderError("--slurm does not support tuning runs", hint="--shard I/N measures part of the ladders")
     if options.dry_run:
         return
     if missing := [program for program in ("sbatch", "squeue") if not shutil.which(program)]:
         raise FlashladderError(
-            f"{', '.join(missing)} not found, which --slurm needs", hint="run this where jobs are submitted from"
+            f"{', '.join(missing)} not found, which --slurm needs", hint="run this on a host that submits jobs"
         )
     if importlib.util.find_spec("submitit") is None:
-        hint = "pip install submitit, or `nox -s dev`, which brings it"
+        hint = "pip install submitit, or run `nox -s dev`, which installs it"
         raise FlashladderError("submitit is not installed, which --slurm needs", hint=hint)
 
 
 def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
-    """What the tasks will find: GPUs of the grid's model, or of the one that is named.
+    """The place where the tasks measure: GPUs of the grid's model, or of the model in ``gpu=``.
 
     Raises:
-        FlashladderError: a grid made for any GPU without ``gpu=``, or for another than that without ``--anyway``.
+        FlashladderError: the grid is made for any GPU and ``gpu=`` is missing, or the grid is made for another GPU than
+            ``gpu=`` and `anyway` is False.
     """
     key = CPU if grid.mode == "emulator" else wanted.get("gpu", grid.gpu)
     tasks = tuple(Device(f"task{number}", key) for number in range(wanted.get("array", DEFAULT_TASKS)))
@@ -231,7 +232,7 @@ def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
         return Place(tasks, CPU, "")
     if key == "any":
         expected = ", ".join(f"gpu={name}" for name in load_gpus())
-        raise FlashladderError("which GPU will the tasks have", where="--slurm", expected=f"one of {expected}")
+        raise FlashladderError("the tasks' GPU is not specified", where="--slurm", expected=f"one of {expected}")
     other = grid.gpu if grid.gpu not in ("any", key) else None
     if other:
         place.require_same(other, f"gpu={key}", anyway=anyway)
@@ -239,10 +240,10 @@ def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
 
 
 def tasks_of(request: Request) -> list[tuple[str, str, str]]:
-    """Job id, state and reason to wait of every task of this sweep's arrays that Slurm remembers.
+    """Job id, state and waiting reason of every task of this sweep's arrays that squeue lists.
 
     Raises:
-        FlashladderError: Slurm did not answer.
+        FlashladderError: squeue failed or did not answer.
     """
     words = ["squeue", "--noheader", "-r", "-t", "all", "--name", request.name, "-o", "%F|%T|%r"]
     try:
@@ -256,12 +257,12 @@ def tasks_of(request: Request) -> list[tuple[str, str, str]]:
 
 
 def running_job(request: Request) -> str | None:
-    """The job id of the array that waits or runs for these records, None where there is none."""
+    """The job id of this sweep's queued or running array; None if there is none."""
     return max((job for job, state, _ in tasks_of(request) if state not in ENDED), key=int, default=None)
 
 
 def parameters(request: Request) -> dict[str, Any]:
-    """What submitit writes into the batch file."""
+    """The parameters that submitit writes into the batch file."""
     options, on_gpu = request.options, request.machine != CPU
     minutes, cpus = options.get("time", DEFAULT_MINUTES), options.get("cpus", GPU_CPUS if on_gpu else 1)
     reservation = {"reservation": options["reservation"]} if "reservation" in options else {}
@@ -276,10 +277,10 @@ def parameters(request: Request) -> dict[str, Any]:
 
 
 def submit_array(request: Request, tasks: int) -> str:
-    """Submits the array; its job id.
+    """Submits the array and returns its job id.
 
     Raises:
-        FlashladderError: Slurm refuses the job.
+        FlashladderError: Slurm refused the job.
     """
     from submitit import SlurmExecutor
     from submitit.core.utils import FailedJobError
@@ -300,15 +301,15 @@ def submit_array(request: Request, tasks: int) -> str:
 
 
 def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mapping[str, Any]]:
-    """Waits until no task of the array `job` waits or runs any more; `done` counts the cells that have a record.
+    """Waits until all tasks of the array `job` have ended; `done` returns the number of cells with a record.
 
     Yields:
-        every change, ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}`` with the last
-        states that Slurm told, or ``{"event": "slurm-silent", "message": ...}``.
+        an event per change: ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}``, or
+        ``{"event": "slurm-silent", "message": ...}`` if squeue fails.
     """
     told: Mapping[str, Any] = {}
     poll, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
-    while quiet < 2:  # a task that goes back into the queue may look as if it had ended, for a moment
+    while quiet < 2:  # a task that is being requeued may appear ended for a moment
         try:
             tasks = [(state, reason) for found, state, reason in tasks_of(request) if found == job]
         except FlashladderError as error:
@@ -335,10 +336,10 @@ def measure(
     records: Records,
     sweep: Command,
 ) -> int:
-    """Submits or finds the array, watches it, packs; `sweep` is the command that its tasks run.
+    """Submits the array or finds a running one, watches it and packs the result. Each task runs the command `sweep`.
 
     Raises:
-        FlashladderError: it could not, or cells are missing when all tasks have ended.
+        FlashladderError: Slurm failed or refused the job, or cells are missing after all tasks have ended.
         CheckFailed: cells failed.
     """
     folder, machine, job = records.folder.resolve(), place.machine, None
@@ -357,15 +358,15 @@ def measure(
             print(line, flush=True)
 
     last: Mapping[str, int] = {}
-    with locked(request.logs / "lock"):  # one at a time looks for an array and submits one
+    with locked(request.logs / "lock"):  # only one process at a time looks for an array and submits one
         job, event, how = (
             running_job(request),
             "slurm-found",
-            "runs already; options of --slurm are those it began with",
+            "is already queued or running; new --slurm options are ignored",
         )
         missing = records.missing(made.cells, retry=options.retry and job is None)
         if job is None and missing:
-            for cell in missing:  # a failure that is to be measured again: a task that is started again would keep it
+            for cell in missing:  # delete failures here: tasks run without --retry
                 records.path(cell.address).unlink(missing_ok=True)
             job = submit_array(request, min(request.options.get("array", DEFAULT_TASKS), len(missing)))
             event, how = "slurm-submitted", "submitted"
@@ -376,15 +377,15 @@ def measure(
         try:
             for one in watch(request, job, lambda: len(planned & records.addresses())):  # often: opens no file
                 if "message" in one:
-                    say(one, f"Slurm does not answer, asking again: {one['message']}")
+                    say(one, f"Slurm does not answer, retrying: {one['message']}")
                     continue
                 last = one["states"]
                 waiting = f" (waiting: {', '.join(one['waiting'])})" if one["waiting"] else ""
                 cells = f"{one['done']} of {len(planned)} cells"
-                say(one, f"{time.strftime('%H:%M:%S')}  {cells}; tasks: {in_words(last) or 'no task left'}{waiting}")
+                say(one, f"{time.strftime('%H:%M:%S')}  {cells}; tasks: {in_words(last) or 'none'}{waiting}")
         except KeyboardInterrupt:
             if not screen.as_json:
-                print(f"job {job} goes on without this; the same command watches it again, `scancel {job}` ends it")
+                print(f"job {job} keeps running; run the same command to watch it again; `scancel {job}` ends it")
             raise
     if job and (missing := records.missing(made.cells)):
         raise incomplete(request, job, last, f"{len(missing)} of {len(made.cells)}")
@@ -397,7 +398,7 @@ def in_words(states: Mapping[str, int]) -> str:
 
 
 def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str) -> FlashladderError:
-    """The error for `cells` that the tasks left, with the last error in their logs."""
+    """The error that `cells`, such as ``3 of 64``, are not measured. Contains the last error in the logs."""
     error = None
     for path in sorted(request.logs.glob(f"{job}_*_log.err")):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -405,6 +406,6 @@ def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str
     return FlashladderError(
         f"job {job} has ended, and {cells} cells are not measured",
         where=relative(request.folder),
-        found=f"tasks: {in_words(states) or 'forgotten by Slurm'}" + (f" ({error})" if error else ""),
+        found=f"tasks: {in_words(states) or 'no longer listed by Slurm'}" + (f" ({error})" if error else ""),
         hint=f"logs: {relative(request.logs)}; the same command submits the rest",
     )

@@ -1,9 +1,10 @@
-"""A grid of mode ``tune``: every configuration of a tuning space ranked on this machine's GPUs by successive halving.
+"""A grid of mode ``tune`` ranks every configuration of a tuning space on this machine's GPUs by successive halving.
 
-A space of a hundred configurations spreads over twenty per cent, so that two pairs each tell most of them from the
-best. Per iteration and dtype a ladder of rungs: all candidates with few pairs, the better half with more, until a
-handful have 24. Ties with the leader, which noise may have put behind it, go on as well. Then the finals: the best ones
-and the configuration that the iteration has now, timed again in a fresh process on other inputs.
+The speeds in a space of a hundred configurations spread over 20 %, so two pairs separate most of them from the best.
+Each iteration and dtype has a ladder of rungs. The first rung times all candidates with few pairs. Each next rung times
+the better half with more pairs, until a handful have 24. Ties with the leader also advance, because noise may have put
+them behind it. The finals time the best candidates and the iteration's present configuration again, in a fresh process
+on other inputs.
 """
 
 from __future__ import annotations
@@ -40,27 +41,27 @@ from flashladder.sweep.screen import WIDTH, Planned, Screen, exit_code, join
 from flashladder.sweep.winner import FINALS, finalists, judged, render
 from flashladder.sweep.workers import GOES_ON, Task, run
 
-HANDFUL = 4  # go through every rung: the winner needs somebody to be compared with
+HANDFUL = 4  # candidates in every rung at least: the winner needs competitors
 HALF = 0.5
-MOST = 0.75  # of a rung's candidates that go on at most, ties included
-TIES = 2.0  # standard errors of a difference within which two candidates are a tie
-HOPELESS = 3.0  # ties: farther behind the leader even the better half is out (see `survivors`)
-LEAST_TIE = 0.004  # log units: below the A/A floor of any GPU measured so far nothing is told apart
-FINAL_SEED = FIRST_SEED + 500_000  # inputs that no rung has seen
-CHECKED_S = 0.03  # one candidate, before and after
-RUNG_S = 0.6  # inputs and warm-up
-PATIENCE = 10.0
+MOST = 0.75  # largest share of a rung's candidates that advance, ties included
+TIES = 2.0  # two candidates tie if they differ by at most this many standard errors
+HOPELESS = 3.0  # in ties: limit for the better half's distance to the leader (see `survivors`)
+LEAST_TIE = 0.004  # log units; the smallest tie, from the A/A floors of all GPUs measured so far
+FINAL_SEED = FIRST_SEED + 500_000  # seed of inputs that no rung uses
+CHECKED_S = 0.03  # estimated time of one candidate's checks, before and after timing
+RUNG_S = 0.6  # estimated time of a rung's inputs and warm-up
+PATIENCE = 10.0  # times the estimate until a rung times out
 PLANS = tuple(
     Pairs(pairs=pairs, blocks=pairs, extra_blocks=0, min_pairs=FEWEST_PAIRS, input_sets=2, seed=index)
     for index, pairs in enumerate(RUNGS)
 )
-SAYS_NOTHING = ("gpu-lost", "refused")  # failures that are about no candidate where they name none
+SAYS_NOTHING = ("gpu-lost", "refused")  # failures that blame no candidate unless they name one
 
 Part = tuple[PlannedCell, ...]
 
 
 def tie(values: Mapping[str, Sequence[float]]) -> float:
-    """Log units within which two candidates cannot be told apart, by the spread within all of them."""
+    """The largest difference of a tie, in log units, from the average spread within the candidates."""
     spreads = [variance(own) for own in values.values() if len(own) > 1]
     noise = math.sqrt(sum(spreads) / len(spreads)) if spreads else 0.0
     fewest = min((len(own) for own in values.values() if own), default=1)
@@ -68,10 +69,10 @@ def tie(values: Mapping[str, Sequence[float]]) -> float:
 
 
 def survivors(values: Mapping[str, Sequence[float]]) -> list[str]:
-    """The candidates that go on, fastest first; all, where no block of the last rung counted.
+    """The candidates that advance, fastest first. If any candidate has no valid ratio, all candidates advance.
 
-    The better half goes on unless it lies hopelessly far behind the leader, and so do ties with the leader.
-    `values` holds, of every candidate that is still in, all log ratios (FA2's time / kernel's time) that count so far.
+    The better half advances, except those far behind the leader (`HOPELESS`). Ties with the leader advance, too.
+    `values` contains all valid log ratios (FA2's time / kernel's time) of each remaining candidate.
     """
     ranked = sorted(values, key=lambda name: (-median(values[name]) if values[name] else math.inf, name))
     if not ranked or not all(values.values()):
@@ -85,12 +86,12 @@ def survivors(values: Mapping[str, Sequence[float]]) -> list[str]:
 
 
 def most_survivors(n: int, share: float = MOST) -> int:
-    """How many of `n` candidates go on at most, or if a `share` of them does."""
+    """How many of `n` candidates advance if a `share` of them does, at least `HANDFUL`. Default: the maximum."""
     return min(n, max(HANDFUL, math.ceil(share * n)))
 
 
 def pairs_for(n: int, share: float = MOST) -> int:
-    """Pairs that `n` candidates cost at most, whatever they measure, or if a `share` of them goes on each time."""
+    """Pairs that `n` candidates need if a `share` of them advances after each rung. Default: the maximum."""
     total = 0
     for pairs in RUNGS:
         total += n * pairs
@@ -99,21 +100,21 @@ def pairs_for(n: int, share: float = MOST) -> int:
 
 
 def key_of(cell: PlannedCell) -> str:
-    """How series name a candidate."""
+    """The key of a candidate in series."""
     return kernel_key(int(cell.subject), cell.config)
 
 
 @dataclass
 class Ladder:
-    """One iteration in one dtype on its way through the rungs.
+    """The rungs of one iteration in one dtype.
 
-    Which rung comes next follows from the records of those before, so that a resumed run replays its records. A
-    candidate that brings its rung down is left out and the others are timed again; where nothing says which one it
-    was, the rung is halved until it is alone.
+    The records of earlier rungs decide the next rung, so a resumed run replays them. If a candidate makes its rung
+    fail, the ladder removes it and times the others again. If the failure names no candidate, the ladder halves the
+    rung until only the cause remains.
 
-    `candidates` are still in, fastest first; `plans` say how each rung is timed: a single one for finals, where nobody
-    is left out. `parts` of the current rung are each timed as one group. `failures` are of candidates that are out,
-    `held` is one that says nothing about a candidate, and keeps this ladder from going on.
+    `candidates` are the remaining ones, fastest first. `plans` contains the timing plan of each rung; finals have a
+    single rung. `parts` are the untimed groups of the current rung. `failures` are those of removed candidates.
+    `held` is a failure that blames no candidate, such as a lost GPU. It stops this ladder; empty if there is none.
     """
 
     candidates: list[PlannedCell]
@@ -127,18 +128,18 @@ class Ladder:
     held: str = ""
 
     def __post_init__(self) -> None:
-        """Puts all candidates before the first rung."""
+        """Makes all candidates one part of the first rung."""
         self.entered = tuple(self.candidates)
         self._values: dict[str, list[float]] = {key_of(cell): [] for cell in self.entered}
         self.parts = [self.entered]
 
     @property
     def done(self) -> bool:
-        """Whether every rung is measured, or no candidate is left."""
+        """Whether every rung is measured, or no candidate remains."""
         return self.rung == len(self.plans) or not self.candidates
 
     def cell(self, part: Part) -> PlannedCell:
-        """A part of the current rung as the one cell that its record is about."""
+        """The cell that stands for a part of the current rung in its record."""
         first, how = part[0], self.plans[self.rung]
         name = "final" if self.plans is not PLANS else f"rung {self.rung + 1} of {len(self.plans)}"
         code = sha256(json.dumps([name, asdict(how), self.first_seed, [cell.address for cell in part]]))
@@ -146,7 +147,7 @@ class Ladder:
         return with_code(one, code, self.settings)
 
     def follow(self, record: CellRecord) -> None:
-        """Takes in the record of one part of the current rung, and climbs when it was the last."""
+        """Adds the record of one part of the current rung; starts the next rung after the last part."""
         part = next(part for part in self.parts if self.cell(part).address == record.cell.address)
         if isinstance(record.document, BenchResult):
             self.parts.remove(part)
@@ -160,7 +161,7 @@ class Ladder:
             self.parts = [] if self.done else [tuple(self.candidates)]
 
     def _measured(self, part: Part, document: BenchResult) -> None:
-        """Notes the ratios of a part, and which of it are wrong."""
+        """Stores the ratios of a part, and removes candidates with wrong results."""
         self.documents.append(document)
         group, how = document.groups[0], self.plans[self.rung]
         counted = group.model_copy(update={"blocks": settle(group.blocks, visit=how.visit, min_pairs=how.min_pairs)})
@@ -175,7 +176,7 @@ class Ladder:
                 self._values[series.kernel] += map(float, joined([(counted, series)])[0])
 
     def _failed(self, part: Part, failure: Failure) -> None:
-        """Leaves the candidate that is the cause out, or halves the part."""
+        """Removes the candidate that caused the failure, or halves the part if that is unknown."""
         cells = {key_of(cell): cell for cell in part}
         named = candidate_in(failure, list(cells))
         if named is None and failure.kind in SAYS_NOTHING:
@@ -192,13 +193,13 @@ class Ladder:
             self.parts.append(rest)
 
     def _leave_out(self, cell: PlannedCell, failure: Failure) -> None:
-        """Takes a candidate out, with the reason under its own address."""
+        """Removes a candidate, and stores its failure under the candidate's address."""
         message = failure.message.removeprefix(f"{key_of(cell)}: ")
         self.failures.append(failure.model_copy(update={"address": cell.address, "message": message}))
         self.candidates.remove(cell)
 
     def replay(self, records: Records, *, retry: bool = False) -> None:
-        """Takes in the records that an earlier run left; with `retry` no failures."""
+        """Adds the records of an earlier run; with `retry` it skips failures."""
         there = set(records.addresses())
         while found := next((one for part in self.parts if (one := self.cell(part).address) in there), None):
             there.remove(found)
@@ -209,7 +210,7 @@ class Ladder:
 
 
 def wrong_in(series: Series, document: BenchResult) -> str | None:
-    """What is wrong with a candidate's series: its numbers before or after, or a time below what the peaks allow."""
+    """The error of a candidate's series: wrong numbers, or a time below what the GPU's peaks allow; None if valid."""
     limit = fastest_possible_us(document.groups[0].shape, document.gpu.name)
     best = min((pair.kernel_us for pair in series.pairs), default=None)
     if not series.wrong and limit is not None and best is not None and best < limit:
@@ -227,7 +228,7 @@ def ladders_of(made: plan.Plan) -> list[Ladder]:
 
 
 def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
-    """Per iteration and dtype the candidates that are timed again, each a ladder of one rung."""
+    """A ladder of one rung per iteration and dtype, with the candidates of the finals."""
     pairs = plan.pairs_of(made.grid.pairs)
     settings = Settings(made.settings.machine, made.settings.mode, pairs.pairs, pairs.blocks, pairs.min_pairs)
     failed = {failure.address for failure in document.sweep.failures} if document.sweep else set()
@@ -244,17 +245,17 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
 
 
 def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
-    """Climbs what is missing of all ladders, packs them, and times the finals; called with the folder held.
+    """Measures the missing rungs of all ladders, packs them, and times the finals. The caller holds the folder's lock.
 
     Raises:
-        FlashladderError: it could not run, or not to its end.
+        FlashladderError: the run could not start or did not finish.
         CheckFailed: candidates failed (exit code 1).
     """
     ladders, part = ladders_of(made), options.shard
     ladders = ladders[part[0] :: part[1]] if part else ladders
     climb(made, ladders, place, records, options, lines)
     if part:
-        print(f"shard {part[0]} of {part[1]}: {len(ladders)} ladders are done", file=sys.stderr)
+        print(f"shard {part[0]} of {part[1]}: {len(ladders)} ladders complete", file=sys.stderr)
         return _code(ladders)
     document = pack(made, made.cells, ladders, records.packed, place.made_for)
     finals = finals_of(made, document)
@@ -274,10 +275,10 @@ def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: S
 
 
 def _code(ladders: Sequence[Ladder]) -> int:
-    """0; `CheckFailed` where candidates failed."""
+    """Returns 0; raises `CheckFailed` if candidates failed."""
     failures = [failure for ladder in ladders for failure in ladder.failures]
     entered = [cell for ladder in ladders for cell in ladder.entered]
-    return exit_code(entered, failures, f"{len(failures)} candidates failed and were left out")
+    return exit_code(entered, failures, f"{len(failures)} candidates failed and were removed")
 
 
 def climb(
@@ -288,10 +289,10 @@ def climb(
     options: argparse.Namespace,
     lines: Sequence[str] = (),
 ) -> None:
-    """Measures what is missing of some ladders, in new processes.
+    """Measures the missing rungs of some ladders, in new processes.
 
     Raises:
-        FlashladderError: not to its end; what was measured is kept.
+        FlashladderError: not finished; the measured records are kept.
     """
     for ladder in ladders:
         ladder.replay(records, retry=options.retry)
@@ -301,7 +302,7 @@ def climb(
     owners: dict[str, Ladder] = {}
 
     def tasks(ladder: Ladder) -> list[Task]:
-        """Tasks for the parts of a ladder's rung that have none yet."""
+        """New tasks for the parts of a ladder's rung without one."""
         found = []
         for part in ladder.parts if not ladder.held else ():
             cell, how = ladder.cell(part), ladder.plans[ladder.rung]
@@ -328,12 +329,12 @@ def climb(
     with screen.measuring(lines, records.folder):
         run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
     if held := [ladder.held for ladder in ladders if ladder.held]:
-        told = f"{len(held)} of {len(ladders)} ladders are not at their end: the GPU could not be measured on"
+        told = f"{len(held)} of {len(ladders)} ladders are incomplete: the GPU was not usable"
         raise FlashladderError(told, where=relative(records.folder), found=held[0], hint=GOES_ON)
 
 
 def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:
-    """About how many seconds one GPU takes for all rungs and the finals."""
+    """Estimated seconds of all rungs and the finals on one GPU."""
     total = 0.0
     for ladder in ladders:
         n, pair_s = len(ladder.candidates), plan.pair_s(ladder.candidates[0].shape, made.settings.machine)
@@ -345,12 +346,12 @@ def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:
 def pack(
     made: plan.Plan, planned: Sequence[PlannedCell], ladders: Sequence[Ladder], out: Path, made_for: str | None
 ) -> BenchResult:
-    """Writes and returns the document of complete ladders; failed candidates are named and have no samples.
+    """Writes and returns the document of complete ladders. Failed candidates are listed, without samples.
 
-    Rungs and finals are packed apart: the samples that chose a configuration and those that judge it never meet.
+    Rungs and finals have separate documents: samples that chose a configuration must not judge it, too.
 
     Raises:
-        FlashladderError: nothing was measured, or on different GPU models, drivers or versions of torch.
+        FlashladderError: nothing was measured, or GPU models, drivers or versions of torch differ.
     """
     failures = [failure for ladder in ladders for failure in ladder.failures]
     failed = {failure.address for failure in failures}
@@ -362,7 +363,7 @@ def pack(
 
 
 def _without(document: BenchResult, keys: set[str]) -> BenchResult:
-    """A document without what some candidates left in it."""
+    """A document without the samples and kernels of these candidates."""
     groups = []
     for group in document.groups:
         orders = [tuple(key for key in block.order if key not in keys) for block in group.blocks]
@@ -374,14 +375,14 @@ def _without(document: BenchResult, keys: set[str]) -> BenchResult:
 
 
 def left_out(iteration: Iteration) -> Mapping[str, int]:
-    """Legal configurations (per dtype) by the first rule that leaves them out; ``""``: those that are timed."""
+    """Number of legal configurations (per dtype) by the first rule that excludes them; ``""`` counts the timed ones."""
     family = iteration.family
     legal = family.legal_configs(iteration.parts)
     return Counter(next((rule.name for rule in family.excluded_by(one)), "") for one in legal)
 
 
 def planned(made: plan.Plan, records: Records, *, retry: bool = False) -> Planned:
-    """The plan of a tuning run: spaces, what was left out of them by which rule and why, rungs."""
+    """The plan of a tuning run: spaces, rungs, and the rules that exclude configurations."""
     ladders = ladders_of(made)
     if not made.unbuilt:
         for ladder in ladders:
@@ -399,12 +400,12 @@ def planned(made: plan.Plan, records: Records, *, retry: bool = False) -> Planne
     lines = [
         *table(rows, WIDTH, right=range(len(rows[0]))),
         "",
-        "Configurations per dtype, each left out by the first rule that does:",
+        "Configurations per dtype; an excluded one counts under its first matching rule:",
         *(textwrap.fill(f"  {rule.name}: {rule.why}", WIDTH, subsequent_indent="    ") for rule in rules),
         "",
         f"{sum(sizes)} candidates in {len(ladders)} ladders, one per iteration and dtype",
-        f"{done} ladders are climbed, in {relative(records.folder)}",
-        f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half go on, at most {most}",
-        f"then {made.grid.pairs} pairs of the best and present ones in a fresh process, on other inputs",
+        f"{done} ladders complete, in {relative(records.folder)}",
+        f"{', '.join(map(str, RUNGS))} pairs per rung: {usual} if half advance, at most {most}",
+        f"then {made.grid.pairs} pairs of the best and present ones, in a fresh process on other inputs",
     ]
     return lines, {"candidates": sum(sizes), "ladders": len(ladders), "climbed": done}, estimate_s(made, left)

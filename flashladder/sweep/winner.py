@@ -1,10 +1,10 @@
-"""Which configuration won a tuning run, whether it beats the one that the iteration has, and entering it there.
+"""Finds the winner of a tuning run, compares it with the iteration's present configuration, and can enter it there.
 
-The rungs chose, the finals judge (other inputs, a fresh process), and a person decides with both intervals in view. An
-iteration has one configuration per GPU for both dtypes: the winner is the one with the best harmonic mean of both among
-those that went through every rung.
+The rungs choose a winner, and the finals judge it (other inputs, a fresh process). A person compares both intervals and
+decides. An iteration has one configuration per GPU for both dtypes. The winner has the best harmonic mean of both
+dtypes among the configurations that were timed in every rung.
 
-    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz --write   # enters those that are faster
+    python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz --write   # enters winners that are faster
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from flashladder.results.statistics import (
     widened,
 )
 
-FINALS = "tuned.json.gz"  # document of the finals, beside that of the rungs
-BOTH = "both"  # dtypes, by their harmonic mean
-EVIDENCE = "tuned: "  # leads the comment above an entered line
+FINALS = "tuned.json.gz"  # document of the finals, in the folder of the rungs' document
+BOTH = "both"  # both dtypes, by the harmonic mean of their results
+EVIDENCE = "tuned: "  # start of the comment above an entered line
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One iteration in one dtype, or in `BOTH`: winner and present configuration, as the finals saw them.
+    """Winner and present configuration of an iteration in one dtype, or in `BOTH`, measured in the finals.
 
-    `present` is None where the iteration's own configuration was not timed, `verdict` then ``ambiguous``.
+    If the iteration's own configuration was not timed, `present` is None and `verdict` is ``ambiguous``.
     """
 
     number: int
@@ -67,14 +67,14 @@ class Standing:
 
 
 def present_of(document: BenchResult, number: int) -> KernelConfig | None:
-    """The fp16 configuration that an iteration has now for the document's GPU; None: iterations know no such GPU."""
+    """An iteration's present fp16 configuration for the document's GPU; None if it has none for this GPU."""
     return load_iteration(number, ITERATIONS).configs.get(gpu_key(document.gpu.name) or "")
 
 
 def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
-    """Per dtype, and for `BOTH`, the candidates of an iteration by the rungs: those with the most pairs first.
+    """The candidates of an iteration per dtype and for `BOTH`, by their rungs: most pairs first, then fastest first.
 
-    A candidate that was left out early has few pairs and no honest interval; it never precedes one that was not.
+    A candidate that was dropped early has too few pairs for a valid interval. So it ranks behind all that were not.
     """
     found: dict[str, dict[KernelConfig, Summary]] = {}  # per dtype, by the fp16 configuration
     for summary in document.summaries:
@@ -102,9 +102,9 @@ def finalists(document: BenchResult, number: int) -> tuple[KernelConfig, ...]:
 
 
 def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
-    """Winners by the rungs, judged by the finals: per iteration one standing for each dtype, then one for both.
+    """The rungs' winners, judged by the finals. Each iteration has one standing per dtype, then one for both.
 
-    The floor is that of the finals, the larger of the dtypes'.
+    The noise floor is that of the finals; for both dtypes, the larger one.
     """
     found = []
     for number in sorted({kernel.iteration for kernel in rungs.kernels.values()}):
@@ -135,7 +135,7 @@ def _summary(median: float, draws: Floats, n: int) -> LogSummary:
 def _draws(
     finals: BenchResult, number: int, config: KernelConfig, dtypes: Sequence[str]
 ) -> tuple[float, Floats, int] | None:
-    """Median log ratio of a configuration (of dtypes' harmonic mean), bootstrap draws of it, and its pairs."""
+    """Median log ratio of a configuration (harmonic mean over `dtypes`), its bootstrap draws and number of pairs."""
     medians, draws, pairs = [], [], []
     for dtype in dtypes:
         form = config.with_dtype(dtype).short_form()
@@ -144,7 +144,7 @@ def _draws(
         if not values.size:
             return None
         medians.append(math.exp(float(np.median(values))))
-        seed = int(sha256(form)[:8], 16) + SEED  # two configurations are drawn independently
+        seed = int(sha256(form)[:8], 16) + SEED  # so configurations have independent draws
         draws.append(np.exp(-resampled_medians(values, seed=seed)))
         pairs.append(int(values.size))
     means = len(draws) / np.sum(np.stack(draws), axis=0)
@@ -154,7 +154,7 @@ def _draws(
 def render(standings: Sequence[Standing]) -> str:
     """The standings as a table: winner and present configuration with their intervals, and the verdict."""
     lines = [
-        "finals: percent of FA2 [95 %], other inputs and a fresh process; the verdict is on their difference",
+        "finals: percent of FA2 [95 %], other inputs, a fresh process; the verdict judges the difference",
         f"{'':9s} {'winner':24s} {'':22s}   {'present':24s} {'':22s}   verdict",
     ]
     for one in standings:
@@ -172,14 +172,16 @@ def _told(summary: LogSummary | None) -> str:
 
 
 def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult, BenchResult]:
-    """The rungs' document at `path` (`rungs`, where it was read already), and that of the finals beside it.
+    """The rungs' document at `path`, and the finals' document in the same folder.
+
+    `rungs` is the first one, if it was already read.
 
     Raises:
-        FlashladderError: one is missing, or is not of a tuning run.
+        FlashladderError: a document is missing, or is not from a tuning run.
     """
-    again, hint = path.with_name(FINALS), "a tuning run leaves tune.json.gz and tuned.json.gz beside it; copy both"
+    again, hint = path.with_name(FINALS), "a tuning run writes tune.json.gz and tuned.json.gz; copy both"
     if path == again:
-        raise FlashladderError("these are the finals", where=relative(path), expected="the rungs' document", hint=hint)
+        raise FlashladderError("file contains the finals", where=relative(path), expected="the rungs", hint=hint)
     found = rungs or load_as(path, BenchResult, hint), load_as(again, BenchResult, hint)
     for one, document in zip((path, again), found, strict=True):
         if document.purpose != "tune":
@@ -188,13 +190,13 @@ def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult
 
 
 def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[Path]:
-    """Writes configurations for one GPU into the iterations' files, all of them or none; returns the changed files.
+    """Writes configurations for one GPU into the iterations' files, all or none; returns the changed files.
 
-    `configs` are fp16 configurations by iteration, `gpu` the key under which they stand, `evidence` what a comment says
-    about where they come from.
+    `configs` contains fp16 configurations by iteration number. `gpu` is the key of the GPU in the files. The comment
+    above each configuration contains `evidence`, the source of the configurations.
 
     Raises:
-        FlashladderError: a file is not laid out as expected, or an edit would change more than was asked for.
+        FlashladderError: a file has an unexpected layout, or an edit would change other configurations, too.
     """
     before = load_all(ITERATIONS)
     texts = {one.path: edited(one, configs[one.number], gpu, evidence) for one in before if one.number in configs}
@@ -206,27 +208,27 @@ def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[
     for old, new in zip(before, after, strict=True):
         if dict(new.configs) != {**old.configs, **({gpu: configs[old.number]} if old.number in configs else {})}:
             raise FlashladderError(
-                "the edit would change another configuration than was asked for",
+                "the edit would change another configuration, too",
                 where=relative(old.path),
-                hint="an iteration may inherit it: give that one a line of its own first",
+                hint="an iteration may inherit this one: first give it its own line",
             )
     return [write_atomic(path, text) for path, text in texts.items()]
 
 
 def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) -> str:
-    """The text of an iteration's file with another configuration for `gpu`, and a comment about its evidence above it.
+    """The text of an iteration's file with a new configuration for `gpu`, below a comment with its evidence.
 
     Raises:
         FlashladderError: the file has no one-line mapping for that GPU.
     """
-    found = iteration.family.to_knobs(iteration.parts, config)  # without what the iteration's parts decide
+    found = iteration.family.to_knobs(iteration.parts, config)  # without values that the iteration's parts fix
     knobs = "{" + ", ".join(f"{key}: {value}" for key, value in found.items()) + "}"
     text = read_text(iteration.path)
     line = re.compile(rf"^(?:[ \t]+# {EVIDENCE}.*\n)?([ \t]+){gpu}:[ \t]*\{{[^{{}}#\n]*\}}([ \t]*#.*)?$", re.MULTILINE)
     new, count = line.subn(lambda own: f"{own[1]}# {EVIDENCE}{evidence}\n{own[1]}{gpu}: {knobs}{own[2] or ''}", text)
     if count != 1:
         raise FlashladderError(
-            f"no configuration of {gpu} on a line of its own",
+            f"no one-line configuration of {gpu}",
             where=relative(iteration.path),
             expected=f"  {gpu}: {{B_r: ..., ...}}",
             found=f"{count} such lines",
@@ -238,9 +240,9 @@ def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) 
 class Candidate(NamedTuple):
     """One candidate of a tuning run, as a row of its table.
 
-    `pct` is its percent of FA2's speed; `low` and `high` end the 95 % interval, None where the pairs are too few.
-    `live` are registers per thread on paper, `registers` as compiled (None: by the driver), `spilled` bytes per thread,
-    `warps` those that one SM holds at once. `failure` says why there are no times.
+    `pct` is its speed in percent of FA2; `low` and `high` bound the 95 % interval, None if there are too few pairs.
+    Per thread, `live` is the estimated number of registers, `registers` the compiled one (None: the driver compiles),
+    `spilled` the spilled bytes. `warps` are resident per SM. `failure` is the reason if there are no times.
     """
 
     iteration: int
@@ -259,10 +261,10 @@ class Candidate(NamedTuple):
 
 
 def rows_of(document: BenchResult) -> list[Candidate]:
-    """A row per candidate, by iteration and dtype, those with the most pairs and the fastest first; failures last.
+    """A row per candidate, by iteration and dtype: most pairs first, then fastest first. Failures are last.
 
     Raises:
-        FlashladderError: the document is of no sweep, or of a GPU without a description.
+        FlashladderError: the document is not from a sweep, or its GPU is not in configs/gpus.
     """
     key = gpu_key(document.gpu.name)
     if document.sweep is None or key is None:
@@ -294,20 +296,20 @@ def rows_of(document: BenchResult) -> list[Candidate]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the standings; with ``--write`` enters winners that are faster beyond the floor."""
+    """Prints the standings; with ``--write`` enters winners that are faster by more than the noise floor."""
     parser = Parser(
         prog="python -m flashladder.sweep.winner",
-        description="Prints which configurations won a tuning run beside those that the iterations have.",
+        description="Compares the winners of a tuning run with the iterations' present configurations.",
         epilog="example: python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz",
     )
-    parser.add_argument("path", type=result_file, help="document of the rungs; that of the finals lies beside it")
+    parser.add_argument("path", type=result_file, help="document of the rungs, in the folder of the finals' document")
     parser.add_argument("--write", action="store_true", help="enter winners that are faster into the iterations")
     options = parser.parse_args(argv)
     rungs, finals = documents(options.path)
     standings = judged(rungs, finals)
     print(render(standings))
     floors = ", ".join(f"{dtype} {floor:.2f}" for dtype, floor in finals.floors_pct.items())
-    print(f"A/A floor of the finals in points: {floors}")
+    print(f"A/A floor of the finals in percentage points: {floors}")
     if not options.write:
         return 0
     faster = {one.number: one.config for one in standings if one.dtype == BOTH and one.verdict == "faster"}
@@ -316,11 +318,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     key = gpu_key(rungs.gpu.name) or ""
     if key not in GPUS:
         expected = ", ".join(GPUS)
-        raise FlashladderError("iterations hold no configuration for this GPU", expected=expected, found=rungs.gpu.name)
+        raise FlashladderError("iterations have no entry for this GPU", expected=expected, found=rungs.gpu.name)
     for changed in enter(faster, key, evidence):
         print(f"entered: {relative(changed)}")
     if not faster:
-        print("nothing to enter: no winner of both dtypes is faster than the present configuration beyond the floor")
+        print("nothing to enter: no winner of both dtypes beats the present configuration by more than the floor")
     return 0
 
 

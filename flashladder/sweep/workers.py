@@ -1,13 +1,13 @@
-"""Worker processes, one per GPU or CPU: each measures one cell after the other, is watched, and is replaced if it dies.
+"""Worker processes, one per GPU or CPU. Each measures one cell after the other, and is replaced if it dies.
 
-A worker that dies, hangs, answers nonsense or breaks its CUDA context is replaced, and its cell becomes a failure: of
-that cell alone. A worker that was killed from outside (out of memory, an operator) says nothing about its cell, which
-is tried again. Threads ask the workers; the sweep's own thread hands out cells and writes the records.
+If a worker dies, hangs, sends an invalid answer or breaks its CUDA context, a new one replaces it, and only that cell
+fails. If a worker is killed from outside (out of memory, an operator), its cell is measured again. One thread per
+worker waits for its answers. The main thread distributes cells and writes records.
 
-A worker runs this module. A kernel that faults takes its CUDA context along, one that hangs can only be ended from
-outside, and each iteration lives in an environment of its own: so cells run in processes. A worker speaks JSON, a
-document per line: requests on stdin, answers on stdout (what libraries print goes to stderr). It ends when stdin ends
-or the sweep's process dies. To see what it says:
+Each worker process runs this module. Cells run in processes for three reasons: a CUDA kernel that faults destroys its
+CUDA context, one that hangs can only be killed, and each iteration has its own environment. A worker reads requests
+from stdin and writes answers to stdout, one line of JSON each. Output of libraries goes to stderr. A worker ends when
+stdin closes or the sweep's process dies. To see its output:
 
     echo '{}' | python -m flashladder.sweep.workers cpu
 """
@@ -43,26 +43,26 @@ from flashladder.results.schema import Failure, FailureKind, PlannedCell
 from flashladder.sweep.records import CellRecord, Records, first_line, kind_of
 
 MODULE = "flashladder.sweep.workers"
-ATTEMPTS = 3  # workers that one cell may cost when they are killed from outside
-READY_S = 180.0  # a worker imports torch and opens the GPU in this time, or never
-LET_GO_S = 5.0  # a worker that closed its stdout ends in this time
-UNKILLABLE_S = 30.0  # a process that outlives SIGKILL so long hangs in a driver
-KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGUSR2)  # the last announces the end of a Slurm task's time
-GOES_ON = "the same command goes on with them"
-TAIL = 2000  # bytes of a dead worker's stderr that its record keeps
-PIPE_BYTES = 1 << 20  # a request fits into its pipe, so that writing it never waits for the worker
+ATTEMPTS = 3  # tries of a cell whose worker is killed from outside
+READY_S = 180.0  # time limit of a worker's start: import torch, open the GPU
+LET_GO_S = 5.0  # wait for the exit of a worker that closed its stdout
+UNKILLABLE_S = 30.0  # wait for the exit after SIGKILL; a process that takes longer hangs in a driver
+KILLED = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGUSR2)  # SIGUSR2: a Slurm task is near its time limit
+GOES_ON = "run the same command again to continue"
+TAIL = 2000  # last bytes of a dead worker's stderr, kept in the record
+PIPE_BYTES = 1 << 20  # a request fits into the pipe, so writing it never blocks
 
 Event = Mapping[str, Any]
 PR_SET_PDEATHSIG = 1  # prctl(2)
-POISONS_CONTEXT: frozenset[FailureKind] = frozenset({"illegal-address", "crash", "gpu-lost"})  # nothing works after it
+POISONS_CONTEXT: frozenset[FailureKind] = frozenset({"illegal-address", "crash", "gpu-lost"})  # unusable after these
 Answer = Mapping[str, Any]
 Measure = Callable[[PlannedCell, Mapping[str, Any]], tuple[Any, float]]
-"""From a cell and the request to the cell's document and the seconds that were measurement, not overhead."""
+"""Takes a cell and its request; returns the cell's document and the seconds of measurement without overhead."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or CPU to measure on: a name for people, the worker's backend, and what the worker's environment adds."""
+    """A GPU or CPU: a name for messages, the worker's backend, and extra environment variables of the worker."""
 
     name: str
     backend: str
@@ -71,7 +71,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Task:
-    """One cell with the interpreter that has its kernel, the seconds it may take, and the request to its worker."""
+    """One cell with the interpreter that has its kernel, its time limit in seconds, and the request to its worker."""
 
     cell: PlannedCell
     python: str
@@ -80,11 +80,11 @@ class Task:
 
 
 class DeviceLost(Exception):
-    """No worker of an interpreter comes up: its environment is broken, or the GPU is gone."""
+    """The worker of an interpreter did not start: its environment is broken, or the GPU is lost."""
 
 
 def answer_of(line: bytes) -> dict[str, Any] | None:
-    """A line as an answer: a JSON mapping with an ``event``; None for anything else."""
+    """The answer in a line: a JSON mapping with an ``event``; None for anything else."""
     try:
         found = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):
@@ -93,16 +93,16 @@ def answer_of(line: bytes) -> dict[str, Any] | None:
 
 
 class Worker:
-    """Measures on one device in a process of its own group, which stays warm between tasks.
+    """Measures on one device, in a process with its own process group. The process stays warm between tasks.
 
-    The process's working folder is that of this package, so that a checkout in the caller's is not taken for it. It
-    dies with the thread that started it.
+    The process starts in the parent folder of this package, so Python does not import a checkout in the caller's
+    working folder. The process dies when the thread that started it ends.
 
     Attributes:
-        python: the interpreter of its process; None without a process.
-        broken: interpreters whose process does not come up; a second one in a row means a lost device.
-        is_sound: whether its last process came up.
-        is_lost: whether it gets no more tasks.
+        python: interpreter of the process; None if there is no process.
+        broken: interpreters whose process did not start. Two in a row mean that the device is lost.
+        is_sound: whether the last process started.
+        is_lost: whether the device gets no more tasks.
     """
 
     def __init__(self, device: Device, tell: Callable[[Event], object], module: str = MODULE) -> None:
@@ -113,41 +113,41 @@ class Worker:
         self._tell, self._module = tell, module
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
-        self._asked_at = 0  # size of its stderr
-        self._heard = b""  # and not yet taken as a line
-        self._lock = threading.Lock()  # around starting a process and closing
+        self._asked_at = 0  # size of stderr at the last request
+        self._heard = b""  # bytes read that are not yet a line
+        self._lock = threading.Lock()  # held while a process starts and in close()
         self._is_closed = False
 
     def close(self) -> None:
-        """Kills its process and all that this started; whoever waits for it gets no answer, and starts no other."""
+        """Kills the process and its children. A thread that waits for an answer gets none and starts no new process."""
         with self._lock:
             self._is_closed = True
             if self._process:
                 _kill(self._process)
 
     def tell(self, event: str, **more: Any) -> None:
-        """Tells an event of this device, unless the sweep ends."""
+        """Reports an event of this device, unless the worker is closed."""
         if not self._is_closed:
             self._tell({**more, "event": event, "lane": self.device.name})
 
     def next_of(self, ready: Sequence[Task]) -> Task | None:
-        """Its next task: of its own interpreter, else of the one with the most tasks, none that is broken."""
+        """The next task: of the current interpreter, else of the one with the most tasks. Skips broken interpreters."""
         counts = Counter(task.python for task in ready if not self.is_lost and task.python not in self.broken)
         python = self.python if self.python in counts else max(counts, key=counts.__getitem__, default=None)
         return next((task for task in ready if task.python == python), None)
 
     def give_up(self, python: str, ready: Sequence[Task], message: str) -> None:
-        """Leaves an interpreter alone, and the device where there is no other one, or the last one did not work."""
+        """Marks an interpreter as broken; the device as lost if none remains or the last start failed, too."""
         self.broken.append(python)
         self.is_lost = not self.is_sound or all(task.python in self.broken for task in ready)
         self.is_sound = False
         self.tell("lane-lost" if self.is_lost else "worker-broken", message=message)
 
     def measure(self, task: Task) -> CellRecord:
-        """The record of a task.
+        """Measures a task and returns its record.
 
         Raises:
-            DeviceLost: no process comes up.
+            DeviceLost: the process did not start.
         """
         begin, attempt = time.monotonic(), 0
         found: dict[str, Any] | Failure = {}
@@ -178,7 +178,7 @@ class Worker:
         command = [python, "-m", self._module, self.device.backend, str(os.getpid())]
         with self._lock:
             if self._is_closed:
-                raise DeviceLost("the sweep ends")
+                raise DeviceLost("the sweep is ending")
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
             try:
                 self._process = subprocess.Popen(
@@ -189,18 +189,18 @@ class Worker:
                 self._stderr.close()
                 raise DeviceLost(f"{error.filename or python}: {error.strerror or error}") from error
         assert self._process.stdin
-        with suppress(OSError):  # a user who has many pipes keeps short ones
+        with suppress(OSError):  # if the user's pipe limit is reached, keep the default size
             fcntl.fcntl(self._process.stdin, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self.python, self._heard = python, b""
 
     def end(self) -> tuple[int | None, str]:
-        """Ends its process and all that this started; its exit code, and the end of its stderr since it was asked."""
+        """Kills the process and its children; returns its exit code and the end of stderr since the last request."""
         with self._lock:
             process, self._process, self.python = self._process, None, None
         if process is None or self._stderr is None:
             return None, ""
         for stream in filter(None, (process.stdin, process.stdout)):
-            with suppress(OSError):  # what was still to be written to one that died
+            with suppress(OSError):  # unwritten data for a process that died
                 stream.close()
         _kill(process)
         code: int | None = None
@@ -212,15 +212,15 @@ class Worker:
             return code, os.pread(stderr.fileno(), size - start, start).decode(errors="replace")
 
     def _ask(self, task: Task, request: bytes, timeout_s: float) -> dict[str, Any] | Failure:
-        """The answer to a request (empty: the first word of a new process); a process without an answer is ended.
+        """The answer to a request. An empty request waits for a new process's first message. Kills a silent process.
 
-        While others use the GPU a worker says so repeatedly, and its time starts anew.
+        While other processes use the GPU, the worker sends ``held-back`` events. Each restarts the timeout.
         """
         assert self._process
         assert self._process.stdin
         assert self._stderr
         self._asked_at = os.fstat(self._stderr.fileno()).st_size
-        with suppress(OSError):  # it no longer reads, and its stdout ends as well
+        with suppress(OSError):  # if it no longer reads, its stdout also ends
             self._process.stdin.write(request)
             self._process.stdin.flush()
         told = set[int]()
@@ -236,7 +236,7 @@ class Worker:
                 self.tell("held-back", address=task.cell.address, others=others)
 
     def _line(self, timeout_s: float) -> bytes | None:
-        """What it says next: a line, or what is left of one where it closed its stdout; None: nothing in time."""
+        """The next line of stdout, incomplete if stdout was closed; None after a timeout."""
         assert self._process
         assert self._process.stdout
         end = time.monotonic() + timeout_s
@@ -251,7 +251,7 @@ class Worker:
         return line + mark
 
     def _ended(self, task: Task, line: bytes | None, timeout_s: float) -> Failure:
-        """Ends a process whose `line` is no answer; None: it gave no line in time."""
+        """Ends a process whose `line` is not a valid answer (None: a timeout), and returns the failure."""
         assert self._process
         is_gone = False
         if line is not None and not line.endswith(b"\n"):  # it closed its stdout
@@ -259,17 +259,17 @@ class Worker:
                 is_gone = self._process.wait(LET_GO_S) is not None
         code, tail = self.end()
         if line is None:
-            told = f"no answer within {round(timeout_s, 1):g} s: its worker was ended"
+            told = f"no answer within {round(timeout_s, 1):g} s: its worker was killed"
         elif is_gone:
             names = {-one.value: f"signal {one.name}" for one in signal.Signals}
             told = f"its worker ended with {names.get(code or 0, f'exit code {code}')}"
         else:
-            told, code = f"its worker answered {line[:80].decode(errors='replace').strip()!r}, which is no answer", None
+            told, code = f"its worker answered {line[:80].decode(errors='replace').strip()!r}, not a valid answer", None
         kind: FailureKind = "timeout" if line is None else "crash"
         return Failure(address=task.cell.address, kind=kind, message=told, exit_code=code, tail=tail)
 
     def _record(self, task: Task, found: Mapping[str, Any] | Failure, attempt: int, seconds: float) -> CellRecord:
-        """The record of an answer, or of a failure; a process that is fit for no more is ended."""
+        """The record of an answer or a failure. Ends a process that cannot measure any more."""
         about = {"cell": task.cell, "lane": self.device.name, "attempts": attempt, "seconds": round(seconds, 3)}
         if isinstance(found, Failure):
             return CellRecord.model_validate({**about, "failure": found})
@@ -283,27 +283,27 @@ class Worker:
         except (ValidationError, KeyError, TypeError) as error:
             self.end()
             told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
-            message = f"its worker's answer is not that of a cell: {told}"
+            message = f"its worker's answer is not a cell's result: {told}"
             failure = Failure(address=task.cell.address, kind="crash", message=message)
         return CellRecord.model_validate({**about, "failure": failure})
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and all that it started, which is its group."""
+    """Kills a process group: the process and its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _killed(found: Mapping[str, Any] | Failure) -> TypeGuard[Failure]:
-    """Whether somebody else ended the worker: the kernel for want of memory, an operator."""
+    """Whether the worker was killed from outside: by Linux when memory ran out, or by an operator."""
     return isinstance(found, Failure) and found.kind == "crash" and found.exit_code in KILLED
 
 
 def _why_lost(found: Mapping[str, Any] | Failure) -> str:
-    """Why a worker did not come up: its own words, or the last line on its stderr."""
+    """Why a worker did not start: its own message, or the last line of its stderr."""
     if isinstance(found, Failure):
         return next((line.strip() for line in reversed(found.tail.splitlines()) if line.strip()), found.message)
-    return str(found.get("message") or f"its worker said {found['event']!r} instead of 'ready'")
+    return str(found.get("message") or f"its worker sent {found['event']!r} instead of 'ready'")
 
 
 def run(
@@ -316,15 +316,15 @@ def run(
     tell: Callable[[Event], object] = lambda _: None,
     module: str = MODULE,
 ) -> None:
-    """Measures all tasks on all devices at once; each record is on disk before its cell is told as done.
+    """Measures all tasks on all devices in parallel. Writes each record before it reports the cell's result.
 
-    No task is started after `budget_s` seconds. `follow` gives the tasks that a record brings. `tell` is called with
-    each event, never by two threads at once: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
+    No task starts after `budget_s` seconds. `follow` returns the tasks that follow from a record. `tell` gets each
+    event, from one thread at a time: ``started``, ``measured``, ``failed``, ``worker``, ``worker-killed``,
     ``worker-broken``, ``held-back``, ``lane-lost``.
 
     Raises:
-        FlashladderError: cells are left (time is up, or no worker comes up for them), or a record could not be written.
-        KeyboardInterrupt: as with any error the workers are ended, and what was written stays.
+        FlashladderError: cells remain (budget spent, or no worker could be started), or a record could not be written.
+        KeyboardInterrupt: as after any error, the workers are ended and all written records stay.
     """
     end = math.inf if budget_s is None else time.monotonic() + budget_s
     ready, lost, one_at_a_time = list(tasks), dict[str, str](), threading.Lock()
@@ -366,7 +366,7 @@ def run(
         for worker in workers:
             worker.end()
     if ready:
-        why = "the grid's budget is spent" if is_late else "no worker comes up for them"
+        why = "the grid's budget is spent" if is_late else "no worker could be started"
         raise FlashladderError(
             f"{why}: {len(ready)} cells are not measured", where=relative(records.folder),
             found="; ".join(f"{name}: {message}" for name, message in lost.items()) or None, hint=GOES_ON,
@@ -374,14 +374,14 @@ def run(
 
 
 def die_with(parent: int) -> None:
-    """Makes the kernel end this process when `parent` dies, however it dies: no orphan may hold a GPU."""
+    """Makes Linux kill this process when `parent` dies, even by SIGKILL, so no orphan keeps a GPU."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died in between
         os._exit(1)
 
 
 def answers_only() -> TextIO:
-    """Keeps stdout for answers: what anything else prints there goes to stderr."""
+    """Returns a stream to stdout for answers, and redirects all other output from stdout to stderr."""
     sys.stdout.flush()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -389,18 +389,18 @@ def answers_only() -> TextIO:
 
 
 def answer(measure: Measure, request: Mapping[str, Any]) -> Answer:
-    """Measures the cell of one request; a failure is an answer as well."""
+    """Measures the cell of one request. A failure is also an answer."""
     start = time.monotonic()
     try:
         document, busy_s = measure(PlannedCell.model_validate(request["cell"]), request)
-    except Exception as error:  # noqa: BLE001 - whatever a kernel, torch or CUDA raises is about this cell alone
+    except Exception as error:  # noqa: BLE001 - any error of torch or CUDA fails this cell only
         return {"event": "failed", "kind": kind_of(error), "message": first_line(error)}
     overhead_s = max(0.0, time.monotonic() - start - busy_s)
     return {"event": "measured", "document": document.model_dump(mode="json"), "overhead_s": overhead_s}
 
 
 def measurer(backend: str) -> tuple[Measure, Answer]:
-    """How this backend measures, and what it says when it is ready; imports what is slow, once."""
+    """The backend's measuring function and its ``ready`` answer. Imports slow packages here, once."""
     if backend == "cpu":
         import torch
 
@@ -416,7 +416,7 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
 
 
 def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]] = measurer) -> int:
-    """Answers until stdin ends; exit code 3 after a failure that leaves nothing usable, told as ``last``."""
+    """Answers requests until stdin ends. After a failure that breaks the CUDA context, adds ``last`` and returns 3."""
     die_with(parent)
     answers = answers_only()
 
@@ -426,7 +426,7 @@ def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]
 
     try:
         measure, ready = make(backend)
-    except Exception as error:  # noqa: BLE001 - told as an answer: the sweep decides what it means
+    except Exception as error:  # noqa: BLE001 - sent as an answer: the sweep decides what to do
         tell({"event": "unusable", "kind": kind_of(error), "message": first_line(error)})
         return 2
     tell(ready)

@@ -102,7 +102,7 @@ def test_cpu_tasks_ask_for_no_gpu_and_a_silent_controller_is_asked_again(
 def test_without_slurm_or_submitit_one_line_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sweep = ["--grid=cpu", "--slurm", f"--out={tmp_path / 'out'}"]
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FlashladderError, match=r"^sbatch, squeue not found, which --slurm needs; run this where"):
+    with pytest.raises(FlashladderError, match=r"^sbatch, squeue not found, which --slurm needs; run this on a host"):
         command.main(sweep)
     for name in ("sbatch", "squeue"):
         (tmp_path / name).write_text("#!/bin/sh\necho no controller >&2\nexit 1\n", encoding="utf-8")

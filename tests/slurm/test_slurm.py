@@ -151,7 +151,7 @@ def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(
 
     assert first.interrupted() == 130  # Ctrl-C: the submitter goes, the tasks stay
     assert f"`scancel {job}` ends it" in first.lines()
-    assert "the same command watches it again" in first.lines()
+    assert "run the same command to watch it again" in first.lines()
     assert sorted(state for state, _ in slurm.tasks().values()) == ["RUNNING", "RUNNING"]
 
     (victim,) = step_of(slurm, 0)
@@ -168,7 +168,7 @@ def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(
 
     second = submit(out)
     assert second.job() == job
-    assert "runs already" in second.lines()
+    assert "is already queued or running" in second.lines()
     other = next(name for name in slurm.nodes if name != node)
     within(60, lambda: other in [where for state, where in slurm.tasks().values() if state == "RUNNING"])
     assert node not in [where for state, where in slurm.tasks().values() if state == "RUNNING"]

@@ -33,13 +33,13 @@ def test_every_key_is_read() -> None:
     [
         ("partitions=gpu", "--slurm: unknown key: expected one of partition, account, "),
         ("gpu", "--slurm: not a value of gpu"),
-        ("account=$(id)", "--slurm: not a value of account: expected whom to charge, found 'account=$(id)'"),
+        ("account=$(id)", "--slurm: not a value of account: expected account to charge, found 'account=$(id)'"),
         ("qos=a,qos=b", "--slurm: qos twice"),
-        ("array=0", "--slurm: not a value of array: expected tasks, 1 to 1000; 8, found 'array=0'"),
+        ("array=0", "--slurm: not a value of array: expected number of tasks, 1 to 1000; default: 8, found 'array=0'"),
         ("array=1001", "--slurm: not a value of array"),
         ("time=0", "--slurm: not a value of time"),
-        ("time=2h", "--slurm: not a value of time: expected of a task, as Slurm writes it (minutes, "),
-        ("gpu=b200", "--slurm: not a value of gpu: expected key of configs/gpus"),
+        ("time=2h", "--slurm: not a value of time: expected time limit of a task (minutes, "),
+        ("gpu=b200", "--slurm: not a value of gpu: expected GPU of the tasks, a key of configs/gpus"),
     ],
 )
 def test_a_mistake_is_one_line(text: str, said: str) -> None:
@@ -68,9 +68,9 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
     ("words", "said"),
     [
         (("smoke", "gpu"), "--slurm: not a value of gpu"),
-        (("smoke", ""), "--slurm: which GPU will the tasks have: expected one of gpu=a100, "),
+        (("smoke", ""), "--slurm: the tasks' GPU is not specified: expected one of gpu=a100, "),
         (("a100", "gpu=h200"), "the grid was made for another GPU: A100"),
-        (("tune", "gpu=h200"), "--slurm measures no tuning run"),
+        (("tune", "gpu=h200"), "--slurm does not support tuning runs"),
         (("cpu", "array=2", "--shard=0/2"), "--slurm and --shard exclude each other"),
         (("a100", "array=2", "--gpus=0"), "--slurm and --gpus exclude each other"),
     ],
@@ -121,7 +121,7 @@ def test_missing_cells_are_told_with_the_tasks_and_their_last_error(tmp_path: Pa
     assert "job 7 has ended, and 3 of 64 cells are not measured" in said
     assert "found tasks: 1 completed, 1 failed (error: no space)" in said
     assert f"logs: {tmp_path}/slurm; the same command submits the rest" in said
-    assert "found tasks: forgotten by Slurm; logs" in str(incomplete(one, "9", {}, "3 of 64"))
+    assert "found tasks: no longer listed by Slurm; logs" in str(incomplete(one, "9", {}, "3 of 64"))
 
 
 def raises(error: BaseException) -> Callable[[Sequence[str]], int]:
@@ -166,7 +166,7 @@ def test_a_task_that_finished_a_cell_goes_on_later_and_another_does_not(
     task = Task(announced, ("--shard", "0/2"), tmp_path)
     assert task() == 2
     assert again[0] is None
-    assert "error: no cell was finished in the task's time" in capsys.readouterr().err
+    assert "error: the task finished no cell within its time limit" in capsys.readouterr().err
     assert again[1]
     assert again[1].function == Task(announced, ("--shard", "0/2"), tmp_path)
 

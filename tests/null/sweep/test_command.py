@@ -63,7 +63,7 @@ def test_three_planted_failures_among_eighteen_are_three_lines_and_exit_code_1(
     told = [line.partition(" B=2 H=16: ")[2] or line.partition(" B=1 H=16: ")[2] for line in lines]
     assert told == [
         "crash: its worker ended with signal SIGSEGV",
-        "timeout: no answer within 5 s: its worker was ended",
+        "timeout: no answer within 5 s: its worker was killed",
         "wrong: max error 7 (allowed 1)",
     ]
     records = Records(tmp_path / "records")
@@ -120,7 +120,7 @@ def test_a_reader_that_leaves_is_one_line_and_loses_nothing(words: Sequence[str]
         one.stdout.close()
         told = one.stderr.read().decode()
     assert one.returncode == 2, told
-    assert told == "error: nobody reads what is printed any more; the same command goes on\n"
+    assert told == "error: stdout was closed; run the same command again to continue\n"
     for address in Records(tmp_path / "records").addresses():
         assert Records(tmp_path / "records").read(address).cell.address == address
 
@@ -144,7 +144,7 @@ def test_an_interrupted_sweep_says_how_to_go_on_and_leaves_whole_records(
     records = Records(tmp_path / "records")
     kept = len(records.addresses())
     assert running.returncode == 130
-    assert told == f"what was measured is kept in {records.folder}; the same command goes on\ninterrupted\n"
+    assert told == f"measured cells are kept in {records.folder}; run the same command again to continue\ninterrupted\n"
     assert 3 <= kept < 18
     assert all(records.read(address).document for address in records.addresses())
     assert not any(alive(event["pid"]) for event in events if "pid" in event)
@@ -161,10 +161,10 @@ def test_a_machine_without_a_gpu_sweeps_the_grid_that_the_file_names_for_it(
     monkeypatch.setattr(command, "n_gpus", lambda: 0)
     timed = ["--grid", str(tmp_path / "timed.yaml"), *words[2:]]
     assert command.main(timed) == 0
-    assert f"no GPU here: the grid {tmp_path / 'small.yaml'} on this CPU, instead of timed" in capsys.readouterr().out
+    assert f"measuring grid {tmp_path / 'small.yaml'} on this CPU instead of timed" in capsys.readouterr().out
     assert command.main([*timed, "--dry-run"]) == 0
     planned = capsys.readouterr().out
-    assert f"the grid {tmp_path / 'small.yaml'} on this CPU, instead of timed" in planned
+    assert f"measuring grid {tmp_path / 'small.yaml'} on this CPU instead of timed" in planned
     assert " on 1 CPU" in planned or " CPUs" in planned
     with pytest.raises(FlashladderError, match="no GPU here"):
         command.main([*timed, "--gpus", "0"])
@@ -241,7 +241,7 @@ def test_a_sweep_gives_the_lanes_its_cells_and_packs_what_they_leave(
     assert host.sweep("--dry-run") == 0
     assert "6 cells, 6 of them measured before, in " in capsys.readouterr().out
     host.text = SMALL.replace("gpu: any", "gpu: a100")
-    with pytest.raises(FlashladderError, match=r"made for another GPU.*--anyway measures it all the same"):
+    with pytest.raises(FlashladderError, match=r"made for another GPU.*--anyway measures it here"):
         host.sweep()
     assert host.sweep("--anyway") == 0
     packed = load_as(host.folder / "out.json.gz", BenchResult)
@@ -263,7 +263,7 @@ def test_a_spent_budget_is_no_complete_sweep(host: Host, capsys: pytest.CaptureF
 
 def test_what_is_missing_is_built_or_named(host: Host) -> None:
     host.built = False
-    with pytest.raises(FlashladderError, match=r"^1 kernels of the grid are not built here: found iteration 16: \("):
+    with pytest.raises(FlashladderError, match=r"^1 kernels of the grid are not built: found iteration 16: \("):
         host.sweep("--no-build")
     assert (host.builds, list(host.tasks)) == ([], [])
     assert host.sweep() == 0
@@ -277,7 +277,7 @@ def test_a_reference_that_is_not_installed_is_a_line_and_no_cell(
     host.text = SMALL + "references: [fa4]\n"
     monkeypatch.setattr(place, "reference_version", lambda _: None)
     assert host.sweep() == 0
-    line = "fa4 is not installed here: not timed; pip install 'flash-attn-4[cu13]' brings it"
+    line = "fa4 is not installed, so it is not timed; to install it: pip install 'flash-attn-4[cu13]'"
     assert line in capsys.readouterr().out.splitlines()
     assert {task.cell.subject for task in host.tasks} == {"1", "16", "fa2"}
 
@@ -291,7 +291,7 @@ def test_a_dry_run_leaves_out_what_the_grids_gpu_cannot_run(
     host.text = SMALL.replace("gpu: any", "gpu: a100").replace("[1, 16]", "[1, 24]")
     assert host.sweep("--dry-run") == 0
     told = capsys.readouterr().out
-    assert "left out: 2 cells: iteration 24: not run here: needs sm_90a" in told
+    assert "excluded: 2 cells: iteration 24: not run here: needs sm_90a" in told
     host.text = host.text.replace("[1, 24]", "[24]")
     with pytest.raises(FlashladderError, match=r"^small: no cell of the grid runs here: found iteration 24: not run"):
         host.sweep("--dry-run")

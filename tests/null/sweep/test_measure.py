@@ -253,14 +253,14 @@ def test_a_cell_waits_until_nobody_else_uses_the_gpu(machine: Machine, monkeypat
     assert unknown.processes[0].foreign_before is None
     monkeypatch.setattr(measure, "HELD_BACK_S", -1.0)
     machine.others = [3] * 9
-    with pytest.raises(CellFailed, match=r"^3 other processes use this GPU") as caught:
+    with pytest.raises(CellFailed, match=r"^3 other processes still used this GPU") as caught:
         measured(machine, machine.cell("7"))
     assert caught.value.kind == "refused"
 
 
 def test_other_machine_code_than_was_planned_is_not_timed(machine: Machine) -> None:
     cell = machine.cell("7").model_copy(update={"code": "cd" * 32})
-    with pytest.raises(CellFailed, match="another machine code is installed than was planned: expected cdcdcd"):
+    with pytest.raises(CellFailed, match="the installed machine code differs from the planned one: expected cdcdcd"):
         measured(machine, cell)
     assert machine.gpu.log == []
 

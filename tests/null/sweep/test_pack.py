@@ -135,7 +135,7 @@ def test_another_grids_document_is_not_replaced(tmp_path: Path, made: plan.Plan)
     require_own_name(made.grid, records.packed)
     with pytest.raises(FlashladderError) as caught:
         require_own_name(made.grid.model_copy(update={"name": "other"}), records.packed)
-    where = f"{tmp_path / 'out.json.gz'}: another grid's document has this place: "
-    assert str(caught.value) == f"{where}expected other, found {made.grid.name}; another folder as --out"
+    where = f"{tmp_path / 'out.json.gz'}: this path already holds another grid's document: "
+    assert str(caught.value) == f"{where}expected other, found {made.grid.name}; choose another folder with --out"
     (tmp_path / "out.json.gz").write_bytes(b"half")
     require_own_name(made.grid.model_copy(update={"name": "other"}), records.packed)

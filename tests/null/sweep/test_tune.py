@@ -80,7 +80,7 @@ def test_without_a_name_the_rung_is_halved_until_the_guilty_one_is_alone() -> No
 def test_who_was_being_checked_when_the_process_died_is_left_out_at_once() -> None:
     of, guilty = ladder(), CELLS[4]
     tail = f"{MARK}\n{MARK}{key_of(CELLS[3])}\n{MARK}{key_of(guilty)}\nsomething else\n"
-    of.follow(failure_of(of.parts[0], of, "timeout", "no answer within 60 s: its worker was ended", tail))
+    of.follow(failure_of(of.parts[0], of, "timeout", "no answer within 60 s: its worker was killed", tail))
     assert [failure.address for failure in of.failures] == [guilty.address]
     assert [len(part) for part in of.parts] == [len(CELLS) - 1]
 
@@ -89,8 +89,8 @@ def test_a_failure_that_says_nothing_about_a_candidate_holds_the_ladder() -> Non
     kinds: tuple[FailureKind, ...] = ("refused", "gpu-lost")
     for kind in kinds:
         of = ladder()
-        of.follow(failure_of(of.parts[0], of, kind, "2 other processes use this GPU"))
-        assert of.held == f"{kind}: 2 other processes use this GPU"
+        of.follow(failure_of(of.parts[0], of, kind, "2 other processes still used this GPU"))
+        assert of.held == f"{kind}: 2 other processes still used this GPU"
         assert not of.failures
         assert len(of.parts) == 1
 
@@ -204,7 +204,7 @@ def sound(*results: BenchResult) -> bool:
 def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guilty = ["wrong:7 fp16 64,64,4 2_2_2+opt", "illegal:7 bf16 64,64,4 2_2_0+opt", "moody:7 bf16 64,64,4 0_0_0+opt"]
     monkeypatch.setenv("FAULTS", ";".join(guilty))
-    with pytest.raises(CheckFailed, match="3 candidates failed and were left out, the first: 7"):
+    with pytest.raises(CheckFailed, match="3 candidates failed and were removed, the first: 7"):
         measure(tuned, TILE)
     rungs, finals = documents(tuned)
     found = failed(rungs)
@@ -224,7 +224,7 @@ def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monke
     monkeypatch.setattr("flashladder.sweep.workers.Worker", Worker)
     monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.tune_worker"))
     monkeypatch.setenv("FAULTS", "crash:7 fp16 64,64,4 2_2_2+opt")
-    with pytest.raises(CheckFailed, match="1 candidates failed and were left out"):
+    with pytest.raises(CheckFailed, match="1 candidates failed and were removed"):
         measure(tuned, TILE.replace("[fp16, bf16]", "[fp16]"))
     rungs, finals = documents(tuned)
     ((kind, message),) = failed(rungs).values()

@@ -182,7 +182,7 @@ def test_a_document_that_is_not_of_a_tuning_run_is_named(tmp_path: Path) -> None
         write_result(again, finals)
         with pytest.raises(FlashladderError, match=f"{name}: not a tuning run: found timings for a report"):
             winner.main([str(path)])
-    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: these are the finals"):
+    with pytest.raises(FlashladderError, match=r"tuned\.json\.gz: file contains the finals"):
         winner.main([str(again)])
 
 
@@ -192,8 +192,8 @@ def test_an_edit_that_would_change_a_child_is_refused(copy: Path) -> None:
     child.write_text("".join(line for line in text.splitlines(True) if "h200:" not in line), encoding="utf-8")
     before = texts(copy)
     other = load_iteration(15, copy).configs["a100"]
-    with pytest.raises(FlashladderError, match="another configuration than was asked for"):
+    with pytest.raises(FlashladderError, match="would change another configuration"):
         enter({15: other}, "h200", "e")
-    with pytest.raises(FlashladderError, match="no configuration of h200 on a line of its own"):
+    with pytest.raises(FlashladderError, match="no one-line configuration of h200"):
         enter({16: other}, "h200", "e")
     assert texts(copy) == before

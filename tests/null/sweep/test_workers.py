@@ -18,7 +18,7 @@ from flashladder.sweep.workers import ATTEMPTS, Device, Task, run
 from tests.null.sweep_fixture import alive
 
 MODULE = "tests.null.sweep.planted"
-NO_ANSWER = "its worker answered {}, which is no answer"
+NO_ANSWER = "its worker answered {}, not a valid answer"
 
 
 def device(backend: str = "cpu", name: str = "cpu0", **plants: str) -> Device:
@@ -72,7 +72,7 @@ def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: pl
         "segv": ("crash", "its worker ended with signal SIGSEGV", -11),
         "exit-0": ("crash", "its worker ended with exit code 0", 0),
         "sys-exit": ("crash", "its worker ended with exit code 7", 7),
-        "hang": ("timeout", "no answer within 1.5 s: its worker was ended", -9),
+        "hang": ("timeout", "no answer within 1.5 s: its worker was killed", -9),
         "wrong": ("wrong", "max error 7 (allowed 1)", None),
         "memory": ("out-of-memory", "MemoryError", None),
     }
@@ -88,8 +88,8 @@ def test_nonsense_is_no_answer(made: plan.Plan, tmp_path: Path, monkeypatch: pyt
     told = messages(found)
     assert told[:2] == [NO_ANSWER.format(repr(said)) for said in ("I am a library that prints", "[1, 2]")]
     assert told[3] == "its worker ended with exit code 0"
-    assert told[4].startswith("its worker's answer is not that of a cell: ")
-    assert f"about cell {made.cells[-1].address}" in told[4]
+    assert told[4].startswith("its worker's answer is not a cell's result: ")
+    assert f"contains cell {made.cells[-1].address}" in told[4]
     assert told[5] == NO_ANSWER.format("''")
 
 
@@ -128,7 +128,7 @@ def test_what_a_worker_started_dies_with_it(made: plan.Plan, tmp_path: Path) -> 
         ("garbage", NO_ANSWER.format("'I am a library that prints'")),
         ("unusable", "no CUDA-capable device is detected"),
         ("killed", "its worker ended with signal SIGKILL"),
-        ("hang", "no answer within 2 s: its worker was ended"),
+        ("hang", "no answer within 2 s: its worker was killed"),
     ],
 )
 def test_a_worker_that_does_not_become_ready_loses_the_device_and_no_cell(
@@ -136,7 +136,7 @@ def test_a_worker_that_does_not_become_ready_loses_the_device_and_no_cell(
 ) -> None:
     monkeypatch.setattr(workers, "READY_S", 2.0 if start == "hang" else 60.0)
     ran = Ran(tmp_path, [task(made, cell) for cell in made.cells[:3]], Device("cpu0", "cpu", {"PLANT_START": start}))
-    assert ran.left.startswith(f"no worker comes up for them: 3 cells are not measured: found cpu0: {message}; ")
+    assert ran.left.startswith(f"no worker could be started: 3 cells are not measured: found cpu0: {message}; ")
     assert not ran.records.addresses()
     assert [event["event"] for event in ran.events] == ["started", "lane-lost"]
 
