@@ -34,9 +34,9 @@ SHOWN = 8  # opcode classes that moved most
 SOURCES = (
     "Speeds on A100 and RTX 3090 are the published ones, of the published kernels. Counts are of this project's",
     "kernels; unless said otherwise they are of the main loop, one KV block. Executed, loaded and stored instructions",
-    "are counted in the launch of results/report/counters.md. Percentages of cycles are relative to the cycles in which",
-    "the tensor pipe is busy, so they can exceed 100 %. Shared reads do not include what asynchronous copies write. In",
-    "issue slots, an HMMA counts for the cycles in which it blocks its scheduler; the H200's value is used for all GPUs.",
+    "are counted in the launch of results/report/counters.md. Percentages of cycles are relative to the cycles in",
+    "which the tensor pipe is busy, so they can exceed 100 %. Shared reads do not include what asynchronous copies",
+    "write. In issue slots, an HMMA counts for the cycles in which it blocks its scheduler, as measured on an H200.",
 )
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 

@@ -1,6 +1,6 @@
 """Kernels in files that others built: wheel, library, object, fatbin, cubin or PTX, told by its content.
 
-`images` gives the cubins and PTX of a file, `kernels_of` their kernels. Independent of iterations. ``invoke sass FILE`` and
+`images` gives the cubins and PTX of a file, `kernels_of` their kernels. ``invoke sass FILE`` and
 ``invoke ptx FILE`` use it (`flashladder.view.binary`).
 
 A fatbin is a header of 16 bytes and entries, each with a header of its own; the format has no public description, what

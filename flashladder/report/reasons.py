@@ -402,8 +402,8 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
     yield from (
         "## Bottleneck",
         "",
-        "Use of each resource of an SM by one KV block of one CTA, in percent of the predicted clocks, in the configuration",
-        f"of the GPU (`invoke explain {number} --gpu a100`). This is a model, not a measurement.",
+        "Use of each resource of an SM by one KV block of one CTA, in percent of the predicted clocks, in the",
+        f"configuration of the GPU (`invoke explain {number} --gpu a100`). This is a model, not a measurement.",
         "", header, "| --- |" + " ---: |" * len(found), *lines, "",
     )  # fmt: skip
 

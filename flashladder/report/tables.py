@@ -125,7 +125,7 @@ def cards_text(machine: Machine, dtype: str) -> str:
 def floor_text(machine: Machine, dtype: str) -> str:
     """The A/A floor of the runs that timed the kernels, from the smallest to the largest, and of other cards."""
     least, *_, most = (f"±{floor:.2f}" for floor in (*machine.floors(dtype), *machine.floors(dtype)))
-    own = f"FA2 against itself (A/A floor) {least}" if least == most else f"FA2 against itself (A/A floor) {least} to {most}"
+    own = f"FA2 against itself (A/A floor) {least}" + ("" if least == most else f" to {most}")
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
     more = f" (on a second card {' and '.join(others)})" if others else ""
     return f"{own} points{more}; intervals include the floor"
