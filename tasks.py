@@ -1,8 +1,5 @@
-"""The commands: ``invoke show 7``, or ``flashladder show 7`` from any folder.
+"""The commands: ``invoke show 7``, or ``flashladder show 7`` from any folder; ``invoke show 7 --help`` explains one.
 
-    nox -s dev && source .venv/bin/activate     # once
-    invoke                                      # the tasks by station
-    invoke show 7 --help
 Exit codes: 0 done, 1 a check failed, 2 could not run (with one line on stderr). A task imports what it needs when it
 runs, so that a command line is answered at once.
 """

@@ -129,18 +129,15 @@ def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     ]
     if iteration.unmeasured:
         lines.append(f"- No timing of it counts yet: {iteration.unmeasured}")
-    yield from lines or [
-        f"- Nobody has timed it yet; `invoke bench {iteration.number}` does, on {iteration.family.needs}."
-    ]
+    untimed = f"- Nobody has timed it yet; `invoke bench {iteration.number}` does, on {iteration.family.needs}."
+    yield from lines or [untimed]
 
 
 def _measured(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
     on_a100 = iteration.family.targets.serving(load_gpus()[PUBLISHED_GPU].arch) is not None
     for machine in ladder.machines:
-        for name, key in (
-            ("A100's configuration" if on_a100 else "configuration", PUBLISHED_GPU),
-            ("its own configuration", None),
-        ):
+        published = "A100's configuration" if on_a100 else "configuration"
+        for name, key in ((published, PUBLISHED_GPU), ("its own configuration", None)):
             row = ladder.rows(machine, "fp16", key)[iteration.number - 1]
             if key is None and row.config == iteration.configs[PUBLISHED_GPU].short_form():
                 continue  # already shown
