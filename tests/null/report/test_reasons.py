@@ -135,7 +135,7 @@ def test_a_table_says_what_is_asked_what_binds_and_how_far_the_model_is_off(ladd
         "| tensor | 50 % | 25 % | 50 % |",
         "| ALU | 5 % | 2 % | 5 % |",
         "| clocks | 2,000 | 4,000 | 2,000 |",
-        "| binds | issue slots | tensor | issue slots |",
+        "| bottleneck | issue slots | tensor | issue slots |",
         "| predicted % of FA2 | 91.4 % | 91.4 % | 91.4 % |",
         "| published or measured | 87.8 % | 101.7 % | 97.5 % |",
         "",
