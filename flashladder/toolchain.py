@@ -1,9 +1,9 @@
-"""The compiler: its pinned versions, where its programs are, how it is run, and what a failed run means.
+"""The compiler: its pinned versions, and where its programs are.
 
 ``configs/toolchain.yaml`` pins versions, architectures and flags (`load_pins`). The wheels that it names put the whole
 CUDA toolchain under ``site-packages/nvidia/cu13``; only a C++ compiler must be on the machine. A missing or differing
 wheel is an error that says what to install. A CUDA install on PATH is never used, and its settings never reach a
-compiler that came with a wheel (`clean_environment`). A failed run is one line that says what to do (`diagnose`).
+compiler that came with a wheel. `flashladder.tool_runs` runs a tool and explains a failed run.
 
 ``invoke nvcc own.cu --arch sm_90`` compiles your CUDA C++ to PTX with the pinned compiler, for ``ptxemu own.ptx``
 (`compile_and_tell`): flags are those of the kernels without ``--use_fast_math``.

@@ -93,13 +93,11 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     shape = ladder.published.description.shape
     batch = shape.batch[HEADLINE_LENGTH]
     parts = [
-        (
-            f"Measured on {cards_text(machine, dtype)} ({dtype}, S = {HEADLINE_LENGTH}, batch {batch}, "
-            f"{shape.n_heads} heads, d_head {shape.d_head})"
-        ),
-        f"tile configurations of the {gpu_title(configs_of or machine.configs_of)}",
-        machine.reference,
-        f"mode {MODE} (clocks as the card chose them), rung {machine.rungs}",
+        f"Measured with {dtype}, S = {HEADLINE_LENGTH}, batch {batch}, {shape.n_heads} heads, d_head {shape.d_head}",
+        f"The GPU is {cards_text(machine, dtype)}",
+        f"Tile configurations are those of the {gpu_title(configs_of or machine.configs_of)}",
+        f"The reference is {machine.reference}",
+        f"Mode {MODE} (clocks as the card chose them), rung {machine.rungs}",
         *([f"SM clock {' to '.join(dict.fromkeys((f'{min(seen):.0f}', f'{max(seen):.0f}')))} MHz"] if seen else []),
         *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
     ]
@@ -107,7 +105,7 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
     code = " and ".join(f"{arch}'s" for arch in dict.fromkeys(filter(None, serving)))
     means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {code}."
-    return f"{'; '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{_idle(ladder, machine)}"
+    return f"{'. '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{_idle(ladder, machine)}"
 
 
 def _idle(ladder: Ladder, machine: Machine) -> str:
@@ -117,15 +115,17 @@ def _idle(ladder: Ladder, machine: Machine) -> str:
 
 
 def cards_text(machine: Machine, dtype: str) -> str:
-    """``one NVIDIA H200``; where runs were on several, that each was on one."""
+    """``one NVIDIA H200``; where there were several runs, a second sentence on them."""
     name, runs = machine.gpu.name, [_span(numbers) for numbers in machine.fa2(dtype).values()]
-    return f"one {name}" if len(runs) < 2 else f"an {name}, in one run and on one card per group ({', '.join(runs)})"
+    if len(runs) < 2:
+        return f"one {name}"
+    return f"an {name}. Steps {listed(runs)} were timed in separate runs, each on one card"
 
 
 def floor_text(machine: Machine, dtype: str) -> str:
     """The A/A floor of the runs that timed the kernels, from the smallest to the largest, and of other cards."""
     least, *_, most = (f"±{floor:.2f}" for floor in (*machine.floors(dtype), *machine.floors(dtype)))
-    own = f"FA2 against itself (A/A floor) {least}" + ("" if least == most else f" to {most}")
+    own = f"FA2 against itself varies by (A/A floor) {least}" + ("" if least == most else f" to {most}")
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
     more = f" (on a second card {' and '.join(others)})" if others else ""
     return f"{own} points{more}; intervals include the floor"
@@ -156,7 +156,7 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     if machine is None:
         return caption(ladder, None, "fp16")
     shape, gpus = ladder.published.description.shape, listed([*map(gpu_title, ladder.published.gpus)])
-    floor = f"; {floor_text(machine, 'fp16')}" if machine.floors("fp16") else ""
+    floor = f". {floor_text(machine, 'fp16')}" if machine.floors("fp16") else ""
     one_run = len(machine.fa2("fp16")) < 2
     timed = {one.name for one in anchors_below(machine, "fp16")}
     lacking = [TITLES[name] for name in LIBRARIES if name not in timed] if timed else []
