@@ -1,9 +1,7 @@
-"""What a terminal shows: tables, with narrower gaps and then wrapped cells where it is narrow; status lines.
+"""Tables and status lines for a terminal, Markdown tables, and CSV.
 
-Also Markdown and CSV. A row of the ladder has 180 characters, a terminal 80 columns. The width is the terminal's, or
-COLUMNS; where neither says (a pipe), 80, so that a screen reads the same everywhere. Scripts use ``--json``.
-
-Run: ``COLUMNS=60 invoke list``.
+A table that is wider than the terminal gets narrower gaps, and then wrapped cells. The width is that of the terminal or
+of COLUMNS, and 80 in a pipe. Run: ``COLUMNS=60 invoke list``.
 """
 
 from __future__ import annotations
@@ -12,26 +10,27 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 import csv
 import io
+from itertools import zip_longest
 import shutil
 import sys
 import textwrap
 from threading import Timer
 
-LEAST = 40  # columns; narrower ones get lines that the terminal breaks
-GAPS = (2, 1)  # blanks between columns, the first that fits
+LEAST = 40  # columns; a narrower terminal breaks the lines itself
+GAPS = (2, 1)  # blanks between columns; the first that fits is used
 
 Row = Sequence[str]
 
 
 def terminal_width() -> int:
-    """Columns that a line may take."""
+    """The number of columns that a line may take."""
     return max(LEAST, shutil.get_terminal_size((80, 24)).columns)
 
 
 def hanging(head: str, text: str) -> str:
-    """`text` behind `head`, wrapped between words for the terminal; further lines begin two columns behind its first.
+    """Puts `text` after `head` and wraps it between words for the terminal.
 
-    Without `head` they begin at the margin.
+    Further lines are indented by the width of `head` and two columns; without a head they are not indented.
     """
     width, indent = terminal_width(), " " * (len(head) + 2) if head else ""
     if len(head) + len(text) <= width:
@@ -42,24 +41,22 @@ def hanging(head: str, text: str) -> str:
 
 
 def natural_width(rows: Sequence[Row], gap: int = GAPS[0]) -> int:
-    """Columns that the table takes when nothing is wrapped."""
+    """The number of columns that the table takes when no cell is wrapped."""
     return sum(_widths(rows)) + gap * (len(rows[0]) - 1)
 
 
 def table(
     rows: Sequence[Row], limit: int | None, right: Collection[int] = (), wrapped: Collection[int] = ()
 ) -> list[str]:
-    """The rows as aligned lines of at most `limit` columns, if that can be.
+    """Aligns the rows, in lines of at most `limit` columns if the words are short enough.
 
     Args:
-        rows: cells, equally many in each.
-        limit: columns; None: as many as it takes.
-        right: columns whose cells are aligned to the right.
-        wrapped: columns whose cells may be broken between words; the widest is narrowed first.
+        rows: cells; every row has the same number.
+        limit: columns; None: as many as the table needs.
+        right: indices of the columns that are aligned to the right.
+        wrapped: indices of the columns whose cells may be broken between words; the widest is narrowed first.
     """
-    widths = _widths(rows)
-    if limit is None:
-        return [line for row in rows for line in _lines(row, widths, GAPS[0], right)]
+    widths, limit = _widths(rows), sys.maxsize if limit is None else limit
     least = {column: max(len(word) for row in rows for word in row[column].split() or [""]) for column in wrapped}
     narrowest = sum(least.get(column, width) for column, width in enumerate(widths))
     fitting = (gap for total in (sum(widths), narrowest) for gap in GAPS if total + gap * (len(widths) - 1) <= limit)
@@ -76,33 +73,30 @@ def _widths(rows: Sequence[Row]) -> list[int]:
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
-def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) -> list[str]:
+def _lines(row: Row, widths: Sequence[int], gap: int, right: Collection[int]) -> Iterator[str]:
     """One row, on as many lines as its longest cell needs."""
     cells = [
         textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False) if len(cell) > width else [cell]
         for cell, width in zip(row, widths, strict=True)
     ]
-    lines = []
-    for i in range(max(map(len, cells))):
-        parts = [cell[i] if i < len(cell) else "" for cell in cells]
+    for parts in zip_longest(*cells, fillvalue=""):
         padded = [
             part.rjust(width) if column in right else part.ljust(width)
             for column, (part, width) in enumerate(zip(parts, widths, strict=True))
         ]
-        lines.append((" " * gap).join(padded).rstrip())
-    return lines
+        yield (" " * gap).join(padded).rstrip()
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Joins the names as ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def csv_records(lines: Iterable[str]) -> list[dict[str, str]]:
-    """The rows of a CSV under its header line, by name of their column.
+    """The rows of a CSV below its header line; each row maps column names to cells.
 
     Raises:
-        ValueError: there is no header, a row has another number of cells, or a cell is longer than a program writes.
+        ValueError: the header is missing, a row and the header differ in their number of cells, or the CSV is malformed.
     """
     reader = csv.reader(lines)
     try:
@@ -128,17 +122,17 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def csv_of(records: Sequence[Mapping[str, object]]) -> str:
-    """Records of the same names as CSV; nothing where there is none."""
+    """Records with the same keys as CSV; empty when there are no records."""
     return csv_text(list(records[0]), (list(record.values()) for record in records)) if records else ""
 
 
 def _no_formula(cell: object) -> object:
-    """A cell that no spreadsheet takes for a formula: a name of somebody's may begin with ``=``."""
+    """Quotes a text that a spreadsheet would take for a formula, such as a name that begins with ``=``."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "@", "\t", "\r")) else cell
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2) -> str:
-    """A Markdown table that is also readable as text; columns from number `left` on are right-aligned."""
+    """A Markdown table with padded cells; the first `left` columns are left-aligned, the others right-aligned."""
     rows = [[" ".join(cell.replace("|", "\\|").splitlines()) for cell in row] for row in rows]
     widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
 
@@ -152,7 +146,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 2
 
 @contextmanager
 def after(seconds: float, do: Callable[[], object]) -> Iterator[None]:
-    """Calls `do`, in a thread of its own, once the body has taken so many seconds."""
+    """Calls `do` in another thread when the body takes longer than `seconds`."""
     timer = Timer(seconds, do)
     timer.daemon = True
     timer.start()
@@ -164,7 +158,7 @@ def after(seconds: float, do: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def told_on_terminal(text: str) -> Iterator[None]:
-    """Says what is being done on a terminal's stderr, from the first second on; the line goes when it is done."""
+    """Shows `text` on a terminal's stderr while the body runs, if it takes longer than a second; then erases it."""
     if not sys.stderr.isatty():
         yield
         return

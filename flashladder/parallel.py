@@ -43,14 +43,8 @@ def tune_gc() -> None:
     gc.set_threshold(YOUNG, 20, 20)
 
 
-def start_worker(*, interrupts: bool = True) -> None:
-    """Prepares a worker process: it ends with the process that started it, which may be killed, and collects less.
-
-    Args:
-        interrupts: whether Ctrl-C reaches it.
-    """
-    if not interrupts:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _start_worker() -> None:
+    """Prepares a worker process: it ends when its parent ends or is killed, and collects garbage less often."""
     tune_gc()
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -104,7 +98,7 @@ def _answers(
         return
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    with _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, start_worker) as pool:
+    with _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, _start_worker) as pool:
         try:
             resource_tracker.ensure_running()  # it would let interrupts through again where it starts
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the one that can end them all

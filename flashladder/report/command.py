@@ -1,21 +1,18 @@
 """The report: page (HTML), progression and counter tables (Markdown, CSV), plot (SVG, PNG), and README's table.
 
-Everything is made from committed files and always gives the same bytes, so that ``--check`` finds a stale or edited
-table. Where nothing was measured yet, the tables hold published figures only and say so.
+The same committed files always give the same bytes, so ``--check`` finds a stale or edited table. Before the first
+measurement the tables hold published figures only, and say so.
 
 Run:
-    invoke report                             # rewrites results/report/ and README's table
-    invoke report --open                      # and shows the page
+    invoke report              # rewrites results/report/ and README's table
+    invoke report --open       # and shows the page
     invoke report --check      # compares; exit 1 and the names of the stale files
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 import json
-import multiprocessing
 from pathlib import Path
 import sys
 import webbrowser
@@ -24,7 +21,7 @@ from flashladder.columns import csv_of, told_on_terminal
 from flashladder.errors import FlashladderError, require_checkout
 from flashladder.files import read_text, relative, require_file_or_nothing, write_atomic
 from flashladder.ladder.selection import FASTEST
-from flashladder.parallel import start_worker, tune_gc
+from flashladder.parallel import tune_gc
 from flashladder.paths import RESULTS, ROOT
 from flashladder.report import accuracy, counters, plot, sweeps, tables
 from flashladder.report.data import Ladder, collect, fastest
@@ -35,7 +32,7 @@ PLOT = "progression"
 
 
 def render(ladder: Ladder) -> dict[str, bytes]:
-    """The ladder's own files of results/report by their names, with their bytes."""
+    """Bytes of those files of results/report that show the ladder, by name."""
     files = {
         "progression.md": tables.document(ladder).encode(),
         "progression.csv": csv_of(tables.progression(ladder)).encode(),
@@ -47,40 +44,29 @@ def render(ladder: Ladder) -> dict[str, bytes]:
 
 
 def beside(results: Path) -> dict[str, bytes]:
-    """The other files of results/report: each follows from results of its own, without the ladder."""
+    """Bytes of the other files of results/report, by name: each shows one result file, not the ladder."""
     return {**sweeps.render(results), **sweeps.render_energy(results), **accuracy.render(results)}
 
 
-def _beside(results: Path) -> dict[str, bytes] | None:
-    """`beside` in another process; None where it fails, so that the caller meets the same error."""
-    tune_gc()
-    try:
-        return beside(results)
-    except FlashladderError:
-        return None
-
-
-def committed(ladder: Ladder, root: Path = ROOT, others: Mapping[str, bytes] | None = None) -> dict[Path, bytes]:
-    """Every file that a checkout at `root` should hold, with its bytes; `others` are those of `beside`, if at hand."""
-    results = root / "results"
-    own = {**render(ladder), **(beside(results) if others is None else others)}
-    report = {root / "results" / "report" / name: data for name, data in own.items()}
+def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
+    """Bytes of every file that the report writes in a checkout at `root`, except the page."""
+    results, readme = root / "results", root / "README.md"
+    report = {root / "results" / "report" / name: data for name, data in (render(ladder) | beside(results)).items()}
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
-    readme = root / "README.md"
     block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()
     return report | counters.speed(root) | {readme: between_markers(read_text(readme), block).encode()}
 
 
 def pages(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
-    """The page that a checkout at `root` should hold, with its bytes (`flashladder.report.page`)."""
+    """Bytes of the page of a checkout at `root` (`flashladder.report.page`)."""
     from flashladder.report.page import INDEX, page
 
     return {root / "results" / "report" / INDEX: page(ladder, root)}
 
 
 def between_markers(text: str, block: str) -> str:
-    """`text` with `block` between the two markers; FlashladderError when they are not there exactly once, in order."""
+    """Replaces what stands between the two markers; FlashladderError unless each is there once, in order."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise FlashladderError("markers of the generated table", where="README.md", expected=f"{BEGIN} ... {END}")
     head, rest = text.split(BEGIN)
@@ -88,10 +74,9 @@ def between_markers(text: str, block: str) -> str:
 
 
 def stale(files: Mapping[Path, bytes]) -> list[str]:
-    """The files whose committed bytes are not `files`, each with what is wrong.
+    """Names the files on disk whose bytes differ from `files`, each with the reason.
 
-    Pictures are compared byte for byte when this matplotlib release is the one that drew them; another release draws
-    other bytes from the same data, so that then the digest of the data drawn is compared.
+    A picture that another matplotlib release drew is compared by the digest of its data: releases draw other bytes.
     """
     problems, drawn_by = [], ""
     for path, data in files.items():
@@ -125,18 +110,10 @@ def report(*, check: bool = False, as_json: bool = False, show: bool = False) ->
         0; 1 when a file is stale (`check`) or a result had to be refused.
     """
     require_checkout("report")
-    spawn, start = multiprocessing.get_context("spawn"), partial(start_worker, interrupts=False)
-    with told_on_terminal("rendering the report ..."), ProcessPoolExecutor(1, spawn, start) as pool:
-        others = pool.submit(_beside, RESULTS)
-        try:
-            tune_gc()
-            ladder = collect()
-            page = pages(ladder, ROOT)
-            files = committed(ladder, ROOT, others.result()) | page
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.terminate()  # after Ctrl-C nobody waits for it
-            raise
+    with told_on_terminal("rendering the report ..."):
+        tune_gc()
+        ladder = collect()
+        files = committed(ladder, ROOT) | pages(ladder, ROOT)
     for path in files:
         require_file_or_nothing(path)
     problems = stale(files) if check else []

@@ -1,9 +1,8 @@
 """The progression plot: percent of FA2 over the iterations, measured and published, as SVG and PNG.
 
-Same data and same matplotlib release give the same bytes on every machine: fonts are the DejaVu that matplotlib
-carries, SVG text is drawn as paths, ids come from a fixed salt, no date is written. The SVG names the release
-(`Creator`) and the digest of the data drawn (`Description`): another release draws other bytes, and a check then
-compares the digest.
+The same data and matplotlib release give the same bytes on every machine: the font is matplotlib's own DejaVu, SVG text
+is drawn as paths, ids come from a fixed salt, and no date is written. The SVG names the release (`Creator`) and the
+digest of its data (`Description`). Another release draws other bytes, so a check then compares the digest.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from functools import lru_cache, partial
 from importlib.metadata import version
 import io
 from itertools import pairwise
+import json
 from pathlib import Path
 import re
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart under the common kinds of colour blindness; marker and dash differ as well.
+# Okabe and Ito's palette, which colour-blind readers can tell apart; markers and dashes differ as well.
 MEASURED_COLORS = ("#0072B2", "#CC79A7", "#56B4E9")
 PUBLISHED_STYLES: Mapping[str, tuple[str, str, tuple[int, tuple[int, ...]]]] = {
     "a100": ("#D55E00", "s", (0, (4, 2))),
     "rtx3090": ("#009E73", "^", (0, (1, 1))),
 }
-UPRIGHT_FROM = 12  # more steps than these in a picture, whatever their panel: their values would touch
+UPRIGHT_FROM = 12  # a picture with more steps turns its values upright, so that they do not touch
 INK, FAINT = "#222222", "#8A8A8A"
 Levels = Sequence[tuple[str, float]]
 PICTURES = BUILD / "pictures"
@@ -76,16 +76,8 @@ class Series:
 
 
 def data_digest(data: Any) -> str:
-    """SHA-256 of everything that is drawn, numbers with nine digits: their last bit is not the same on every CPU."""
-    return sha256(dump_json(_shortened(data)))
-
-
-def _shortened(data: Any) -> Any:
-    if isinstance(data, float):
-        return float(f"{data:.9g}")
-    if isinstance(data, Mapping):
-        return {name: _shortened(one) for name, one in data.items()}
-    return [_shortened(one) for one in data] if isinstance(data, (list, tuple)) else data
+    """SHA-256 of everything that is drawn; numbers have nine digits, because CPUs differ in the last bit."""
+    return sha256(dump_json(json.loads(dump_json(data), parse_float=lambda text: float(f"{float(text):.9g}"))))
 
 
 def of_ladder(ladder: Ladder) -> dict[str, bytes]:
@@ -105,18 +97,22 @@ def of_ladder(ladder: Ladder) -> dict[str, bytes]:
     names = {one.number: one.slug.replace("_", " ").replace("d head", "d_head") for one in ladder.iterations}
     panels = {own[0]: f"{own[0]} to {own[-1]}: family {name}" for name, own in ladder.families().items()}
     subtitle = f"Speed at S = {HEADLINE_LENGTH}, fp16, d_head 128, relative to FA2 on the same GPU; "
-    told = ", ".join(f"{one.title} {one.days}" for one in ladder.machines)
-    subtitle += f"measured: {told}; whiskers: 95 % intervals" if told else "nothing measured by this project yet"
+    days = ", ".join(f"{one.title} {one.days}" for one in ladder.machines)
+    subtitle += f"measured: {days}; whiskers: 95 % intervals" if days else "nothing measured by this project yet"
     return render(series, names, subtitle, levels, panels)
 
 
 def render(
     series: Sequence[Series], names: Mapping[int, str], subtitle: str, levels: Levels, panels: Mapping[int, str]
 ) -> dict[str, bytes]:
-    """Draws it: bytes by suffix, ``svg`` and ``png`` (the PNG at 160 dots per inch).
+    """Draws the plot; returns bytes by suffix, ``svg`` and ``png`` (160 dots per inch).
 
-    Measured series come first; `names` by iteration stand under the axis; `levels`, libraries on the GPU of the first
-    series in percent of FA2, cross the last panel; `panels` are titles by the first iteration, each with its own scale.
+    Args:
+        series: lines, the measured ones first.
+        names: labels of the iterations, below the axis.
+        subtitle: text below the title.
+        levels: libraries in percent of FA2 on the GPU of the first series; each is a line across the last panel.
+        panels: titles by the first iteration of a panel; each panel has its own scale.
     """
     data = {
         "series": [asdict(one) for one in series], "names": list(names.items()), "subtitle": subtitle,
@@ -127,9 +123,10 @@ def render(
 
 
 def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str, bytes]:
-    """What `draw` makes in this project's style, as bytes by suffix, ``svg`` and ``png``.
+    """The figure of `draw` in this project's style, as bytes by suffix, ``svg`` and ``png``.
 
-    `description` stands in the files, with the digest of the data; with `texts` it tells all that is drawn.
+    `description` is written into the files and holds the digest of the data. A kept picture is used again while
+    `description` and `texts` stay the same, so together they must determine all that is drawn.
     """
     formats: dict[str, dict[str, Any]] = {
         "svg": {"metadata": {"Date": None, "Description": description}},
@@ -141,9 +138,9 @@ def saved(draw: Callable[[], Figure], description: str, *texts: str) -> dict[str
 def kept(
     draw: Callable[[], Figure], style: dict[Any, Any], formats: Mapping[str, dict[str, Any]], *texts: str
 ) -> dict[str, bytes]:
-    """A figure as bytes by suffix, from ``build/pictures`` when the same code and release drew the same before.
+    """The figure of `draw` as bytes by suffix; read from ``build/pictures`` if the same code drew it before.
 
-    `style` are matplotlib's settings, `formats` what `Figure.savefig` takes; `texts` tell all that is drawn.
+    `style` are matplotlib's settings, `formats` the arguments of `Figure.savefig`; `texts` determine all that is drawn.
     """
     files = {suffix: PICTURES / f"{sha256(repr((_drawn_by(), texts)))}.{suffix}" for suffix in formats}
     if all(path.is_file() for path in files.values()):
@@ -158,7 +155,7 @@ def kept(
         figure = draw()
         for suffix, options in formats.items():
             figure.savefig(drawn[suffix], format=suffix, **options)
-    with suppress(FlashladderError):  # a folder that nobody can write: the next report draws again
+    with suppress(FlashladderError):  # the folder may be read-only; then the next report draws again
         for suffix, path in files.items():
             write_atomic(path, drawn[suffix].getvalue())
     return {suffix: out.getvalue() for suffix, out in drawn.items()}
@@ -166,13 +163,13 @@ def kept(
 
 @lru_cache(maxsize=1)
 def _drawn_by() -> str:
-    """The matplotlib release, and the digest of the code that draws."""
+    """The matplotlib release and the digest of the code that draws."""
     scripts = (*files_in(Path(__file__).parent, "*.py"), *files_in(ROOT / "analysis", "**/*.py"))
     return version("matplotlib") + sha256(b"".join(path.read_bytes() for path in scripts))
 
 
 def rendered_by(svg: bytes) -> tuple[str, str]:
-    """What an SVG of ours says about itself: (matplotlib release, digest of its data); empty strings when silent."""
+    """(matplotlib release, digest of the data) that an SVG of this project names; empty strings if it names none."""
     text = svg.decode("utf-8", errors="replace")
     release = re.search(r"Matplotlib v([\w.+]+)", text)
     digest = re.search(r"data ([0-9a-f]{64})", text)
@@ -220,7 +217,7 @@ def _panel(axes: Axes, series: Sequence[Series], names: Mapping[int, str], numbe
 
 
 def plain_axes(axes: Axes, across: Literal["x", "y"]) -> None:
-    """Faint lines below the data, across one axis, and no frame at the top and the right."""
+    """Draws faint grid lines across one axis, below the data, and no frame at the top and the right."""
     axes.grid(axis=across, color="#E6E6E6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -250,7 +247,7 @@ def _style(line: Series, index: int) -> tuple[str, str, Any]:
 
 
 def _scale(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels: Levels, *, upright: bool) -> None:
-    """Multiples of 5 % around all in a panel, intervals too; percentages of the first measured line above all lines."""
+    """Sets limits at multiples of 5 % around points and intervals; prints the first measured line's values on top."""
     points = [point for line in series for point in line.points if point.iteration in numbers]
     across = [100.0, *(percent for _, percent in levels)]
     low = min([*across, *(point.low or point.percent for point in points)])
@@ -268,7 +265,7 @@ def _scale(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels:
 
 
 def _end_labels(axes: Axes, series: Sequence[Series], numbers: Sequence[int], levels: Levels) -> None:
-    """Names the libraries, and the lines that end in a panel, at its right side, moved apart where they would touch."""
+    """Labels libraries, and lines that end in this panel, at its right side; moves labels apart that would touch."""
     low, high = axes.get_ylim()
     gap = (high - low) * 0.105
     ends = [(percent, f"{label}\n{percent:.1f} %", INK, "normal") for label, percent in levels]
