@@ -96,7 +96,7 @@ def csv_records(lines: Iterable[str]) -> list[dict[str, str]]:
     """The rows of a CSV below its header line; each row maps column names to cells.
 
     Raises:
-        ValueError: the header is missing, a row and the header differ in their number of cells, or the CSV is malformed.
+        ValueError: there is no header, a row has more or fewer cells than the header, or the CSV is malformed.
     """
     reader = csv.reader(lines)
     try:

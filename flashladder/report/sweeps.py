@@ -1,7 +1,7 @@
 """Pages of sweeps (percent of FA2 by length, kernels and libraries), of tuning runs, and of sustained runs (energy).
 
-One page per machine and grid, made from ``results/<machine>/<grid>.json.gz`` alone; `invoke report` writes them. A
-tuning run has a table of all candidates and a plot beside it, as these say what the fast ones have in common.
+A page shows one machine and one grid, from ``results/<machine>/<grid>.json.gz`` alone; `invoke report` writes it. A
+tuning run also has a CSV of all candidates and a plot that shows what the fast ones have in common.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 ENERGY = "energy*.json.gz"
 ENERGY_HEADER = ("S", "#", "configuration", "TFLOP/s", "MHz", "W", "pJ/FLOP", "limited by")
 Cells = Mapping[tuple[str, int], Summary]  # by kernel and length
-SHOWN = 90  # characters of a kernel's name; templates go on for lines
-HOST = "h"  # instead of a verdict
+SHOWN = 90  # characters of a kernel's name; names of templates can be much longer
+HOST = "h"  # mark of a cell that shows the host's time, instead of a verdict
 HOSTS = (
     f" `{HOST}`: the GPU waited for the host in most blocks, so the cell shows how long it "
     "takes to queue a launch; it is not part of a mean or of a library's speed."
@@ -55,25 +55,24 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
     """Every page of the sweeps under `results` by its name: ``sweep_h200.md``, ``ablation_h200.svg`` ..."""
     files: dict[str, bytes] = {}
     for path in files_in(results, "*/*.json.gz"):
-        grid, machine = path.name.removesuffix(".json.gz"), path.parent.name
+        grid, machine, found = path.name.removesuffix(".json.gz"), path.parent.name, dict[str, bytes]()
         document = load_result(path) if grid in grid_names() else None
         if not isinstance(document, BenchResult) or document.sweep is None or document.sweep.grid != grid:
             continue
-        found: dict[str, bytes] = {}
         if grid in ("ablation", "toolchain"):
             found = pages(grid, document)
         elif document.purpose == "tune":
-            found = tuning_pages(path, document)
+            found = tuning_pages(path)
         elif document.purpose == "report":
-            told = stated(document, other_runs(path))
-            found = {"md": page(told).encode(), "csv": csv_of(rows(told)).encode()}
+            result = stated(document, other_runs(path))
+            found = {"md": page(result).encode(), "csv": csv_of(rows(result)).encode()}
         name = f"sweep_{machine}" if grid == machine else f"{grid}_{machine}"
         files |= {f"{name}.{suffix}": data for suffix, data in found.items()}
     return files
 
 
 def page(result: BenchResult) -> str:
-    """A machine's sweep: one table per dtype, references below the kernels, provenance."""
+    """The page of a machine's sweep: tables per dtype with references below the kernels, provenance, failures."""
     sweep, settings = result.sweep, result.settings
     cards = len({process.index for process in result.processes})
     days = sorted({process.started_utc[:10] for process in result.processes})
@@ -86,19 +85,22 @@ def page(result: BenchResult) -> str:
     parts, hosts = [f"# {plain(result.gpu.name)}, measured by a sweep", where], cells_of_host_time(result.groups)
     for dtype, every in grouped(result.summaries, lambda one: one.dtype).items():
         own = {(one.kernel, one.shape.seq_len): one for one in every}
-        late = {key for key, one in own.items() if (one.kernel, dtype, one.shape) in hosts}
+        of_host = {key for key, one in own.items() if (one.kernel, dtype, one.shape) in hosts}
         parts += [
             f"## {dtype}, percent of FA2's speed; A/A floor {result.floors_pct[dtype]:.2f} points",
-            _table(own, result, late),
-            _over_libraries(own, result, late),
+            _table(own, result, of_host),
+            _over_libraries(own, result, of_host),
         ]
     beside = [
         (name, one.version or f"torch {one.torch}", one.tile or DASH,
          "; ".join(dict.fromkeys(f"`{kernel[:SHOWN]}`" for kernel in one.kernels.values())))
         for name, one in [("fa2", result.reference), *result.references.items()]
     ]  # fmt: skip
-    parts += [LEGEND + (HOSTS if hosts else "")]
-    parts += ["## References", markdown(("name", "version", "tile", "kernels"), beside, left=4)]
+    parts += [
+        LEGEND + (HOSTS if hosts else ""),
+        "## References",
+        markdown(("name", "version", "tile", "kernels"), beside, left=4),
+    ]
     if sweep and sweep.failures:
         cells = {cell.address: cell for cell in sweep.planned}
         failed = [(cells[one.address], one) for one in sweep.failures]
@@ -107,13 +109,17 @@ def page(result: BenchResult) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _table(own: Cells, result: BenchResult, late: Container[tuple[str, int]]) -> str:
+def _table(own: Cells, result: BenchResult, of_host: Container[tuple[str, int]]) -> str:
+    """One dtype: a line per kernel with percent of FA2 per length, harmonic mean and TFLOP/s.
+
+    `of_host` are the cells that show the host's time. They enter neither the mean nor the TFLOP/s.
+    """
     lengths = sorted({length for _, length in own})
     means = {(mean.kernel, mean.dtype): mean.pct for mean in result.means}
     lines = []
     for key, dtype in dict.fromkeys((one.kernel, one.dtype) for one in own.values()):
         found = {length: one for (kernel, length), one in own.items() if kernel == key}
-        marks = {n: HOST if (key, n) in late else MARKS[one.verdict] for n, one in found.items()}
+        marks = {n: HOST if (key, n) in of_host else MARKS[one.verdict] for n, one in found.items()}
         mean = None if HOST in marks.values() else means.get((key, dtype))
         head = None if marks.get(HEADLINE_LENGTH) == HOST else found.get(HEADLINE_LENGTH)
         cells = [f"{found[n].pct:.1f} {marks[n]}" if n in found else DASH for n in lengths]
@@ -122,46 +128,45 @@ def _table(own: Cells, result: BenchResult, late: Container[tuple[str, int]]) ->
     return markdown(("#", "configuration", *(f"S = {n}" for n in lengths), "harmonic mean", "TFLOP/s"), lines)
 
 
-def _over_libraries(own: Cells, result: BenchResult, late: Container[tuple[str, int]]) -> str:
-    """How many times as fast as the fastest library each kernel is, per length; empty without a library.
+def _over_libraries(own: Cells, result: BenchResult, of_host: Container[tuple[str, int]]) -> str:
+    """The speed of each kernel over that of the fastest library, per length; empty without a library.
 
-    Both alternated with FA2, whose time cancels out. Cells that show the host's time are left out, and
-    libraries that are left out of a length are named where another is not.
+    Both alternated with FA2, whose time cancels out. Cells that show the host's time are left out. A library that is
+    left out at one length only is named below that length.
     """
-    timed = {key: one for key, one in own.items() if key not in late}
+    timed = {key: one for key, one in own.items() if key not in of_host}
     best = {length: one for (_, length), one in _fastest(timed.values(), result.references).items()}
     if not best:
         return ""
-    lengths, lines, among = sorted({length for _, length in own}), [], []
+    lengths, lines, fastest = sorted({length for _, length in own}), [], []
     for key in dict.fromkeys(kernel for kernel, _ in own if kernel in result.kernels):
         both = [(timed.get((key, n)), best.get(n)) for n in lengths]
         times = [f"{ours.pct / theirs.pct:.3f}" if ours and theirs else DASH for ours, theirs in both]
         lines.append((*named(key, result.kernels), *times))
     for n in lengths:
-        unknown = [kernel for kernel, length in own if (kernel, n) in late and length == n]
-        libraries = [kernel for kernel in unknown if kernel in result.references]
-        among.append(" but for ".join(filter(None, (best[n].kernel, listed(libraries)))) if n in best else DASH)
+        left_out = listed([name for name in result.references if (name, n) in own.keys() - timed.keys()])
+        fastest.append(" but for ".join(filter(None, (best[n].kernel, left_out))) if n in best else DASH)
     lacking = listed([name for name in LIBRARIES if name not in result.references])
     without = f" (not timed: {lacking})" if lacking else ""
     return (
         f"Times as fast as the fastest library{without}, each alternating with FA2, whose time differs from cell "
         "to cell:\n\n"
-        + markdown(("#", "configuration", *(f"S = {n}" for n in lengths)), [*lines, ("fastest", DASH, *among)])
+        + markdown(("#", "configuration", *(f"S = {n}" for n in lengths)), [*lines, ("fastest", DASH, *fastest)])
     )
 
 
 def _fastest(timed: Iterable[Summary], among: Container[str]) -> dict[tuple[str, int], Summary]:
-    """The fastest subject of those `among`, by dtype and length."""
+    """The fastest of the kernels or libraries in `among`, by dtype and length."""
     rising = sorted((one for one in timed if one.kernel in among), key=lambda one: one.pct)
     return {(one.dtype, one.shape.seq_len): one for one in rising}
 
 
 def headlines(results: Path = RESULTS) -> list[str]:
-    """README's sentence for each machine: how many times as fast as the best library its best step is, in every cell.
+    """README's sentence for each machine: its best step over its best library, from the sweep `persistent`.
 
-    Cells are dtype and length of the sweep `persistent`; those that tell the host's time are left out.
+    It gives the range over all dtypes and lengths, without the cells that show the host's time.
     """
-    told = []
+    sentences = []
     for path in files_in(results, "*/persistent.json.gz"):
         result, machine = load_as(path, BenchResult), path.parent.name
         hosts = cells_of_host_time(result.groups)
@@ -173,24 +178,24 @@ def headlines(results: Path = RESULTS) -> list[str]:
                 listed([TITLES[name] for name in LIBRARIES if (name in result.references) is timed_there])
                 for timed_there in (True, False)
             )
-            told.append(
+            sentences.append(
                 f"- **{load_gpus()[machine].title}**: the fastest step is {min(times):.2f} to {max(times):.2f} times "
                 f"as fast as the best of {beside}, in fp16 and bf16 from S = {min(lengths)} to {max(lengths)} "
                 f"([table](results/report/persistent_{machine}.md))."
                 + (f" Not timed there: {missing}." if missing else "")
             )
-    return told
+    return sentences
 
 
 def named(key: str, kernels: Mapping[str, Kernel]) -> tuple[str, str]:
-    """Number and tile of a kernel; the name of a reference."""
+    """Number and tile of a kernel of the ladder; name and a dash of a reference."""
     if (kernel := kernels.get(key)) is None:
         return key, DASH
     return f"{kernel.iteration}{kernel.variant}", KernelConfig.parse(kernel.config).brief()
 
 
 def rows(result: BenchResult) -> list[dict[str, object]]:
-    """One row per cell, as derived from its samples; `host_time`: 1 where it tells the host's time."""
+    """One CSV row per cell; `host_time` is 1 if the cell shows the host's time."""
     hosts = cells_of_host_time(result.groups)
     return [
         {
@@ -207,12 +212,12 @@ def rows(result: BenchResult) -> list[dict[str, object]]:
 
 
 def shape_of(one: Summary | Sustained) -> dict[str, object]:
-    """Columns of a shape."""
+    """The CSV columns of a shape."""
     return {name: getattr(one.shape, name) for name in ("seq_len", "batch", "n_heads")}
 
 
 def render_energy(results: Path) -> dict[str, bytes]:
-    """Page and table of every machine whose runs are there, by name."""
+    """Page and CSV of every machine with sustained runs, by name: ``energy_h200.md``, ``energy_h200.csv`` ..."""
     files: dict[str, bytes] = {}
     for folder, paths in grouped(files_in(results, f"*/{ENERGY}"), lambda path: path.parent).items():
         found = {path.name: load_as(path, EnergyResult) for path in paths}
@@ -231,7 +236,7 @@ def render_energy(results: Path) -> dict[str, bytes]:
 
 
 def energy_page(results: Sequence[EnergyResult]) -> str:
-    """A machine's page: a section per file and dtype."""
+    """The page of a machine's sustained runs: a section per file and dtype."""
     about = (
         "Kernels, FA2 and other libraries alternate, each launched back to back without a flush; medians over their "
         f"turns. Power is measured between two ticks of the GPU's energy counter. {STEADY_LEGEND}"
@@ -263,7 +268,7 @@ def energy_page(results: Sequence[EnergyResult]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-BEST = 5  # of each iteration and dtype on the page
+BEST = 5  # candidates of each iteration and dtype on the page
 PANELS = (
     ("live", "registers per thread on paper (255 exist)"),
     ("registers", "registers per thread as compiled"),
@@ -284,17 +289,13 @@ RANKED = (
 )
 
 
-def tuning_pages(path: Path, rungs: BenchResult | None = None) -> dict[str, bytes]:
-    """The files of a tuning run by their suffix: md, csv, svg, png.
-
-    Args:
-        path: the document of the rungs; that of the finals lies beside it.
-        rungs: what is in it, where it was read already.
+def tuning_pages(path: Path) -> dict[str, bytes]:
+    """The files of the tuning run whose rungs are in `path`, by suffix: md, csv, svg, png.
 
     Raises:
-        FlashladderError: one of the documents is missing or of no tuning run.
+        FlashladderError: the document of the rungs or of the finals is missing, or is not of a tuning run.
     """
-    rungs, finals = documents(path, rungs)
+    rungs, finals = documents(path)
     try:
         rows = rows_of(rungs)
     except FlashladderError as error:
@@ -313,8 +314,8 @@ def tuning_pages(path: Path, rungs: BenchResult | None = None) -> dict[str, byte
     )
     winners = [
         (
-            str(one.number), one.dtype, one.config.brief(), one.verdict, _told(one.winner),
-            one.own_config.brief() if one.own_config else "none for this GPU", _told(one.present),
+            str(one.number), one.dtype, one.config.brief(), one.verdict, _with_interval(one.winner),
+            one.own_config.brief() if one.own_config else "none for this GPU", _with_interval(one.present),
         )
         for one in judged(rungs, finals)
     ]  # fmt: skip
@@ -336,14 +337,14 @@ def tuning_pages(path: Path, rungs: BenchResult | None = None) -> dict[str, byte
     return {"md": ("\n\n".join(parts) + "\n").encode(), "csv": csv_text(Candidate._fields, table).encode(), **drawn}
 
 
-def _told(summary: LogSummary | None) -> str:
+def _with_interval(summary: LogSummary | None) -> str:
     if summary is None:
         return "not timed"
     return f"{percent(summary.median):.2f} [{percent(summary.low):.2f}, {percent(summary.high):.2f}]"
 
 
 def ranking(rows: Sequence[Candidate], most: int) -> str:
-    """The first `most` candidates of each iteration and dtype as a table, and how many there are besides."""
+    """The first `most` candidates of each iteration and dtype as a table, and the number of the others."""
     header = ("#", "dtype", "configuration", "% of FA2", "95 %", "pairs", "registers", "spilled", "warps per SM")
     lines: list[tuple[str, ...]] = []
     for (iteration, dtype), own in grouped(rows, lambda row: (str(row.iteration), row.dtype)).items():
@@ -359,7 +360,7 @@ def ranking(rows: Sequence[Candidate], most: int) -> str:
 
 
 def _tuning_figure(rows: Sequence[Candidate], subtitle: str) -> Figure:
-    """Candidates by tile in each panel; those that spill are crosses. As pixels: drawn, they take 0.8 MB."""
+    """Candidates by tile in each panel; those that spill are crosses. As vector graphics they would take 0.8 MB."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

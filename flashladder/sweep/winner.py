@@ -171,10 +171,8 @@ def _told(summary: LogSummary | None) -> str:
     return f"{percent(summary.median):6.1f} % [{percent(summary.low):.1f}, {percent(summary.high):.1f}]"
 
 
-def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult, BenchResult]:
+def documents(path: Path) -> tuple[BenchResult, BenchResult]:
     """The rungs' document at `path`, and the finals' document in the same folder.
-
-    `rungs` is the first one, if it was already read.
 
     Raises:
         FlashladderError: a document is missing, or is not from a tuning run.
@@ -182,7 +180,7 @@ def documents(path: Path, rungs: BenchResult | None = None) -> tuple[BenchResult
     again, hint = path.with_name(FINALS), "a tuning run writes tune.json.gz and tuned.json.gz; copy both"
     if path == again:
         raise FlashladderError("file contains the finals", where=relative(path), expected="the rungs", hint=hint)
-    found = rungs or load_as(path, BenchResult, hint), load_as(again, BenchResult, hint)
+    found = load_as(path, BenchResult, hint), load_as(again, BenchResult, hint)
     for one, document in zip((path, again), found, strict=True):
         if document.purpose != "tune":
             raise FlashladderError("not a tuning run", where=relative(one), found="timings for a report", hint=hint)
