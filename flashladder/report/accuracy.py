@@ -1,8 +1,7 @@
-"""Errors of the latest steps and of other libraries beside FA2's, as pages: results/report/accuracy_<machine>.md.
+"""Pages of errors, results/report/accuracy_<machine>.md: the latest steps and other libraries, beside FA2.
 
-Why: a softmax whose maximum lags behind rounds P at another place; whoever takes the speed wants to see what it costs.
-`analysis/accuracy.py` measures on a GPU, a file for each family; `invoke report` renders, and the gate holds the bounds
-that stand here for the steps, and none for cuDNN and FA4.
+A softmax with a stale maximum rounds P differently; these pages show what that costs in accuracy. `analysis/accuracy.py`
+measures on a GPU, one file per family; `invoke report` renders. The gate holds the bounds below for the steps only.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ TITLES = {
 
 
 class _Form(BaseModel):
-    """Base of what a file must hold: text is text, a number a number; a NaN is for the gate to name."""
+    """Base of the models: strict types. A NaN passes, because the gate names it."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
 
 class Record(_Form):
-    """Maximum and RMS error of one draw, by arm."""
+    """Errors of one draw: by arm (``fa2``, a step's number, a library) the maximum and the RMS."""
 
     dtype: str
     inputs: str
@@ -52,7 +51,7 @@ class Record(_Form):
 
 
 class Kernel(_Form):
-    """What was asked."""
+    """The kernel of a measured step."""
 
     iteration: str = Field(pattern=r"^\d{1,3}$")
     config: str
@@ -67,7 +66,7 @@ class Card(_Form):
 
 
 class Document(_Form):
-    """A file of errors: the same arms in every draw, a step among them, FA2 with an error, libraries with a version."""
+    """A file of errors. Every draw has the same arms: FA2, at least one step, and libraries with known versions."""
 
     gpu: Card
     torch: str
@@ -104,11 +103,7 @@ class Errors:
 
 
 def load_errors(path: Path) -> Document:
-    """A file of errors.
-
-    Raises:
-        FlashladderError: not of this form, or FA2 is missing or has no error at all.
-    """
+    """Reads a file of errors; FlashladderError if it is not of this form, or FA2 is missing or has no error at all."""
     try:
         return Document.model_validate(read_json(path))
     except ValidationError as error:
@@ -117,11 +112,11 @@ def load_errors(path: Path) -> Document:
 
 
 def cells(document: Document) -> list[Errors]:
-    """One entry per dtype, inputs and length; seeds are taken together, as they are draws of the same numbers."""
+    """One entry per dtype, inputs and length; it joins the draws of all seeds."""
     found = []
     for key, draws in grouped(document.records, lambda one: (one.dtype, one.inputs, one.seq_len)).items():
         seeds = [one.errors for one in draws]
-        # what is no number counts as larger than any, where `max` alone would pass over it
+        # a NaN counts as the largest; `max` alone would skip it
         worst = {arm: max((one[arm][0] for one in seeds), key=lambda off: (math.isnan(off), off)) for arm in seeds[0]}
         mean = {arm: math.sqrt(sum(one[arm][1] ** 2 for one in seeds) / len(seeds)) for arm in seeds[0]}
         found.append(Errors(*key, worst, mean))
@@ -129,7 +124,7 @@ def cells(document: Document) -> list[Errors]:
 
 
 def beyond_bounds(found: list[Errors]) -> Iterator[str]:
-    """A line per error that is farther above FA2's than is allowed; one that is no number, too."""
+    """A line per error that exceeds its bound relative to FA2, or is NaN."""
     for cell in found:
         for arm in filter(str.isdecimal, cell.maximum):
             own = _on_normal(arm) if cell.inputs == NORMAL else None
@@ -141,7 +136,7 @@ def beyond_bounds(found: list[Errors]) -> Iterator[str]:
 
 
 def _on_normal(arm: str) -> float | None:
-    """What bounds the maximum of a step on N(0, 1), where its family has a bound of its own."""
+    """The bound of a step's maximum error on N(0, 1), if its family has a special one."""
     return ON_NORMAL.get(load_iteration(int(arm)).family.name)
 
 
@@ -154,7 +149,7 @@ def render(results: Path) -> dict[str, bytes]:
 
 
 def page(document: Document) -> str:
-    """A machine's page: worst ratios over the lengths, and FA2's own maximum error."""
+    """A machine's page: the worst ratios over all lengths, and FA2's own maximum error."""
     found = cells(document)
     arms = sorted(found[0].maximum.keys() - {REFERENCE}, key=lambda arm: (not arm.isdecimal(), arm))
     header = ["inputs", "dtype", *(f"{arm}: {what}" for arm in arms for what in ("max", "RMS")), "FA2's max"]

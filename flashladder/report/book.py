@@ -22,7 +22,7 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.lock.schema import LockedKernel, lock_path, read_lock
 from flashladder.paths import ROOT
 from flashladder.problem import Shape
-from flashladder.report.data import Ladder, Machine, Timed, other_runs, swept, swept_files
+from flashladder.report.data import Ladder, Machine, Timed, stated_result, swept, swept_files
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as, load_result
 from flashladder.results.schema import (
@@ -35,7 +35,6 @@ from flashladder.results.schema import (
     Result,
     Series,
 )
-from flashladder.results.statistics import stated
 
 MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first and last column of a machine's README
 FILE = re.compile(r"`([^`]+)`")
@@ -83,7 +82,7 @@ class Book:
 
     def timed(self, path: Path) -> Timed:
         """A file with intervals and verdicts as tables print them: what other runs of the same code say is in them."""
-        return Timed(((path, stated(load_as(path, BenchResult), other_runs(path))),))
+        return Timed(((path, stated_result(path)),))
 
     def locked_record(self, arch: str, number: int, kernel: LockedKernel) -> str:
         """The record of a kernel's entry in the lock of an architecture."""

@@ -1,7 +1,7 @@
-"""What each iteration costs on chip: counters of the emulator, instructions of a KV block; and the emulator's speed.
+"""Each iteration's cost on the chip: counters of the emulator, and instructions of a KV block. Also the emulator's speed.
 
-Counters are per launch in the A100's configurations. Instructions are those that a CTA's warps issue in the main loop
-for 64 queries by 64 keys, so that tiles of other sizes compare; they are static counts from the locks.
+Counters are per launch in the A100's configurations. Instructions are static counts from the locks: what the warps of a
+CTA issue in the main loop for 64 queries by 64 keys, so tiles of different sizes are comparable.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HEADER = (
 
 
 def render(ladder: Ladder, reading: EmulatedCounters) -> dict[str, bytes]:
-    """counters.md and counters.csv of results/report: in the A100's configurations, on the headline machine."""
+    """counters.md and counters.csv of results/report: the A100's configurations, speeds of the headline machine."""
     shape, races, machine = reading.shape, reading.race_shape, headline_machine(ladder)
     what = (
         f"Counted by the emulator in the PTX that ships, without a GPU: one launch at batch {shape.batch}, S = "
@@ -94,7 +94,7 @@ def render(ladder: Ladder, reading: EmulatedCounters) -> dict[str, bytes]:
     return {"counters.md": text.encode(), "counters.csv": csv_text(COLUMNS, records).encode()}
 
 
-SIDE = 64  # queries, and keys, of the part of S that counts are for
+SIDE = 64  # counts are for so many queries and so many keys
 WARP = 32
 
 
@@ -108,16 +108,12 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """Of all kinds."""
+        """Warp instructions of all kinds."""
         return sum(self.kinds.values())
 
 
 def costs(gpu: str, locks: Path = LOCKS) -> dict[int, Cost]:
-    """The cost of each locked iteration in the configuration of a GPU, on its architecture.
-
-    Raises:
-        FlashladderError: a lock or an iteration cannot be read.
-    """
+    """The cost of each locked iteration in the configuration of a GPU, on its architecture."""
     lock, found = read_lock(load_gpus()[gpu].arch, locks), {}
     for step in load_all():
         config = step.configs.get(gpu, step.configs[PUBLISHED_GPU])
@@ -163,9 +159,9 @@ warp produces (`tests/nvcc/hopper_loop/attention.cu`).
 
 
 def speed(root: Path = ROOT) -> dict[Path, bytes]:
-    """The page and the plot about the emulator's speed of a checkout at `root`; nothing where it holds no samples.
+    """The page and the plot of the emulator's speed for a checkout at `root`; empty without samples.
 
-    `analysis/emulator_speed.py` measures. The times are of one machine: nothing is gated on them.
+    `analysis/emulator_speed.py` measures. The times depend on the machine, so the gate checks none of them.
     """
     if not (root / SAMPLES).is_file():
         return {}
@@ -185,7 +181,7 @@ def speed(root: Path = ROOT) -> dict[Path, bytes]:
 
 
 def _row(names: Sequence[object], run: Mapping[str, Any]) -> str:
-    """A line of a table: names of the run, then its times and its work."""
+    """A line of a table: the names of a run, then its times and its work."""
     middle, work = statistics.median(run["seconds"]), run["lane_instructions"] / 1e6
     spread = 100 * (max(run["seconds"]) - min(run["seconds"])) / middle
     cells = [*names, f"{middle:.2f}", f"{spread:.0f} %", f"{work:.1f}", f"{work / middle:.0f}"]

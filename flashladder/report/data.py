@@ -1,8 +1,7 @@
-"""What the report is made from: committed results, locks and published figures, joined per iteration.
+"""The data of the report: committed results, locks and published figures, joined per iteration.
 
-A result counts only when a lock holds its machine code (rule 9 of the measurement protocol), and a table holds one
-mode (rule 10). Libraries stand beside the ladder: those of the sweep with references that goes farthest up the ladder,
-so that a machine's rows come from one file.
+A result counts only if a lock holds its machine code (rule 9 of the measurement protocol), and a table holds one mode
+(rule 10). All libraries of a machine come from one file: the sweep with references whose last step is the latest.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from flashladder.results.published import Published, load
 from flashladder.results.schema import BenchResult, Gpu, Kernel, Mean, Summary
 from flashladder.results.statistics import stated
 
-Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside kernels of one run: least, median, most
+Fa2 = tuple[float, float, float]  # TFLOP/s of FA2 beside the kernels of one run: least, median, most
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
-MODE = "event-free"  # of the progression; other modes are other tables
-SECOND = "second_card"  # how files begin that hold the same kernels on another card: beside the table, never in it
+MODE = "event-free"  # timing mode of the progression tables
+SECOND = "second_card"  # files of this prefix hold the same kernels on another card; they enter no table
 TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa4": "FA4", "flash-attn": "flash-attn"}
 
 
 def plain(name: str) -> str:
-    """A GPU's name without its makers' words: ``NVIDIA GeForce RTX 3090`` -> ``RTX 3090``."""
+    """A GPU's name without its brands: ``NVIDIA GeForce RTX 3090`` -> ``RTX 3090``."""
     return name.replace("NVIDIA ", "").replace("GeForce ", "")
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Items of one key together, keys in the order of their first items."""
+    """Lists of the items with equal keys, in the order of each key's first item."""
     found: dict[Key, list[Item]] = {}
     for one in items:
         found.setdefault(key(one), []).append(one)
@@ -54,7 +53,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def days_of(*results: BenchResult) -> str:
-    """The days on which processes of some timings started, first and last."""
+    """The first and the last day on which processes of these timings started."""
     days = sorted(process.started_utc[:10] for result in results for process in result.processes)
     return " to ".join(dict.fromkeys((days[0], days[-1])))
 
@@ -63,10 +62,8 @@ def days_of(*results: BenchResult) -> str:
 class Timing:
     """A kernel or a library on one machine in one dtype: summaries by sequence length, and their harmonic mean.
 
-    `mean` is None where lengths are missing. `fa2`: FA2's TFLOP/s at S = 4096 in the run that timed it there: least,
-    median and most over all kernels beside it. FA2's own speed moves with the card's clock and temperature from one
-    group of samples to the next, so that TFLOP/s of kernels compare only through the ratio to one figure, the run's
-    median; and a card that was hotter in another run has another figure.
+    `mean` is None if a length is missing. `fa2` is FA2's speed at S = 4096 over all kernels of the same run. It varies
+    with the card's clock and temperature, so tables multiply each kernel's ratio to FA2 by the median of the run.
     """
 
     summaries: Mapping[int, Summary]
@@ -80,13 +77,13 @@ class Timing:
 
     @property
     def tflops(self) -> float | None:
-        """TFLOP/s at S = 4096 that compare with those of the same run: the ratio times its one figure for FA2."""
+        """TFLOP/s at S = 4096: the ratio to FA2 times the run's median for FA2."""
         return self.headline.pct / 100 * self.fa2[1] if self.headline and self.fa2 else None
 
 
 @dataclass(frozen=True)
 class Anchor(Timing):
-    """A library in one dtype, as it is timed at S = 4096; `title` such as ``cuDNN 9.19.0``."""
+    """A library that was timed at S = 4096 in one dtype; its `title` is for instance ``cuDNN 9.19.0``."""
 
     name: str
     title: str
@@ -95,58 +92,57 @@ class Anchor(Timing):
 
 @dataclass(frozen=True)
 class Measured(Timing):
-    """A kernel of the ladder; `floor`: the A/A floor of its run in points, the largest where several timed it."""
+    """A kernel of the ladder; `floor` is the A/A floor in points, the largest of all runs that timed the kernel."""
 
     kernel: Kernel
     floor: float
 
 
 def fa2_of(result: BenchResult, dtype: str) -> Fa2 | None:
-    """FA2 at S = 4096 beside the kernels of a run; None where none of them was timed there."""
+    """FA2's speed at S = 4096 beside the kernels of a run; None if no kernel was timed at that length."""
     own = [one for one in result.summaries if (one.dtype, one.shape.seq_len) == (dtype, HEADLINE_LENGTH)]
     found = [one.reference_tflops for one in own if one.kernel in result.kernels and on_grid(one.shape)]
     return (min(found), median(found), max(found)) if found else None
 
 
 def counts(result: BenchResult) -> bool:
-    """Whether tables hold a timing: of the progression's mode, and not of a tuning run, whose samples chose."""
+    """Whether a timing may enter tables: it has the progression's mode, and is not a tuning run."""
     return result.mode == MODE and result.purpose == "report"
 
 
 def by_speed(speeds: Iterable[tuple[int, float]]) -> tuple[int, ...]:
     """Steps by the mean of their speeds, the fastest first."""
-    told = grouped(speeds, lambda one: one[0])
-    return tuple(sorted(told, key=lambda step: mean(speed for _, speed in told[step]), reverse=True))
+    by_step = grouped(speeds, lambda one: one[0])
+    return tuple(sorted(by_step, key=lambda step: mean(speed for _, speed in by_step[step]), reverse=True))
 
 
 def last_sweep(folder: Path) -> tuple[BenchResult, dict[tuple[str, str], dict[int, Summary]]] | None:
-    """Of a machine's sweeps with references that whose last step is the ladder's farthest; None where there is none.
+    """The sweep with references whose last step is the latest, of a machine's folder; None if there is none.
 
-    Beside it the grid's cells whose times are the GPU's and not the host's: kernel and dtype to summaries by length. A
-    sweep of other shapes alone is none. Nor is a file that cannot be read: the gate says so, and here a row is missing.
+    The second value holds its cells on the grid, without those that show the host's time: by kernel, dtype and length.
+    Files that cannot be read are skipped here; the gate reports them.
     """
     found: list[BenchResult] = []
     for name in (name for name in grid_names() if "\nreferences: " in read_text(grid_file(name))):
         with suppress(FlashladderError):
             result = load_as(folder / f"{name}.json.gz", BenchResult)
-            ours = counts(result) and result.references and result.kernels
-            if ours and any(on_grid(one.shape) for one in result.summaries):
+            usable = counts(result) and result.references and result.kernels
+            if usable and any(on_grid(one.shape) for one in result.summaries):
                 found.append(result)
     if not found:
         return None
     last = max(found, key=lambda one: max(kernel.iteration for kernel in one.kernels.values()))
-    late, cells = cells_of_host_time(last.groups), dict[tuple[str, str], dict[int, Summary]]()
+    of_host, cells = cells_of_host_time(last.groups), dict[tuple[str, str], dict[int, Summary]]()
     for one in last.summaries:
-        if on_grid(one.shape) and (one.kernel, one.dtype, one.shape) not in late:
+        if on_grid(one.shape) and (one.kernel, one.dtype, one.shape) not in of_host:
             cells.setdefault((one.kernel, one.dtype), {})[one.shape.seq_len] = one
     return last, cells
 
 
 def fastest_of(folder: Path) -> dict[int, int]:
-    """The fastest step from each sequence length on, of a machine's last sweep; empty where there is none.
+    """The fastest step from each sequence length on, by the mean over dtypes; empty without a sweep (`last_sweep`).
 
-    Fastest is which has the largest mean over its dtypes; lengths between two of the grid go with the shorter one, and
-    shorter ones than all with the shortest.
+    A length between two of the grid takes the step of the shorter one. The first entry also serves all shorter lengths.
     """
     if (last := last_sweep(folder)) is None:
         return {}
@@ -160,9 +156,9 @@ def fastest_of(folder: Path) -> dict[int, int]:
 
 
 def fastest(results: Path, ranked: Mapping[str | None, Sequence[int]]) -> str:
-    """The text of configs/fastest.json: `fastest_of` each GPU that has a folder of results.
+    """The text of configs/fastest.json: `fastest_of` of each GPU with a folder of results.
 
-    `ranked` are a GPU's measured steps, the fastest first, of GPUs on which the ladder was measured.
+    `ranked` maps each GPU with a measured ladder to its steps, the fastest first.
     """
     found = {key: fastest_of(results / key) for key in load_gpus() if (results / key).is_dir()}
     ranking = {key: {"ranking": list(steps)} for key, steps in ranked.items()}
@@ -170,10 +166,9 @@ def fastest(results: Path, ranked: Mapping[str | None, Sequence[int]]) -> str:
 
 
 def anchors_of(folder: Path) -> tuple[Anchor, ...]:
-    """The libraries of a machine's last sweep, in the order of that file, each in the dtypes that it was timed in.
+    """The libraries of a machine's last sweep in the order of that file, once per dtype.
 
-    A cell that tells the host's time is no speed: it is left out, and the mean with it; where it is the one at
-    S = 4096, the library.
+    Cells that show the host's time are left out; then the mean is, too. A library needs a cell at S = 4096.
     """
     if (last := last_sweep(folder)) is None:
         return ()
@@ -189,7 +184,7 @@ def anchors_of(folder: Path) -> tuple[Anchor, ...]:
 
 @dataclass(frozen=True)
 class Timed:
-    """Files of timings on one GPU model; intervals and verdicts are those that tables print (`stated`)."""
+    """Files of timings on one GPU model, with the intervals and verdicts that tables print (`stated`)."""
 
     files: tuple[tuple[Path, BenchResult], ...]
 
@@ -200,12 +195,12 @@ class Timed:
 
     @property
     def result(self) -> BenchResult:
-        """What is in it."""
+        """The content of the first file."""
         return self.files[0][1]
 
     @property
     def name(self) -> str:
-        """The folder under results/."""
+        """The name of the folder under results/."""
         return self.path.parent.name
 
     @property
@@ -215,12 +210,12 @@ class Timed:
 
     @property
     def key(self) -> str | None:
-        """The GPU's file in configs/gpus."""
+        """The key of the GPU in configs/gpus; None for a GPU that is not there."""
         return gpu_key(self.gpu.name)
 
     @property
     def configs_of(self) -> str:
-        """The GPU whose configurations it runs."""
+        """The key of the GPU whose configurations this GPU runs."""
         return configs_for(self.key, self.gpu.arch)
 
     @property
@@ -230,7 +225,7 @@ class Timed:
 
     @property
     def days(self) -> str:
-        """The days on which it was timed, first and last."""
+        """The first and the last day of the timings."""
         return days_of(*(result for _, result in self.files))
 
     @cached_property
@@ -240,20 +235,20 @@ class Timed:
 
     @property
     def lengths(self) -> list[int]:
-        """Lengths that were timed, ascending."""
+        """The timed sequence lengths, ascending."""
         return sorted({length for *_, length in self.summaries})
 
     def holding(self, kernel: str) -> tuple[Path, BenchResult]:
-        """The file that timed a kernel, or a reference: the first, where none says that it knows it."""
+        """The file that timed a kernel; the first file for a reference."""
         return next((file for file in self.files if kernel in file[1].kernels), self.files[0])
 
 
 @dataclass(frozen=True)
 class Machine(Timed):
-    """All that counts of one folder under results/.
+    """The timings of one folder under results/ that count.
 
-    `other_floors` are A/A floors per dtype in percentage points, of other cards of the same model; `anchors` are the
-    libraries timed beside the last step.
+    `other_floors` are A/A floors of other cards of the same model, per dtype in percentage points. `anchors` are the
+    libraries that were timed beside the last step.
     """
 
     other_floors: Mapping[str, tuple[float, ...]]
@@ -263,12 +258,12 @@ class Machine(Timed):
 
     @property
     def rungs(self) -> str:
-        """The kinds of machines that timed it."""
+        """The rungs (kinds of machines) of the timings."""
         return " and ".join(dict.fromkeys(result.rung for _, result in self.files))
 
     @property
     def reference(self) -> str:
-        """Whose FA2 was timed, under which driver, and on which days."""
+        """The FA2 that was timed, the driver, and the days."""
         by_fa2 = grouped(self.files, lambda one: (one[1].reference.torch, one[1].gpu.driver))
         return "; ".join(
             f"FA2 of torch {torch}, driver {driver}, {listed(sorted({days_of(result)[:10] for _, result in own}))}"
@@ -276,11 +271,11 @@ class Machine(Timed):
         )
 
     def floors(self, dtype: str) -> tuple[float, ...]:
-        """A/A floors of the runs that timed its kernels, in percentage points, each once, the smallest first."""
+        """The distinct A/A floors of the runs that timed kernels, in percentage points, ascending."""
         return tuple(sorted({one.floor for one in self.measured.values() if one.kernel.dtype == dtype}))
 
     def fa2(self, dtype: str) -> dict[Fa2, list[int]]:
-        """FA2's figures in each run, and the iterations timed there at S = 4096, in order."""
+        """FA2's speed in each run, with the iterations that the run timed at S = 4096."""
         found: dict[Fa2, list[int]] = {}
         for (number, _), one in sorted(self.measured.items()):
             if one.kernel.dtype == dtype and one.fa2 and number not in found.setdefault(one.fa2, []):
@@ -290,7 +285,7 @@ class Machine(Timed):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a progression table; None where there is nothing measured or nothing locked."""
+    """One line of a progression table; `measured` and `locked` are None if there is no such kernel."""
 
     iteration: Iteration
     config: str
@@ -304,13 +299,13 @@ class Row:
 
     @property
     def tflops(self) -> float | None:
-        """TFLOP/s at S = 4096, as of `Timing`."""
+        """TFLOP/s at S = 4096 (`Timing.tflops`)."""
         return self.measured.tflops if self.measured else None
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Everything that a report shows; `emulated` is None where no reading of the emulator is committed."""
+    """Everything that the report shows; `emulated` is None if no counters of the emulator are committed."""
 
     iterations: tuple[Iteration, ...]
     published: Published
@@ -320,7 +315,7 @@ class Ladder:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Every result that may not be shown, with the reason."""
+        """Every result that tables must not show, with the reason."""
         return tuple(reason for machine in self.machines for reason in machine.refused)
 
     def families(self) -> dict[str, list[int]]:
@@ -334,7 +329,7 @@ class Ladder:
         Args:
             machine: where it was measured; None for a table without measurements.
             dtype: fp16 or bf16.
-            configs_of: GPU key whose configurations are shown; None for those that the machine's GPU runs.
+            configs_of: key of the GPU whose configurations are shown; None: those that the machine's GPU runs.
         """
         key = configs_of or (machine.configs_of if machine else PUBLISHED_GPU)
         default_arch = machine.gpu.arch if machine else PUBLISHED_ARCH
@@ -348,11 +343,11 @@ class Ladder:
         return tuple(rows)
 
     def headlines(self, machine: Machine) -> list[tuple[Iteration, Summary]]:
-        """The steps that a machine timed at S = 4096 in fp16, in the configurations that its GPU runs."""
+        """The steps that a machine timed in fp16 at S = 4096, in the configurations that its GPU runs."""
         return [(row.iteration, one) for row in self.rows(machine, "fp16") if (one := row.headline)]
 
     def ranking(self, machine: Machine) -> tuple[int, ...]:
-        """The steps measured on a machine, fastest first: by the harmonic mean over lengths, averaged over dtypes."""
+        """A machine's measured steps, fastest first: harmonic mean over lengths, then mean over dtypes."""
         rows = (row for dtype in DTYPES for row in self.rows(machine, dtype))
         return by_speed(
             (row.iteration.number, row.measured.mean.pct) for row in rows if row.measured and row.measured.mean
@@ -363,7 +358,7 @@ def collect(folder: Path = RESULTS) -> Ladder:
     """Reads all results under `folder`.
 
     Raises:
-        FlashladderError: there is no ladder, a file is malformed, a cell was measured twice, or one folder mixes GPUs.
+        FlashladderError: there is no iteration, a file is malformed, a cell was measured twice, a folder mixes GPUs.
     """
     ladder = load_all()
     if not ladder:
@@ -390,29 +385,24 @@ def swept_files(folder: Path) -> list[Path]:
 
 
 def swept(ladder: Ladder, folder: Path = RESULTS) -> list[Machine]:
-    """Machines under `folder` that were swept and have no file of the ladder's tables, such as ``h100/h100.json.gz``.
-
-    Raises:
-        FlashladderError: a result is malformed.
-    """
+    """Machines under `folder` that have a sweep (``h100/h100.json.gz``) but no benchmark file."""
     known = {machine.name for machine in ladder.machines}
     return list(_machines([path for path in swept_files(folder) if path.parent.name not in known], folder / LOCKS.name))
 
 
 def _machines(paths: Sequence[Path], locks: Path) -> tuple[Machine, ...]:
-    timed = ((path, load_as(path, BenchResult)) for path in paths)
-    by_folder = grouped(((path, result) for path, result in timed if counts(result)), lambda one: one[0].parent)
-    return tuple(machine_of(files, locks) for files in by_folder.values())
+    counted = (path for path in paths if counts(load_as(path, BenchResult)))
+    return tuple(_machine_of(own, locks) for own in grouped(counted, lambda path: path.parent).values())
 
 
-def machine_of(results: Sequence[tuple[Path, BenchResult]], locks: Path) -> Machine:
-    """What the timings of one folder say together, by path; kernels that no lock in `locks` holds are refused.
+def _machine_of(paths: Sequence[Path], locks: Path) -> Machine:
+    """Joins the timings of one folder; refuses kernels that no lock in `locks` holds.
 
     Raises:
-        FlashladderError: another GPU model among them, or a cell that was measured twice.
+        FlashladderError: one file has another GPU model, or two files have the same cell.
     """
-    files = tuple((path, stated(result, other_runs(path))) for path, result in results)
-    folder, first = files[0][0].parent, files[0][1].gpu
+    files = tuple((path, stated_result(path)) for path in paths)
+    folder, first = paths[0].parent, files[0][1].gpu
     measured, refused = dict[tuple[int, str], Measured](), list[str]()
     for path, result in files:
         where = relative(path)
@@ -441,10 +431,15 @@ def machine_of(results: Sequence[tuple[Path, BenchResult]], locks: Path) -> Mach
     return Machine(files, _floors_of_others(folder, first), measured, tuple(refused), anchors_of(folder))
 
 
-def other_runs(path: Path) -> list[BenchResult]:
-    """The other timings of the ladder in a file's folder, which may widen the intervals of that file.
+def stated_result(path: Path) -> BenchResult:
+    """A file of timings with the intervals and verdicts that tables print: other runs of the same code widen them."""
+    return stated(load_as(path, BenchResult), other_runs(path))
 
-    They are the table's own, other cards', the machine's sweep and a bundle's, in the mode of the progression.
+
+def other_runs(path: Path) -> list[BenchResult]:
+    """The other timings in a file's folder that may widen its intervals, in the mode of the progression.
+
+    They are the benchmarks, those of other cards, the machine's sweep and the bundle's run.
     """
     patterns = ("bench*", f"{SECOND}*", path.parent.name, "bundle")
     files = [one for pattern in patterns for one in files_in(path.parent, f"{pattern}.json.gz")]
@@ -453,7 +448,7 @@ def other_runs(path: Path) -> list[BenchResult]:
 
 
 def _floors_of_others(folder: Path, first: Gpu) -> dict[str, tuple[float, ...]]:
-    """A/A floors per dtype of the other cards of this model."""
+    """A/A floors per dtype of other cards of the same model."""
     floors: dict[str, tuple[float, ...]] = {}
     for path in files_in(folder, f"{SECOND}*.json.gz"):
         result = load_as(path, BenchResult)

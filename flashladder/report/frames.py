@@ -1,4 +1,4 @@
-"""A result as pandas frames: one row per summary, or one per raw pair with what was known when it was taken.
+"""A result as pandas frames: one row per raw pair, with the state of the GPU, or one row per summary.
 
 >>> from flashladder.report.frames import pairs
 >>> pairs(load_as(path, BenchResult)).groupby(["iteration", "seq_len"]).ratio.median()
@@ -17,33 +17,32 @@ CLOCKS = ("sm_clock_mhz", "power_w", "temperature_c")
 
 
 def pairs(result: BenchResult) -> pd.DataFrame:
-    """Every raw pair of a timing, those of dropped blocks and of the A/A floor (``kernel`` ``fa2``) among them.
+    """Every raw pair of a timing, also those of dropped blocks and of the A/A floor (``kernel`` is ``fa2``).
 
     Returns:
         a row per pair: the kernel's identity, process, block and input set, whether the kernel went first in its
-        block, why the block does not count (empty: it does), microseconds of FA2 and of the kernel, their ratio (above
-        1: the kernel is faster), and clock, power and temperature when the block began.
+        block, why the block does not count (empty: it counts), microseconds of FA2 and of the kernel, their ratio
+        (above 1: the kernel is faster), and clock, power and temperature when the block began.
     """
     import pandas as pd
 
     rows = []
     for group in result.groups:
-        blocks = {}
-        for one in group.blocks:
-            clocks = {name: getattr(one.samples[0], name) if one.samples else None for name in CLOCKS}
-            blocks[one.index] = {"kernel_first": one.kernel_first, "dropped": one.dropped or "", **clocks}
+        blocks = {block.index: block for block in group.blocks}
         for series in group.series:
             name = "fa2" if series.kernel == A_A else series.kernel
             own = {**_identity(result, name, group.dtype), **group.shape.model_dump(), "process": group.process}
             for pair in series.pairs:
+                block, place = blocks[pair.block], {"block": pair.block, "input_set": pair.input_set}
                 times = {"fa2_us": pair.reference_us, "kernel_us": pair.kernel_us}
-                place = {"block": pair.block, "input_set": pair.input_set, "ratio": pair.reference_us / pair.kernel_us}
-                rows.append({**own, **place, **times, **blocks[pair.block]})
+                state = {"kernel_first": block.kernel_first, "dropped": block.dropped or ""}
+                gpu = {clock: getattr(next(iter(block.samples), None), clock, None) for clock in CLOCKS}
+                rows.append({**own, **place, "ratio": pair.reference_us / pair.kernel_us, **times, **state, **gpu})
     return pd.DataFrame(rows)
 
 
 def summaries(result: BenchResult) -> pd.DataFrame:
-    """Every derived summary: identity, median and interval in percent of FA2, verdict, microseconds, TFLOP/s."""
+    """Every summary: identity, median and interval in percent of FA2, verdict, microseconds, TFLOP/s."""
     import pandas as pd
 
     return pd.DataFrame([
@@ -53,7 +52,7 @@ def summaries(result: BenchResult) -> pd.DataFrame:
 
 
 def _identity(result: BenchResult, key: str, dtype: str) -> dict[str, object]:
-    """A kernel of the ladder by number and configuration; a reference by its name alone."""
+    """Columns that identify a kernel of the ladder; a reference has only its name."""
     kernel = result.kernels.get(key)
     own = (kernel.iteration, kernel.variant, kernel.config) if kernel else (None, "", "")
     return {"kernel": key, **dict(zip(("iteration", "variant", "config"), own, strict=True)), "dtype": dtype}

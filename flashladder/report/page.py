@@ -1,9 +1,8 @@
-"""The page, results/report/index.html: all that is worth exploring, in one file that asks the network for nothing.
+"""The page results/report/index.html: all results that are worth exploring, in one file that makes no request.
 
-A section is a script of ``analysis/page/`` with `ORDER`, `TITLE` and ``content(book)``, which gives blocks: tables,
-folded parts, plots, texts. A plot is matplotlib's SVG with text as text and the colours of the
-style sheet. The page's policy (`Content-Security-Policy`) forbids the browser every request and every script but the
-page's own. jinja2 escapes all values. The same data and the same matplotlib release give the same bytes.
+A section is a script of ``analysis/page/`` with `ORDER`, `TITLE` and ``content(book)``, which returns blocks: tables,
+folded parts, plots and texts. A plot is matplotlib's SVG, with text as text and the colours of the style sheet. The
+page's `Content-Security-Policy` forbids every request and every script but its own. jinja2 escapes all values.
 
 Run: ``invoke report --open``.
 """
@@ -12,8 +11,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 import hashlib
@@ -22,7 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 import re
 import runpy
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -43,15 +40,15 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).with_name("templates")
 INDEX = "index.html"
-PLACES = (ROOT, PACKAGE.parent)  # a checkout that FLASHLADDER_ROOT names may hold data alone
+PLACES = (ROOT, PACKAGE.parent)  # the checkout of FLASHLADDER_ROOT may hold only data
 SECTIONS = next((root for root in PLACES if (root / "analysis" / "page").is_dir()), ROOT) / "analysis" / "page"
-RECORDS = "\x02records\x03"  # where they come to stand
+RECORDS = "\x02records\x03"  # placeholder of the records
 _RECORDS = re.compile(rb'(?<=<script type="text/plain" id="records">)[^<]+')
 MOST_BYTES = 1_000_000
 MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 SCROLLED = '<div class="scroll" tabindex="0" role="group" aria-label="table"><table>'
 
-# These stand for the style sheet's colours: Okabe and Ito's, which colour-blind readers tell apart. Markers differ too.
+# Placeholders of the style sheet's colours: Okabe and Ito's, which colour-blind readers can tell apart.
 INK, FAINT, GRID, GROUND = "#010201", "#010202", "#010203", "#010204"
 SERIES = tuple(f"#0102{10 + i:02d}" for i in range(8))
 COLORS = {INK: "ink", FAINT: "faint", GRID: "grid", GROUND: "ground"} | {
@@ -70,16 +67,16 @@ DROPPED = re.compile(r"\s*<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*
 IDENTIFIER = re.compile(r' id="([^"]+)"')
 REFERENCE = re.compile(r"(?:#)([\w.-]+)(?=[\"\)])")
 BLANKS = re.compile(r"\s*\n\s*")
-LONG = re.compile(r"(\.\d)\d+")  # digits beyond a tenth of a unit
+LONG = re.compile(r"(\.\d)\d+")  # decimals after the first
 STYLED = re.compile(r' style="([^"]+)"')
-OFTEN = 6  # times that a style must come to be worth a class
+OFTEN = 6  # a style that occurs so many times becomes a class
 FONT = re.compile(r"'DejaVu Sans'[^;\"]*")
-STRONGEST = 55  # percent of the ground under a row's largest number, so that it stays readable
+STRONGEST = 55  # percent of colour behind a row's largest number, so that it stays readable
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot, drawn: its markup, and the digest of what it shows."""
+    """One plot: its markup, and the digest of what it shows."""
 
     svg: Markup
     title: str
@@ -89,7 +86,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its title, its class (text, short, number or code), and what a pointer over it tells."""
+    """One column: its title, its class (text, short, number or code), and its tooltip."""
 
     title: str
     kind: str = "number"
@@ -100,21 +97,21 @@ class Column:
 class Cell:
     """One cell."""
 
-    text: str  # what is shown, as text and never as markup
-    records: str = ""  # numbers of the records behind it, ``"3"`` or ``"3,17"``; empty where nothing was measured
-    sort: float | None = None  # what the column is sorted by, where it is not the text
-    style: str = ""  # a class of the page's style sheet, such as a verdict
-    heat: int | None = None  # percent of the ground that is coloured, in a heat map
-    target: str = ""  # the anchor in the page that the cell leads to, where it has no records
+    text: str  # shown as text, never as markup
+    records: str = ""  # numbers of the records behind it, ``"3"`` or ``"3,17"``; empty if nothing was measured
+    sort: float | None = None  # sort key of the column, if it is not the text
+    style: str = ""  # a class of the style sheet, such as a verdict
+    heat: int | None = None  # strength of the background in a heat map, in percent
+    target: str = ""  # the anchor in the page that a cell without records links to
 
     @property
     def key(self) -> str:
-        """What the page sorts by; empty where the text says it."""
+        """The sort key for the page's script; empty if the text says it."""
         if self.sort is None:
             return ""
         plain = self.text.replace(",", "")
-        told = plain.removeprefix("-").replace(".", "", 1).isdecimal() and float(plain) == self.sort
-        return "" if told else f"{self.sort:.5g}"
+        in_text = plain.removeprefix("-").replace(".", "", 1).isdecimal() and float(plain) == self.sort
+        return "" if in_text else f"{self.sort:.5g}"
 
 
 EMPTY = Cell(DASH)
@@ -122,7 +119,7 @@ EMPTY = Cell(DASH)
 
 @dataclass(frozen=True)
 class Table:
-    """One table: `groups` are titles over several columns, each with how many."""
+    """One table: `groups` are titles above several columns, each with the number of columns."""
 
     name: str
     caption: str
@@ -133,44 +130,44 @@ class Table:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks below a line that unfolds them; `name` is the anchor that a link unfolds."""
+    """Blocks that a click on their title unfolds, or a link to the anchor `name`."""
 
     title: str
     blocks: Sequence[Block]
     name: str = ""
 
 
-Block = Table | Fold | list[Panel] | str  # panels stand side by side, as far as there is room; a text is Markdown
+Block = Table | Fold | list[Panel] | str  # panels are side by side if there is room; a text is Markdown
 
 
 def number(value: float | None, digits: int = 1, records: str = "", style: str = "") -> Cell:
-    """A cell with a number of so many digits, which sorts by the whole of it; a dash for None."""
+    """A cell with a rounded number that sorts by the exact one; a dash for None."""
     return EMPTY if value is None else Cell(f"{value:,.{digits}f}", records, float(value), style)
 
 
 def heated(count: float, most: float, records: str = "") -> Cell:
-    """A count on a ground as strong as its share of the row's largest, `most`."""
+    """A count; its background is as strong as its share of `most`, the largest of the row."""
     return Cell(f"{count:,.0f}", records, count, heat=round(STRONGEST * count / most) if most else 0)
 
 
 def step(number: int) -> Cell:
-    """The number of an iteration, which leads to its note."""
+    """The number of an iteration, with a link to its note."""
     return Cell(str(number), sort=float(number), target=f"iteration-{number}")
 
 
 def columns(*titles: str) -> list[Column]:
-    """Columns by title and kind, ``"verdict|short"``; those of numbers by their title alone."""
+    """Columns by title and kind, ``"verdict|short"``; columns of numbers by their title alone."""
     parts = [title.partition("|") for title in titles]
     return [Column(title, kind or "number") for title, _, kind in parts]
 
 
 def fold(table: Table) -> Fold:
-    """A table that one unfolds by its caption."""
+    """A table that is folded below its caption."""
     return Fold(table.caption, [table])
 
 
 def line(axes: Axes, xs: Sequence[float], ys: Sequence[float], style: int, label: str, *, hollow: bool = False) -> None:
-    """The line of series `style` with its markers; hollow ones for figures that others published."""
+    """Draws the line of series `style`; published figures get hollow markers."""
     axes.plot(
         xs, ys, color=SERIES[style], linestyle=DASHES[style % len(DASHES)], linewidth=1.5, label=label,
         marker=MARKERS[style % len(MARKERS)], markersize=4.5, markerfacecolor=GROUND if hollow else SERIES[style],
@@ -180,10 +177,10 @@ def line(axes: Axes, xs: Sequence[float], ys: Sequence[float], style: int, label
 def draw(
     name: str, title: str, description: str, data: object, fill: Callable[[Axes], None], height: float = 3.6
 ) -> Panel:
-    """Draws one panel, as high as so many inches; raises FlashladderError where matplotlib writes SVG in another form.
+    """Draws one panel, `height` inches high.
 
-    `name`: lower-case letters, digits and hyphens; `description`: GPU, dtype, length, date and what the plot says, also
-    for readers who cannot see it; `data`: all that is drawn, by whose digest another release's picture is compared.
+    `name` has lower-case letters, digits and hyphens. `description` gives GPU, dtype, length, date and what the plot
+    says, also for readers who cannot see it. `data` is all that is drawn; its digest identifies the picture.
     """
 
     def figure() -> Figure:
@@ -204,7 +201,7 @@ def draw(
 
 
 def inlined(svg: str, name: str, label: str) -> str:
-    """Matplotlib's SVG as a part of the page: no head, only ids that are used, the style sheet's colours."""
+    """Matplotlib's SVG as a part of the page: without head and unused ids, in the style sheet's colours."""
     box = HEAD.match(svg)
     if box is None:
         raise FlashladderError("matplotlib drew no SVG as this project knows it", found=svg[:80])
@@ -226,7 +223,7 @@ def inlined(svg: str, name: str, label: str) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """One section: its script, its title, its place on the page, and what gives its blocks."""
+    """One section: its script, title, sort key and function that returns its blocks."""
 
     script: Path
     title: str
@@ -235,46 +232,19 @@ class Section:
 
 
 def find(folder: Path = SECTIONS) -> list[Section]:
-    """Every section of `folder`, in the order of the page.
-
-    Raises:
-        FlashladderError: there is none, or a script is broken.
-    """
+    """Every section of `folder`, in the order of the page; FlashladderError if there is none."""
     sections = []
     for script in files_in(folder, "[!_]*.py"):
-        with _names(script):
-            made = runpy.run_path(str(script))
-            sections.append(Section(script, made["TITLE"], made["ORDER"], made["content"]))
+        made = runpy.run_path(str(script))
+        sections.append(Section(script, made["TITLE"], made["ORDER"], made["content"]))
     if not sections:
         raise FlashladderError("no section of the page", where=relative(folder), hint="git checkout -- analysis/page")
     return sorted(sections, key=lambda section: (section.order, section.script.name))
 
 
-@contextmanager
-def _names(script: Path) -> Iterator[None]:
-    """What a section's script raises, as one line that names the script and its line."""
-    try:
-        yield
-    except FlashladderError:
-        raise
-    except Exception as error:
-        frames = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(script)]
-        at = error.lineno if isinstance(error, SyntaxError) else frames[-1] if frames else None
-        where = f"{relative(script)}:{at}" if at else relative(script)
-        told = f"{type(error).__name__}: {error}"
-        raise FlashladderError("a section of the page fails", where=where, found=told) from error
-
-
 def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None = None) -> bytes:
-    """The whole page, or that of some sections alone.
-
-    Raises:
-        FlashladderError: a section is broken, or the page is larger than one sends.
-    """
-    book, drawn, filled = Book(ladder, root), dict[str, Panel](), []
-    for one in find() if sections is None else sections:
-        with _names(one.script):
-            filled.append((one.script.stem, one.title, one.content(book)))
+    """The page with every section, or with `sections` only; FlashladderError if it is larger than `MOST_BYTES`."""
+    book, drawn, shown = Book(ladder, root), dict[str, Panel](), find() if sections is None else sections
 
     def plot(panel: Panel) -> Markup:
         mark = f"\x02{panel.digest}\x03"
@@ -284,7 +254,7 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     whole = environment(TEMPLATES).get_template("frame.html.j2").render(
         summary=_summary(ladder),
-        sections=filled,
+        sections=[(one.script.stem, one.title, one.content(book)) for one in shown],
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # this project's own
         script=Markup(script),  # noqa: S704  # the same
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -294,7 +264,7 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
     )  # fmt: skip
     data = book.records.data()
     whole = whole.replace(RECORDS, data, 1)
-    # in its head: who drew the plots, and the digest of all that does not hang on that
+    # the head names the matplotlib release, and the digest of all that does not depend on it
     whole = whole.replace("\x02drawn-by\x03", f"Matplotlib v{version('matplotlib')}; data {sha256(whole)}", 1)
     for mark, panel in drawn.items():
         whole = whole.replace(mark, panel.svg)
@@ -307,7 +277,7 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
 
 
 def inflated_page(page: bytes) -> bytes:
-    """The page with its records in plain text, as two are compared: zlibs differ in how they pack."""
+    """The page with its records in plain text; zlib releases pack them into different bytes."""
     try:
         return _RECORDS.sub(lambda found: inflated(found[0].decode()).encode(), page, count=1)
     except ValueError:
@@ -316,7 +286,7 @@ def inflated_page(page: bytes) -> bytes:
 
 @lru_cache(maxsize=8)
 def environment(*folders: Path) -> jinja2.Environment:
-    """jinja2 over templates of `folders`: every value is escaped, every unknown name is an error."""
+    """jinja2 over the templates of `folders`; it escapes every value, and an unknown name is an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -324,22 +294,22 @@ def environment(*folders: Path) -> jinja2.Environment:
 
 
 def html(text: str) -> Markup:
-    """Markdown as markup that is safe to show: headings one level lower, each table in a box that scrolls."""
+    """Markdown as safe markup: headings are one level lower, each table is in a box that scrolls."""
     tokens = MARKDOWN.parse(text)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1:]) + 1)}"
-    found = MARKDOWN.renderer.render(tokens, MARKDOWN.options, {})  # HTML in the source is off, so that tags are ours
+    found = MARKDOWN.renderer.render(tokens, MARKDOWN.options, {})  # HTML in the source is off, so all tags are ours
     return Markup(found.replace("<table>\n", SCROLLED).replace("</table>\n", "</table></div>"))  # noqa: S704
 
 
 def _summary(ladder: Ladder) -> str:
-    """What the page says first: how far the ladder came, on which GPU."""
+    """The first sentence of the page: the speed of the first and of the fastest step, and the GPU."""
     machine = headline_machine(ladder)
-    told = ladder.headlines(machine) if machine else []
-    if machine is None or not told:
+    timed = ladder.headlines(machine) if machine else []
+    if machine is None or not timed:
         return "Nothing was measured by this project yet; published figures only."
-    (_, first), (step, best) = told[0], max(told, key=lambda one: one[1].pct)
+    (_, first), (step, best) = timed[0], max(timed, key=lambda one: one[1].pct)
     return (
         f"From {first.pct:.1f} % of FlashAttention-2's speed to {best.pct:.1f} % (iteration {step.number}), measured "
         f"on one {machine.gpu.name}: S = 4096, fp16, d_head 128, forward, non-causal."

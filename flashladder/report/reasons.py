@@ -1,9 +1,9 @@
-"""The reasons of each step: prose of iterations/reasons.md, whose figures are calls over committed data.
+"""The reasons of each step: text of iterations/reasons.md, in which every figure is a call over committed data.
 
-The page of a step, below the heading ``# 7``, is a jinja2 template. ``{{ falls("LOP3", "sm_80") }}`` gives "149 to 44",
-and is an error when LOP3 no longer falls. Speeds are measured or published percentages of FA2; counts are of machine
-code, PTX and counters; loads are shares of the cycles that the tensor pipe takes. `analysis/render_notes.py` sets the
-result into the notes.
+The text of a step, below the heading ``# 7``, is a jinja2 template. ``{{ falls("LOP3", "sm_80") }}`` gives "149 to 44",
+and is an error when LOP3 no longer falls. Speeds are measured or published percentages of FA2. Counts are of machine
+code, PTX and counters. Loads are percentages of the cycles that the tensor pipe takes. `analysis/render_notes.py` puts
+the result into the notes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flashladder.columns import csv_records
-from flashladder.emulate.reading import EmulatedCounters, counter_files
+from flashladder.emulate.reading import EmulatedKernel, counter_files
 from flashladder.errors import FlashladderError
 from flashladder.explain.predict import NAME as PREDICTIONS
 from flashladder.explain.predict import load_predictions
@@ -43,7 +43,7 @@ from flashladder.results.files import load_as, read_json
 from flashladder.results.published import sass_counts
 from flashladder.results.schema import CounterResult, kernel_key
 
-Direction = Literal["falls", "rises", "stays"]
+Direction = Literal["falls", "rises", "stays"]  # of a figure from the parent to the step
 Counts = Mapping[str, float]
 FILE = ITERATIONS / "reasons.md"
 SECTIONS = ("What one sees", "Reasons", "Try next")
@@ -54,37 +54,36 @@ COUNTED = ("emulator", "ncu")
 PLACES = (*LOCK_ARCHES, "ptx", *GPUS, "published a100", "published rtx3090", *COUNTED)
 MEASURES = ("registers", "spill_stores", "spill_loads", "dynamic_smem")  # of a locked kernel, beside its opcodes
 MMA = "mma.f16"
-MMA_FLOPS = 2 * 16 * 8 * 16  # of an HMMA: m16n8k16, a multiplication and an addition each
-SCHEDULERS = 4  # of an SM, from sm_80 to sm_90: each issues an instruction per clock
-ISSUED = ("fma", "mul", "iadd", "cvt.f16x2", "shfl.bfly")  # beside an mma these take one slot each, and no more
+MMA_FLOPS = 2 * 16 * 8 * 16  # of an HMMA m16n8k16: a multiplication and an addition per element
+SCHEDULERS = 4  # per SM, from sm_80 to sm_90; each issues one instruction per clock
+ISSUED = ("fma", "mul", "iadd", "cvt.f16x2", "shfl.bfly")  # beside an mma each of these takes one issue slot
 
 
-class Contradicted(FlashladderError):
-    """The data say otherwise than the page."""
-
-    def __init__(self, what: str, expected: str, found: str) -> None:
-        super().__init__(f"the data contradict the page about {what}", expected=expected, found=found)
+def contradiction(what: str, expected: str, found: str) -> FlashladderError:
+    """The error of a text that says something else than the data."""
+    return FlashladderError(f"the data contradict the page about {what}", expected=expected, found=found)
 
 
-def require(what: str, before: float, after: float, said: Direction, noise: float = 0.0, unit: str = "") -> None:
-    """Raises `Contradicted` where the second number lies another way from the first than is said, beyond `noise`."""
+def require(what: str, before: float, after: float, expected: Direction, noise: float = 0.0, unit: str = "") -> None:
+    """Raises FlashladderError unless the figure changes in the expected direction by more than `noise`."""
     found = "stays" if abs(after - before) <= noise else "rises" if after > before else "falls"
-    if found != said:
-        raise Contradicted(what, said, f"{found}, {figure(before)} to {figure(after)}{unit}")
+    if found != expected:
+        raise contradiction(what, expected, f"{found}, {figure(before)} to {figure(after)}{unit}")
 
 
 def figure(value: float) -> str:
-    """A count whole, with separators of thousands; anything else with two decimals below ten and one above."""
+    """A whole number with separators of thousands; another number with two decimals below ten and one above."""
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
 class Words:
-    """What the page of step `number` may call: the names of `called`. `of` is another iteration than the page's own.
+    """The functions that the text of step `number` may call, by name in `called`; each returns text.
 
-    `gpu` is a key of configs/gpus, `at` a sequence length; with `configs` a kernel has another GPU's configuration.
-    A word that says something (`gains`, `falls`, `binds`) raises `Contradicted` where the data say otherwise.
+    Common arguments: `gpu` is a key of configs/gpus, `at` a sequence length, `of` another iteration. `configs` is the
+    key of another GPU whose configuration the kernel has. A word with a direction (`gains`, `falls`, `binds`) raises
+    FlashladderError if the data contradict it.
     """
 
     def __init__(self, ladder: Ladder, number: int) -> None:
@@ -94,24 +93,24 @@ class Words:
             "shortest": lambda: str(min(ladder.published.description.shape.seq_lens)),
             "noise": lambda: f"{self.noise_points:.1f} points",
             "speed": lambda gpu, of=0, at=HEADLINE_LENGTH: f"{self.pct(gpu, of or number, at):.1f} %",
-            # ``gains 7.5 points (80.3 to 87.8 % of FA2)``, beyond noise; ``95.2 to 95.3 % of FA2`` of `keeps`
-            "gains": partial(self.moves, "rises", "gains"),
-            "loses": partial(self.moves, "falls", "loses"),
+            # ``gains 7.5 points (80.3 to 87.8 % of FA2)``; `keeps`: ``95.2 to 95.3 % of FA2``, equal within the noise
+            "gains": partial(self.moves, "rises", "gains "),
+            "loses": partial(self.moves, "falls", "loses "),
             "keeps": partial(self.moves, "stays", ""),
-            "gain": lambda *timing, **at: f"{self.gain(*timing, **at):+.1f}",
-            # ``26.4 %``: how much faster a kernel is with a change; of `costs` how much slower
+            "gain": self.gain,
+            # ``26.4 %``: how much faster the change makes the kernel; `costs`: how much slower
             "pays": lambda *change, **at: f"{self.worth(*change, verdicts=('faster',), **at):.1f} %",
             "costs": lambda *change, **at: f"{-self.worth(*change, verdicts=('slower',), **at):.1f} %",
             "worthless": lambda *change, **at: (
                 f"{self.worth(*change, verdicts=('same', 'ambiguous'), **at) + 0:+.1f} %"
             ),
             "spilled": self.spilled,
-            # ``149 to 44`` of the parent and the step; one number where both are printed alike
-            **{said: partial(self.counts, said) for said in get_args(Direction)},
+            # ``149 to 44``: counts of the parent and the step; one number if both are printed alike
+            **{direction: partial(self.counts, direction) for direction in get_args(Direction)},
             "count": lambda name, where, scope="loop", of=0: figure(self._value(name, where, scope, of or number)),
             "knob": lambda name, gpu, of=0: figure(getattr(load_iteration(of or number).configs[gpu], name)),
             "ctas": self.ctas,
-            # ``133 %`` of the tensor pipe's cycles; `ceiling`: what a resource that binds leaves of its rate
+            # ``133 %`` of the tensor pipe's cycles; `ceiling`: the share of the pipe's rate that remains possible
             "binds": lambda *load, **of: f"{self.held(*load, **of, binds=True):.0f} %",
             "hides": lambda *load, **of: f"{self.held(*load, **of, binds=False):.0f} %",
             "ceiling": lambda *load, **of: f"{100 * 100 / self.held(*load, **of, binds=True):.0f} %",
@@ -127,30 +126,29 @@ class Words:
 
     @property
     def parent(self) -> int:
-        """What it is compared with."""
+        """The iteration that the step is compared with."""
         if self.step.parent is None:
             raise FlashladderError(f"iteration {self.number} has no parent to be compared with")
         return self.step.parent
 
     @property
     def machine(self) -> Machine:
-        """The one that measured the ladder."""
+        """The machine of the speeds and rates."""
         if machine := headline_machine(self.ladder):
             return machine
         raise FlashladderError("nothing was measured", where=relative(RESULTS), hint="git checkout -- results")
 
-    @property
-    def emulated(self) -> EmulatedCounters:
-        """The emulator's reading."""
+    def emulated(self, of: int) -> EmulatedKernel:
+        """The emulator's counters of an iteration."""
         if self.ladder.emulated is None:
             raise FlashladderError("no emulated counters", hint="python -m flashladder.emulate.reading --write")
-        return self.ladder.emulated
+        return self.ladder.emulated.of(of)
 
     # Speeds, in percent of FA2.
 
     @property
     def noise_points(self) -> float:
-        """Points of FA2 within which two percentages count as one: a floor is of a run, the larger one of both runs."""
+        """Differences of speed up to this many points are noise; the larger floor of step and parent counts."""
         timed = [one for one in self.machine.measured.values() if one.kernel.dtype == DTYPE]
         floors = [one.floor for one in timed if one.kernel.iteration in {self.number, self.step.parent}]
         if not floors:
@@ -158,7 +156,7 @@ class Words:
         return BOTH * max(floors)
 
     def pct(self, gpu: str, of: int, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
-        """Percent of FA2: published (a100, rtx3090), or measured."""
+        """Percent of FA2 of iteration `of`: published for A100 and RTX 3090, otherwise measured."""
         if gpu in self.ladder.published.gpus and at == HEADLINE_LENGTH and configs is None:
             return self.ladder.published.cell(of, gpu, "seq4096").value
         if gpu != self.machine.key:
@@ -168,26 +166,28 @@ class Words:
                 return row.measured.summaries[at].pct
         raise FlashladderError(f"iteration {of} was not measured at S = {at}", found=gpu)
 
-    def _speeds(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> list[float]:
-        """Of the parent and of the step, each in its own configuration unless `configs` says whose."""
-        return [round(self.pct(gpu, one, at, configs), 1) for one in (self.parent, self.number)]
+    def _speeds(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> tuple[float, ...]:
+        """Speeds of the parent and of the step, each in its own configuration unless `configs` is given."""
+        return tuple(round(self.pct(gpu, one, at, configs), 1) for one in (self.parent, self.number))
 
-    def gain(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
-        """Points that the step gains."""
-        old, new = self._speeds(gpu, at, configs)
-        return round(new - old, 1)
+    def gain(self, gpu: str, at: int = HEADLINE_LENGTH) -> str:
+        """``+7.5``: the points that the step gains."""
+        old, new = self._speeds(gpu, at)
+        return f"{new - old:+.1f}"
 
-    def moves(self, said: Direction, verb: str, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> str:
-        """The speeds of parent and step, which lie as is `said`."""
+    def moves(
+        self, expected: Direction, verb: str, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None
+    ) -> str:
+        """The speeds of parent and step, which must change in the expected direction beyond noise."""
         old, new = self._speeds(gpu, at, configs)
-        require(f"the speed on {gpu}", old, new, said, self.noise_points, " % of FA2")
+        require(f"the speed on {gpu}", old, new, expected, self.noise_points, " % of FA2")
         shown = f"{old:.1f} to {new:.1f} % of FA2"
-        return f"{verb} {abs(new - old):.1f} points ({shown})" if verb else shown
+        return f"{verb}{abs(new - old):.1f} points ({shown})" if verb else shown
 
-    # What a change is worth alone: taken back from the end of the published ladder, or added to the first (`of=1`).
+    # The worth of one change: taken back from the last published step, or added to the first step (`of=1`).
 
     def _ablation(self, change: str, gpu: str, of: int, at: int) -> Mapping[str, str]:
-        """The row of a change in an iteration, at the configuration that it has for `gpu`."""
+        """The ablation's row of a change, in the configuration that the iteration has for `gpu`."""
         base = load_iteration(of or max(cell.iteration for cell in self.ladder.published.cells))
         subject = f"{base.number} {'+' if base.parent is None else '-'} {change}"
         wanted = (subject, base.configs[gpu].short_form(), str(at))
@@ -200,19 +200,19 @@ class Words:
     def worth(
         self, change: str, gpu: str = PUBLISHED_GPU, of: int = 0, at: int = HEADLINE_LENGTH, *, verdicts: Sequence[str]
     ) -> float:
-        """Percent of speed that a change is worth in the configuration for `gpu`, on the ladder's machine."""
+        """Percent of speed that a change is worth in the configuration for `gpu`, as measured on `machine`."""
         row = self._ablation(change, gpu, of, at)
         worth = round(float(row["worth_pct"]), 1)
         if row["verdict"] not in verdicts:
-            raise Contradicted(row["subject"], " or ".join(verdicts), f"{row['verdict']}, {worth:+.1f} %")
+            raise contradiction(row["subject"], " or ".join(verdicts), f"{row['verdict']}, {worth:+.1f} %")
         return worth
 
     def spilled(self, change: str, gpu: str = PUBLISHED_GPU, of: int = 0) -> str:
-        """``352 against 40 bytes``: spill stores without a change and with it, of the kernels of `pays`."""
+        """``352 against 40 bytes``: spill stores of the kernels of `pays`, without the change and with it."""
         row = self._ablation(change, gpu, of, HEADLINE_LENGTH)
         return f"{row['spill_store_bytes']} against {row['base_spill_store_bytes']} bytes"
 
-    # Counts: of one KV block's trip of the main loop in our machine code, unless `scope` is ``kernel``.
+    # Counts of the main loop (one KV block) in this project's machine code, or of the whole kernel (`scope`).
 
     def _value(self, metric: str, where: str, scope: str, of: int) -> float:
         """A count, a sum of counts (``A+B``) or a quotient (``A/B``)."""
@@ -220,12 +220,12 @@ class Words:
         for name in claim.names:
             language: Literal["ptx", "sass"] = "ptx" if where == "ptx" else "sass"
             known = (", ".join(counts), None) if where in COUNTED else unknown(name, language)
-            if name not in counts and known:  # else an opcode that is nowhere in the kernel
+            if name not in counts and known:  # otherwise it is an opcode that the kernel does not have
                 raise FlashladderError(f"nothing is called {name!r} in {where}", expected=known[0], hint=known[1])
         return claim.measure(counts)
 
     def _counts(self, where: str, scope: str, of: int) -> Counts:
-        if where in (*LOCK_ARCHES, "ptx"):  # at the configuration of the page's step
+        if where in (*LOCK_ARCHES, "ptx"):  # in the configuration of the step, also for the parent
             configs = dict(zip((self.number, self.step.parent), claim_configs(self.step), strict=True))
             if (config := configs.get(of)) is None:
                 raise FlashladderError(f"no counts of iteration {of} beside {self.number}", expected="the parent's")
@@ -242,60 +242,60 @@ class Words:
             read = load_as(path, CounterResult).counters
             return _short(read[kernel_key(of, load_iteration(of).configs[PUBLISHED_GPU].short_form())])
         if where == "emulator":
-            emulated = self.emulated.of(of)
+            emulated = self.emulated(of)
             ideal = {f"ideal_{one}_wavefronts": count for one, count in emulated.ideal_wavefronts.items()}
             return {**_short(emulated.counters), **ideal, "ptx_instructions": emulated.warp_instructions}
         raise FlashladderError("no such place to count in", expected=", ".join(PLACES), found=where)
 
-    def counts(self, said: Direction, metric: str, where: str, scope: str = "loop") -> str:
-        """The counts of parent and step, which lie as is `said`."""
+    def counts(self, expected: Direction, metric: str, where: str, scope: str = "loop") -> str:
+        """The counts of parent and step, which must change in the expected direction."""
         old, new = (self._value(metric, where, scope, of) for of in (self.parent, self.number))
-        require(f"{metric} ({where})", old, new, said)
+        require(f"{metric} ({where})", old, new, expected)
         return " to ".join(dict.fromkeys((figure(old), figure(new))))
 
     def ctas(self, gpu: str, of: int = 0, configs: str | None = None) -> str:
-        """CTAs that one of a GPU's SMs holds at once."""
+        """The number of CTAs that are resident on one SM of a GPU."""
         iteration = load_iteration(of or self.number)
         config, kernel = iteration.configs[configs or gpu], locked(iteration, gpu, configs)
         shared = kernel.dynamic_smem + kernel.static_smem
         fits = load_gpus()[gpu].occupancy(registers=kernel.registers, threads=config.n_threads, shared_bytes=shared)
         return figure(fits.ctas)
 
-    # Loads: cycles of a resource in percent of those of the tensor pipe, in the main loop.
+    # Loads: cycles of a resource in the main loop, in percent of those of the tensor pipe.
 
     def share(self, resource: str, gpu: str, of: int) -> float:
-        """Percent of the tensor pipe's cycles, in the GPU's own configuration."""
+        """Percent of the tensor pipe's cycles that a resource needs, in the GPU's own configuration."""
         loop = locked(load_iteration(of), gpu).main_loop
         tensor = loop["HMMA"] / tensor_rate(gpu)
         if resource == "issue slots":
             clocks = (loop["total"] - loop["HMMA"] + loop["HMMA"] * mma_issue(self.machine.name)) / SCHEDULERS
         elif resource == "shared reads":
-            counters = self.emulated.of(of).counters
-            clocks = loop["LDSM"] * counters[WAVEFRONTS.format("ld")] / counters[LDSM]  # wavefronts: of the layout
+            counters = self.emulated(of).counters
+            clocks = loop["LDSM"] * counters[WAVEFRONTS.format("ld")] / counters[LDSM]
         else:
             raise FlashladderError("no such resource", expected="shared reads, issue slots", found=resource)
         return 100 * clocks / tensor
 
     def held(self, resource: str, gpu: str, of: int = 0, *, binds: bool) -> float:
-        """As `share`, of a resource that needs at least as long as the tensor pipe (`binds`), or less."""
+        """`share` of a resource that must need at least as many cycles as the tensor pipe (`binds`), or fewer."""
         of = of or self.number
         share = self.share(resource, gpu, of)
         if (share >= 100) is not binds:
             expected = f"{'at least' if binds else 'less than'} 100 %"
-            raise Contradicted(f"{resource} of iteration {of} on {gpu}", expected, f"{share:.1f} %")
+            raise contradiction(f"{resource} of iteration {of} on {gpu}", expected, f"{share:.1f} %")
         return share
 
     def fa2_use(self, gpu: str) -> str:
-        """``59 %``: the share of the tensor pipe's rate through mma.sync that FA2 reaches at S = 4096."""
+        """``59 %``: the share of the tensor pipe's mma.sync rate that FA2 reaches at S = 4096."""
         first = self.ladder.iterations[0].number
         return f"{100 * self._use(gpu, self._tflops(gpu, first) / self.pct(gpu, first) * 100):.0f} %"
 
     def _use(self, gpu: str, tflops: float) -> float:
-        """The share of all tensor pipes' FLOP/s, at the clock of the timing or, of a published figure, boost clock."""
+        """The share of all tensor pipes' FLOP/s, at the clock of the timings, or boost clock for published figures."""
         peaks = load_gpus()[gpu].peaks
         clocks = [peaks["boost_clock"].value]
         if gpu == self.machine.key:
-            own = {one.number for one in self.ladder.iterations if one.family is self.step.family}  # each at its clock
+            own = {one.number for one in self.ladder.iterations if one.family is self.step.family}
             timed = (one.headline for (number, _), one in self.machine.measured.items() if number in own)
             clocks = [one.sm_clock_mhz for one in timed if one and one.sm_clock_mhz]
         peak = tensor_rate(gpu) * MMA_FLOPS * peaks["sms"].value * statistics.median(clocks) * 1e6
@@ -311,16 +311,12 @@ class Words:
 
 
 def _short(counters: Mapping[str, int]) -> Counts:
-    """Counters by the names that claims have for them."""
+    """Counters by their short names, which claims use."""
     return {short: counters[name] for short, name in COUNTERS.items() if name in counters}
 
 
 def locked(iteration: Iteration, gpu: str, configs: str | None = None) -> LockedKernel:
-    """The locked kernel of a GPU's own configuration, or of that for another one.
-
-    Raises:
-        FlashladderError: it is not locked.
-    """
+    """The locked kernel in the configuration for `configs` (default: `gpu`); FlashladderError if there is none."""
     config = iteration.configs[configs or gpu]
     arch = iteration.family.targets.serving(load_gpus()[gpu].arch)
     if arch and (found := locked_kernel(iteration.number, config, arch)):
@@ -329,24 +325,21 @@ def locked(iteration: Iteration, gpu: str, configs: str | None = None) -> Locked
 
 
 def tensor_rate(gpu: str) -> float:
-    """HMMA per clock and SM: measured where it was, else the documented one."""
+    """HMMA per clock and SM: measured if the GPU's results hold rates, otherwise documented."""
     rounds = _rounds(RESULTS / gpu / "rates.json.gz")
     return max((rate for parts, rate in rounds if parts == {MMA: 1}), default=documented_rate(gpu))
 
 
 def documented_rate(gpu: str) -> float:
-    """HMMA per clock and SM at the documented peak, by whichever instruction reaches it."""
+    """HMMA per clock and SM at the documented peak, which may need another instruction."""
     return load_gpus()[gpu].peaks["fp16_tensor_rate"].value / MMA_FLOPS
 
 
 def mma_issue(machine: str) -> float:
-    """Clocks of a scheduler that an HMMA takes from other instructions: the mean over rounds that mix it with them.
-
-    Args:
-        machine: folder of the results that hold the rates.
+    """Clocks for which an HMMA keeps its scheduler from issuing: the mean over measured rounds of mixed instructions.
 
     Raises:
-        FlashladderError: it holds none.
+        FlashladderError: the folder `machine` of the results holds no such rounds.
     """
     path = RESULTS / machine / "rates.json.gz"
     mixed = [one for one in _rounds(path) if {MMA} < one[0].keys() <= {MMA, *ISSUED}]
@@ -358,7 +351,7 @@ def mma_issue(machine: str) -> float:
 
 @lru_cache(maxsize=8)
 def _rounds(path: Path) -> tuple[tuple[dict[str, float], float], ...]:
-    """Instructions of a round for each of its first kind, and how many of that kind an SM takes per clock."""
+    """Per round: its instructions for each one of the first kind, and how many of that kind an SM issues per clock."""
     found = []
     for run in read_json(path)["runs"] if path.is_file() else ():
         if not run["alone"]:
@@ -370,10 +363,10 @@ def _rounds(path: Path) -> tuple[tuple[dict[str, float], float], ...]:
 
 
 def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[str]:
-    """Lines of the section, from its heading on; none without predictions, or of a kernel that the model cannot follow.
+    """Lines of the section on the predicted bottleneck; none without predictions, or for kernels outside the model.
 
     Raises:
-        FlashladderError: the predictions are malformed, lack the kernel, or are of other machine code than the lock's.
+        FlashladderError: the predictions are malformed, lack the kernel, or are of other machine code than the locked.
     """
     path, words = folder / PREDICTIONS, Words(ladder, number)
     if not path.is_file() or not words.step.family.warps_alike:
@@ -381,10 +374,10 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
     every = load_predictions(path).gpus
     found = {gpu: one for gpu in GPUS for one in every.get(gpu, ()) if one.iteration == number}
     for gpu in GPUS:
-        said, own = found[gpu].text_sha256 if gpu in found else "nothing", locked(words.step, gpu).text_sha256
-        if said != own:
+        predicted, own = found[gpu].text_sha256 if gpu in found else "nothing", locked(words.step, gpu).text_sha256
+        if predicted != own:
             what = f"iteration {number} on {gpu} is not what was predicted"
-            raise FlashladderError(what, where=relative(path), expected=own, found=said)
+            raise FlashladderError(what, where=relative(path), expected=own, found=predicted)
     first = found[PUBLISHED_GPU].resources
     untimed = [gpu for gpu in ladder.published.gpus if ladder.published.find(number, gpu, "seq4096") is None]
     rows: dict[str, list[str]] = {
@@ -412,8 +405,8 @@ def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
     """The reasons of an iteration as Markdown, without a newline at the end.
 
     Raises:
-        FlashladderError: the page is missing, a name is unknown, a section lacks, or the data contradict it; with file
-            and line.
+        FlashladderError: the text or a section is missing, a name is unknown, or the data contradict the text. The
+            message names file and line.
     """
     whole, where = read_text(path), relative(path)
     page = re.search(rf"^# {number}\s*?\n(.*?)(?=^# |\Z)", whole, re.MULTILINE | re.DOTALL)

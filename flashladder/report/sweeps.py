@@ -22,14 +22,14 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import grid_names
 from flashladder.names import HEADLINE_LENGTH, LIBRARIES
 from flashladder.paths import RESULTS
-from flashladder.report.data import TITLES, grouped, other_runs, plain
+from flashladder.report.data import TITLES, grouped, plain, stated_result
 from flashladder.report.plot import FAINT, data_digest, saved
 from flashladder.report.tables import DASH
 from flashladder.report.variants import pages
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as, load_result
 from flashladder.results.schema import BenchResult, EnergyResult, Kernel, Summary, Sustained
-from flashladder.results.statistics import LogSummary, percent, stated
+from flashladder.results.statistics import LogSummary, percent
 from flashladder.sweep.winner import Candidate, documents, judged, rows_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def render(results: Path = RESULTS) -> dict[str, bytes]:
         elif document.purpose == "tune":
             found = tuning_pages(path)
         elif document.purpose == "report":
-            result = stated(document, other_runs(path))
+            result = stated_result(path)
             found = {"md": page(result).encode(), "csv": csv_of(rows(result)).encode()}
         name = f"sweep_{machine}" if grid == machine else f"{grid}_{machine}"
         files |= {f"{name}.{suffix}": data for suffix, data in found.items()}

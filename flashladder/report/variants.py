@@ -1,8 +1,8 @@
-"""What a change, or another compiler, is worth: two kernels of a sweep compared through their ratios to FA2.
+"""The worth of a change, or of another compiler: compares two kernels of a sweep through their ratios to FA2.
 
-Both alternated with FA2, so that the difference of their log ratios is free of the clock that each met. Its interval is
-bootstrapped as that of a ratio is. Both ratios carry the noise that the A/A floor measures, independently: a difference
-counts beyond the floor times the square root of two. Changes do not add up: each is taken back or added alone.
+Both kernels alternated with FA2, so the clock cancels out of the difference of their log ratios. Its interval is
+bootstrapped like that of one ratio. Both ratios have the independent noise of the A/A floor, so a difference counts if
+it exceeds the floor times the square root of two. Worths do not add up: each change is taken back or added alone.
 
 Run: ``python analysis/sweep_tables.py ablation FILE``, or ``toolchain FILE``.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flashladder.bench.references import BACKENDS
-from flashladder.columns import csv_text, markdown
+from flashladder.columns import csv_of, markdown
 from flashladder.errors import FlashladderError
 from flashladder.ladder.ablation import Subject, load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
@@ -50,13 +50,9 @@ HEADERS = {
     "ablation": ("change", "step", "configuration", "regs", "spills"),
     "toolchain": ("CUDA", "nvcc", "text", "regs", "spills"),
 }
-CSV = (
-    "base", "subject", "cuda", "base_config", "config", "dtype", "seq_len", "batch", "n_heads", "worth_pct", "low_pct",
-    "high_pct", "verdict", "a_a_floor_points", "same_machine_code", "base_text_sha256", "text_sha256", "base_registers",
-    "registers", "base_spill_store_bytes", "spill_store_bytes", "lacking",
-)  # fmt: skip
+CODE = {"text_sha256": "text_sha256", "registers": "registers", "spill_store_bytes": "spill_stores"}
 MARKS = {"same": " =", "ambiguous": " ?", "faster": "", "slower": ""}
-# Okabe and Ito's palette, as in the progression plot; what cannot be told from noise has no colour of its own.
+# Okabe and Ito's palette, as in the progression plot; grey and pale yellow for differences within the noise
 COLORS = {"faster": "#0072B2", "slower": "#D55E00", "same": "#B8B8B8", "ambiguous": "#DDCC77"}
 ROW_INCHES = 0.27
 COLUMNS = 2  # of panels
@@ -64,7 +60,7 @@ COLUMNS = 2  # of panels
 
 @dataclass(frozen=True)
 class Side:
-    """One of two kernels: what it is, and what the result says about its machine code (None: it was not measured)."""
+    """One of two kernels; `kernel` describes its machine code, None if it was not measured."""
 
     subject: Subject
     config: str
@@ -72,12 +68,12 @@ class Side:
 
     @property
     def brief(self) -> str:
-        """Its configuration, short."""
+        """The short form of its configuration."""
         return KernelConfig.parse(self.config).brief()
 
     @property
     def code(self) -> tuple[str, str, str, str]:
-        """The compiler's version, the beginning of the machine code's digest, registers, bytes of spills."""
+        """Compiler version, first digits of the machine code's digest, registers, bytes of spills."""
         own = self.kernel
         if own is None:
             return (DASH,) * 4
@@ -90,8 +86,8 @@ class Side:
 class Comparison:
     """Two kernels at one shape.
 
-    `worth`: natural log of the speed with the change over that without; of a compiler, of its speed over the pinned
-    one's. It and `verdict` are None where one of the two was not measured.
+    `worth` is the natural log of the speed with the change over the speed without it; for a compiler, of its speed over
+    that of the pinned one. `worth` and `verdict` are None if one of the two was not measured.
     """
 
     base: Side  # the iteration itself, through the pinned compiler
@@ -101,40 +97,40 @@ class Comparison:
     worth: LogSummary | None
     floor: float  # the A/A floor of this dtype in log units, for one ratio
     verdict: Verdict | None
-    lacking: str  # why it was not measured; empty when it was
+    lacking: str  # the reason why one was not measured, or empty
 
     @property
     def same_code(self) -> bool:
-        """Whether both are known to be the same machine code, so that any difference is noise."""
+        """Whether both are known to have the same machine code; then any difference is noise."""
         one, other = self.base.kernel, self.variant.kernel
         return one is not None and other is not None and one.same_code(other)
 
     @property
     def percent(self) -> tuple[float, ...]:
-        """Median and bounds of what it is worth, as a change of speed in percent; empty where it was not measured."""
+        """Median and bounds of `worth` as a change of speed in percent; empty without a `worth`."""
         own = self.worth
         return () if own is None else tuple(map(percent_of, (own.median, own.low, own.high)))
 
     @property
     def label(self) -> str:
-        """The name of its bar."""
+        """The label of its bar in the plot."""
         cuda = self.variant.subject.cuda
         return f"CUDA {cuda}" + " (same code)" * self.same_code if cuda else self.variant.subject.change
 
 
 def percent_of(log_ratio: float) -> float:
-    """A log ratio of speeds as a change in percent."""
+    """A log ratio of speeds as a change of speed in percent."""
     return 100.0 * math.expm1(log_ratio)
 
 
 def compared(name: str, result: BenchResult) -> list[Comparison]:
-    """Every ablation, or every other toolchain (`name` is a key of `TITLES`), that was planned, in the plan's order.
+    """The comparisons of all planned ablations or toolchains (`name` is a key of `TITLES`), in the order of the plan.
 
-    An ablation is compared with its iteration at the configuration that follows from its own; an iteration through
-    another compiler with itself through the pinned one. The two are resampled independently: they were timed apart.
+    An ablation is compared with its iteration, in the configuration that it was derived from. Another compiler is
+    compared with the pinned one. The two kernels were timed at different times, so they are resampled independently.
 
     Raises:
-        FlashladderError: the result is of no sweep, its sweep has no such cells, or it has no A/A floor.
+        FlashladderError: the result is not of a sweep, its sweep has no such cells, or it has no A/A floor.
     """
     if result.sweep is None:
         raise FlashladderError("not the packed result of a sweep", hint="`invoke sweep --grid NAME` ends with one")
@@ -147,7 +143,7 @@ def compared(name: str, result: BenchResult) -> list[Comparison]:
             subject = parse_subject(cell.subject, cell.toolchain)
             planned[kernel_key(subject.number, cell.config, subject.variant), cell.dtype, cell.shape] = cell, subject
     failures = {one.address: f"{one.kind}: {one.message}" for one in result.sweep.failures}
-    base_configs = cache(_base_configs)  # each is asked at every length, and the ladder's files are listed each time
+    base_configs = cache(_base_configs)  # the same at every length, and slow
     found = []
     for key, (cell, subject) in planned.items():
         if not subject.variant or bool(subject.cuda) != (name == "toolchain"):
@@ -158,7 +154,7 @@ def compared(name: str, result: BenchResult) -> list[Comparison]:
             other = (kernel_key(base.number, config, base.variant), *key[1:])
             if other not in planned:
                 continue
-            worth, decided, told = None, None, [failures.get(planned[one][0].address) for one in (other, key)]
+            worth, decided, reasons = None, None, [failures.get(planned[one][0].address) for one in (other, key)]
             sides = [measured[one] for one in (other, key) if one in measured and measured[one][0].size]
             if len(sides) == 2:
                 before, after = reversed(sides) if subject.sign == "-" and not subject.cuda else sides
@@ -167,12 +163,10 @@ def compared(name: str, result: BenchResult) -> list[Comparison]:
                 plain = LogSummary(middle, *interval(draws), min(after[0].size, before[0].size))
                 decided = verdict(plain, BOTH * floor, enough=result.settings.min_pairs)
                 worth = widened(plain, BOTH * floor)
-            lacking = "" if worth else "; ".join(filter(None, told)) or "not measured"
-            sides_of = (
-                Side(base, config, result.kernels.get(other[0])),
-                Side(subject, cell.config, result.kernels.get(key[0])),
-            )
-            found.append(Comparison(*sides_of, cell.dtype, cell.shape, worth, floor, decided, lacking))
+            lacking = "" if worth else "; ".join(filter(None, reasons)) or "not measured"
+            without = Side(base, config, result.kernels.get(other[0]))
+            changed = Side(subject, cell.config, result.kernels.get(key[0]))
+            found.append(Comparison(without, changed, cell.dtype, cell.shape, worth, floor, decided, lacking))
     if not found:
         what = "other toolchain" if name == "toolchain" else name
         raise FlashladderError(f"the sweep has no {what} beside an iteration of its own")
@@ -180,7 +174,7 @@ def compared(name: str, result: BenchResult) -> list[Comparison]:
 
 
 def _base_configs(subject: Subject, config: str) -> list[str]:
-    """The configurations of the iteration that an ablation's `config` follows from; a compiler changes none."""
+    """The configurations of the iteration from which `config` of an ablation was derived; a compiler changes none."""
     if subject.cuda:
         return [config]
     base, own = load_iteration(subject.number), load_description(subject.text)
@@ -190,7 +184,7 @@ def _base_configs(subject: Subject, config: str) -> list[str]:
 
 
 def document(name: str, result: BenchResult, found: Sequence[Comparison]) -> str:
-    """One table per iteration, configuration and dtype: a line per variant, a column per length."""
+    """The page: a table per iteration, configuration and dtype, with a line per variant and a column per length."""
     floors = ", ".join(f"{floor:.2f} points in {dtype}" for dtype, floor in sorted(result.floors_pct.items()))
     where = f"{result.gpu.name}, driver {result.gpu.driver}, torch {result.reference.torch}"
     how = f"each kernel in {result.settings.pairs} pairs with FA2, ratios compared through it"
@@ -198,14 +192,14 @@ def document(name: str, result: BenchResult, found: Sequence[Comparison]) -> str
     for own in grouped(found, lambda one: (one.base.subject.text, one.base.config, one.dtype)).values():
         base, sign = own[0].base, own[0].variant.subject.sign
         nvcc, text, *numbers = base.code
-        how, told = f": the change is {'taken back from it' if sign == '-' else 'added to it'}", ""
+        how, compiler = f": the change is {'taken back from it' if sign == '-' else 'added to it'}", ""
         than = "with the change"
         if name == "toolchain":
-            how, told, than = "", f"nvcc {nvcc}, pinned: text `{text}`, ", "than through the pinned compiler"
-        told += "{} registers, spills {}".format(*numbers)
+            how, compiler, than = "", f"nvcc {nvcc}, pinned: text `{text}`, ", "than through the pinned compiler"
+        code = "{} registers, spills {}".format(*numbers)
         parts += [
             f"## Iteration {base.subject.text}, {own[0].dtype}{how}",
-            f"`{base.config}`; {told}. A positive number: faster {than}.",
+            f"`{base.config}`; {compiler}{code}. A positive number: faster {than}.",
             _table(name, own),
         ]
     lacking = sum(one.worth is None for one in found)
@@ -219,14 +213,14 @@ def document(name: str, result: BenchResult, found: Sequence[Comparison]) -> str
 
 
 def _table(name: str, found: Sequence[Comparison]) -> str:
-    """A line per variant: what it is, then its worth at each length, in order of the lengths."""
+    """A line per variant: its description and machine code, then its worth at each length."""
     lengths, lines = sorted({(one.shape.seq_len, one.shape.batch) for one in found}), []
     for own in grouped(found, lambda one: (one.variant.subject, one.variant.config)).values():
         first, subject = own[0], own[0].variant.subject
         nvcc, text, *numbers = first.variant.code
         what = [subject.cuda, nvcc, text]
         if name == "ablation":
-            change = load_description(subject.text).change  # a step of knobs alone changes no part
+            change = load_description(subject.text).change  # empty if only the configuration changes
             words = ", ".join(f"{concern} {value}" for concern, value in change.items()) or "tile and loads"
             what = [subject.change, words, first.variant.brief]
         what[0] += " (same machine code)" * first.same_code
@@ -236,27 +230,32 @@ def _table(name: str, found: Sequence[Comparison]) -> str:
 
 
 def _worth(one: Comparison) -> str:
-    """``+3.2 % (+3.0 to +3.4) =``, or why there is no number."""
+    """``+3.2 % (+3.0 to +3.4) =``, or the reason why there is no number."""
     if one.verdict is None:
         return one.lacking
     return "{:+.1f} % ({:+.1f} to {:+.1f})".format(*one.percent) + MARKS[one.verdict]
 
 
-def to_csv(found: Sequence[Comparison]) -> str:
-    """Every comparison in a line of its own."""
-    fields = ("text_sha256", "registers", "spill_stores")
-    rows = [
-        (
-            base.subject.text, variant.subject.text, variant.subject.cuda, base.config, variant.config, one.dtype,
-            one.shape.seq_len, one.shape.batch, one.shape.n_heads,
-            *([f"{value:.4f}" for value in one.percent] or [""] * 3), one.verdict or "",
-            f"{percent_of(one.floor):.4f}", one.same_code,
-            *(getattr(side.kernel, name, None) for name in fields for side in (base, variant)), one.lacking,
-        )
-        for one in found
-        for base, variant in [(one.base, one.variant)]
-    ]  # fmt: skip
-    return csv_text(CSV, rows)
+def rows(found: Sequence[Comparison]) -> list[dict[str, object]]:
+    """One CSV row per comparison."""
+    made = []
+    for one in found:
+        sides = {"base_": one.base, "": one.variant}
+        percents = [f"{value:.4f}" for value in one.percent] or [""] * 3
+        code = {
+            f"{prefix}{column}": getattr(side.kernel, field, None)
+            for column, field in CODE.items()
+            for prefix, side in sides.items()
+        }
+        made.append({
+            "base": one.base.subject.text, "subject": one.variant.subject.text, "cuda": one.variant.subject.cuda,
+            "base_config": one.base.config, "config": one.variant.config, "dtype": one.dtype,
+            "seq_len": one.shape.seq_len, "batch": one.shape.batch, "n_heads": one.shape.n_heads,
+            **dict(zip(("worth_pct", "low_pct", "high_pct"), percents, strict=True)), "verdict": one.verdict or "",
+            "a_a_floor_points": f"{percent_of(one.floor):.4f}", "same_machine_code": one.same_code, **code,
+            "lacking": one.lacking,
+        })  # fmt: skip
+    return made
 
 
 def _figure(panels: dict[str, list[Comparison]], title: str, subtitle: str) -> Figure:
@@ -282,7 +281,7 @@ def _figure(panels: dict[str, list[Comparison]], title: str, subtitle: str) -> F
 
 
 def _panel(axes: Axes, name: str, panel: Sequence[Comparison]) -> None:
-    """One bar per comparison, the first at the top; the band is the noise of two ratios."""
+    """Draws a bar per comparison, the first at the top; the band is the noise of two ratios."""
     axes.set_title(name, loc="left", fontsize=8.2, color="#555555", pad=6)
     noise = percent_of(BOTH * max(one.floor for one in panel))
     axes.axvspan(-noise, noise, color="#EEEEEE", zorder=0)
@@ -308,12 +307,9 @@ def _panel(axes: Axes, name: str, panel: Sequence[Comparison]) -> None:
 
 
 def pages(name: str, result: BenchResult) -> dict[str, bytes]:
-    """The files of a packed sweep of `name` (key of `TITLES`) by their suffix: md, csv, svg, png.
+    """The files of a packed sweep of `name` (key of `TITLES`) by suffix: md, csv, svg, png; raises as `compared`.
 
     The plot has a panel per iteration, configuration and dtype, at one length.
-
-    Raises:
-        FlashladderError: it holds no such cells.
     """
     found = compared(name, result)
     lengths = sorted({one.shape.seq_len for one in found})
@@ -334,4 +330,4 @@ def pages(name: str, result: BenchResult) -> dict[str, bytes]:
     data = {key: [[one.label, vars(one.worth), one.floor] for one in panel] for key, panel in panels.items()}
     description = f"{TITLES[name]}; data {data_digest(data)}"
     drawn = saved(partial(_figure, panels, TITLES[name], subtitle), description, subtitle)
-    return {"md": document(name, result, found).encode(), "csv": to_csv(found).encode(), **drawn}
+    return {"md": document(name, result, found).encode(), "csv": csv_of(rows(found)).encode(), **drawn}
