@@ -1,6 +1,6 @@
 """Pages of errors, results/report/accuracy_<machine>.md: the latest steps and other libraries, beside FA2.
 
-A softmax with a stale maximum rounds P differently; these pages show what that costs in accuracy. `analysis/accuracy.py`
+A softmax with a stale maximum rounds P differently; these pages show the cost in accuracy. `analysis/accuracy.py`
 measures on a GPU, one file per family; `invoke report` renders. The gate holds the bounds below for the steps only.
 """
 

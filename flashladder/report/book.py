@@ -1,7 +1,7 @@
-"""What a section of the page is given: the ladder, committed timings, and the records behind numbers.
+"""The data of the page's sections: the ladder, committed timings, and the records behind numbers.
 
 A click on a number shows its record: raw samples, machine, digest of the machine code, command. Cells name records
-by number, and the page holds each once, as deflated JSON that ``templates/page.js`` reads.
+by number. The page holds each record once, as deflated JSON that ``templates/page.js`` reads.
 """
 
 from __future__ import annotations
@@ -25,34 +25,25 @@ from flashladder.problem import Shape
 from flashladder.report.data import Ladder, Machine, Timed, stated_result, swept, swept_files
 from flashladder.results.derive import by_cell
 from flashladder.results.files import load_as, load_result
-from flashladder.results.schema import (
-    A_A,
-    Accuracy,
-    BenchResult,
-    Group,
-    Kernel,
-    Reference,
-    Result,
-    Series,
-)
+from flashladder.results.schema import A_A, Accuracy, BenchResult, Group, Kernel, Reference, Result, Series
 
 MADE_BY = re.compile(r"^\| ([^|]+) \|.*\| ([^|]+) \|$", re.MULTILINE)  # first and last column of a machine's README
 FILE = re.compile(r"`([^`]+)`")
-NS = 1000  # per microsecond; a GPU's events tell no less than 32
-Numbered = dict[object, tuple[int, Any]]
+NS = 1000  # nanoseconds per microsecond; a GPU's events have a resolution of 32 ns
+Numbered = dict[object, tuple[int, Any]]  # by key: number and value
 Facts = list[tuple[str, str]]
 
 
 @dataclass
 class Book:
-    """All that sections draw from; `root` is the checkout."""
+    """All data of the sections; `root` is the checkout."""
 
     ladder: Ladder
     root: Path = ROOT
 
     @cached_property
     def records(self) -> Records:
-        """The records that sections asked for so far."""
+        """The records that sections have asked for."""
         return Records(self.root)
 
     @property
@@ -62,27 +53,24 @@ class Book:
 
     @cached_property
     def machines(self) -> list[Machine]:
-        """Every measured GPU: by its benchmarks, or else its sweep."""
+        """Every measured GPU, by its benchmarks or, without these, its sweep."""
         every = (*self.ladder.machines, *swept(self.ladder, self.results))
         return sorted(every, key=lambda one: one.name, reverse=True)
 
     @cached_property
     def sweeps(self) -> tuple[Timed, ...]:
-        """Of every machine the sweep of its own grid: the ladder beside all references."""
-        return tuple(map(self.timed, swept_files(self.results)[::-1]))
+        """Each machine's sweep of its own grid: the ladder beside all references."""
+        return tuple(Timed(((path, stated_result(path)),)) for path in swept_files(self.results)[::-1])
 
     @cached_property
     def beside_libraries(self) -> tuple[Timed, ...]:
-        """Every sweep with libraries, those of the first steps first."""
+        """Every sweep with libraries, sweeps of the first steps first."""
         return (*self.sweeps, *self.grids("hopper"), *self.grids("persistent"))
 
     def grids(self, grid: str) -> tuple[Timed, ...]:
         """Every machine's sweep of one grid, such as ``hopper``."""
-        return tuple(map(self.timed, files_in(self.results, f"*/{grid}.json.gz")[::-1]))
-
-    def timed(self, path: Path) -> Timed:
-        """A file with intervals and verdicts as tables print them: what other runs of the same code say is in them."""
-        return Timed(((path, stated_result(path)),))
+        files = files_in(self.results, f"*/{grid}.json.gz")[::-1]
+        return tuple(Timed(((path, stated_result(path)),)) for path in files)
 
     def locked_record(self, arch: str, number: int, kernel: LockedKernel) -> str:
         """The record of a kernel's entry in the lock of an architecture."""
@@ -98,7 +86,7 @@ class Book:
 
 
 class Records:
-    """The records of one page, each once, by number in the order in which sections ask for them."""
+    """The records of one page, numbered in the order in which sections ask for them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -108,7 +96,7 @@ class Records:
         self._cells: dict[Path, Mapping[Any, Any]] = {}
 
     def timing(self, path: Path, kernel: str, dtype: str, shape: Shape) -> str:
-        """The record of one timed cell, with its raw pairs; empty where the file has no such cell."""
+        """The record of one timed cell, with its raw pairs; empty if the file has no such cell."""
         parts = self._parts(path).get((kernel, dtype, shape))
         if not parts:
             return ""
@@ -128,24 +116,24 @@ class Records:
         return str(numbered(self._records, (path, kernel, dtype, shape), record))
 
     def mean(self, path: Path, kernel: str, dtype: str) -> str:
-        """The records behind a harmonic mean, or a floor: the kernel, or FA2 beside itself (`A_A`), at every length."""
+        """The records behind a harmonic mean or a floor: the kernel, or FA2 beside itself (`A_A`), at every length."""
         cells = [key for key in self._parts(path) if key[:2] == (kernel, dtype)]
         return join(self.timing(path, *key) for key in cells)
 
     def fact(self, path: Path, title: str, facts: Mapping[str, object], kernel: Kernel | None = None) -> str:
-        """The record of what a file says without samples: a count, an error, a published figure."""
-        told = tuple((name, str(value)) for name, value in facts.items())
+        """The record of a figure without samples: a count, an error, a published figure."""
+        texts = tuple((name, str(value)) for name, value in facts.items())
 
         def record() -> dict[str, Any]:
             source, code = numbered(self._sources, path, lambda: self.described(path)), -1
             if kernel is not None:
                 code = numbered(self._codes, (path, kernel.key), lambda: [kernel.key, self._kernel_facts(kernel)])
-            return {"title": title, "source": source, "code": code, "facts": list(told)}
+            return {"title": title, "source": source, "code": code, "facts": list(texts)}
 
-        return str(numbered(self._records, (path, title, told), record))
+        return str(numbered(self._records, (path, title, texts), record))
 
     def described(self, path: Path) -> Facts:
-        """What a file says of itself: path, command, machine, host, driver, protocol, days, digest."""
+        """The provenance of a file: path, command, machine, host, driver, protocol, days, digest."""
         name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.name
         facts: Facts = [("file", name), *(("made by", made) for made in [self.made_by(path)] if made)]
         result = load_result(path) if path.name.endswith(".json.gz") else None
@@ -174,14 +162,14 @@ class Records:
         return [*facts, digest]
 
     def made_by(self, path: Path) -> str:
-        """The command that made a file, as the README of its folder tells; empty where it does not."""
+        """The command that made a file, from the README of its folder; empty if that has none."""
         readme = path.parent / "README.md"
         text = read_text(readme) if readme.is_file() else ""
         rows: dict[str, str] = {name: last for first, last in MADE_BY.findall(text) for name in FILE.findall(first)}
         return rows.get(path.name, "").replace("`", "").strip()
 
     def data(self) -> str:
-        """All records that were asked for, as the page's script reads them: JSON."""
+        """All records that sections have asked for, as JSON for the page's script."""
         found = {"records": self._records, "sources": self._sources, "codes": self._codes}
         return in_script({name: [value for _, value in own.values()] for name, own in found.items()})
 
@@ -212,7 +200,7 @@ class Records:
 
 
 def numbered(known: Numbered, key: object, make: Callable[[], Any]) -> int:
-    """The number of what has a key; what is not known yet is made and gets the next one."""
+    """The number of a key; a new key gets the next number and the value that `make` returns."""
     if key not in known:
         value = make()
         known[key] = len(known), value
@@ -220,19 +208,19 @@ def numbered(known: Numbered, key: object, make: Callable[[], Any]) -> int:
 
 
 def in_script(value: Any) -> str:
-    """JSON that can stand in a script element: whatever a title holds, it does not end there."""
+    """JSON for a script element; no text in it can end the element."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _reference_facts(reference: Reference) -> Facts:
-    """Version and kernels of what is timed beside ours."""
+    """Version and kernels of a reference."""
     facts = [("reference", f"{reference.op}, {reference.version or f'torch {reference.torch}'}")]
     return facts + [(f"its kernel, {dtype}", name) for dtype, name in reference.kernels.items()]
 
 
 def join(records: Iterable[str]) -> str:
-    """Several records as a cell names them, each once."""
+    """Several records in the form for a cell, each once."""
     return ",".join(dict.fromkeys(number for record in records for number in record.split(",") if number))
 
 
@@ -240,11 +228,11 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
     """The raw pairs of one series; JSON holds the values alone, in this order.
 
     Returns:
-        ``process`` and the ``seeds`` of its inputs; ``fa2`` and ``kernel``: in units of ``unit`` nanoseconds, the first
-        and then differences; ``inputs``: input sets of the first pairs, which then come again; ``errors``: largest
-        before and after timing, and what is allowed; ``blocks``: columns of index, pairs, whether the kernel went
-        first, why it was dropped (0: it counts), SM clock in MHz, power in W and temperature in degrees C when it
-        began; a column that is the same throughout is one value.
+        ``process`` and the ``seeds`` of its inputs; ``fa2`` and ``kernel``: times in units of ``unit`` nanoseconds, the
+        first one and then differences; ``inputs``: input sets of the first pairs, which then repeat; ``errors``: the
+        largest and the allowed error, before and after timing; ``blocks``: columns of index, number of pairs, whether
+        the kernel went first, why the block was dropped (0: it counts), SM clock in MHz, power in W and temperature in
+        degrees C at its start; a constant column is one value.
     """
     fa2 = [round(pair.reference_us * NS) for pair in series.pairs]
     kernel = [round(pair.kernel_us * NS) for pair in series.pairs]
@@ -271,7 +259,7 @@ def packed(group: Group, series: Series) -> dict[str, Any]:
 
 
 def cycle(inputs: Sequence[int]) -> list[int]:
-    """The shortest beginning that, repeated, gives the whole."""
+    """The shortest prefix whose repetition gives the whole."""
     lengths = (n for n in range(1, len(inputs)) if all(one == inputs[i % n] for i, one in enumerate(inputs)))
     return list(inputs[: next(lengths, len(inputs))])
 

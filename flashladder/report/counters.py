@@ -1,4 +1,4 @@
-"""Each iteration's cost on the chip: counters of the emulator, and instructions of a KV block. Also the emulator's speed.
+"""Each iteration's cost on the chip: the emulator's counters, and instructions of a KV block. Also the emulator's time.
 
 Counters are per launch in the A100's configurations. Instructions are static counts from the locks: what the warps of a
 CTA issue in the main loop for 64 queries by 64 keys, so tiles of different sizes are comparable.

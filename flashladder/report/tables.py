@@ -1,7 +1,7 @@
 """Tables of the report: Markdown for README and results/report/progression.md, CSV for programs.
 
-Percentages are of FA2's speed: more is better, 100 is FA2. A dash means that there is no such number, never zero; in
-CSV it is an empty field. Below the steps stand the libraries that were timed beside the last of them.
+Percentages are of FA2's speed: 100 is FA2, more is better. A dash, in CSV an empty field, means that no number exists.
+Below the steps are the libraries that were timed beside the last step.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from flashladder.report.data import MODE, TITLES, Anchor, Ladder, Machine, Timin
 from flashladder.results.published import Statistic
 
 DASH = "–"
-NOT_RUN = "not run here"  # by a GPU that the step's family does not run on
+NOT_RUN = "not run here"  # the step's family does not run on this GPU
 LONG = ("95 % interval", "harmonic mean", "registers", "spills, B")  # columns that README's table leaves out
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 
 
 def gpu_title(key: str) -> str:
-    """A GPU key as tables print it: ``rtx3090`` -> ``RTX 3090``."""
+    """The title of a GPU key in tables: ``rtx3090`` -> ``RTX 3090``."""
     gpu = load_gpus().get(key)
     return plain(gpu.title) if gpu else key
 
 
 def headline_machine(ladder: Ladder) -> Machine | None:
-    """The machine of README's table: the one with most kernels measured, the first by name among equals."""
+    """The machine of README's table: it has the most measured kernels, and the first name among equals."""
     return max(ladder.machines, key=lambda machine: len(machine.measured), default=None)
 
 
 def table(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
-    """One progression table; measured columns only where there is a machine."""
+    """One progression table; without a machine it has no measured columns."""
     header, *lines = _lines(ladder, machine, dtype, configs_of)
     return markdown(header, lines)
 
@@ -74,14 +74,14 @@ def _speed(timing: Timing | None, missing: str = DASH) -> list[str]:
 
 
 def anchors_below(machine: Machine | None, dtype: str, configs_of: str | None = None) -> list[Anchor]:
-    """The libraries below a table: of the machine's own configurations, which they were timed beside."""
+    """The libraries below a table of the machine's own configurations; other tables have none."""
     if machine is None or configs_of not in (None, machine.configs_of):
         return []
     return [one for one in machine.anchors if one.dtype == dtype and HEADLINE_LENGTH in one.summaries]
 
 
 def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str | None = None) -> str:
-    """What stands in the table: GPU, dtype, configurations, rung, clocks, floor, and what is only published."""
+    """Says what the table shows: GPU, dtype, configurations, rung, clocks, floor, and what is only published."""
     gpus = " and ".join(gpu_title(key) for key in ladder.published.gpus)
     source = ladder.published.description.source.repository
     theirs = f"{gpus} columns are the figures published by {source}, not measured by this project."
@@ -109,13 +109,13 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
 
 
 def _idle(ladder: Ladder, machine: Machine) -> str:
-    """Which steps the machine does not run, and why."""
+    """The steps that the machine does not run, with the reasons."""
     reasons = filter(None, (one.not_run_on(machine.gpu.arch) for one in ladder.iterations))
     return "".join(f" {reason}." for reason in reasons).replace(" iteration", " Iteration")
 
 
 def cards_text(machine: Machine, dtype: str) -> str:
-    """``one NVIDIA H200``; where there were several runs, a second sentence on them."""
+    """``one NVIDIA H200``; a second sentence lists separate runs."""
     name, runs = machine.gpu.name, [_span(numbers) for numbers in machine.fa2(dtype).values()]
     if len(runs) < 2:
         return f"one {name}"
@@ -123,7 +123,7 @@ def cards_text(machine: Machine, dtype: str) -> str:
 
 
 def floor_text(machine: Machine, dtype: str) -> str:
-    """The A/A floor of the runs that timed the kernels, from the smallest to the largest, and of other cards."""
+    """The A/A floors of the runs that timed the kernels, smallest to largest, and of other cards."""
     least, *_, most = (f"±{floor:.2f}" for floor in (*machine.floors(dtype), *machine.floors(dtype)))
     own = f"FA2 against itself varies by (A/A floor) {least}" + ("" if least == most else f" to {most}")
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
@@ -132,27 +132,27 @@ def floor_text(machine: Machine, dtype: str) -> str:
 
 
 def fa2_text(machine: Machine, dtype: str) -> str:
-    """What the column of TFLOP/s is: the ratio to FA2 times one figure for FA2 in each run, so that rows compare."""
+    """Defines the column of TFLOP/s: the ratio to FA2 times one figure for FA2 per run."""
     runs = machine.fa2(dtype)
     if not runs:
         return ""
     least, middle, most = next(iter(runs))
-    told = f", {middle:.1f}: the median of what it reached beside the kernels ({least:.1f} to {most:.1f})"
+    fa2 = f", {middle:.1f}: the median of what it reached beside the kernels ({least:.1f} to {most:.1f})"
     if len(runs) > 1:
         of = [f"{middle:.1f} ({least:.1f} to {most:.1f}) for {_span(of)}" for (least, middle, most), of in runs.items()]
-        told = f" in each run, the median of what it reached beside the kernels: {', '.join(of)}"
-    return f"TFLOP/s are the percentage of one figure for FA2{told}; each as timed is in `results/report/cells.csv`. "
+        fa2 = f" in each run, the median of what it reached beside the kernels: {', '.join(of)}"
+    return f"TFLOP/s are the percentage of one figure for FA2{fa2}; each as timed is in `results/report/cells.csv`. "
 
 
 def _span(numbers: list[int]) -> str:
-    """``17 to 19``; numbers that do not follow each other one by one."""
+    """``17 to 19`` for consecutive numbers, otherwise ``17, 19 and 21``."""
     if len(numbers) > 1 and numbers == [*range(numbers[0], numbers[-1] + 1)]:
         return f"{numbers[0]} to {numbers[-1]}"
     return listed([*map(str, numbers)])
 
 
 def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
-    """What README's table shows, short; the whole caption stands above the same table in the report."""
+    """A shorter caption for README's table; the report has the whole one."""
     if machine is None:
         return caption(ladder, None, "fp16")
     shape, gpus = ladder.published.description.shape, listed([*map(gpu_title, ladder.published.gpus)])
@@ -172,7 +172,7 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
 
 
 def readme_block(ladder: Ladder) -> str:
-    """What stands between README's markers: fp16 on the headline machine, and the plot."""
+    """The text between README's markers: the fp16 table of the headline machine, and the plot."""
     machine = headline_machine(ladder)
     header, *lines = _lines(ladder, machine, "fp16")
     kept = [i for i, title in enumerate(header) if title not in LONG]
@@ -187,7 +187,7 @@ def readme_block(ladder: Ladder) -> str:
 
 
 def terminal(ladder: Ladder) -> str:
-    """README's table without Markdown's emphasis, under its caption."""
+    """The caption and README's table without Markdown's emphasis."""
     machine = headline_machine(ladder)
     return f"{caption(ladder, machine, 'fp16')}\n\n{table(ladder, machine, 'fp16').replace('**', '  ')}"
 
@@ -210,7 +210,7 @@ def document(ladder: Ladder) -> str:
 
 
 def sets_of(ladder: Ladder, machine: Machine) -> Iterator[tuple[str, str]]:
-    """(dtype, GPU key of the configurations) of every table of a machine that has something in it."""
+    """(dtype, GPU key of the configurations) of every table of a machine that is not empty."""
     for dtype in DTYPES:
         for configs_of in dict.fromkeys((machine.configs_of, PUBLISHED_GPU)):
             if any(row.headline for row in ladder.rows(machine, dtype, configs_of)):
@@ -231,7 +231,7 @@ def _by_length(ladder: Ladder, machine: Machine, dtype: str, configs_of: str) ->
 
 
 def rounded(value: float | None, digits: int = 3) -> str | None:
-    """A measured value as CSV holds it: fixed digits, so that its bytes do not depend on a float's last bit."""
+    """A measured value for CSV, with fixed digits, so the bytes do not depend on a float's last bit."""
     return None if value is None else f"{value:.{digits}f}"
 
 
@@ -242,13 +242,13 @@ def gpus_of(arch: str) -> str:
 
 
 def counts_of(verdicts: Sequence[Verdict]) -> str:
-    """Counts with the places where they were found, equal ones once."""
+    """The counts of verdicts, each with the places where it was found."""
     by_counts = grouped(verdicts, lambda one: one.counts + ("" if one.holds else ", which fails"))
     return "; ".join(f"{counts} ({', '.join(one.place for one in own)})" for counts, own in by_counts.items())
 
 
 def by_architecture() -> list[str]:
-    """The section of results/report/progression.md, as paragraphs; of the steps that have committed counts."""
+    """The paragraphs of the section on architectures in results/report/progression.md."""
     counts, lines = read_counts(), []
     counted = {kernel.iteration for kernel in counts.kernels.values()}
     verdicts = verify([one.number for one in load_all() if one.number in counted], counts)
@@ -286,25 +286,25 @@ def progression(ladder: Ladder) -> list[dict[str, object]]:
                 "config": row.config, "tflops_seq4096": rounded(row.tflops),
                 "fa2_tflops_seq4096": rounded(own.fa2[1] if own and own.fa2 else None),
                 "sm_clock_mhz_seq4096": rounded(one.sm_clock_mhz if one else None, 0),
-                **_told(one, "_seq4096", pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high", verdict="verdict"),
-                **_told(mean, "_hmean", pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high"),
-                **_told(own, a_a_floor_points="floor"),
+                **_pick(one, "_seq4096", pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high", verdict="verdict"),
+                **_pick(mean, "_hmean", pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high"),
+                **_pick(own, a_a_floor_points="floor"),
                 **{name: cell.value if cell else None for name, cell in theirs.items()},
-                **_told(code, registers="registers", spill_store_bytes="spill_stores", spill_load_bytes="spill_loads"),
-                **_told(code, text_sha256="text_sha256"),
+                **_pick(code, registers="registers", spill_store_bytes="spill_stores", spill_load_bytes="spill_loads"),
+                **_pick(code, text_sha256="text_sha256"),
             })  # fmt: skip
     return found
 
 
-def _told(of: object, suffix: str = "", **columns: str) -> dict[str, object]:
-    """Columns with an attribute of `of` each, measured values rounded; empty ones where there is nothing."""
+def _pick(of: object, suffix: str = "", **columns: str) -> dict[str, object]:
+    """Maps columns to attributes of `of`, floats rounded; None for a missing attribute."""
     found = {name + suffix: getattr(of, attribute, None) for name, attribute in columns.items()}
     return {name: rounded(value) if isinstance(value, float) else value for name, value in found.items()}
 
 
 def _where(machine: Machine | None) -> dict[str, object]:
-    told = (machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE) if machine else (None,) * 4
-    return dict(zip(("machine", "gpu", "rung", "mode"), told, strict=True))
+    values = (machine.name, machine.gpu.name, machine.rungs.replace(" and ", "+"), MODE) if machine else (None,) * 4
+    return dict(zip(("machine", "gpu", "rung", "mode"), values, strict=True))
 
 
 def cells(ladder: Ladder) -> list[dict[str, object]]:
@@ -312,10 +312,10 @@ def cells(ladder: Ladder) -> list[dict[str, object]]:
     return [
         {
             **_where(machine), "iteration": number, "config": config, "dtype": one.dtype,
-            **_told(one.shape, seq_len="seq_len", batch="batch", n_heads="n_heads", d_head="d_head"),
-            **_told(one, tflops="tflops", fa2_tflops="reference_tflops", kernel_us="kernel_us", fa2_us="reference_us"),
-            **_told(one, pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high", verdict="verdict"),
-            **_told(one, n_pairs="n_pairs", dropped_share="dropped_share"),
+            **_pick(one.shape, seq_len="seq_len", batch="batch", n_heads="n_heads", d_head="d_head"),
+            **_pick(one, tflops="tflops", fa2_tflops="reference_tflops", kernel_us="kernel_us", fa2_us="reference_us"),
+            **_pick(one, pct_of_fa2="pct", pct_low="pct_low", pct_high="pct_high", verdict="verdict"),
+            **_pick(one, n_pairs="n_pairs", dropped_share="dropped_share"),
             "sm_clock_mhz": rounded(one.sm_clock_mhz, 0), "text_sha256": measured.kernel.text_sha256,
         }
         for machine in ladder.machines
