@@ -1,4 +1,4 @@
-"""Errors beside FA2's: what is pooled, what the page says, and which edits of the committed file are named."""
+"""Errors beside FA2's: pooling of seeds, the page, and edits of the committed files that the gate names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ from flashladder.paths import RESULTS
 from flashladder.report.accuracy import FILES, NAME, cells, load_errors, page
 from flashladder.results.files import read_json
 
-HOPPER = "accuracy_hopper.json.gz"
-
-COMMITTED = sorted(RESULTS.glob(f"*/{FILES}"))
 Edit = Callable[[dict[str, Any]], object]
 
 
 def edited(tmp_path: Path, edit: Edit, of: Path = RESULTS / "h200" / NAME) -> Path:
-    """The H200's file, or another, with one edit."""
+    """A copy of a committed file with one edit."""
     document = read_json(of)
     edit(document)
     path = tmp_path / of.name
@@ -32,20 +29,18 @@ def edited(tmp_path: Path, edit: Edit, of: Path = RESULTS / "h200" / NAME) -> Pa
     return path
 
 
-def record(document: dict[str, Any], inputs: str, dtype: str = "fp16") -> dict[str, Any]:
-    found: dict[str, Any] = next(r for r in document["records"] if (r["inputs"], r["dtype"]) == (inputs, dtype))
-    return found
-
-
 def larger(inputs: str, arm: str, which: int, factor: float) -> Edit:
+    """Sets one error of the first fp16 draw of `inputs` to `factor` times FA2's; `which`: 0 maximum, 1 RMS."""
+
     def edit(document: dict[str, Any]) -> None:
-        errors = record(document, inputs)["errors"]
+        draws = (one["errors"] for one in document["records"] if (one["inputs"], one["dtype"]) == (inputs, "fp16"))
+        errors = next(draws)
         errors[arm][which] = errors["fa2"][which] * factor
 
     return edit
 
 
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}-{path.name}")
+@pytest.mark.parametrize("path", sorted(RESULTS.glob(f"*/{FILES}")), ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_committed_errors_are_within_their_bounds(path: Path) -> None:
     assert verify_file(path).details == ()
 
@@ -61,13 +56,13 @@ EDITS: dict[str, tuple[Edit, str]] = {
 }
 
 
-@pytest.mark.parametrize(("edit", "told"), EDITS.values(), ids=EDITS)
-def test_an_edit_is_named(tmp_path: Path, edit: Edit, told: str) -> None:
+@pytest.mark.parametrize(("edit", "message"), EDITS.values(), ids=EDITS)
+def test_an_edit_is_named(tmp_path: Path, edit: Edit, message: str) -> None:
     found = verify_file(edited(tmp_path, edit)).details
-    assert any(told in line for line in found), found
+    assert any(message in line for line in found), found
 
 
-@pytest.mark.parametrize(("name", "arm"), [(NAME, "19"), (HOPPER, "24")])
+@pytest.mark.parametrize(("name", "arm"), [(NAME, "19"), ("accuracy_hopper.json.gz", "24")])
 @pytest.mark.parametrize(("factor", "inputs"), [(1.19, "normal"), (1.21, "normal"), (1.21, "rising")])
 def test_the_first_family_has_a_bound_of_its_own_on_normal_inputs(
     tmp_path: Path, name: str, arm: str, factor: float, inputs: str
@@ -78,10 +73,9 @@ def test_the_first_family_has_a_bound_of_its_own_on_normal_inputs(
             if (one["inputs"], one["seq_len"], one["dtype"]) == (inputs, 512, "bf16"):
                 one["errors"][arm][0] *= factor
 
-    path = RESULTS / "h200" / name
-    found = list(verify_file(edited(tmp_path, edit, path)).details)
-    told = f"iteration {arm}, bf16, {inputs}, S = 512: maximum error 1.210 times FA2's, allowed 1.2"
-    assert found == ([told] if (arm, factor, inputs) == ("19", 1.21, "normal") else [])
+    found = list(verify_file(edited(tmp_path, edit, RESULTS / "h200" / name)).details)
+    line = f"iteration {arm}, bf16, {inputs}, S = 512: maximum error 1.210 times FA2's, allowed 1.2"
+    assert found == ([line] if (arm, factor, inputs) == ("19", 1.21, "normal") else [])
 
 
 @pytest.mark.parametrize(
@@ -96,9 +90,9 @@ def test_the_first_family_has_a_bound_of_its_own_on_normal_inputs(
     ],
 )
 def test_another_form_is_one_line(tmp_path: Path, edit: Edit) -> None:
-    with pytest.raises(FlashladderError, match="not a file of errors") as told:
+    with pytest.raises(FlashladderError, match="not a file of errors") as caught:
         load_errors(edited(tmp_path, edit))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_seeds_are_pooled_and_the_page_shows_the_worst_length() -> None:

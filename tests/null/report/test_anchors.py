@@ -1,4 +1,4 @@
-"""Libraries below the steps: which sweep they come from, and where they stand."""
+"""Libraries below the steps: the sweep that they come from, and the cells that do not count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from flashladder.paths import RESULTS
 from flashladder.report.data import anchors_of, fastest_of
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import BenchResult, Group, Summary
+from flashladder.results.schema import BenchResult, Summary
+from tests.null.report.test_sweeps import with_late
 
 HOPPER = RESULTS / "h200" / "hopper.json.gz"
 
@@ -24,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_they_are_those_beside_the_farthest_step_with_their_own_numbers(folder: Path) -> None:
+def test_libraries_are_those_beside_the_last_step_with_their_own_numbers(folder: Path) -> None:
     result = load_as(HOPPER, BenchResult)
     found = anchors_of(folder)
     assert {(one.name, one.dtype) for one in found} == {(a, b) for a in ("cudnn", "fa4") for b in ("fp16", "bf16")}
@@ -46,7 +47,7 @@ def test_they_are_those_beside_the_farthest_step_with_their_own_numbers(folder: 
 
 
 def test_cells_of_other_shapes_than_the_ladders_are_not_theirs(folder: Path) -> None:
-    """A sweep may ask for few heads or another batch at the same length, and its mean may be over them, too."""
+    """A sweep may time few heads or another batch at the same length, and its mean may include them."""
     made = load_as(HOPPER, BenchResult)
     other = [
         one.model_copy(update={"shape": one.shape.model_copy(update=change), "reference_tflops": 1.0})
@@ -65,7 +66,7 @@ def test_cells_of_other_shapes_than_the_ladders_are_not_theirs(folder: Path) -> 
 
 
 def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path) -> None:
-    """By the mean over dtypes; a length that no sweep has belongs to the next shorter one, and 1 to the shortest."""
+    """By the mean over dtypes; a length without a sweep takes the step of the next shorter one."""
     made = load_as(HOPPER, BenchResult)
     steps = {kernel.iteration for kernel in made.kernels.values()}
     assert set(fastest_of(folder).values()) <= steps
@@ -74,8 +75,8 @@ def test_the_fastest_step_of_each_length_is_that_of_the_last_sweep(folder: Path)
     def raised(one: Summary) -> Summary:
         kernel = made.kernels.get(one.kernel)
         more = 1000.0 if kernel and faster[one.shape.seq_len] == kernel.iteration else 0.0
-        told = {"pct": one.pct + more, "pct_low": one.pct_low + more, "pct_high": one.pct_high + more}
-        return one.model_copy(update=told)
+        percents = {"pct": one.pct + more, "pct_low": one.pct_low + more, "pct_high": one.pct_high + more}
+        return one.model_copy(update=percents)
 
     changed = made.model_copy(update={"summaries": tuple(map(raised, made.summaries))})
     write_result(folder / "hopper.json.gz", changed)
@@ -92,23 +93,9 @@ def test_a_sweep_of_another_kind_or_that_cannot_be_read_is_none(folder: Path) ->
     assert {one.name for one in anchors_of(folder)} == {"cudnn"}
 
 
-def with_late(made: BenchResult, kernel: str, dtype: str, seq_len: int) -> BenchResult:
-    """A run of which one cell waited for the host in every block."""
-
-    def changed(group: Group) -> Group:
-        own = any(one.kernel.partition(" ")[0] == kernel for one in group.series)
-        if not own or (group.dtype, group.shape.seq_len) != (dtype, seq_len):
-            return group
-        return group.model_copy(update={"blocks": tuple(one.model_copy(update={"late": 1}) for one in group.blocks)})
-
-    return made.model_copy(update={"groups": tuple(map(changed, made.groups))})
-
-
 def test_the_hosts_time_is_no_librarys_speed(folder: Path) -> None:
-    """The cell goes, and the mean with it; at S = 4096 the library."""
-    made, before = load_as(HOPPER, BenchResult), {}
-    for one in anchors_of(folder):
-        before[one.name, one.dtype] = one
+    """The cell and the mean are left out; without a cell at S = 4096 the library is, too."""
+    made, before = load_as(HOPPER, BenchResult), {(one.name, one.dtype): one for one in anchors_of(folder)}
     write_result(folder / "hopper.json.gz", with_late(made, "fa4", "fp16", 1024))
     after = {(one.name, one.dtype): one for one in anchors_of(folder)}
     less = after.pop(("fa4", "fp16"))

@@ -1,4 +1,4 @@
-"""The page: sections found by their file, one line for a broken one, names escaped, numbers that lead to samples."""
+"""The page: sections are found by their file, names are escaped, numbers lead to samples, stale pages are named."""
 
 from __future__ import annotations
 
@@ -30,11 +30,8 @@ from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult
 from flashladder.view.linked_page import TEMPLATES, frame, read_document
 
-INDEX, CODE, BENCH = (
-    RESULTS / "report" / "index.html",
-    RESULTS / "report" / "code.html",
-    RESULTS / "h200" / "bench.json.gz",
-)
+INDEX, CODE = RESULTS / "report" / "index.html", RESULTS / "report" / "code.html"
+BENCH = RESULTS / "h200" / "bench.json.gz"
 TOY = '''"""A toy."""
 from flashladder.report.page import Cell, Column, Fold, Table
 from flashladder.report.page import draw, line
@@ -56,20 +53,15 @@ def ladder() -> report_data.Ladder:
     return report_data.collect()
 
 
-@pytest.fixture(scope="module")
-def committed() -> str:
-    return INDEX.read_text(encoding="utf-8")
-
-
-def add(folder: Path, title: str = "A toy", script: str = "") -> Path:
+def add(folder: Path, title: str = "A toy") -> Path:
     """Writes a section; returns its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "toy.py").write_text(script or TOY.replace("TITLED", title), encoding="utf-8")
+    (folder / "toy.py").write_text(TOY.replace("TITLED", title), encoding="utf-8")
     return folder
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """The records of a page, as its script reads them."""
+    """The records of a page."""
     (block,) = re.findall(r'<script type="text/plain" id="records">(.*?)</script>', text, re.DOTALL)
     found: dict[str, Any] = json.loads(inflated(block))
     return found
@@ -85,6 +77,8 @@ def test_a_section_is_found_by_its_file_and_stands_in_its_order(ladder: report_d
     assert '<li><a href="#toy">A toy</a></li>' in text
     assert '<details class="step" id="anchor"><summary>folded</summary>' in text
     assert text.index('id="toy"') < text.index('<table id="t-toy"') < text.index('id="sources"')
+    with pytest.raises(FlashladderError, match="no section of the page"):
+        find(tmp_path / "empty")
 
 
 def test_every_value_is_escaped(ladder: report_data.Ladder, tmp_path: Path) -> None:
@@ -98,7 +92,8 @@ def test_every_value_is_escaped(ladder: report_data.Ladder, tmp_path: Path) -> N
     assert in_script(["</script>&"]) == '["\\u003c/script\\u003e\\u0026"]'
 
 
-def test_the_committed_page_holds_every_step_and_asks_the_network_for_nothing(committed: str) -> None:
+def test_the_committed_page_holds_every_step_and_asks_the_network_for_nothing() -> None:
+    committed = INDEX.read_text(encoding="utf-8")
     assert re.findall(r'<section id="(\w+)"', committed) == [one.script.stem for one in find()]
     assert set(range(1, 29)) <= {int(one) for one in re.findall(r'id="iteration-(\d+)"', committed)}
     (script,) = re.findall(r"<script>(.*?)</script>", committed, re.DOTALL)
@@ -147,26 +142,6 @@ def test_an_edit_and_a_missing_page_are_named(
     assert report.stale({path: data}) == [f"{path}: not what the committed results give"]
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("def content(:\n", r"toy\.py:1: a section of the page fails: found SyntaxError: "),
-        ("\nimport nothing_of_this_name\n", r"toy\.py:2: .*ModuleNotFoundError: No module named"),
-        ("ORDER = 1\ndef content(book): return []\n", r"toy\.py: .*KeyError: 'TITLE'"),
-        ('ORDER, TITLE = 1, "x"\ndef content(book):\n    return 1 / 0\n', r"toy\.py:3: .*ZeroDivisionError"),
-    ],
-)
-def test_a_broken_section_is_one_line_that_names_the_place(
-    script: str, message: str, ladder: report_data.Ladder, tmp_path: Path
-) -> None:
-    add(tmp_path, script=script)
-    with pytest.raises(FlashladderError, match=message) as found:
-        page(ladder, sections=find(tmp_path))
-    assert "\n" not in str(found.value)
-    with pytest.raises(FlashladderError, match="no section of the page"):
-        find(tmp_path / "empty")
-
-
 def test_nothing_measured_makes_a_page(tmp_path: Path) -> None:
     for name in ("published", "locks"):
         shutil.copytree(RESULTS / name, tmp_path / "results" / name)
@@ -187,7 +162,7 @@ def test_packed_pairs_come_back_to_the_nanosecond() -> None:
             rows = max([1, *(len(column) for column in found["blocks"] if isinstance(column, list))])
             indices, counts = (one if isinstance(one, list) else [one] * rows for one in found["blocks"][:2])
             blocks = [index for index, count in zip(indices, counts, strict=True) for _ in range(count)]
-            assert blocks == [pair.block for pair in series.pairs]  # in order: the page's script counts on it
+            assert blocks == [pair.block for pair in series.pairs]  # the page's script relies on this order
     assert cycle([0, 1, 2, 0, 1, 2, 0]) == [0, 1, 2]
 
 
@@ -203,10 +178,8 @@ def test_a_record_holds_locked_machine_code_the_command_and_every_length() -> No
     name, facts = found["codes"][found["records"][0]["code"]]
     locked = [one.text_sha256 for one in read_lock("sm_90").iterations[16].kernels.values()]
     assert name == summary.kernel
-    assert any(
-        dict(facts)["machine code, sm_90"] == f"SHA-256 of .text {one}, as in results/locks/sm_90.json"
-        for one in locked
-    )
+    texts = {f"SHA-256 of .text {one}, as in results/locks/sm_90.json" for one in locked}
+    assert dict(facts)["machine code, sm_90"] in texts
     source = dict(found["sources"][found["records"][0]["source"]])
     assert source["made by"] == "python -m flashladder.bench --all --configs a100 h200"
     assert source["derived again by"] == "invoke verify results/h200/bench.json.gz"
@@ -223,7 +196,7 @@ def test_markup_in_a_note_is_text() -> None:
 
 
 def test_the_linked_view_is_of_every_step_of_sm_80_and_of_its_templates(ladder: report_data.Ladder) -> None:
-    """Where this fails: python analysis/linked_page.py."""
+    """If this fails, run: python analysis/linked_page.py."""
     made = [str(step.number) for step in ladder.iterations if "sm_80" in step.family.targets.arches]
     assert [one["key"] for one in read_document(CODE.read_bytes())["kernels"]] == made
     text = frame(CODE.read_bytes())
