@@ -30,15 +30,7 @@ from flashladder.report.plot import FAINT, INK, data_digest, plain_axes, saved
 from flashladder.report.tables import DASH
 from flashladder.results.derive import by_cell, joined
 from flashladder.results.schema import BenchResult, Kernel, kernel_key
-from flashladder.results.statistics import (
-    SEED,
-    LogSummary,
-    Verdict,
-    interval,
-    resampled_medians,
-    verdict,
-    widened,
-)
+from flashladder.results.statistics import SEED, LogSummary, Verdict, interval, resampled_medians, verdict, widened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from analysis import docs_site
 from analysis.docs_site import LISTED, fetched, links, pages, stage
 from flashladder import toolchain
 from flashladder.__main__ import main
-from flashladder.build import installed, wheel
+from flashladder.build import installed
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu import doctor
 from flashladder.located import read_yaml
@@ -36,14 +36,14 @@ PROGRAM = re.compile(r"""-m"?,?\s"?(flashladder(?:\.[a-z_0-9]+)*)""")
 
 
 def texts() -> Iterator[Path]:
-    """Where programs are named: sources, scripts and pages."""
+    """The files that name programs: sources, scripts and pages."""
     folders = [PACKAGE, *(ROOT / name for name in ("tests", "analysis", "docs", "configs", "iterations", "results"))]
     yield from (path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".md", ".yaml"))
     yield from (ROOT / name for name in ("noxfile.py", "tasks.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
 
 
 def is_program(name: str) -> bool:
-    """Whether ``python -m name`` does something: a room with a ``__main__``, or a module that runs what it holds."""
+    """Whether ``python -m name`` does something: a package with a ``__main__``, or a module that runs itself."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         return False
@@ -104,8 +104,18 @@ HEADINGS = re.findall(r"^### (.+)$", (ROOT / "docs" / "troubleshooting.md").read
 Patch = pytest.MonkeyPatch
 
 
-def asked(*words: str) -> Callable[[Patch, Path], None]:
-    return lambda patch, folder: main(words)
+def asked(*words: str) -> Callable[[Patch, Path], object]:
+    return lambda *_: main(words)
+
+
+def patched(name: str, value: object, call: Callable[[], object]) -> Callable[[Patch, Path], object]:
+    """Calls with another value of one name."""
+
+    def run(patch: Patch, folder: Path) -> None:
+        patch.setattr(name, value)
+        call()
+
+    return run
 
 
 def failed(returncode: int, text: str) -> Callable[[Patch, Path], None]:
@@ -121,11 +131,6 @@ def without_compiler(patch: Patch, folder: Path) -> None:
     toolchain.host_compiler()
 
 
-def another_toolchain(patch: Patch, folder: Path) -> None:
-    patch.setattr(toolchain, "_installed", lambda _: "1.0")
-    toolchain.find_toolchain()
-
-
 def another_root(patch: Patch, folder: Path) -> None:
     patch.setenv("FLASHLADDER_ROOT", str(folder))
     patch.setattr("flashladder.errors.ROOT", folder)
@@ -133,41 +138,32 @@ def another_root(patch: Patch, folder: Path) -> None:
         pass
 
 
-def without_gpu(patch: Patch, folder: Path) -> None:
-    patch.setattr(doctor, "n_gpus", lambda: 0)
-    doctor.require_gpu()
-
-
-def without_wheel(patch: Patch, folder: Path) -> None:
-    patch.setattr(wheel, "package_folder", lambda _: None)
-    installed.load_installed(7)
-
-
 def another_table(patch: Patch, folder: Path) -> None:
-    found = report.stale({folder / "table.md": b"text"})
-    assert found
-    raise CheckFailed(f"stale: {found[0]}")
+    (line,) = report.stale({folder / "table.md": b"text"})
+    raise CheckFailed(f"stale: {line}")
 
 
-MESSAGES: dict[str, Callable[[Patch, Path], None]] = {
+MESSAGES: dict[str, Callable[[Patch, Path], object]] = {
     "no C++ compiler found": without_compiler,
     "not one that nvcc supports": failed(
         1, "#error -- unsupported GNU version! gcc versions later than 15 are not supported!"
     ),
-    "not the pinned one": another_toolchain,
+    "not the pinned one": patched("flashladder.toolchain._installed", lambda _: "1.0", toolchain.find_toolchain),
     "FLASHLADDER_ROOT": another_root,
     "no such task": asked("nosuch"),
     "the disk is full": failed(1, "fatal error: No space left on device"),
     "nvcc was killed": failed(-9, ""),
     "unknown GPU architecture": asked("ptxas", "7", "--arch", "sm_12"),
     "is of the family hopper": asked("build", "24", "--arch", "sm_80"),
-    "no GPU here": without_gpu,
-    "iteration 7 is not installed": without_wheel,
+    "no GPU here": patched("flashladder.gpu.doctor.n_gpus", lambda: 0, doctor.require_gpu),
+    "iteration 7 is not installed": patched(
+        "flashladder.build.wheel.package_folder", lambda _: None, lambda: installed.load_installed(7)
+    ),
     "seq_len does not fit": asked("emulate", "1", "--seq-len", "100"),
     "explain follows one warp": asked("explain", "24"),
     "stale": another_table,
 }
-"""A part of each heading to what provokes it."""
+"""A part of each heading, and the call that provokes the message."""
 
 
 def test_every_message_has_its_heading_and_no_other_is_left() -> None:

@@ -1,8 +1,9 @@
-"""Pages of reasons and notes: each is borne out by its data; a contradiction or an unknown name is one line."""
+"""Reasons and notes: the data must support each text; a contradiction or an unknown name is one line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,7 @@ from flashladder.files import write_atomic
 from flashladder.ladder.iteration import load_iteration
 from flashladder.names import GPUS
 from flashladder.report.data import Ladder, collect
-from flashladder.report.reasons import (
-    SECTIONS,
-    Words,
-    bottleneck,
-    locked,
-    mma_issue,
-    reasons,
-    tensor_rate,
-)
+from flashladder.report.reasons import SECTIONS, Words, bottleneck, locked, mma_issue, reasons, tensor_rate
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +26,17 @@ def ladder() -> Ladder:
 
 
 def page(folder: Path, *bodies: str, number: int = 8) -> Path:
-    """A file with one page of reasons; its sections hold `bodies`."""
-    filled = (*bodies, *("." for _ in SECTIONS))
-    sections = (f"## {title}\n\n{body}\n" for title, body in zip(SECTIONS, filled, strict=False))
-    text = "\n".join([f"# {number}\n", *sections])
+    """A file with the reasons of one iteration; its sections hold `bodies`."""
+    sections = (f"## {title}\n\n{body}\n" for title, body in zip_longest(SECTIONS, bodies, fillvalue="."))
     path = folder / "reasons.md"
-    path.write_text(text, encoding="utf-8")
+    path.write_text("\n".join([f"# {number}\n", *sections]), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            'rises("LOP3", "sm_80")',
-            "contradict the page about LOP3 (sm_80): expected rises, found falls, 60 to 6",
-        ),
+        ('rises("LOP3", "sm_80")', "contradict the page about LOP3 (sm_80): expected rises, found falls, 60 to 6"),
         ('gains("rtx3090")', "expected rises, found stays, 101.5 to 101.7 % of FA2"),
         ('costs("static_swizzle")', "about 16 - static_swizzle: expected slower, found faster"),
         ('binds("shared reads", "a100")', "expected at least 100 %, found 63."),
@@ -84,48 +72,47 @@ def test_a_page_has_its_three_sections_in_order(ladder: Ladder, tmp_path: Path) 
 
 def test_figures_are_those_of_the_tables_by_hand(ladder: Ladder) -> None:
     """Read off results/report/progression.md, ablation_h200.md and the locks."""
-    words = Words(ladder, 8)
-    assert words.pct("h200", 8, 512) == pytest.approx(98.8, abs=0.05)
-    said = words.called
-    assert said["gains"]("a100") == "gains 7.5 points (80.3 to 87.8 % of FA2)"
-    assert said["pays"]("static_swizzle", at=512) == "20.7 %"
-    assert said["spilled"]("interleave") == "352 against 40 bytes"
-    assert said["falls"]("LEA", "sm_90") == "32 to 0"
-    assert said["count"]("total", "published a100") == "2,210"
-    assert said["ctas"]("rtx3090", configs="a100") == "1"  # 64 KiB of 100
-    assert said["ctas"]("a100") == "2"
+    words = Words(ladder, 8).called
+    assert words["speed"]("h200", at=512) == "98.8 %"
+    assert words["gains"]("a100") == "gains 7.5 points (80.3 to 87.8 % of FA2)"
+    assert words["gain"]("a100") == "+7.5"
+    assert words["pays"]("static_swizzle", at=512) == "20.7 %"
+    assert words["spilled"]("interleave") == "352 against 40 bytes"
+    assert words["falls"]("LEA", "sm_90") == "32 to 0"
+    assert words["count"]("total", "published a100") == "2,210"
+    assert words["ctas"]("rtx3090", configs="a100") == "1"  # 64 KiB of 100
+    assert words["ctas"]("a100") == "2"
 
 
 def test_cycles_of_a_loop_by_hand(ladder: Ladder) -> None:
-    """64 LDSM of 4.03 wavefronts and 681 instructions beside 128 HMMA of 2 * 16 * 8 * 16 FLOPs at 2048 a clock."""
+    """64 LDSM of 4.03 wavefronts and 681 instructions; 128 HMMA of 2 * 16 * 8 * 16 FLOPs at 2048 per clock."""
     assert tensor_rate("a100") == 0.5
     assert 0.66 < tensor_rate("h200") < 0.67  # measured; the peak is 1
     loads = Words(ladder, 7)
     assert loads.share("shared reads", "a100", 7) == pytest.approx(100 * 64 * 4.031 / 256, rel=1e-4)
     assert loads.share("issue slots", "a100", 7) == pytest.approx(100 * (681 - 128 + 128 * mma_issue("h200")) / 4 / 256)
-    assert 5 < mma_issue("h200") < 6  # of the 6 clocks that an mma takes: by hand 7.4 less 2 beside two fma
+    assert 5 < mma_issue("h200") < 6  # of the 6 clocks of an mma; by hand 7.4 less the 2 of two fma
     with pytest.raises(FlashladderError, match="no rates of mixed rounds"):
         mma_issue("a100")
     assert loads.share("shared reads", "a100", 1) == pytest.approx(100 * 64 * 32.03 / 256, rel=1e-4)
-    flops = 186.4 * 0.991 * 512 / 515 * 1e12  # about FA2's, without the softmax that the published count adds
+    flops = 186.4 * 0.991 * 512 / 515 * 1e12  # FA2's, about; the published count also has the softmax
     assert loads.fa2_use("a100") == f"{100 * flops / 312e12:.0f} %"
 
 
 def folder_of(folder: Path, **other: Mapping[str, object]) -> Path:
-    """Results with predictions of iteration 8; `other` replaces facts by GPU."""
-    predictions = load_predictions()
-    told = {"clocks": 2000.0, "binding": "issue slots", "percent_of_fa2": 91.44}
-    told |= {"resources": {"tensor": 1000.0, "ALU": 100.0, "issue slots": 1500.0}}
+    """A folder of results with predictions of iteration 8; `other` replaces facts by GPU."""
+    predictions, gpus = load_predictions(), {}
+    facts = {"clocks": 2000.0, "binding": "issue slots", "percent_of_fa2": 91.44}
+    facts |= {"resources": {"tensor": 1000.0, "ALU": 100.0, "issue slots": 1500.0}}
     (old,) = (one for one in predictions.gpus["a100"] if one.iteration == 8)
-    gpus = {}
     for gpu in GPUS:
-        own = {"text_sha256": locked(load_iteration(8), gpu).text_sha256, **told, **other.get(gpu, {})}
+        own = {"text_sha256": locked(load_iteration(8), gpu).text_sha256, **facts, **other.get(gpu, {})}
         gpus[gpu] = (old.model_copy(update=own),)
     write_atomic(folder / PREDICTIONS, predictions.model_copy(update={"gpus": gpus}).model_dump_json())
     return folder
 
 
-def test_a_table_says_what_is_asked_what_binds_and_how_far_the_model_is_off(ladder: Ladder, tmp_path: Path) -> None:
+def test_the_bottleneck_table_holds_resources_bottleneck_and_speeds(ladder: Ladder, tmp_path: Path) -> None:
     lines = list(bottleneck(ladder, 8, folder_of(tmp_path, rtx3090={"binding": "tensor", "clocks": 4000.0})))
     assert lines[0] == "## Bottleneck"
     assert lines[5:] == [

@@ -64,8 +64,10 @@ def sweep(
     kernels, plan, groups = dict[str, Kernel](), list[PlannedCell](), []
 
     def planned(subject: str, cuda: str, shape: Shape, address: str) -> PlannedCell:
-        fields = {"config": config_of(subject), "dtype": "fp16", "toolchain": cuda, "code": "c"}
-        return PlannedCell(subject=subject, shape=shape, address=address, **fields)
+        config = config_of(subject)
+        return PlannedCell(
+            subject=subject, config=config, dtype="fp16", shape=shape, toolchain=cuda, code="c", address=address
+        )
 
     for n, shape in enumerate(shapes):
         floor = Series(kernel=A_A, pairs=pairs(1.0, 90 + n, shape))
