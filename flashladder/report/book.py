@@ -214,7 +214,6 @@ def in_script(value: Any) -> str:
 
 
 def _reference_facts(reference: Reference) -> Facts:
-    """Version and kernels of a reference."""
     facts = [("reference", f"{reference.op}, {reference.version or f'torch {reference.torch}'}")]
     return facts + [(f"its kernel, {dtype}", name) for dtype, name in reference.kernels.items()]
 

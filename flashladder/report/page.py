@@ -138,6 +138,7 @@ class Fold:
 
 
 Block = Table | Fold | list[Panel] | str  # panels are side by side if there is room; a text is Markdown
+Section = tuple[str, str, Callable[[Book], Sequence[Block]]]  # name of the script, title, function that returns blocks
 
 
 def number(value: float | None, digits: int = 1, records: str = "", style: str = "") -> Cell:
@@ -221,25 +222,13 @@ def inlined(svg: str, name: str, label: str) -> str:
     return head + (f"<style>{rules}</style>" if rules else "") + body
 
 
-@dataclass(frozen=True)
-class Section:
-    """One section: its script, title, sort key and function that returns its blocks."""
-
-    script: Path
-    title: str
-    order: float
-    content: Callable[[Book], Sequence[Block]]
-
-
 def find(folder: Path = SECTIONS) -> list[Section]:
-    """Every section of `folder`, in the order of the page; FlashladderError if there is none."""
-    sections = []
-    for script in files_in(folder, "[!_]*.py"):
-        made = runpy.run_path(str(script))
-        sections.append(Section(script, made["TITLE"], made["ORDER"], made["content"]))
-    if not sections:
+    """Every section of `folder`, by its `ORDER`; FlashladderError if there is none."""
+    made = {script.stem: runpy.run_path(str(script)) for script in files_in(folder, "[!_]*.py")}
+    if not made:
         raise FlashladderError("no section of the page", where=relative(folder), hint="git checkout -- analysis/page")
-    return sorted(sections, key=lambda section: (section.order, section.script.name))
+    order = sorted(made, key=lambda name: (made[name]["ORDER"], name))
+    return [(name, made[name]["TITLE"], made[name]["content"]) for name in order]
 
 
 def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None = None) -> bytes:
@@ -254,7 +243,7 @@ def page(ladder: Ladder, root: Path = ROOT, sections: Sequence[Section] | None =
     script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
     whole = environment(TEMPLATES).get_template("frame.html.j2").render(
         summary=_summary(ladder),
-        sections=[(one.script.stem, one.title, one.content(book)) for one in shown],
+        sections=[(name, title, content(book)) for name, title, content in shown],
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # this project's own
         script=Markup(script),  # noqa: S704  # the same
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -36,7 +36,7 @@ from flashladder.lock.step_counts import read_counts
 from flashladder.machine_code.opcodes import unknown
 from flashladder.names import GPUS, HEADLINE_LENGTH, LDSM, PUBLISHED_GPU, WAVEFRONTS
 from flashladder.paths import ITERATIONS, RESULTS
-from flashladder.report.data import Ladder, Machine, grouped
+from flashladder.report.data import Ladder, grouped
 from flashladder.report.tables import DASH, headline_machine
 from flashladder.report.variants import BOTH
 from flashladder.results.files import load_as, read_json
@@ -87,7 +87,10 @@ class Words:
     """
 
     def __init__(self, ladder: Ladder, number: int) -> None:
-        self.ladder, self.number, self.step = ladder, number, load_iteration(number)
+        machine = headline_machine(ladder)
+        if machine is None:
+            raise FlashladderError("nothing was measured", where=relative(RESULTS), hint="git checkout -- results")
+        self.ladder, self.number, self.step, self.machine = ladder, number, load_iteration(number), machine
         self.called: Mapping[str, Callable[..., str]] = {
             "length": lambda: str(HEADLINE_LENGTH),
             "shortest": lambda: str(min(ladder.published.description.shape.seq_lens)),
@@ -130,13 +133,6 @@ class Words:
         if self.step.parent is None:
             raise FlashladderError(f"iteration {self.number} has no parent to be compared with")
         return self.step.parent
-
-    @property
-    def machine(self) -> Machine:
-        """The machine of the speeds and rates."""
-        if machine := headline_machine(self.ladder):
-            return machine
-        raise FlashladderError("nothing was measured", where=relative(RESULTS), hint="git checkout -- results")
 
     def emulated(self, of: int) -> EmulatedKernel:
         """The emulator's counters of an iteration."""

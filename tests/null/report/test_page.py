@@ -69,10 +69,10 @@ def data_of(text: str) -> dict[str, Any]:
 
 def test_a_section_is_found_by_its_file_and_stands_in_its_order(ladder: report_data.Ladder, tmp_path: Path) -> None:
     shutil.copytree(SECTIONS, tmp_path / "page", ignore=shutil.ignore_patterns("__pycache__"))
-    before = [one.script.stem for one in find(tmp_path / "page")]
+    before = [name for name, *_ in find(tmp_path / "page")]
     assert before == ["speed", "lengths", "why", "correctness", "iterations", "sources"]
     found = find(add(tmp_path / "page"))
-    assert [one.script.stem for one in found] == ["toy", *before]
+    assert [name for name, *_ in found] == ["toy", *before]
     text = page(ladder, sections=[found[0], found[-1]]).decode()
     assert '<li><a href="#toy">A toy</a></li>' in text
     assert '<details class="step" id="anchor"><summary>folded</summary>' in text
@@ -94,7 +94,7 @@ def test_every_value_is_escaped(ladder: report_data.Ladder, tmp_path: Path) -> N
 
 def test_the_committed_page_holds_every_step_and_asks_the_network_for_nothing() -> None:
     committed = INDEX.read_text(encoding="utf-8")
-    assert re.findall(r'<section id="(\w+)"', committed) == [one.script.stem for one in find()]
+    assert re.findall(r'<section id="(\w+)"', committed) == [name for name, *_ in find()]
     assert set(range(1, 29)) <= {int(one) for one in re.findall(r'id="iteration-(\d+)"', committed)}
     (script,) = re.findall(r"<script>(.*?)</script>", committed, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
