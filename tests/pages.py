@@ -1,8 +1,8 @@
-"""Pages that say what to type, executed: their files are written, their commands run, their output is compared.
+"""Executes documentation pages: writes their files, runs their commands and compares the output.
 
-A block below "`PATH`:" is that file. In a block of kind ``console`` a line that begins with ``$`` is a
-command, run without a shell; the lines below it must occur in what it prints, in this order: each whole or a part of a
-line, ``...`` for anything between, ``[exit code N]`` for another end than 0.
+A block below "`PATH`:" is that file. In a ``console`` block, a line that begins with ``$`` is a command, run without a
+shell. The output must contain the lines below it in this order, each as a line or a part of one. ``...`` stands for any
+text, and ``[exit code N]`` for an exit code other than 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class File:
 
 @dataclass(frozen=True)
 class Command:
-    """A command that a page shows, and what it says is printed."""
+    """A command that a page shows, and the output that the page promises."""
 
     line: str
     expected: tuple[str, ...]
@@ -42,14 +42,14 @@ class Command:
 
     @property
     def words(self) -> list[str]:
-        """For this interpreter."""
+        """The words of the command line, for this interpreter."""
         first, *rest = shlex.split(self.line)
         if first in MODULES:
             return [sys.executable, "-m", MODULES[first], *rest]
         return [sys.executable if first == "python" else first, *rest]
 
     def require(self, printed: str) -> None:
-        """Fails where a line of the page is not printed, or not after the one before it."""
+        """Fails if a line of the page is not in the output, or not after the previous line."""
         at = 0
         for line in self.expected:
             found = printed.find(line, at)
@@ -58,7 +58,7 @@ class Command:
 
 
 def steps(page: Path) -> Iterator[File | Command]:
-    """Files and commands of a page, in order."""
+    """The files and commands of a page, in order."""
     for path, kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if path:
             yield File(path, text)
@@ -75,7 +75,7 @@ def _commands(text: str) -> Iterator[Command]:
 
 
 def run(step: File | Command, root: Path, environment: Mapping[str, str]) -> str:
-    """Writes a file below `root`, or runs a command there and holds it to the page; what it printed."""
+    """Writes a file below `root`, or runs a command there, compares and returns its output."""
     if isinstance(step, File):
         (root / step.path).parent.mkdir(parents=True, exist_ok=True)
         (root / step.path).write_text(step.text, encoding="utf-8")
@@ -91,7 +91,7 @@ def run(step: File | Command, root: Path, environment: Mapping[str, str]) -> str
 
 FOLDERS = ("iterations", "kernels", "configs", "results", "docs", "analysis")
 FILES = ("noxfile.py", "tasks.py", "README.md", "CHANGELOG.md", "pyproject.toml")
-LEFT_OUT = ("__pycache__", "ablation*.json.gz", "toolchain.json.gz", "tune.json.gz")  # sweeps that take long to draw
+LEFT_OUT = ("__pycache__", "ablation*.json.gz", "toolchain.json.gz", "tune.json.gz")  # sweeps are slow to draw
 
 
 def copied(root: Path, *more: str) -> Path:
@@ -108,7 +108,7 @@ def copied(root: Path, *more: str) -> Path:
 
 
 def environment(checkout: Path, package: Path) -> dict[str, str]:
-    """Variables with which Python in a copy takes the package in the folder `package`."""
+    """The variables that make Python in a copy use the package in the folder `package`."""
     return {"FLASHLADDER_ROOT": str(checkout), "PYTHONPATH": str(package), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
 
 

@@ -32,7 +32,7 @@ def heard(page: Page) -> list[str]:
 
 
 def column(page: Page, title: str, table: str = TABLE, nth: int = 0) -> list[str]:
-    """Texts of one column, top to bottom."""
+    """The texts of one column, top to bottom."""
     script = """([table, title, nth]) => {
       const one = document.querySelector(table);
       const heads = [...one.tHead.rows[one.tHead.rows.length - 1].cells].map((head) => head.textContent.trim());
@@ -68,9 +68,9 @@ def test_the_policy_forbids_every_request_and_every_other_script(opened: Opener)
 
 
 def by_value(cells: list[str], *, down: bool = False) -> list[str]:
-    """Cells as a column is sorted: those of a step without a time, which are dashes, last."""
-    told = [cell for cell in cells if cell != "–"]
-    return [*sorted(told, key=float, reverse=down), *["–"] * (len(cells) - len(told))]
+    """Sorted cells of a column; dashes of steps without a time are last."""
+    numbers = [cell for cell in cells if cell != "–"]
+    return [*sorted(numbers, key=float, reverse=down), *["–"] * (len(cells) - len(numbers))]
 
 
 def test_a_click_on_a_head_sorts_up_then_down_by_value(opened: Opener) -> None:
@@ -118,16 +118,16 @@ def test_a_number_leads_to_its_raw_samples_machine_digest_and_command(opened: Op
     number.click()
     dialog = page.locator("dialog#record")
     assert dialog.is_visible()
-    told = dialog.inner_text()
+    text = dialog.inner_text()
     config = load_iteration(16).configs["h200"]
     kernel = locked_kernel(16, config, "sm_90")
     assert kernel is not None
     result = load_as(RESULTS / "h200" / "bench.json.gz", BenchResult)
-    for text in (
+    for part in (
         f"Record behind {shown}", kernel.text_sha256, "results/h200/bench.json.gz", "python -m flashladder.bench --all",
         result.gpu.uuid, result.gpu.driver, "invoke verify results/h200/bench.json.gz",
     ):  # fmt: skip
-        assert text in told
+        assert part in text
     key = f"16 {config.short_form()}"
     (cell,) = [cell for cell in by_cell(result.groups) if (cell[0], cell[1], cell[2].seq_len) == (key, "fp16", 4096)]
     ((_, series),) = by_cell(result.groups)[cell]

@@ -1,10 +1,8 @@
-"""Scripts of analysis/, each on committed or made data."""
+"""Scripts of analysis/ on committed or made-up data; the choice of the fastest step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-import gzip
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +21,7 @@ from flashladder.ladder.selection import Choices, Fastest, choices, load_fastest
 from flashladder.lock.schema import read_lock
 from flashladder.paths import RESULTS
 from flashladder.report.accuracy import render
+from flashladder.results.files import read_json
 import ptxemu
 
 
@@ -36,18 +35,8 @@ def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.Ca
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The draws of the study on this CPU, each at a length that takes no time."""
-    monkeypatch.setattr(accuracy, "DEVICE", "cpu")
-    monkeypatch.setattr(accuracy, "HEADS", 2)
-    seeds = [seeds for *_, seeds in accuracy.NORMAL]
-    monkeypatch.setattr(accuracy, "NORMAL", [(8 + n, 1, count) for n, count in enumerate(seeds)])
-    monkeypatch.setattr(accuracy, "OTHERS", (64, 96, 128))
-
-
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """In fp32, with P rounded as the kernels round it."""
+    """Attention in fp32; P is rounded as in the kernels."""
     scores = q.float().transpose(1, 2) @ k.float().transpose(1, 2).mT / accuracy.D_HEAD**0.5
     p = torch.exp(scores - scores.amax(-1, keepdim=True))
     out = p.to(q.dtype).float() @ v.float().transpose(1, 2) / p.sum(-1, keepdim=True)
@@ -62,8 +51,12 @@ def moody(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.fixture
-def measured(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU with FA2, cuDNN, an FA4 that fails now and then and the locked kernels of the Hopper family."""
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU, played by this CPU at short lengths, with FA2, cuDNN, an FA4 that fails at times, and Hopper's kernels."""
+    monkeypatch.setattr(accuracy, "DEVICE", "cpu")
+    monkeypatch.setattr(accuracy, "HEADS", 2)
+    monkeypatch.setattr(accuracy, "NORMAL", [(8 + n, 1, seeds) for n, (*_, seeds) in enumerate(accuracy.NORMAL)])
+    monkeypatch.setattr(accuracy, "OTHERS", (64, 96, 128))
     properties = SimpleNamespace(name="NVIDIA H200", uuid="0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
@@ -92,9 +85,9 @@ def test_a_family_is_measured_beside_libraries_and_the_gate_takes_the_file(
     numbers = [step.number for step in load_all() if step.family.name == "hopper"]
     assert accuracy.steps("hopper") == tuple(numbers)
     assert min(accuracy.steps("ampere")) == 16
-    told = capsys.readouterr().out
-    assert "left out: fa4 fails at Case(inputs='scale 2', seq_len=96, batch=1, seed=1): 96 is not for me" in told
-    assert f"equal      cudnn: 1.00 {numbers[0]}: 1.00" in told
+    printed = capsys.readouterr().out
+    assert "left out: fa4 fails at Case(inputs='scale 2', seq_len=96, batch=1, seed=1): 96 is not for me" in printed
+    assert f"equal      cudnn: 1.00 {numbers[0]}: 1.00" in printed
     assert [line for line in verify_file(path).details if "locked" not in line] == []
     (made,) = render(tmp_path).items()
     assert made[0] == "accuracy_hopper_h200.md"
@@ -127,9 +120,8 @@ def test_a_name_is_read_back() -> None:
         assert named(kernel.name, kernel.chains) == kernel
 
 
-@pytest.mark.parametrize("machine", ["h200"])
-def test_the_readings_are_of_these_kernels(machine: str) -> None:
-    found = json.loads(gzip.decompress((RESULTS / machine / "rates.json.gz").read_bytes()))
+def test_the_readings_are_of_these_kernels() -> None:
+    found = read_json(RESULTS / "h200" / "rates.json.gz")
     assert found["gpu"]["compute_capability"] == "9.0"
     assert [
         (row["round"], row["chains"], row["warps"], row["alone"], row["instructions"], row["trips"])
@@ -139,7 +131,7 @@ def test_the_readings_are_of_these_kernels(machine: str) -> None:
         ctas = 1 if run.alone else found["gpu"]["n_sm"]
         assert [len(spans) for spans in row["spans"]] == [ctas] * 5
         rate = per_clock(run, row["spans"])
-        assert (rate > 3.9) if run.alone else (0.01 < rate < 4.0), run  # four schedulers issue one each per clock
+        assert (rate > 3.9) if run.alone else (0.01 < rate < 4.0), run  # four schedulers issue one per clock each
 
 
 @pytest.mark.parametrize(
@@ -161,7 +153,7 @@ def test_a_file_of_another_form_is_one_line(text: str, says: str, tmp_path: Path
 
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Choices]]:
-    """The choices of a GPU by other tables, of which no answer is kept."""
+    """Calls `choices` with other tables and without its cache."""
 
     def chosen(gpu: str, arch: str, **tables: Fastest) -> Choices:
         monkeypatch.setattr(selection, "load_fastest", lambda: tables)
@@ -173,7 +165,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Choices]]:
 
 
 def test_a_gpu_takes_its_own_table_before_that_of_its_configurations(choose: Callable[..., Choices]) -> None:
-    """In the order of lengths; behind the first choice come the others by rank, each once, those without one last."""
+    """Lengths ascend. After the first choice come the other steps by rank, and then those without a rank."""
     h200 = Fastest(from_seq_len={1: 26}, ranking=(26, 28, 19, 20))
     h100 = Fastest(from_seq_len={4096: 24, 1: 25, 512: 27})
     found = choose("NVIDIA H100 80GB HBM3", "sm_90", h100=h100, h200=h200)
@@ -186,7 +178,7 @@ def test_a_gpu_takes_its_own_table_before_that_of_its_configurations(choose: Cal
 
 
 def test_steps_that_a_gpu_does_not_run_are_not_taken(choose: Callable[..., Choices]) -> None:
-    """A table with such a step says nothing to a GPU; one that no step runs on is told."""
+    """A table with such a step is ignored; a GPU that runs no step is an error."""
     table = Fastest(from_seq_len={1: 26}, ranking=(26, 7))
     ((start, steps),) = choose("NVIDIA A100-SXM4-80GB", "sm_80", a100=table)
     assert (start, steps) == (1, tuple(sorted(steps, reverse=True))), "later steps first"

@@ -1,4 +1,4 @@
-"""The tables of counters, of KV blocks and of opcodes: figures follow from readings and locks, rows are complete."""
+"""The tables of counters and of KV blocks, and the page of the emulator's speed."""
 
 from __future__ import annotations
 

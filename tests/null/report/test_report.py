@@ -50,8 +50,7 @@ def picture(*points: report_plot.Point) -> dict[str, bytes]:
 def test_a_drawn_number_changes_the_picture_and_rounded_bounds_are_drawn() -> None:
     points = [report_plot.Point(n, 80.0 + n, 79.0 + n, 81.0 + n) for n in range(1, 16)]
     one, other = (picture(*points, report_plot.Point(16, last)) for last in (97.0, 99.0))
-    assert one["svg"] != other["svg"]
-    assert one["png"] != other["png"]
+    assert all(one[suffix] != other[suffix] for suffix in ("svg", "png"))
     assert report_plot.rendered_by(one["svg"])[1] != report_plot.rendered_by(other["svg"])[1]
     beside = picture(report_plot.Point(1, 50.0, 50.0 + 1e-12, 50.0 - 1e-12))
     assert beside["png"].startswith(b"\x89PNG")
@@ -90,12 +89,12 @@ def test_missing_markers_are_an_error(text: str) -> None:
         report.between_markers(text, "new")
 
 
-SLOW_SWEEPS = ("ablation.json.gz", "toolchain.json.gz", "tune.json.gz")  # to draw; test_variants and test_tuning do
+SLOW_SWEEPS = ("ablation.json.gz", "toolchain.json.gz", "tune.json.gz")  # slow to draw; test_variants covers them
 
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) -> Path:
-    """A checkout of its own for the command: texts and results/report in tmp_path, made-up results, one sweep."""
+    """A checkout for the command: its files are written in tmp_path, and the ladder's timings are made up."""
     machines = {path.parent for path in RESULTS.glob("h*/README.md")}
     for machine in machines:
         (tmp_path / machine.relative_to(ROOT)).mkdir(parents=True)
@@ -107,7 +106,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, measured: Fixture) ->
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(report, "collect", lambda: report_data.collect(measured.folder))
-    monkeypatch.setattr(report, "pages", lambda *_: {})  # slow to draw; test_page does
+    monkeypatch.setattr(report, "pages", lambda *_: {})  # slow to draw; test_page covers it
     return tmp_path
 
 
