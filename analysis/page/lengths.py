@@ -92,7 +92,7 @@ def panel(book: Book, one: Timed, dtype: str) -> Panel:
 def table(book: Book, one: Timed, dtype: str) -> Table:
     """Every kernel of a machine's files at every length."""
     columns = page.columns("#|text", "configuration|code")
-    columns += [Column(f"S = {n}", told="percent of FA2") for n in one.lengths] + [Column("TFLOP/s at the longest")]
+    columns += [Column(f"S = {n}", hint="percent of FA2") for n in one.lengths] + [Column("TFLOP/s at the longest")]
     rows = []
     for key in dict.fromkeys(name for name, of, _ in one.summaries if of == dtype):
         path, result = one.holding(key)

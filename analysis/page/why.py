@@ -91,7 +91,7 @@ def heat_map(book: Book, gpu: str) -> Table:
         for kind, most in largest.items()
         if most
     ]
-    columns = [Column("kind", "code"), *(Column(str(n), told=cost.config.brief()) for n, cost in found.items())]
+    columns = [Column("kind", "code"), *(Column(str(n), hint=cost.config.brief()) for n, cost in found.items())]
     whose = f"{facts.arch}, the {facts.title}'s configurations"
     return Table(
         f"kv-block-{gpu}", f"{whose}: warp instructions for 64 queries by 64 keys, by iteration", columns, rows
@@ -168,7 +168,7 @@ def emulated(book: Book) -> Iterator[Table]:
                 *(page.number(count, 0) for count in (*counts[1:], kernel.warp_instructions)),
                 page.number(races, 0, record, "holds" if races == 0 else "fails"),
             ])  # fmt: skip
-    columns = [*page.columns("#", "Step|text"), *(Column(title, told=name) for title, name in COUNTED.items())]
+    columns = [*page.columns("#", "Step|text"), *(Column(title, hint=name) for title, name in COUNTED.items())]
     where = f"batch {shape.batch}, S = {shape.seq_len}, {shape.n_heads} heads, fp16, the A100's configurations"
     caption = f"Counted by the emulator in the PTX that ships: {where}"
     yield Table("counters-emulated", caption, [*columns, *page.columns("PTX instructions", "races")], rows)
@@ -190,7 +190,7 @@ def on_gpu(book: Book) -> Iterator[Table]:
         caption = f"Counted by Nsight Compute on {gpu}: batch {shape.batch}, S = {shape.seq_len}, {shape.n_heads} heads"
         columns = [
             *page.columns("#", "configuration|code"),
-            *(Column(title, told=name) for title, name in names.items()),
+            *(Column(title, hint=name) for title, name in names.items()),
         ]
         yield Table(f"counters-{path.parent.name}", caption, columns, rows)
 

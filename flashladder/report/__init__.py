@@ -1,4 +1,1 @@
-"""Tables, plots and the numbers in documents, all rendered from committed results.
-
-``invoke report`` is `command`; with ``--check`` it compares and writes nothing.
-"""
+"""Tables, plots and the page, which `invoke report` (`command`) renders from committed results."""

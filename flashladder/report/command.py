@@ -43,7 +43,7 @@ def render(ladder: Ladder) -> dict[str, bytes]:
     return files | {f"{PLOT}.{suffix}": data for suffix, data in plot.of_ladder(ladder).items()}
 
 
-def beside(results: Path) -> dict[str, bytes]:
+def result_pages(results: Path) -> dict[str, bytes]:
     """Bytes of the other files of results/report, by name: each shows one result file, not the ladder."""
     return {**sweeps.render(results), **sweeps.render_energy(results), **accuracy.render(results)}
 
@@ -51,7 +51,7 @@ def beside(results: Path) -> dict[str, bytes]:
 def committed(ladder: Ladder, root: Path = ROOT) -> dict[Path, bytes]:
     """Bytes of every file that the report writes in a checkout at `root`, except the page."""
     results, readme = root / "results", root / "README.md"
-    report = {root / "results" / "report" / name: data for name, data in (render(ladder) | beside(results)).items()}
+    report = {results / "report" / name: data for name, data in (render(ladder) | result_pages(results)).items()}
     ranked = {machine.key: ladder.ranking(machine) for machine in ladder.machines}
     report[root / "configs" / FASTEST.name] = fastest(results, ranked).encode()
     block = "\n".join([tables.readme_block(ladder), "", *sweeps.headlines(results)]).rstrip()

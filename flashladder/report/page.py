@@ -90,7 +90,7 @@ class Column:
 
     title: str
     kind: str = "number"
-    told: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)

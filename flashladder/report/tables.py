@@ -88,24 +88,28 @@ def caption(ladder: Ladder, machine: Machine | None, dtype: str, configs_of: str
     if machine is None:
         own = f"registers and spills are those of {gpu_title(PUBLISHED_GPU)}'s configurations, from the sm_80 lock."
         return f"Nothing was measured by this project yet. {theirs} Percent of FA2 at S = {HEADLINE_LENGTH}; {own}"
-    clocks = (row.headline.sm_clock_mhz for row in ladder.rows(machine, dtype, configs_of) if row.headline)
-    seen = [clock for clock in clocks if clock is not None]
+    timed = filter(None, (row.headline for row in ladder.rows(machine, dtype, configs_of)))
+    clocks = [one.sm_clock_mhz for one in timed if one.sm_clock_mhz is not None]
     shape = ladder.published.description.shape
-    batch = shape.batch[HEADLINE_LENGTH]
+    lengths, batch = shape.seq_lens, shape.batch[HEADLINE_LENGTH]
     parts = [
         f"Measured with {dtype}, S = {HEADLINE_LENGTH}, batch {batch}, {shape.n_heads} heads, d_head {shape.d_head}",
         f"The GPU is {cards_text(machine, dtype)}",
         f"Tile configurations are those of the {gpu_title(configs_of or machine.configs_of)}",
         f"The reference is {machine.reference}",
         f"Mode {MODE} (clocks as the card chose them), rung {machine.rungs}",
-        *([f"SM clock {' to '.join(dict.fromkeys((f'{min(seen):.0f}', f'{max(seen):.0f}')))} MHz"] if seen else []),
+        *([f"SM clock {_range(clocks)} MHz"] if clocks else []),
         *([floor_text(machine, dtype)] if machine.floors(dtype) else []),
     ]
-    lengths = shape.seq_lens
     serving = (one.family.targets.serving(machine.gpu.arch) for one in ladder.iterations)
     code = " and ".join(f"{arch}'s" for arch in dict.fromkeys(filter(None, serving)))
     means = f"Harmonic means are over S = {lengths[0]} to {lengths[-1]}; registers and spills are {code}."
     return f"{'. '.join(parts)}. {fa2_text(machine, dtype)}{means} {theirs}{_idle(ladder, machine)}"
+
+
+def _range(values: Sequence[float], form: str = "{:.0f}") -> str:
+    """``1500 to 1980``; one number if both are printed alike."""
+    return " to ".join(dict.fromkeys((form.format(min(values)), form.format(max(values)))))
 
 
 def _idle(ladder: Ladder, machine: Machine) -> str:
@@ -124,8 +128,7 @@ def cards_text(machine: Machine, dtype: str) -> str:
 
 def floor_text(machine: Machine, dtype: str) -> str:
     """The A/A floors of the runs that timed the kernels, smallest to largest, and of other cards."""
-    least, *_, most = (f"±{floor:.2f}" for floor in (*machine.floors(dtype), *machine.floors(dtype)))
-    own = f"FA2 against itself varies by (A/A floor) {least}" + ("" if least == most else f" to {most}")
+    own = f"FA2 against itself varies by (A/A floor) {_range(machine.floors(dtype), '±{:.2f}')}"
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
     more = f" (on a second card {' and '.join(others)})" if others else ""
     return f"{own} points{more}; intervals include the floor"

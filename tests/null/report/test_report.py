@@ -125,7 +125,7 @@ def test_command_writes_then_checks(
     assert "Static GMEM stride" in (place / "README.md").read_text()
     assert {path.name for path in (place / "results" / "report").iterdir()} == {
         "progression.md", "progression.csv", "cells.csv", "progression.svg", "progression.png",
-        *report.beside(place / "results"),
+        *report.result_pages(place / "results"),
     }  # fmt: skip
 
 
