@@ -1,9 +1,8 @@
-"""A real Chromium for each test of the page; skipped, or in CI failed, where there is none."""
+"""A real Chromium for the tests of the page. Without one they are skipped, and in CI they fail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 import os
 from pathlib import Path
@@ -37,21 +36,8 @@ def axe() -> Path | None:
     return path if path.is_file() else None
 
 
-@contextmanager
-def started() -> Iterator[Browser]:
-    """A browser of its own profile, which playwright makes and takes away."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=[*ARGUMENTS])
-        try:
-            yield browser
-        finally:
-            browser.close()
-
-
 def require(*, with_axe: bool = False) -> None:
-    """Skips a test where there is no browser; fails it where CI has to have one."""
+    """Skips a test without a browser; fails it if CI requires one."""
     reason = ""
     if find_spec("playwright") is None:
         reason = "playwright is not installed here; run: nox -s browser"
@@ -67,14 +53,19 @@ def require(*, with_axe: bool = False) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
+    """A browser with a profile of its own, which playwright removes."""
     require()
-    with started() as one:
-        yield one
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable(), args=[*ARGUMENTS])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Opener]:
-    """Opens a page from the disk; what its console said and which addresses it asked for stand in ``page.heard``."""
+    """Opens a page from the disk; ``page.heard`` lists its console messages and its requests."""
     contexts = []
 
     def open_page(path: Path = INDEX, *, width: int = 1280, scheme: Any = "light", anchor: str = "") -> Page:

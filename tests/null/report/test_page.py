@@ -10,7 +10,6 @@ import json
 from pathlib import Path
 import re
 import shutil
-from typing import Any
 import zlib
 
 import pytest
@@ -32,6 +31,7 @@ from flashladder.view.linked_page import TEMPLATES, frame, read_document
 
 INDEX, CODE = RESULTS / "report" / "index.html", RESULTS / "report" / "code.html"
 BENCH = RESULTS / "h200" / "bench.json.gz"
+RECORDS = re.compile(r'<script type="text/plain" id="records">(.*?)</script>', re.DOTALL)
 TOY = '''"""A toy."""
 from flashladder.report.page import Cell, Column, Fold, Table
 from flashladder.report.page import draw, line
@@ -60,13 +60,6 @@ def add(folder: Path, title: str = "A toy") -> Path:
     return folder
 
 
-def data_of(text: str) -> dict[str, Any]:
-    """The records of a page."""
-    (block,) = re.findall(r'<script type="text/plain" id="records">(.*?)</script>', text, re.DOTALL)
-    found: dict[str, Any] = json.loads(inflated(block))
-    return found
-
-
 def test_a_section_is_found_by_its_file_and_stands_in_its_order(ladder: report_data.Ladder, tmp_path: Path) -> None:
     shutil.copytree(SECTIONS, tmp_path / "page", ignore=shutil.ignore_patterns("__pycache__"))
     before = [name for name, *_ in find(tmp_path / "page")]
@@ -88,7 +81,8 @@ def test_every_value_is_escaped(ladder: report_data.Ladder, tmp_path: Path) -> N
     assert text.count(escaping.escape(title)) == 2
     assert "&lt;b&gt;bold&lt;/b&gt; &amp; co" in text
     assert text.count("<script") == 2
-    assert data_of(text)["records"][0]["title"] == "</script><script>x</script>"
+    (block,) = RECORDS.findall(text)
+    assert json.loads(inflated(block))["records"][0]["title"] == "</script><script>x</script>"
     assert in_script(["</script>&"]) == '["\\u003c/script\\u003e\\u0026"]'
 
 
@@ -101,7 +95,7 @@ def test_the_committed_page_holds_every_step_and_asks_the_network_for_nothing() 
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', committed)
     assert policy.startswith("default-src 'none'; ")
     assert f"script-src 'sha256-{digest}'" in escaping.unescape(policy)
-    body = re.sub(r'<script type="text/plain".*?</script>', "", committed, flags=re.DOTALL)
+    body = RECORDS.sub("", committed)
     addresses = set(re.findall(r"""(?:https?:)?//[\w./-]+|\bsrc=|@import|url\((?!#)""", body))
     assert addresses <= {"http://www.w3.org/2000/svg"}
     assert INDEX.stat().st_size < MOST_BYTES <= 1 << 20
@@ -111,14 +105,13 @@ def test_the_committed_page_holds_every_step_and_asks_the_network_for_nothing() 
 
 
 def test_another_zlib_gives_the_same_page_and_another_record_does_not(tmp_path: Path) -> None:
-    data = INDEX.read_bytes()
-    (block,) = re.findall(rb'<script type="text/plain" id="records">(.*?)</script>', data, re.DOTALL)
-    path = tmp_path / "index.html"
-    for text, stale in ((inflated(block.decode()), False), (inflated(block.decode()).replace("1", "2", 1), True)):
-        path.write_bytes(data.replace(block, base64.b64encode(zlib.compress(text.encode(), 1)), 1))
-        assert bool(report.stale({path: data})) is stale
-    path.write_bytes(data.replace(block, b"no base64!", 1))
-    assert report.stale({path: data})
+    page, path = INDEX.read_text(encoding="utf-8"), tmp_path / "index.html"
+    (block,) = RECORDS.findall(page)
+    records = inflated(block)
+    packed = [base64.b64encode(zlib.compress(text.encode(), 1)) for text in (records, records.replace("1", "2", 1))]
+    for data, stale in ((packed[0], False), (packed[1], True), (b"no base64!", True)):
+        path.write_text(page.replace(block, data.decode(), 1), encoding="utf-8")
+        assert bool(report.stale({path: page.encode()})) is stale
 
 
 def test_an_edit_and_a_missing_page_are_named(

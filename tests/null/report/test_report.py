@@ -31,11 +31,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Fixture:
     return make(tmp_path_factory.mktemp("results"), rising)
 
 
-@pytest.fixture(scope="module")
-def ladder(measured: Fixture) -> report_data.Ladder:
-    return report_data.collect(measured.folder)
-
-
 @pytest.fixture
 def unmeasured(tmp_path: Path) -> report_data.Ladder:
     shutil.copytree(PUBLISHED, tmp_path / "published")
