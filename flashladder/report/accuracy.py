@@ -12,6 +12,7 @@ import math
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from flashladder.columns import markdown
@@ -115,11 +116,10 @@ def cells(document: Document) -> list[Errors]:
     """One entry per dtype, inputs and length; it joins the draws of all seeds."""
     found = []
     for key, draws in grouped(document.records, lambda one: (one.dtype, one.inputs, one.seq_len)).items():
-        seeds = [one.errors for one in draws]
-        # a NaN counts as the largest; `max` alone would skip it
-        worst = {arm: max((one[arm][0] for one in seeds), key=lambda off: (math.isnan(off), off)) for arm in seeds[0]}
-        mean = {arm: math.sqrt(sum(one[arm][1] ** 2 for one in seeds) / len(seeds)) for arm in seeds[0]}
-        found.append(Errors(*key, worst, mean))
+        errors = {arm: np.array([one.errors[arm] for one in draws]) for arm in draws[0].errors}
+        maximum = {arm: float(own[:, 0].max()) for arm, own in errors.items()}  # NaN if one is NaN
+        rms = {arm: math.sqrt(np.mean(own[:, 1] ** 2)) for arm, own in errors.items()}
+        found.append(Errors(*key, maximum, rms))
     return found
 
 

@@ -78,12 +78,17 @@ def figure(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
+def shown(form: Callable[[float], str], value: Callable[..., float], **fixed: object) -> Callable[..., str]:
+    """A function that returns `value` of its arguments and of `fixed`, as the text that `form` makes of it."""
+    return lambda *args, **named: form(value(*args, **named, **fixed))
+
+
 class Words:
     """The functions that the text of step `number` may call, by name in `called`; each returns text.
 
-    Common arguments: `gpu` is a key of configs/gpus, `at` a sequence length, `of` another iteration. `configs` is the
-    key of another GPU whose configuration the kernel has. A word with a direction (`gains`, `falls`, `binds`) raises
-    FlashladderError if the data contradict it.
+    Common arguments: `gpu` is a key of configs/gpus, `at` a sequence length, `of` another iteration than the step.
+    `configs` is the key of another GPU whose configuration the kernel has. A word with a direction (`gains`, `falls`,
+    `binds`) raises FlashladderError if the data contradict it.
     """
 
     def __init__(self, ladder: Ladder, number: int) -> None:
@@ -91,40 +96,37 @@ class Words:
         if machine is None:
             raise FlashladderError("nothing was measured", where=relative(RESULTS), hint="git checkout -- results")
         self.ladder, self.number, self.step, self.machine = ladder, number, load_iteration(number), machine
+        percent, percents, clocks = "{:.0f} %".format, "{:.1f} %".format, "{:.2g}".format
         self.called: Mapping[str, Callable[..., str]] = {
             "length": lambda: str(HEADLINE_LENGTH),
             "shortest": lambda: str(min(ladder.published.description.shape.seq_lens)),
             "noise": lambda: f"{self.noise_points:.1f} points",
-            "speed": lambda gpu, of=0, at=HEADLINE_LENGTH: f"{self.pct(gpu, of or number, at):.1f} %",
+            "speed": shown(percents, self.pct),
             # ``gains 7.5 points (80.3 to 87.8 % of FA2)``; `keeps`: ``95.2 to 95.3 % of FA2``, equal within the noise
             "gains": partial(self.moves, "rises", "gains "),
             "loses": partial(self.moves, "falls", "loses "),
             "keeps": partial(self.moves, "stays", ""),
-            "gain": self.gain,
+            "gain": shown("{:+.1f}".format, self.gain),
             # ``26.4 %``: how much faster the change makes the kernel; `costs`: how much slower
-            "pays": lambda *change, **at: f"{self.worth(*change, verdicts=('faster',), **at):.1f} %",
-            "costs": lambda *change, **at: f"{-self.worth(*change, verdicts=('slower',), **at):.1f} %",
-            "worthless": lambda *change, **at: (
-                f"{self.worth(*change, verdicts=('same', 'ambiguous'), **at) + 0:+.1f} %"
-            ),
+            "pays": shown(percents, self.worth, verdicts=("faster",)),
+            "costs": lambda *change, **at: percents(-self.worth(*change, **at, verdicts=("slower",))),
+            "worthless": shown("{:+.1f} %".format, self.worth, verdicts=("same", "ambiguous")),
             "spilled": self.spilled,
             # ``149 to 44``: counts of the parent and the step; one number if both are printed alike
             **{direction: partial(self.counts, direction) for direction in get_args(Direction)},
-            "count": lambda name, where, scope="loop", of=0: figure(self._value(name, where, scope, of or number)),
+            "count": shown(figure, self.count),
             "knob": lambda name, gpu, of=0: figure(getattr(load_iteration(of or number).configs[gpu], name)),
-            "ctas": self.ctas,
+            "ctas": shown(figure, self.ctas),
             # ``133 %`` of the tensor pipe's cycles; `ceiling`: the share of the pipe's rate that remains possible
-            "binds": lambda *load, **of: f"{self.held(*load, **of, binds=True):.0f} %",
-            "hides": lambda *load, **of: f"{self.held(*load, **of, binds=False):.0f} %",
-            "ceiling": lambda *load, **of: f"{100 * 100 / self.held(*load, **of, binds=True):.0f} %",
-            "busy": lambda load, gpu, of=0: (
-                f"{self.share(load, gpu, of or number) * self._use(gpu, self._tflops(gpu, of or number)):.0f} %"
-            ),
-            "mma_issue": lambda: f"{mma_issue(self.machine.name):.1f}",
-            "mma_cycles": lambda gpu: f"{SCHEDULERS / tensor_rate(gpu):.1f}".removesuffix(".0"),
-            "peak_cycles": lambda gpu: f"{SCHEDULERS / documented_rate(gpu):.1f}".removesuffix(".0"),
-            "tensor_use": lambda gpu, of=0: f"{100 * self._use(gpu, self._tflops(gpu, of or number)):.0f} %",
-            "fa2_use": self.fa2_use,
+            "binds": shown(percent, self.held, binds=True),
+            "hides": shown(percent, self.held, binds=False),
+            "ceiling": lambda *load, **of: percent(100 * 100 / self.held(*load, **of, binds=True)),
+            "busy": lambda load, gpu, of=0: percent(self.share(load, gpu, of) * self.tensor_use(gpu, of) / 100),
+            "mma_issue": lambda: f"{mma_issue(machine.name):.1f}",
+            "mma_cycles": lambda gpu: clocks(SCHEDULERS / tensor_rate(gpu)),
+            "peak_cycles": lambda gpu: clocks(SCHEDULERS / documented_rate(gpu)),
+            "tensor_use": shown(percent, self.tensor_use),
+            "fa2_use": shown(percent, self.fa2_use),
         }
 
     @property
@@ -151,8 +153,9 @@ class Words:
             raise FlashladderError(f"iteration {self.number} was not measured", found=self.machine.key)
         return BOTH * max(floors)
 
-    def pct(self, gpu: str, of: int, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
-        """Percent of FA2 of iteration `of`: published for A100 and RTX 3090, otherwise measured."""
+    def pct(self, gpu: str, of: int = 0, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
+        """Percent of FA2: published for A100 and RTX 3090, otherwise measured."""
+        of = of or self.number
         if gpu in self.ladder.published.gpus and at == HEADLINE_LENGTH and configs is None:
             return self.ladder.published.cell(of, gpu, "seq4096").value
         if gpu != self.machine.key:
@@ -166,10 +169,10 @@ class Words:
         """Speeds of the parent and of the step, each in its own configuration unless `configs` is given."""
         return tuple(round(self.pct(gpu, one, at, configs), 1) for one in (self.parent, self.number))
 
-    def gain(self, gpu: str, at: int = HEADLINE_LENGTH) -> str:
-        """``+7.5``: the points that the step gains."""
-        old, new = self._speeds(gpu, at)
-        return f"{new - old:+.1f}"
+    def gain(self, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None) -> float:
+        """The points that the step gains."""
+        old, new = self._speeds(gpu, at, configs)
+        return new - old
 
     def moves(
         self, expected: Direction, verb: str, gpu: str, at: int = HEADLINE_LENGTH, configs: str | None = None
@@ -198,7 +201,7 @@ class Words:
     ) -> float:
         """Percent of speed that a change is worth in the configuration for `gpu`, as measured on `machine`."""
         row = self._ablation(change, gpu, of, at)
-        worth = round(float(row["worth_pct"]), 1)
+        worth = round(float(row["worth_pct"]), 1) + 0  # no -0.0
         if row["verdict"] not in verdicts:
             raise contradiction(row["subject"], " or ".join(verdicts), f"{row['verdict']}, {worth:+.1f} %")
         return worth
@@ -210,9 +213,9 @@ class Words:
 
     # Counts of the main loop (one KV block) in this project's machine code, or of the whole kernel (`scope`).
 
-    def _value(self, metric: str, where: str, scope: str, of: int) -> float:
+    def count(self, metric: str, where: str, scope: str = "loop", of: int = 0) -> float:
         """A count, a sum of counts (``A+B``) or a quotient (``A/B``)."""
-        claim, counts = Claim(metric, "kernel", "equals"), self._counts(where, scope, of)
+        claim, counts = Claim(metric, "kernel", "equals"), self._counts(where, scope, of or self.number)
         for name in claim.names:
             language: Literal["ptx", "sass"] = "ptx" if where == "ptx" else "sass"
             known = (", ".join(counts), None) if where in COUNTED else unknown(name, language)
@@ -245,22 +248,23 @@ class Words:
 
     def counts(self, expected: Direction, metric: str, where: str, scope: str = "loop") -> str:
         """The counts of parent and step, which must change in the expected direction."""
-        old, new = (self._value(metric, where, scope, of) for of in (self.parent, self.number))
+        old, new = (self.count(metric, where, scope, of) for of in (self.parent, self.number))
         require(f"{metric} ({where})", old, new, expected)
         return " to ".join(dict.fromkeys((figure(old), figure(new))))
 
-    def ctas(self, gpu: str, of: int = 0, configs: str | None = None) -> str:
+    def ctas(self, gpu: str, of: int = 0, configs: str | None = None) -> int:
         """The number of CTAs that are resident on one SM of a GPU."""
         iteration = load_iteration(of or self.number)
         config, kernel = iteration.configs[configs or gpu], locked(iteration, gpu, configs)
         shared = kernel.dynamic_smem + kernel.static_smem
         fits = load_gpus()[gpu].occupancy(registers=kernel.registers, threads=config.n_threads, shared_bytes=shared)
-        return figure(fits.ctas)
+        return fits.ctas
 
     # Loads: cycles of a resource in the main loop, in percent of those of the tensor pipe.
 
-    def share(self, resource: str, gpu: str, of: int) -> float:
+    def share(self, resource: str, gpu: str, of: int = 0) -> float:
         """Percent of the tensor pipe's cycles that a resource needs, in the GPU's own configuration."""
+        of = of or self.number
         loop = locked(load_iteration(of), gpu).main_loop
         tensor = loop["HMMA"] / tensor_rate(gpu)
         if resource == "issue slots":
@@ -274,20 +278,23 @@ class Words:
 
     def held(self, resource: str, gpu: str, of: int = 0, *, binds: bool) -> float:
         """`share` of a resource that must need at least as many cycles as the tensor pipe (`binds`), or fewer."""
-        of = of or self.number
         share = self.share(resource, gpu, of)
         if (share >= 100) is not binds:
             expected = f"{'at least' if binds else 'less than'} 100 %"
-            raise contradiction(f"{resource} of iteration {of} on {gpu}", expected, f"{share:.1f} %")
+            raise contradiction(f"{resource} of iteration {of or self.number} on {gpu}", expected, f"{share:.1f} %")
         return share
 
-    def fa2_use(self, gpu: str) -> str:
-        """``59 %``: the share of the tensor pipe's mma.sync rate that FA2 reaches at S = 4096."""
+    def tensor_use(self, gpu: str, of: int = 0) -> float:
+        """Percent of the tensor pipe's mma.sync rate that a kernel reaches at S = 4096."""
+        return self._use(gpu, self._tflops(gpu, of or self.number))
+
+    def fa2_use(self, gpu: str) -> float:
+        """Percent of the tensor pipe's mma.sync rate that FA2 reaches at S = 4096."""
         first = self.ladder.iterations[0].number
-        return f"{100 * self._use(gpu, self._tflops(gpu, first) / self.pct(gpu, first) * 100):.0f} %"
+        return self._use(gpu, self._tflops(gpu, first) / self.pct(gpu, first) * 100)
 
     def _use(self, gpu: str, tflops: float) -> float:
-        """The share of all tensor pipes' FLOP/s, at the clock of the timings, or boost clock for published figures."""
+        """Percent of all tensor pipes' FLOP/s, at the clock of the timings, or boost clock for published figures."""
         peaks = load_gpus()[gpu].peaks
         clocks = [peaks["boost_clock"].value]
         if gpu == self.machine.key:
@@ -295,7 +302,7 @@ class Words:
             timed = (one.headline for (number, _), one in self.machine.measured.items() if number in own)
             clocks = [one.sm_clock_mhz for one in timed if one and one.sm_clock_mhz]
         peak = tensor_rate(gpu) * MMA_FLOPS * peaks["sms"].value * statistics.median(clocks) * 1e6
-        return tflops * 1e12 / peak
+        return 100 * tflops * 1e12 / peak
 
     def _tflops(self, gpu: str, of: int) -> float:
         if gpu in self.ladder.published.gpus:

@@ -96,7 +96,7 @@ def test_cycles_of_a_loop_by_hand(ladder: Ladder) -> None:
         mma_issue("a100")
     assert loads.share("shared reads", "a100", 1) == pytest.approx(100 * 64 * 32.03 / 256, rel=1e-4)
     flops = 186.4 * 0.991 * 512 / 515 * 1e12  # FA2's, about; the published count also has the softmax
-    assert loads.fa2_use("a100") == f"{100 * flops / 312e12:.0f} %"
+    assert loads.called["fa2_use"]("a100") == f"{100 * flops / 312e12:.0f} %"
 
 
 def folder_of(folder: Path, **other: Mapping[str, object]) -> Path:
