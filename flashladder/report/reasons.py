@@ -285,16 +285,10 @@ class Words:
         return share
 
     def tensor_use(self, gpu: str, of: int = 0) -> float:
-        """Percent of the tensor pipe's mma.sync rate that a kernel reaches at S = 4096."""
-        return self._use(gpu, self._tflops(gpu, of or self.number))
+        """Percent of the tensor pipe's mma.sync rate that a kernel reaches at S = 4096.
 
-    def fa2_use(self, gpu: str) -> float:
-        """Percent of the tensor pipe's mma.sync rate that FA2 reaches at S = 4096."""
-        first = self.ladder.iterations[0].number
-        return self._use(gpu, self._tflops(gpu, first) / self.pct(gpu, first) * 100)
-
-    def _use(self, gpu: str, tflops: float) -> float:
-        """Percent of all tensor pipes' FLOP/s, at the clock of the timings, or boost clock for published figures."""
+        The clock is that of the timings; for published figures it is the boost clock.
+        """
         peaks = load_gpus()[gpu].peaks
         clocks = [peaks["boost_clock"].value]
         if gpu == self.machine.key:
@@ -302,7 +296,12 @@ class Words:
             timed = (one.headline for (number, _), one in self.machine.measured.items() if number in own)
             clocks = [one.sm_clock_mhz for one in timed if one and one.sm_clock_mhz]
         peak = tensor_rate(gpu) * MMA_FLOPS * peaks["sms"].value * statistics.median(clocks) * 1e6
-        return 100 * tflops * 1e12 / peak
+        return 100 * self._tflops(gpu, of or self.number) * 1e12 / peak
+
+    def fa2_use(self, gpu: str) -> float:
+        """Percent of the tensor pipe's mma.sync rate that FA2 reaches at S = 4096."""
+        first = self.ladder.iterations[0].number
+        return 100 * self.tensor_use(gpu, first) / self.pct(gpu, first)
 
     def _tflops(self, gpu: str, of: int) -> float:
         if gpu in self.ladder.published.gpus:
