@@ -105,7 +105,7 @@ def test_a_page_holds_all_files_of_a_machine(tmp_path: Path) -> None:
     found = report_sweeps.render_energy(tmp_path)
     assert found.keys() == {f"energy_{name}.{suffix}" for name in ("h100", "h200") for suffix in ("csv", "md")}
     page = found["energy_h200.md"].decode()
-    assert [*cells(page, "| 512 "), *cells(page, "| 4096 ")] == [
+    assert [row for row in cells(page, "| ") if row[0].isdecimal()] == [
         ["512", "fa2", "–", "1374.4", "1965", "600", "0.437", "structure"],
         ["4096", "fa2", "–", "1466.0", "1500", "640", "0.437", "power"],
         ["4096", "16", "64,64,4 2_2_2", "1466.0", "1500", "400", "0.273", "power"],
