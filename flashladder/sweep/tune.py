@@ -30,7 +30,7 @@ from flashladder.files import relative, sha256
 from flashladder.ladder.grid import FEWEST_PAIRS
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.results.derive import Plan as Pairs
-from flashladder.results.derive import fastest_possible_us, joined, settle
+from flashladder.results.derive import joined, settle, too_fast
 from flashladder.results.schema import A_A, BenchResult, Failure, PlannedCell, Series, kernel_key
 from flashladder.sweep import plan
 from flashladder.sweep.measure import candidate_in
@@ -211,11 +211,10 @@ class Ladder:
 
 def wrong_in(series: Series, document: BenchResult) -> str | None:
     """The error of a candidate's series: wrong numbers, or a time below what the GPU's peaks allow; None if valid."""
-    limit = fastest_possible_us(document.groups[0].shape, document.gpu.name)
-    best = min((pair.kernel_us for pair in series.pairs), default=None)
-    if not series.wrong and limit is not None and best is not None and best < limit:
-        return f"{best:.1f} us is below the {limit:.1f} us that the GPU's peaks allow"
-    return series.wrong or None
+    if series.wrong or not series.pairs:
+        return series.wrong or None
+    best = min(pair.kernel_us for pair in series.pairs)
+    return next(iter(too_fast("fastest launch", best, document.groups[0].shape, document.gpu.name)), None)
 
 
 def ladders_of(made: plan.Plan) -> list[Ladder]:

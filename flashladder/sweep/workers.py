@@ -144,11 +144,7 @@ class Worker:
         self.tell("lane-lost" if self.is_lost else "worker-broken", message=message)
 
     def measure(self, task: Task) -> CellRecord:
-        """Measures a task and returns its record.
-
-        Raises:
-            DeviceLost: the process did not start.
-        """
+        """Measures a task and returns its record. Raises `DeviceLost`: the process did not start."""
         begin, attempt = time.monotonic(), 0
         found: dict[str, Any] | Failure = {}
         for attempt in range(1, ATTEMPTS + 1):

@@ -12,7 +12,7 @@ from flashladder.ladder.grid import load_grid
 from flashladder.sweep import command, slurm
 from flashladder.sweep import place as places
 from flashladder.sweep.place import Place
-from flashladder.sweep.slurm import Request, Task, incomplete, on_machine, parameters, parse_options
+from flashladder.sweep.slurm import Request, incomplete, on_machine, parameters, parse_options
 
 
 def test_every_key_is_read() -> None:
@@ -100,6 +100,10 @@ def made(options: str, machine: str = "h100") -> Request:
     return Request("h100", Path("/shared/h100"), (), parse_options(options), machine, command.main)
 
 
+def task_of(folder: Path, sweep: Callable[[Sequence[str]], int], *words: str) -> Request:
+    return Request("cpu", folder, words, {}, "cpu", sweep)
+
+
 def test_a_task_asks_for_one_gpu_and_for_a_warning_in_time() -> None:
     found = parameters(made("partition=gpu,account=me,reservation=r,time=2:00:00"))
     assert (found["gpus_per_task"], found["cpus_per_task"], found["ntasks_per_node"]) == (1, 4, 1)
@@ -113,7 +117,7 @@ def test_a_task_asks_for_one_gpu_and_for_a_warning_in_time() -> None:
 
 
 def test_missing_cells_are_told_with_the_tasks_and_their_last_error(tmp_path: Path) -> None:
-    one = Request("cpu", tmp_path, (), {}, "cpu", command.main)
+    one = task_of(tmp_path, command.main)
     one.logs.mkdir()
     (one.logs / "7_0_0_log.err").write_text("a\nerror: no space\nsrun: error: exit 2\n", encoding="utf-8")
     (one.logs / "8_0_0_log.err").write_text("error: of another job\n", encoding="utf-8")
@@ -139,7 +143,7 @@ def test_failed_cells_are_a_result_and_other_errors_are_exit_codes(
     tmp_path: Path, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """143, as a shell has it after SIGTERM: the batch script does not start the task again."""
-    task = Task(raises(error), (), tmp_path)
+    task = task_of(tmp_path, raises(error))
     if code == 1:
         assert task() == 1
     else:
@@ -163,12 +167,12 @@ def test_a_task_that_finished_a_cell_goes_on_later_and_another_does_not(
         again.append(task.checkpoint())
         return len(words)
 
-    task = Task(announced, ("--shard", "0/2"), tmp_path)
+    task = task_of(tmp_path, announced, "--shard", "0/2")
     assert task() == 2
     assert again[0] is None
     assert "error: the task finished no cell within its time limit" in capsys.readouterr().err
     assert again[1]
-    assert again[1].function == Task(announced, ("--shard", "0/2"), tmp_path)
+    assert again[1].function == task
 
 
 def test_another_gpu_than_planned_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,15 +63,15 @@ def test_one_table_mixes_no_models() -> None:
 def test_a_gpu_is_measured_on_by_one_process_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card(0, "NVIDIA H200", "GPU-test-of-the-lock", "sm_90")
     monkeypatch.setattr(place, "cards", lambda: [card])
-    options = argparse.Namespace(gpus="all", anyway=False)
-    with place_of(load_grid("smoke"), options) as found:
+    options = argparse.Namespace(gpus="all", anyway=False, dry_run=False)
+    with place_of(load_grid("smoke"), options, []) as found:
         assert [(one.name, one.backend, one.environment["CUDA_VISIBLE_DEVICES"]) for one in found.devices] == [
             ("gpu0", "gpu", card.uuid)
         ]
-        again = place_of(load_grid("smoke"), options)
+        again = place_of(load_grid("smoke"), options, [])
         with pytest.raises(FlashladderError, match="another flashladder process measures on this GPU"), again:
             pass
-    with place_of(load_grid("smoke"), options):
+    with place_of(load_grid("smoke"), options, []):
         pass
 
 
