@@ -62,9 +62,7 @@ def shard(text: str) -> tuple[int, int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Plans, measures and packs a grid; returns 0.
 
-    Raises:
-        FlashladderError: the sweep could not start or did not finish.
-        CheckFailed: cells failed (exit code 1).
+    Raises `FlashladderError`: the sweep did not start or finish. Raises `CheckFailed`: cells failed (exit code 1).
     """
     options = parse_arguments(argv)
     grid, lines = load_grid(options.grid), list[str]()
@@ -105,7 +103,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
 
 
 def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
-    mine = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
+    mine = plan.shard(made.cells, options.shard, made.settings)
     missing = records.missing(mine, retry=options.retry)
     seconds = made.estimate_s(missing) / len(place.devices)
     shown = screen.Screen(made, len(mine), len(missing), seconds, as_json=options.json)
@@ -135,7 +133,7 @@ def _dry_run(made: plan.Plan, records: Records, devices: int, options: argparse.
     if made.grid.mode == "tune":
         planned = tune.planned(made, records, retry=options.retry)
     else:
-        cells = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
+        cells = plan.shard(made.cells, options.shard, made.settings)
         planned = screen.planned(made, cells, records, build=build, retry=options.retry)
     return screen.dry_run(made, planned, records.folder, devices, lines, as_json=options.json, build=build)
 
@@ -144,8 +142,7 @@ def _dry_run(made: plan.Plan, records: Records, devices: int, options: argparse.
 def terminable() -> Iterator[None]:
     """Makes SIGTERM raise KeyboardInterrupt, like Ctrl-C, inside the context. Slurm and systemd send SIGTERM.
 
-    Raises:
-        FlashladderError: stdout was closed.
+    Raises `FlashladderError`: stdout was closed.
     """
 
     def interrupt(*_: object) -> None:

@@ -28,7 +28,7 @@ from flashladder.bench.references import (
     reference_subject,
 )
 from flashladder.bench.timing import FIRST_SEED, Prepared, bench_group, cuda_hardware, prepare
-from flashladder.build.compile import ptx_for, ptx_planned, tools_of
+from flashladder.build.compile import ptx_planned, tools_of
 from flashladder.build.installed import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
@@ -40,7 +40,6 @@ from flashladder.gpu.device import open_device
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import this_host
@@ -71,44 +70,26 @@ MARK = "candidate: "  # starts a stderr line with the candidate being checked; e
 _loaded = lru_cache(maxsize=32)(load_installed)  # hashes the library once, not per cell
 
 
-@lru_cache(maxsize=1)
-def _machine_version() -> str:
-    """A digest of the emulator and of the check's rule."""
-    return sha256(version() + rule())
-
-
-@lru_cache(maxsize=4096)
-def _ptx_digest(iteration: Iteration, config: KernelConfig) -> str:
-    return ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))
-
-
-def code_digest(subject: str, config: str) -> str:
-    """A digest of everything that decides an emulated cell's document: PTX, emulator and the check's rule.
-
-    Raises:
-        FlashladderError: the subject does not exist, or no compiler is installed.
-    """
-    return sha256(_machine_version() + _ptx_digest(load_description(subject), KernelConfig.parse(config)))
-
-
 def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
-    """`code_digest` of each cell whose PTX is in the store, and an empty string for the others. Compiles nothing."""
+    """A digest of all that decides each cell's document: PTX, emulator and the check's rule. Compiles nothing.
+
+    It is empty for cells whose PTX is not in the store.
+    """
     try:
         tools = tools_of()
     except FlashladderError:
         return [""] * len(wanted)
-    found = dict[tuple[str, str], str]()
+    machine, digests = sha256(version() + rule()), dict[tuple[str, str], str]()
     for subject, config in {(cell.subject, cell.config) for cell in wanted}:
         stored = ptx_planned(load_description(subject), KernelConfig.parse(config), tools)
-        found[subject, config] = code_digest(subject, config) if stored.is_complete else ""
-    return [found[cell.subject, cell.config] for cell in wanted]
+        digests[subject, config] = sha256(machine + ptx_sha256(read_ptx(stored.ptx))) if stored.is_complete else ""
+    return [digests[cell.subject, cell.config] for cell in wanted]
 
 
 def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSweepResult, float]:
     """The document of a cell on this CPU, and the seconds that the emulator ran.
 
-    Raises:
-        CellFailed: the numbers are wrong, or the emulator found a hazard or a forbidden operation.
+    Raises `CellFailed`: the numbers are wrong, or the emulator found a hazard or a forbidden operation.
     """
     iteration, config = load_description(cell.subject), KernelConfig.parse(cell.config)
     view: View = "head_slice" if iteration.row_stride and cell.shape.n_heads < FULL_HEADS else "contiguous"
@@ -123,9 +104,12 @@ def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSwe
         raise CellFailed("crash", " ".join(str(error).split())) from error
     found = accuracy(tensors.out, _REFERENCES.expected(case, cell.dtype, tensors))
     if not found.ok:
-        shown = ["NaN" if one is None or np.isnan(one) else f"{one:.3g}" for one in (found.max_error, found.rms_error)]
-        told = f"max error {shown[0]} (allowed {found.max_allowed:.3g}), relative RMS {shown[1]}"
-        raise CellFailed("wrong", f"{told} (allowed {found.rms_allowed:.3g})")
+        largest, rms = (
+            "NaN" if error is None or np.isnan(error) else f"{error:.3g}"
+            for error in (found.max_error, found.rms_error)
+        )
+        errors = f"max error {largest} (allowed {found.max_allowed:.3g}), relative RMS {rms}"
+        raise CellFailed("wrong", f"{errors} (allowed {found.rms_allowed:.3g})")
     if hazards.reports:  # the numbers are right, but depend on the order of threads
         raise CellFailed("wrong", " ".join(hazards.reports[0].render().split()))
     measured = EmulatedCell(
@@ -166,7 +150,7 @@ class Session:
         self._identities: dict[tuple[str, str], Reference] = {}
         self._last = float("-inf")
         gpu = self._device.gpu
-        self.told = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # sent when the worker is ready
+        self.facts = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # sent when the worker is ready
 
     def measure(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
         """The document of a cell, and the seconds of GPU time that it took.
@@ -174,9 +158,8 @@ class Session:
         A request with candidates is a rung of a tuning run: all are timed in one group. If a candidate's numbers are
         wrong, its series contains the reason. stderr names each candidate before its check, in case the process dies.
 
-        Raises:
-            CellFailed: wrong numbers, an impossible time, a busy GPU, a kernel that differs from the planned one, or a
-                CUDA error. For a rung, the message starts with the candidate that caused it, if known.
+        Raises `CellFailed`: wrong numbers, an impossible time, a busy GPU, a kernel that differs from the planned one,
+        or a CUDA error. For a rung, the message starts with the candidate that caused it, if known.
         """
         is_rung = "candidates" in request
         plan, current = Plan(**request["plan"]), ""
@@ -228,8 +211,8 @@ class Session:
         if cell.subject == FA2:
             return None, None
         if not cell.config:
-            if told := lacking(cell.subject, cell.dtype):
-                raise CellFailed("refused", told)
+            if reason := lacking(cell.subject, cell.dtype):
+                raise CellFailed("refused", reason)
             return reference_subject(cell.subject, cell.dtype), None
         installed, config = _loaded(cell.subject, cell.toolchain), KernelConfig.parse(cell.config)
         installed.require(config)
@@ -255,10 +238,7 @@ class Session:
     def _wait_until_alone(self, tell: Callable[[Mapping[str, Any]], object]) -> int | None:
         """Waits until no other process uses the GPU; returns 0, or None if NVML lists no processes.
 
-        While it waits, it sends a ``held-back`` event after each query.
-
-        Raises:
-            CellFailed: other processes still use the GPU after `HELD_BACK_S`.
+        It sends a ``held-back`` event after each query. Raises `CellFailed` after `HELD_BACK_S`.
         """
         end = time.monotonic() + HELD_BACK_S
         while found := self._device.telemetry.foreign_processes(own_context=True):

@@ -143,30 +143,29 @@ Planned = tuple[list[str], dict[str, int], float]
 
 def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build: bool, retry: bool = False) -> Planned:
     """The plan of a grid: cells by subject, and the excluded cells with the reason."""
-    without = [cell for cell in cells if not cell.code]
-    timed = records.missing([cell for cell in cells if cell.code], retry=retry)
-    missing = len(without) + len(timed)
+    missing = records.missing(cells, retry=retry)
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
         toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
         by_subject.setdefault(cell.subject + toolchain, []).append(cell)
     lines = []
     for name, own in by_subject.items():
-        configs = len({cell.config for cell in own if cell.config})
-        kernels = count(configs, "kernel") if configs else ""
+        configs = {cell.config for cell in own if cell.config}
+        kernels = count(len(configs), "kernel") if configs else ""
         lines.append(f"{name:32s} {count(len(own), 'cell'):>11s} {kernels:>11s}".rstrip())
-    for left_out, why in made.grid.excluded:
-        lines += textwrap.wrap(f"excluded: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
-    measured = f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}"
-    counts = {"cells": len(cells), "missing": missing}
-    return [*lines, "", measured], counts, made.estimate_s([*without, *timed] if build else timed)
+    for n_cells, why in made.grid.excluded:
+        lines += textwrap.wrap(f"excluded: {n_cells} cells: {why}", WIDTH, subsequent_indent="  ")
+    counts = {"cells": len(cells), "missing": len(missing)}
+    before = f"{len(cells) - len(missing)} of them measured before, in {relative(records.folder)}"
+    seconds = made.estimate_s([cell for cell in missing if cell.code or build])
+    return [*lines, "", f"{len(cells)} cells, {before}"], counts, seconds
 
 
 def dry_run(
-    made: Plan, said: Planned, folder: Path, devices: int, notes: Sequence[str] = (), *, as_json: bool, build: bool
+    made: Plan, summary: Planned, folder: Path, devices: int, notes: Sequence[str] = (), *, as_json: bool, build: bool
 ) -> str:
-    """A plan as text or one line of JSON: the plan `said`, kernels to build, and the time on all devices."""
-    lines, counts, seconds = said
+    """A plan as text or one line of JSON: its `summary`, kernels to build, and the time on all devices."""
+    lines, counts, seconds = summary
     kernels, build_s, building = to_build(made)
     seconds = seconds / max(1, devices) + (build_s if build else 0.0)
     grid, unit = made.grid, "CPU" if made.settings.machine == CPU else "GPU"
@@ -216,9 +215,7 @@ def join(
 ) -> Document:
     """Writes one document with the measurements of the planned cells, and returns it.
 
-    Raises:
-        FlashladderError: nothing was measured, or the cells come from different GPU models, drivers, modes, settings or
-            torch versions.
+    Raises `FlashladderError`: nothing was measured, or GPU models, drivers, modes, settings or torch versions differ.
     """
     if not documents:
         first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
@@ -295,11 +292,9 @@ def require_own_name(grid: Grid, out: Path) -> None:
 
 
 def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = None) -> int:
-    """Packs a complete sweep, prints its table and returns 0.
+    """Packs a complete sweep, prints its table and returns 0. Raises `CheckFailed`: cells failed.
 
-    Raises:
-        CheckFailed: cells failed.
-        FlashladderError: a record is damaged, or the records must not be mixed in one table.
+    Raises `FlashladderError`: a record is damaged, or the records must not be mixed in one table.
     """
     document = pack(made, records, made_for)
     screen.event({"event": "packed", "path": str(records.packed)})

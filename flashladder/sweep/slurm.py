@@ -85,10 +85,9 @@ Command = Callable[[Sequence[str]], int]
 
 
 def parse_options(text: str) -> Options:
-    """Parses the value of ``--slurm``: ``key=value`` pairs separated by commas, or empty for the site's defaults.
+    """The ``key=value`` pairs in the value of ``--slurm``, separated by commas; absent keys mean the site's defaults.
 
-    Raises:
-        FlashladderError: a key is unknown, repeated or has an invalid value.
+    Raises `FlashladderError`: a key is unknown, repeated or has an invalid value.
     """
     found: dict[str, Any] = {}
     for item in text.split(",") if text.strip() else []:
@@ -119,11 +118,7 @@ def _checked(key: str, value: str) -> str | int:
 
 
 def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
-    """Runs the sweep's command on a node. Checks first that its GPU is the planned one, `machine`.
-
-    Raises:
-        FlashladderError: the task's GPU is another model.
-    """
+    """Runs the sweep's command on a node. Raises `FlashladderError`: the node's GPU is not the planned `machine`."""
     cards = [] if machine == CPU else place.cards()
     found = machine_name(cards[0].name) if cards else "none"
     if machine not in (CPU, found):
@@ -210,9 +205,8 @@ def require_possible(grid: Grid, options: argparse.Namespace) -> None:
 def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
     """The place where the tasks measure: GPUs of the grid's model, or of the model in ``gpu=``.
 
-    Raises:
-        FlashladderError: the grid is made for any GPU and ``gpu=`` is missing, or the grid is made for another GPU than
-            ``gpu=`` and `anyway` is False.
+    Raises `FlashladderError`: the grid is made for any GPU and ``gpu=`` is missing, or it is made for another GPU than
+    ``gpu=`` and `anyway` is False.
     """
     key = CPU if grid.mode == "emulator" else wanted.get("gpu", grid.gpu)
     tasks = tuple(Device(f"task{number}", key) for number in range(wanted.get("array", DEFAULT_TASKS)))
@@ -228,11 +222,7 @@ def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
 
 
 def tasks_of(request: Request) -> list[tuple[str, str, str]]:
-    """Job id, state and waiting reason of every task of this sweep's arrays that squeue lists.
-
-    Raises:
-        FlashladderError: squeue failed or did not answer.
-    """
+    """Job id, state and waiting reason of each task that squeue lists. Raises `FlashladderError`: squeue failed."""
     words = ["squeue", "--noheader", "-r", "-t", "all", "--name", request.name, "-o", "%F|%T|%r"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=ANSWER_S)
@@ -288,9 +278,9 @@ def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mappi
         an event per change: ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}``, or
         ``{"event": "slurm-silent", "message": ...}`` if squeue fails.
     """
-    told: Mapping[str, Any] = {}
-    poll, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
-    while quiet < 2:  # a task that is being requeued may appear ended for a moment
+    last: Mapping[str, Any] = {}
+    poll_s, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
+    while True:
         try:
             tasks = [(state, reason) for found, state, reason in tasks_of(request) if found == job]
         except FlashladderError as error:
@@ -301,12 +291,13 @@ def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mappi
             states = Counter(state for state, _ in tasks) or states
             waiting = sorted({reason for state, reason in tasks if state == "PENDING"} - {"None"})
             event = {"event": "slurm", "done": done(), "states": dict(sorted(states.items())), "waiting": waiting}
-        if event != told:
+        if event != last:
             yield event
-            told = event
-        if quiet < 2:
-            time.sleep(poll if not quiet else SHORTEST_POLL_S)
-            poll = min(LONGEST_POLL_S, poll * 1.1)
+        if quiet == 2:  # not after one look: a task that is being requeued may appear ended for a moment
+            return
+        last = event
+        time.sleep(SHORTEST_POLL_S if quiet else poll_s)
+        poll_s = min(LONGEST_POLL_S, poll_s * 1.1)
 
 
 def measure(
@@ -319,9 +310,8 @@ def measure(
 ) -> int:
     """Submits the array or finds a running one, watches it and packs the result. Each task runs the command `sweep`.
 
-    Raises:
-        FlashladderError: Slurm failed or refused the job, or cells are missing after all tasks have ended.
-        CheckFailed: cells failed.
+    Raises `FlashladderError`: Slurm failed or refused the job, or cells are missing after all tasks have ended.
+    Raises `CheckFailed`: cells failed.
     """
     words = ["--grid", options.grid, "--out", str(records.folder.resolve()), "--no-build"]
     words += ["--anyway"] if options.anyway else []
@@ -383,13 +373,16 @@ def in_words(states: Mapping[str, int]) -> str:
 
 def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str) -> FlashladderError:
     """The error that `cells`, such as ``3 of 64``, are not measured. Contains the last error in the logs."""
-    error = None
-    for path in sorted(request.logs.glob(f"{job}_*_log.err")):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        error = next((line for line in reversed(lines) if line.startswith("error:")), error)
+    lines = [
+        line
+        for path in sorted(request.logs.glob(f"{job}_*_log.err"))
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.startswith("error:")
+    ]
+    tasks = in_words(states) or "no longer listed by Slurm"
     return FlashladderError(
         f"job {job} has ended, and {cells} cells are not measured",
         where=relative(request.folder),
-        found=f"tasks: {in_words(states) or 'no longer listed by Slurm'}" + (f" ({error})" if error else ""),
+        found=f"tasks: {tasks} ({lines[-1]})" if lines else f"tasks: {tasks}",
         hint=f"logs: {relative(request.logs)}; the same command submits the rest",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import functools
 import json
 from pathlib import Path
@@ -11,7 +11,6 @@ import sys
 
 import pytest
 
-from flashladder.bench.timing import bench_group
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
@@ -23,7 +22,6 @@ from flashladder.results.derive import problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult, Failure, FailureKind, PlannedCell
 from flashladder.sweep import command, plan, tune
-from flashladder.sweep import measure as measure_gpu
 from flashladder.sweep.measure import MARK
 from flashladder.sweep.place import Place
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
@@ -38,8 +36,8 @@ from flashladder.sweep.tune import (
 )
 from flashladder.sweep.winner import BOTH, judged
 from flashladder.sweep.workers import Device, Worker, run
-from tests.null.sweep_fixture import grid
-from tests.null.tune_worker import BEST, InProcess, speed
+from tests.null.simulated_gpu import BEST, InProcess, speed, tuning_gpu
+from tests.null.sweep_fixture import digests, grid
 
 LADDER_SETTINGS = Settings("h200", "tune", 2, 2, 20)
 FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"
@@ -108,10 +106,6 @@ n_heads: 1
 """
 
 
-def digests(cells: Sequence[PlannedCell]) -> list[str]:
-    return [f"code of {cell.subject} {cell.config}" for cell in cells]
-
-
 def options(out: Path, **changed: object) -> argparse.Namespace:
     usual = {"out": out, "slurm": None, "no_build": True, "shard": None, "retry": False, "timeout": None, "json": False,
              "dry_run": False}  # fmt: skip
@@ -129,14 +123,12 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(command, "make_plan", planned)
     monkeypatch.setattr(tune, "code_of", lambda *_: (sys.executable, ""))
     monkeypatch.setattr("flashladder.sweep.workers.Worker", InProcess)
-    monkeypatch.setattr(measure_gpu, "bench_group", bench_group)  # these as they were, afterwards
-    for name in ("FIRST_WARM_UP_S", "WARM_UP_S"):
-        monkeypatch.setattr(measure_gpu, name, getattr(measure_gpu, name))
+    tuning_gpu().plug_in(monkeypatch.setattr)
     return tmp_path / "tune"
 
 
-def measure(folder: Path, text: str = GRID, lanes: int = 1, **changed: object) -> int:
-    place = Place(tuple(Device(f"gpu{number}", "gpu") for number in range(lanes)), "h200", "sm_90")
+def measure(folder: Path, text: str = GRID, **changed: object) -> int:
+    place = Place((Device("gpu0", "gpu"),), "h200", "sm_90")
     folder.parent.mkdir(exist_ok=True)
     return command.measure(grid(folder.parent, text, "tune"), place, options(folder, **changed))
 
@@ -202,7 +194,7 @@ def sound(*results: BenchResult) -> bool:
 
 
 def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guilty = ["wrong:7 fp16 64,64,4 2_2_2+opt", "illegal:7 bf16 64,64,4 2_2_0+opt", "moody:7 bf16 64,64,4 0_0_0+opt"]
+    guilty = ["wrong:fp16 64,64,4 2_2_2+opt", "illegal:bf16 64,64,4 2_2_0+opt", "moody:bf16 64,64,4 0_0_0+opt"]
     monkeypatch.setenv("FAULTS", ";".join(guilty))
     with pytest.raises(CheckFailed, match="3 candidates failed and were removed, the first: 7"):
         measure(tuned, TILE)
@@ -222,8 +214,8 @@ def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.Mo
 
 def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flashladder.sweep.workers.Worker", Worker)
-    monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.tune_worker"))
-    monkeypatch.setenv("FAULTS", "crash:7 fp16 64,64,4 2_2_2+opt")
+    monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.simulated_gpu"))
+    monkeypatch.setenv("FAULTS", "crash:fp16 64,64,4 2_2_2+opt")
     with pytest.raises(CheckFailed, match="1 candidates failed and were removed"):
         measure(tuned, TILE.replace("[fp16, bf16]", "[fp16]"))
     rungs, finals = documents(tuned)
