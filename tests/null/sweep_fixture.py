@@ -10,7 +10,6 @@ from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.schema import (
     A_A,
-    BenchResult,
     EmulatedCell,
     EmulatedSweepResult,
     Failure,
@@ -96,12 +95,6 @@ def failed(cell: PlannedCell) -> CellRecord:
     """The record of a cell whose worker died."""
     failure = Failure(address=cell.address, kind="crash", message="its worker ended with signal SIGSEGV", exit_code=-11)
     return CellRecord(cell=cell, failure=failure, lane="gpu0", attempts=1, seconds=1.0)
-
-
-def bench(made: plan.Plan) -> list[BenchResult]:
-    """The documents of all cells of a plan."""
-    found = [timed(cell, made, seed=number).document for number, cell in enumerate(made.cells)]
-    return [one for one in found if isinstance(one, BenchResult)]
 
 
 def alive(pid: int) -> bool:

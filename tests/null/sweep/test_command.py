@@ -18,8 +18,8 @@ from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.grid import load_grid
 from flashladder.paths import ROOT
 from flashladder.results.files import load_as
-from flashladder.results.schema import BenchResult, PlannedCell
-from flashladder.sweep import command, measure, place, plan
+from flashladder.results.schema import BenchResult, PlannedCell, Sweep
+from flashladder.sweep import command, place, plan
 from flashladder.sweep.place import Card
 from flashladder.sweep.records import Records, held
 from flashladder.sweep.workers import Device, Task
@@ -33,9 +33,7 @@ DRIVER = [sys.executable, "-c", "import sys; from tests.null.sweep.conftest impo
 def words(made: plan.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The options of a sweep of `made` into ``records``; workers are planted."""
     assert made.grid.name == "small"
-    monkeypatch.setattr(command, "run", vars(command)["run"])
-    monkeypatch.setattr(measure, "known_digests", None)
-    plant()
+    plant(monkeypatch.setattr)
     return ["--grid", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "records")]
 
 
@@ -56,7 +54,10 @@ def test_three_planted_failures_among_eighteen_are_three_lines_and_exit_code_1(
 ) -> None:
     bad = {made.cells[3].address: "segv", made.cells[8].address: "hang", made.cells[11].address: "wrong"}
     monkeypatch.setenv("PLANTS", json.dumps(bad))
-    with pytest.raises(CheckFailed, match=r"^3 of 18 cells failed, the first: 2 .*; --retry measures them again$"):
+    first = (
+        r"^3 of 18 cells failed, the first: 2 .* S=1024 .*: crash: its worker ended .*; --retry measures them again$"
+    )
+    with pytest.raises(CheckFailed, match=first):
         command.main([*words, "--timeout", "5"])
     lines = sorted(capsys.readouterr().err.splitlines())
     assert [line.partition(": ")[0] for line in lines] == ["failed"] * 3
@@ -66,11 +67,6 @@ def test_three_planted_failures_among_eighteen_are_three_lines_and_exit_code_1(
         "timeout: no answer within 5 s: its worker was killed",
         "wrong: max error 7 (allowed 1)",
     ]
-    records = Records(tmp_path / "records")
-    kinds = {address: records.read(address).failure for address in records.addresses()}
-    assert {address: one.kind for address, one in kinds.items() if one} == dict(
-        zip(bad, ("crash", "timeout", "wrong"), strict=True)
-    )
     assert sorted(asked(tmp_path)) == sorted(cell.address for cell in made.cells)
 
     with pytest.raises(CheckFailed, match=r"^3 of 18 cells failed"):
@@ -176,21 +172,25 @@ UUID = "GPU-of-the-commands-tests"
 
 @dataclass
 class Host:
-    """One H200 whose lanes measure at once; `leaves` cells are left, as where time is up; 16 is built when asked."""
+    """A host with one H200. `run` measures nothing: it writes made-up records. Iteration 16 is built on demand."""
 
     folder: Path
     text: str = SMALL
-    leaves: int = 0
     built: bool = True
     arch: str = "sm_90"
     builds: list[tuple[list[str], str]] = field(default_factory=list)
     tasks: Sequence[Task] = ()
     devices: Sequence[Device] = ()
-    has_budget: bool = False
+    budget_s: float | None = None
 
     def sweep(self, *options: str) -> int:
         grid(self.folder, self.text)
         return command.main(["--grid", str(self.folder / "small.yaml"), "--out", str(self.folder / "out"), *options])
+
+    def packed(self) -> Sweep:
+        document = load_as(self.folder / "out.json.gz", BenchResult)
+        assert document.sweep
+        return document.sweep
 
     @property
     def made(self) -> plan.Plan:
@@ -207,12 +207,9 @@ class Host:
     def run(
         self, tasks: Sequence[Task], devices: Sequence[Device], records: Records, budget_s: float | None, **_: Any
     ) -> None:
-        self.tasks, self.devices, self.has_budget = tasks, devices, budget_s is not None
-        done = tasks[: len(tasks) - self.leaves]
-        for task in done:
+        self.tasks, self.devices, self.budget_s = tasks, devices, budget_s
+        for task in tasks:
             records.write(timed(task.cell, self.made))
-        if self.leaves:
-            raise FlashladderError("the grid's budget is spent")
 
 
 @pytest.fixture
@@ -226,39 +223,28 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return found
 
 
-def test_a_sweep_gives_the_lanes_its_cells_and_packs_what_they_leave(
-    host: Host, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_gives_cells_to_devices_and_packs_their_records(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.text = SMALL + "budget_minutes: 2\n"
     assert host.sweep() == 0
     assert tuple(task.cell for task in host.tasks) == host.made.cells
     asked = {(task.request["grid"], task.request["mode"], task.request["plan"]["pairs"]) for task in host.tasks}
     assert asked == {("small", "event-free", host.made.settings.pairs)}
     assert [(device.name, device.environment["CUDA_VISIBLE_DEVICES"]) for device in host.devices] == [("gpu0", UUID)]
-    packed = load_as(host.folder / "out.json.gz", BenchResult)
-    assert packed.sweep
-    assert (packed.sweep.planned, packed.sweep.made_for) == (host.made.cells, None)
+    assert host.budget_s == 120
+    assert (host.packed().planned, host.packed().made_for) == (host.made.cells, None)
+    for cell in host.made.cells[2:]:
+        Records(host.folder / "out").path(cell.address).unlink()
     capsys.readouterr()
+    assert host.sweep() == 0
+    assert len(host.tasks) == 4
+    assert "small on h200: 6 cells, 2 of them measured before; about " in capsys.readouterr().out
     assert host.sweep("--dry-run") == 0
     assert "6 cells, 6 of them measured before, in " in capsys.readouterr().out
     host.text = SMALL.replace("gpu: any", "gpu: a100")
     with pytest.raises(FlashladderError, match=r"made for another GPU.*--anyway measures it here"):
         host.sweep()
     assert host.sweep("--anyway") == 0
-    packed = load_as(host.folder / "out.json.gz", BenchResult)
-    assert packed.sweep
-    assert packed.sweep.made_for == "a100"
-
-
-def test_a_spent_budget_is_no_complete_sweep(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    host.text, host.leaves = SMALL + "budget_minutes: 2\n", 4
-    with pytest.raises(FlashladderError, match="the grid's budget is spent") as caught:
-        host.sweep()
-    assert (caught.value.exit_code, host.has_budget) == (2, True)
-    assert not (host.folder / "out.json.gz").exists()
-    host.leaves = 0
-    assert host.sweep() == 0
-    assert len(host.tasks) == 4
-    assert "small on h200: 6 cells, 2 of them measured before; about " in capsys.readouterr().out
+    assert host.packed().made_for == "a100"
 
 
 def test_what_is_missing_is_built_or_named(host: Host) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flashladder.errors import CheckFailed, FlashladderError
+from flashladder.errors import FlashladderError
 from flashladder.results.derive import problems
 from flashladder.results.files import load_result
 from flashladder.results.schema import BenchResult, EmulatedSweepResult, Reference, Settings
@@ -110,13 +110,6 @@ def test_emulated_cells_become_one_document_with_a_line_each(tmp_path: Path) -> 
         [cell.subject, cell.dtype, str(cell.shape.seq_len)] for cell in made.cells
     ]
     assert all(line.split()[3:7] == ["1", "1", "33", "%"] for line in lines[1:-1])
-
-
-def test_failures_are_told(tmp_path: Path, made: plan.Plan) -> None:
-    records, screen = filled(tmp_path, made), Screen(made, 6, 0, 0.0, as_json=True)
-    records.write(failed(made.cells[1]))
-    with pytest.raises(CheckFailed, match=r"1 of 6 cells failed, the first: 1 .* S=1024 .*: crash: its worker ended"):
-        finish(made, records, screen)
 
 
 def test_where_everything_failed_there_is_no_document(tmp_path: Path, made: plan.Plan) -> None:
