@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder.cases.inputs import Tensors, make_tensors
 from flashladder.results.derive import problems
 from flashladder.results.schema import A_A, BenchResult, PlannedCell
 from flashladder.sweep import measure, plan, workers
@@ -22,6 +21,7 @@ from tests.null.check.test_check import attention
 from tests.null.simulated_gpu import SimulatedGpu
 from tests.null.sweep_fixture import digests, grid
 
+Change = Callable[[torch.Tensor], object]
 ONE = """\
 why: One step on a length that a CPU can check, for tests.
 gpu: any
@@ -35,46 +35,9 @@ n_heads: 1
 """
 
 
-class Emulated:
-    """What the kernel does with the output, beside the right answer, and what the race detector says."""
-
-    spoil: Callable[[torch.Tensor], object] = staticmethod(lambda _: None)
-    tensors: Tensors
-
-    def __init__(self) -> None:
-        self.races: list[object] = []
-
-    def forward(self, *_: object, observers: object) -> Any:
-        del observers
-        self.tensors.out.copy_(attention(self.tensors.q, self.tensors.k, self.tensors.v))
-        self.spoil(self.tensors.out)
-        return SimpleNamespace(seconds=0.25)
-
-    def drawn(self, *about: Any) -> Tensors:
-        self.tensors = make_tensors(*about)
-        return self.tensors
-
-
-@pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> Emulated:
-    found = Emulated()
-    monkeypatch.setattr(measure, "forward", found.forward)
-    monkeypatch.setattr(measure, "make_tensors", found.drawn)
-    monkeypatch.setattr(measure, "tools_of", lambda: SimpleNamespace(ptx_versions={"nvcc": "13.0.88"}))
-    monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=found.races))
-    counted = SimpleNamespace(as_dict=lambda: {"loads": 3.0, "smem_op_atom": 0.0}, warp_instructions=9)
-    monkeypatch.setattr(ptxemu, "Counters", lambda: counted)
-    return found
-
-
 @pytest.fixture
 def one_cell(tmp_path: Path) -> plan.Plan:
     return plan.make(grid(tmp_path, ONE), "cpu", digests)
-
-
-def emulated_cell(made: plan.Plan) -> Any:
-    (cell,) = made.cells
-    return measure.emulated(cell, {"grid": made.grid.name, "grid_sha256": made.grid.sha256})
 
 
 def fall(_: torch.Tensor) -> None:
@@ -96,13 +59,22 @@ def race(_: torch.Tensor) -> None:
     ids=["zeros", "nan", "race", "fall"],
 )
 def test_wrong_numbers_races_and_crashes_are_told_apart(
-    emulated: Emulated, one_cell: plan.Plan, spoil: Callable[[torch.Tensor], object], kind: str, message: str
+    one_cell: plan.Plan, monkeypatch: pytest.MonkeyPatch, spoil: Change, kind: str, message: str
 ) -> None:
-    emulated.spoil = spoil
-    if spoil is race:
-        emulated.races.append(SimpleNamespace(render=lambda: "read after write\n  by another thread"))
+    reports = [SimpleNamespace(render=lambda: "read after write\n  by another thread")] if spoil is race else []
+
+    def forward(_: object, __: object, tensors: Sequence[torch.Tensor], observers: object) -> Any:
+        q, k, v, out = tensors
+        out.copy_(attention(q, k, v))
+        spoil(out)
+        return SimpleNamespace(seconds=0.25)
+
+    monkeypatch.setattr(measure, "forward", forward)
+    monkeypatch.setattr(measure, "as_array", lambda tensor, _: tensor)
+    monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=reports))
+    (cell,) = one_cell.cells
     with pytest.raises(CellFailed, match=message) as caught:
-        emulated_cell(one_cell)
+        measure.emulated(cell, {"grid": one_cell.grid.name, "grid_sha256": one_cell.grid.sha256})
     assert caught.value.kind == kind
 
 
@@ -118,7 +90,6 @@ seq_lens:
   - {seq_len: 256, batch: 1}
 n_heads: 1
 """
-Change = Callable[[torch.Tensor], object]
 
 
 @dataclass
