@@ -1,10 +1,9 @@
-"""Measures one cell: on this CPU in the emulator, or on a GPU with the timer of `invoke bench`.
+"""Measures one cell in a worker process: on this CPU in the emulator, or on a GPU with the timer of `invoke bench`.
 
 On the CPU, the emulator runs a kernel's PTX. The check's rule judges its numbers, and the document stores its counters
 and hazards. Two runs of a cell give the same document. On a GPU, one kernel or one reference is timed, alternating with
 FA2. A session keeps GPU, flush buffer and inputs between cells, so the overhead of a cell is about one second. A rung
 of a tuning run is timed as one group: candidates that differ by 0.5 % must share clock and temperature.
-The processes of `flashladder.sweep.workers` use this module.
 """
 
 from __future__ import annotations

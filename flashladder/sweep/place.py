@@ -1,9 +1,8 @@
 """Chooses and locks the GPUs or CPUs of a sweep, finds installed kernels and builds the missing ones.
 
-A grid made for one GPU model is refused on another model before any time is spent. This module queries NVML and opens
-no CUDA context: each worker opens one on its own GPU. It finds installed kernels by reading the wheels' manifests, and
-imports none: their environments may use another Python version. Kernels are built before anything is timed: a compiler
-that runs during a measurement takes CPU time and changes the clocks.
+This module queries NVML and opens no CUDA context: each worker opens one on its own GPU. It finds installed kernels by
+reading the wheels' manifests, and imports none: their environments may use another Python version. Kernels are built
+before anything is timed: a compiler that runs during a measurement takes CPU time and changes the clocks.
 """
 
 from __future__ import annotations

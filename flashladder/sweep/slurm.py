@@ -3,7 +3,6 @@
 The host that submits builds the kernels. Tasks write records to the shared file system. A task that is killed,
 preempted or out of time is requeued. This process only watches. After Ctrl-C the tasks keep running, and the same
 command finds them again by the job's name. When all tasks have ended, it packs the result, without a GPU.
-
 submitit waits for jobs with sacct, which many clusters lack. So this module uses squeue, which lists all active tasks.
 
     python -m flashladder.sweep --grid h100 --slurm partition=gpu,account=me,time=2:00:00,array=8

@@ -229,14 +229,13 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
     settings = Settings(made.settings.machine, made.settings.mode, pairs.pairs, pairs.blocks, pairs.min_pairs)
     failed = {failure.address for failure in document.sweep.failures} if document.sweep else set()
     ladders = []
-    for subject in dict.fromkeys(cell.subject for cell in made.cells if cell.config):
-        wanted = finalists(document, int(subject))
-        for dtype in made.grid.dtypes:
-            forms = {config.with_dtype(dtype).short_form() for config in wanted}
-            cells = [cell for cell in made.cells if cell.subject == subject and cell.config in forms]
-            again = [with_code(cell, cell.code, settings) for cell in cells if cell.address not in failed]
-            if again:
-                ladders.append(Ladder(again, settings, (pairs,), FINAL_SEED))
+    for ladder in ladders_of(made):
+        first = ladder.entered[0]
+        forms = {config.with_dtype(first.dtype).short_form() for config in finalists(document, int(first.subject))}
+        cells = [cell for cell in ladder.entered if cell.config in forms and cell.address not in failed]
+        if cells:
+            again = [with_code(cell, cell.code, settings) for cell in cells]
+            ladders.append(Ladder(again, settings, (pairs,), FINAL_SEED))
     return ladders
 
 

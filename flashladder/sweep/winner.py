@@ -1,8 +1,8 @@
 """Finds the winner of a tuning run, compares it with the iteration's present configuration, and can enter it there.
 
-The rungs choose a winner, and the finals judge it (other inputs, a fresh process). A person compares both intervals and
-decides. An iteration has one configuration per GPU for both dtypes. The winner has the best harmonic mean of both
-dtypes among the configurations that were timed in every rung.
+The rungs choose a winner, and the finals judge it (other inputs, a fresh process). An iteration has one configuration
+per GPU for both dtypes. So the winner has the best harmonic mean of both dtypes, among the configurations that were
+timed in every rung.
 
     python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz --write   # enters winners that are faster
 """

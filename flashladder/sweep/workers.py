@@ -1,13 +1,12 @@
 """Worker processes, one per GPU or CPU. Each measures one cell after the other, and is replaced if it dies.
 
-If a worker dies, hangs, sends an invalid answer or breaks its CUDA context, a new one replaces it, and only that cell
-fails. If a worker is killed from outside (out of memory, an operator), its cell is measured again. One thread per
-worker waits for its answers. The main thread distributes cells and writes records.
+Cells run in processes for three reasons: a CUDA kernel that faults destroys its CUDA context, one that hangs can only
+be killed, and each iteration has its own environment. If a worker dies, hangs, sends an invalid answer or breaks its
+CUDA context, only that cell fails. If it is killed from outside (out of memory, an operator), its cell is measured
+again. One thread per worker waits for its answers. The main thread distributes cells and writes records.
 
-Each worker process runs this module. Cells run in processes for three reasons: a CUDA kernel that faults destroys its
-CUDA context, one that hangs can only be killed, and each iteration has its own environment. A worker reads requests
-from stdin and writes answers to stdout, one line of JSON each. Output of libraries goes to stderr. A worker ends when
-stdin closes or the sweep's process dies. To see its output:
+A worker process runs this module. It reads requests from stdin and writes answers to stdout, one line of JSON each.
+Output of libraries goes to stderr. It ends when stdin closes or the sweep's process dies. To see its output:
 
     echo '{}' | python -m flashladder.sweep.workers cpu
 """
