@@ -35,7 +35,7 @@ from flashladder.check.command import as_array, rule
 from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
-from flashladder.gpu.device import open_device
+from flashladder.gpu.device import open_device, origin
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
@@ -173,7 +173,7 @@ class Session:
             found = [self._subject(PlannedCell.model_validate(one)) for one in request.get("candidates", [cell])]
             subjects = [subject for subject, _ in found if subject]
             before = self._wait_until_alone(request["tell"])
-            inputs = self._drawn(cell, plan, request.get("first_seed"))
+            inputs = self._drawn(cell, plan, request.get("first_seed", FIRST_SEED))
             warm_up_s = FIRST_WARM_UP_S if time.monotonic() - self._last > COLD_AFTER_S else WARM_UP_S
             a_a = is_rung or not subjects
             group = bench_group(
@@ -183,16 +183,14 @@ class Session:
             after = self._device.telemetry.foreign_processes(own_context=True)
         except Exception as error:
             raise CellFailed(kind_of(error), blamed(current if is_rung else "", error)) from error
-        beside = {} if cell.config or not subjects else {cell.subject: self._identity(cell.subject, cell.dtype)}
+        is_library = subjects and not cell.config
         is_floor = cell.subject == FA2 or request.get("profile")
         document = BenchResult(
             purpose="tune" if request["mode"] == "tune" else "report",
-            rung=self._device.rung,
-            gpu=self._device.gpu,
-            host=self._device.host,
+            **origin(self._device),
             kernels={kernel.key: kernel for _, kernel in found if kernel},
             reference=self._identity(FA2, cell.dtype) if is_floor else reference_identity({}),
-            references=beside,
+            references={cell.subject: self._identity(cell.subject, cell.dtype)} if is_library else {},
             sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
             settings=Settings(**request["settings"], flush_bytes=self._flush_bytes),
             processes=(Process(index=0, started_utc=self._started, foreign_before=before, foreign_after=after),),
@@ -223,15 +221,13 @@ class Session:
             )  # fmt: skip
         return kernel_subject(kernel.iteration, config, installed.run, kernel.variant), kernel
 
-    def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int | None) -> Prepared:
-        """The inputs of a cell. Reuses the previous inputs if they fit. Rungs (with a seed) keep one set per dtype."""
+    def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int) -> Prepared:
+        """The inputs of a cell. Keeps those of both dtypes, for cells with the same shape and seed."""
         common = (cell.shape, plan.input_sets, first_seed)
+        self._inputs = {key: inputs for key, inputs in self._inputs.items() if key[1:] == common}  # frees memory first
         key = (cell.dtype, *common)
         if key not in self._inputs:
-            kept = {} if first_seed is None else self._inputs
-            self._inputs = {other: own for other, own in kept.items() if other[1:] == common}  # frees memory first
-            seed = FIRST_SEED if first_seed is None else first_seed
-            self._inputs[key] = prepare(cell.dtype, cell.shape, plan, first_seed=seed)
+            self._inputs[key] = prepare(cell.dtype, cell.shape, plan, first_seed=first_seed)
         return self._inputs[key]
 
     def _wait_until_alone(self, tell: Callable[[Mapping[str, Any]], object]) -> int | None:
