@@ -149,10 +149,10 @@ def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build
         toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
         by_subject.setdefault(cell.subject + toolchain, []).append(cell)
     lines = []
-    for name, own in by_subject.items():
-        configs = {cell.config for cell in own if cell.config}
+    for name, of_subject in by_subject.items():
+        configs = {cell.config for cell in of_subject if cell.config}
         kernels = count(len(configs), "kernel") if configs else ""
-        lines.append(f"{name:32s} {count(len(own), 'cell'):>11s} {kernels:>11s}".rstrip())
+        lines.append(f"{name:32s} {count(len(of_subject), 'cell'):>11s} {kernels:>11s}".rstrip())
     for n_cells, why in made.grid.excluded:
         lines += textwrap.wrap(f"excluded: {n_cells} cells: {why}", WIDTH, subsequent_indent="  ")
     counts = {"cells": len(cells), "missing": len(missing)}

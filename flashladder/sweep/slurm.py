@@ -178,8 +178,8 @@ class Request:
 
         if len(Records(self.folder).addresses()) > self.before:
             return DelayedSubmission(self)
-        told = "the task finished no cell within its time limit and is not requeued"
-        print(f"error: {told}; --slurm time=... gives it more time", file=sys.stderr, flush=True)
+        reason = "the task finished no cell within its time limit and is not requeued"
+        print(f"error: {reason}; --slurm time=... gives it more time", file=sys.stderr, flush=True)
         return None
 
 

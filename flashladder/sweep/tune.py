@@ -62,9 +62,9 @@ Part = tuple[PlannedCell, ...]
 
 def tie(values: Mapping[str, Sequence[float]]) -> float:
     """The largest difference of a tie, in log units, from the average spread within the candidates."""
-    spreads = [variance(own) for own in values.values() if len(own) > 1]
+    spreads = [variance(ratios) for ratios in values.values() if len(ratios) > 1]
     noise = math.sqrt(sum(spreads) / len(spreads)) if spreads else 0.0
-    fewest = min((len(own) for own in values.values() if own), default=1)
+    fewest = min((len(ratios) for ratios in values.values() if ratios), default=1)
     return max(LEAST_TIE, TIES * noise * math.sqrt(2 / fewest))
 
 

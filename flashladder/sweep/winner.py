@@ -86,13 +86,13 @@ def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
 
     def order(dtypes: Sequence[Mapping[KernelConfig, Summary]]) -> list[KernelConfig]:
         def rank(config: KernelConfig) -> tuple[float, float]:
-            summaries = [own[config] for own in dtypes]
-            pairs = min(document.settings.min_pairs, *(one.n_pairs for one in summaries))
-            return -pairs, -harmonic_mean([one.pct for one in summaries])
+            found = [summaries[config] for summaries in dtypes]
+            pairs = min(document.settings.min_pairs, *(one.n_pairs for one in found))
+            return -pairs, -harmonic_mean([one.pct for one in found])
 
-        return sorted((config for config in dtypes[0] if all(config in own for own in dtypes)), key=rank)
+        return sorted((config for config in dtypes[0] if all(config in one for one in dtypes)), key=rank)
 
-    orders = {dtype: order([own]) for dtype, own in by_dtype.items()}
+    orders = {dtype: order([summaries]) for dtype, summaries in by_dtype.items()}
     return orders if len(by_dtype) < 2 else {**orders, BOTH: order(list(by_dtype.values()))}
 
 

@@ -71,12 +71,12 @@ def test_a_fault_a_hang_and_a_wrong_answer_are_failures_of_their_cells(
     monkeypatch.setattr(command, "run", partial(run, module="tests.gpu.planted_gpu"))
     options = ["--grid", str(tmp_path / "planted.yaml"), "--out", str(tmp_path / "records"), "--no-build"]
     options += ["--gpus", "0", "--timeout", str(TIMEOUT_S)]
-    with pytest.raises(FlashladderError) as told:
+    with pytest.raises(FlashladderError) as caught:
         command.main(options)
-    if not isinstance(told.value, CheckFailed):
-        skip_without_wheels(told.value)
-    assert told.value.what.startswith("3 of 5 cells failed")
-    assert told.value.exit_code == 1
+    if not isinstance(caught.value, CheckFailed):
+        skip_without_wheels(caught.value)
+    assert caught.value.what.startswith("3 of 5 cells failed")
+    assert caught.value.exit_code == 1
     records = Records(tmp_path / "records")
     found = {record.cell.subject: record for record in map(records.read, records.addresses())}
     assert {subject: one.failure.kind for subject, one in found.items() if one.failure} == {

@@ -1,4 +1,4 @@
-"""Plans and records for tests of the sweep: a small grid, digests that are made up, documents of made-up times."""
+"""Plans and records for tests of the sweep: a small grid, and documents with made-up digests and times."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def emulated_grid(tmp_path: Path) -> Grid:
 
 
 def digests(cells: Sequence[PlannedCell]) -> list[str]:
-    """A digest per kernel that is made up, and the same every time."""
+    """A made-up, stable code digest per cell."""
     return [f"code of {cell.subject} {cell.config}" for cell in cells]
 
 
@@ -76,7 +76,7 @@ def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) 
 
 
 def emulated_document(cell: PlannedCell, grid: str, grid_sha256: str) -> EmulatedSweepResult:
-    """What the emulator might have said of a cell."""
+    """A document of the emulator about one cell."""
     own = kernel(int(cell.subject), cell.config, text=None).model_copy(update={"build": cell.code})
     measured = EmulatedCell(address=cell.address, accuracy=GOOD, counters={LD_CONFLICTS: 1}, instructions=1, hazards=0)
     return EmulatedSweepResult(
@@ -98,7 +98,7 @@ def failed(cell: PlannedCell) -> CellRecord:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not waited for does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -106,5 +106,5 @@ def alive(pid: int) -> bool:
 
 
 def canonical(record: CellRecord) -> str:
-    """What two runs of an emulated cell must have in common: all but times, worker and attempts."""
+    """The parts of an emulated cell's record that two runs share: all but times, worker and attempts."""
     return record.model_dump_json(exclude={"lane", "attempts", "seconds", "overhead_s"})

@@ -28,11 +28,11 @@ def slurm() -> Iterator[Cluster]:
         yield started
 
 
-def within(seconds: float, what: Callable[[], object], said: Callable[[], object] = lambda: "") -> None:
-    """Waits until `what()` is true; fails with `said()`."""
+def within(seconds: float, what: Callable[[], object], message: Callable[[], object] = lambda: "") -> None:
+    """Waits until `what()` is true; fails with `message()`."""
     deadline = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < deadline, said()
+        assert time.monotonic() < deadline, message()
         time.sleep(0.1)
 
 

@@ -1,4 +1,4 @@
-"""``--slurm`` without Slurm: what it accepts and refuses, what a task is told and how it ends, missing cells."""
+"""``--slurm`` without Slurm: accepted and refused values, a task's parameters and its end, missing cells."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_key_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("partitions=gpu", "--slurm: unknown key: expected one of partition, account, "),
         ("gpu", "--slurm: not a value of gpu"),
@@ -42,10 +42,10 @@ def test_every_key_is_read() -> None:
         ("gpu=b200", "--slurm: not a value of gpu: expected GPU of the tasks, a key of configs/gpus"),
     ],
 )
-def test_a_mistake_is_one_line(text: str, said: str) -> None:
+def test_a_mistake_is_one_line(text: str, message: str) -> None:
     with pytest.raises(FlashladderError) as caught:
         parse_options(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -65,7 +65,7 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("smoke", "gpu"), "--slurm: not a value of gpu"),
         (("smoke", ""), "--slurm: the tasks' GPU is not specified: expected one of gpu=a100, "),
@@ -76,14 +76,14 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_built(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str], said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str], message: str
 ) -> None:
     monkeypatch.setattr("shutil.which", str)
     monkeypatch.setattr(command, "make_plan", lambda *_, **__: pytest.fail("it planned"))
     grid, options, *more = words
     with pytest.raises(FlashladderError) as caught:
         command.main([f"--grid={grid}", f"--slurm={options}", f"--out={tmp_path / 'out'}", *more])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
@@ -121,10 +121,10 @@ def test_missing_cells_are_told_with_the_tasks_and_their_last_error(tmp_path: Pa
     one.logs.mkdir()
     (one.logs / "7_0_0_log.err").write_text("a\nerror: no space\nsrun: error: exit 2\n", encoding="utf-8")
     (one.logs / "8_0_0_log.err").write_text("error: of another job\n", encoding="utf-8")
-    said = str(incomplete(one, "7", {"FAILED": 1, "COMPLETED": 1}, "3 of 64"))
-    assert "job 7 has ended, and 3 of 64 cells are not measured" in said
-    assert "found tasks: 1 completed, 1 failed (error: no space)" in said
-    assert f"logs: {tmp_path}/slurm; the same command submits the rest" in said
+    message = str(incomplete(one, "7", {"FAILED": 1, "COMPLETED": 1}, "3 of 64"))
+    assert "job 7 has ended, and 3 of 64 cells are not measured" in message
+    assert "found tasks: 1 completed, 1 failed (error: no space)" in message
+    assert f"logs: {tmp_path}/slurm; the same command submits the rest" in message
     assert "found tasks: no longer listed by Slurm; logs" in str(incomplete(one, "9", {}, "3 of 64"))
 
 

@@ -38,14 +38,14 @@ def test_gpus_are_chosen_by_index_or_uuid(text: str, indices: list[int]) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [("2", "no such GPU: expected all, or some of 0 (GPU-aaaa-1), 1 (GPU-bbbb-2), found '2'"),
      ("0,0", "a GPU is named twice"), ("GPU-", "no such GPU"), ("", "no such GPU"), ("0,,1", "no such GPU")],
 )  # fmt: skip
-def test_other_words_are_one_line(text: str, told: str) -> None:
+def test_other_words_are_one_line(text: str, message: str) -> None:
     with pytest.raises(FlashladderError) as caught:
         chosen(H200, text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_grid_takes_the_gpus_of_its_model() -> None:

@@ -92,8 +92,8 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     partly = replace(made, cells=(first, *(one.model_copy(update={"code": ""}) for one in others)))
 
     def shown(cells: tuple[PlannedCell, ...] = partly.cells, *, build: bool = True, as_json: bool = False) -> str:
-        said = planned(partly, cells, records, build=build)
-        return dry_run(partly, said, records.folder, 2, build=build, as_json=as_json)
+        summary = planned(partly, cells, records, build=build)
+        return dry_run(partly, summary, records.folder, 2, build=build, as_json=as_json)
 
     text = shown()
     assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
@@ -101,16 +101,16 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     assert "with --no-build the sweep does not start" in unbuilt
     assert "to build" not in unbuilt
     assert unbuilt.splitlines()[-1].startswith("about 0 s")  # nothing is built, nothing is left to measure
-    told = json.loads(shown(as_json=True))
-    found = {name: told[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
+    event = json.loads(shown(as_json=True))
+    found = {name: event[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
     assert found == {
         "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),
         "missing": len(made.cells) - 1, "to_build": len(partly.unbuilt), "notes": [],
     }  # fmt: skip
     part = json.loads(shown(partly.cells[:1], as_json=True))
-    assert part["to_build"] == told["to_build"]  # a shard builds the whole grid
+    assert part["to_build"] == event["to_build"]  # a shard builds the whole grid
     assert part["seconds"] > 0
     building = plan.build_s(partly, default_jobs())
-    assert told["seconds"] == made.estimate_s(partly.cells[1:]) / 2 + building
-    assert f"about {duration(told['seconds'])} on 2 CPUs" in text
-    assert sum(one["cells"] for one in told["left_out"]) == sum(count for count, _ in made.grid.excluded)
+    assert event["seconds"] == made.estimate_s(partly.cells[1:]) / 2 + building
+    assert f"about {duration(event['seconds'])} on 2 CPUs" in text
+    assert sum(one["cells"] for one in event["left_out"]) == sum(count for count, _ in made.grid.excluded)

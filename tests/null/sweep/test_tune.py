@@ -155,7 +155,7 @@ def test_a_run_that_was_cut_goes_on_with_the_rung_that_is_missing(tuned: Path) -
 
 
 def failed(rungs: BenchResult) -> dict[str, tuple[str, str]]:
-    """Per failed candidate what kind of failure it was, and what was said."""
+    """Kind and message of the failure of each failed candidate."""
     assert rungs.sweep is not None
     cells = {cell.address: cell for cell in rungs.sweep.planned}
     return {
@@ -226,6 +226,6 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     whole = shown(plan.make(load_grid("tune"), "h200", digests))
     assert len(whole.partition("\n\n")[0].splitlines()) > 1
     assert max(map(len, whole.replace(str(tuned), "").splitlines())) <= 80
-    told = json.loads(shown(made, "a note", as_json=True))
-    assert (told["candidates"], told["ladders"], told["climbed"], told["to_build"]) == (2 * 47, 2, 0, 0)
-    assert (told["event"], told["notes"]) == ("dry-run", ["a note"])
+    event = json.loads(shown(made, "a note", as_json=True))
+    assert (event["candidates"], event["ladders"], event["climbed"], event["to_build"]) == (2 * 47, 2, 0, 0)
+    assert (event["event"], event["notes"]) == ("dry-run", ["a note"])
