@@ -90,7 +90,14 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
         grid = runnable(grid, place.arch)
     records = Records(options.out or FOLDER / place.machine / grid.name)
     if options.dry_run:
-        print(_dry_run(make_plan(grid, place), records, len(place.devices), options, lines))
+        made, build = make_plan(grid, place), not options.no_build
+        if grid.mode == "tune":
+            summary = tune.planned(made, records, retry=options.retry)
+        else:
+            cells = plan.shard(made.cells, options.shard, made.settings)
+            summary = screen.planned(made, cells, records, build=build, retry=options.retry)
+        n_devices = len(place.devices)
+        print(screen.dry_run(made, summary, records.folder, n_devices, lines, as_json=options.json, build=build))
         return 0
     screen.require_own_name(grid, records.packed)
     with held(records.folder, options.shard) if options.slurm is None else nullcontext():
@@ -125,17 +132,6 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
     index, count = options.shard
     print(f"shard {index} of {count}: {len(mine)} cells complete", file=sys.stderr)
     return screen.exit_code(mine, failures)
-
-
-def _dry_run(made: plan.Plan, records: Records, devices: int, options: argparse.Namespace, lines: Sequence[str]) -> str:
-    """The plan as text or as one line of JSON."""
-    build = not options.no_build
-    if made.grid.mode == "tune":
-        planned = tune.planned(made, records, retry=options.retry)
-    else:
-        cells = plan.shard(made.cells, options.shard, made.settings)
-        planned = screen.planned(made, cells, records, build=build, retry=options.retry)
-    return screen.dry_run(made, planned, records.folder, devices, lines, as_json=options.json, build=build)
 
 
 @contextmanager

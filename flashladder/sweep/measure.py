@@ -182,7 +182,9 @@ class Session:
             self._last = time.monotonic()
             after = self._device.telemetry.foreign_processes(own_context=True)
         except Exception as error:
-            raise CellFailed(kind_of(error), blamed(current if is_rung else "", error)) from error
+            line = first_line(error)
+            blame = f"{current}: " if is_rung and current and not line.startswith(current) else ""
+            raise CellFailed(kind_of(error), blame + line) from error
         is_library = subjects and not cell.config
         is_floor = cell.subject == FA2 or request.get("profile")
         document = BenchResult(
@@ -248,12 +250,6 @@ class Session:
         if (name, dtype) not in self._identities:
             self._identities[name, dtype] = profiled(reference_identity({}, name), name, (dtype,))
         return self._identities[name, dtype]
-
-
-def blamed(key: str, error: BaseException) -> str:
-    """An exception's first line, prefixed with the candidate that was being checked, if any."""
-    line = first_line(error)
-    return f"{key}: {line}" if key and not line.startswith(key) else line
 
 
 def candidate_in(failure: Failure, keys: Sequence[str]) -> str | None:

@@ -73,9 +73,7 @@ def place_of(grid: Grid, options: argparse.Namespace, lines: list[str]) -> Itera
     """The place where the grid is measured; its GPUs are locked inside the context.
 
     If this machine lacks the grid's GPU, a dry run plans for one such GPU and adds a note to `lines`.
-
-    Raises:
-        FlashladderError: the GPU does not exist, is another model, or another process measures on it.
+    Raises `FlashladderError`: the GPU does not exist, is another model, or another process measures on it.
     """
     if grid.mode == "emulator":
         if options.gpus != "all":
@@ -242,9 +240,7 @@ def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: boo
 
     If `build` is True, builds missing kernels; if False, raises if one is missing; if None, their code digests stay
     empty. Unless `quiet`, prints how many kernels it builds and the estimated time.
-
-    Raises:
-        FlashladderError: a build failed, or a kernel is missing and `build` is False.
+    Raises `FlashladderError`: a build failed, or a kernel is missing and `build` is False.
     """
 
     def digests(wanted: Sequence[PlannedCell]) -> Sequence[str]:

@@ -79,10 +79,6 @@ def title(cell: PlannedCell) -> str:
     return f"{name} {cell.config or cell.dtype} S={cell.shape.seq_len} B={cell.shape.batch} H={cell.shape.n_heads}"
 
 
-Digests = Callable[[Sequence[PlannedCell]], Sequence[str]]
-"""Returns the code digest of each cell, or ``""`` if its kernel is not built."""
-
-
 @dataclass(frozen=True)
 class Plan:
     """All cells of a grid on one machine, in the order of measurement."""
@@ -140,8 +136,11 @@ def wanted(grid: Grid) -> list[PlannedCell]:
     return list(dict.fromkeys(cells))
 
 
-def make(grid: Grid, machine: str, digests: Digests) -> Plan:
-    """The plan of a grid on `machine` (a key of configs/gpus, or `CPU`), with digests of the kernels built so far."""
+def make(grid: Grid, machine: str, digests: Callable[[Sequence[PlannedCell]], Sequence[str]]) -> Plan:
+    """The plan of a grid on `machine`, a key of configs/gpus or `CPU`.
+
+    `digests` returns the code digest of each cell, or ``""`` if its kernel is not built.
+    """
     settings, cells = settings_of(grid, machine), wanted(grid)
     planned = (with_code(cell, code, settings) for cell, code in zip(cells, digests(cells), strict=True))
     return Plan(grid, settings, tuple(planned))

@@ -157,8 +157,7 @@ class Request:
     def __call__(self) -> int:
         """Runs the sweep's command in a task; returns 0, or 1 if cells failed. Their records contain the reasons.
 
-        Raises:
-            SystemExit: it could not start or did not finish (2), or received SIGTERM or SIGINT (143).
+        Raises `SystemExit`: it could not start or did not finish (2), or received SIGTERM or SIGINT (143).
         """
         self.before = len(Records(self.folder).addresses())
         try:

@@ -158,14 +158,14 @@ def render(standings: Sequence[Standing]) -> str:
         f"{'':9s} {'winner':24s} {'':22s}   {'present':24s} {'':22s}   verdict",
     ]
     for one in standings:
-        own = one.own_config.brief() if one.own_config else "none for this GPU"
-        cells = f"{one.config.brief():24s} {_told(one.winner):22s}   {own:24s} {_told(one.present):22s}"
+        present = one.own_config.brief() if one.own_config else "none for this GPU"
+        cells = f"{one.config.brief():24s} {_shown(one.winner):22s}   {present:24s} {_shown(one.present):22s}"
         lines.append(f"{one.number:4d} {one.dtype:4s} {cells}   {one.verdict}")
     lines.append("both: harmonic mean of both dtypes, which share one configuration per GPU")
     return "\n".join(lines)
 
 
-def _told(summary: LogSummary | None) -> str:
+def _shown(summary: LogSummary | None) -> str:
     if summary is None:
         return "not timed"
     return f"{percent(summary.median):6.1f} % [{percent(summary.low):.1f}, {percent(summary.high):.1f}]"
