@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import json
 from pathlib import Path
 
 from flashladder.ladder.grid import Grid, load_grid
@@ -23,31 +24,36 @@ from tests.null.bench_fixture import GOOD, HOST, group, kernel, pairs, result
 
 LD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 
-SMALL = """\
-why: Two steps on two lengths, for tests of the sweep.
-gpu: any
-iterations: [1, 16]
-configs: a100
-dtypes: [fp16]
-seq_lens:
-  - {seq_len: 512, batch: 2}
-  - {seq_len: 1024, batch: 1}
-n_heads: 16
-"""
+SMALL: Mapping[str, object] = {
+    "why": "Two steps on two lengths, for tests of the sweep.",
+    "gpu": "any",
+    "iterations": [1, 16],
+    "configs": "a100",
+    "dtypes": ["fp16"],
+    "seq_lens": [{"seq_len": 512, "batch": 2}, {"seq_len": 1024, "batch": 1}],
+    "n_heads": 16,
+}
+SHORT = {"iterations": [7], "seq_lens": [{"seq_len": 128, "batch": 1}], "n_heads": 1}  # a CPU can check it
 
 
-def grid(tmp_path: Path, text: str = SMALL, name: str = "small") -> Grid:
-    (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+def grid(tmp_path: Path, facts: Mapping[str, object] = SMALL, name: str = "small") -> Grid:
+    (tmp_path / f"{name}.yaml").write_text(json.dumps(facts), encoding="utf-8")
     return load_grid(name, tmp_path)
-
-
-def emulated_grid(tmp_path: Path) -> Grid:
-    return grid(tmp_path, SMALL.replace("gpu: any", "gpu: any\nmode: emulator"))
 
 
 def digests(cells: Sequence[PlannedCell]) -> list[str]:
     """A made-up, stable code digest per cell."""
     return [f"code of {cell.subject} {cell.config}" for cell in cells]
+
+
+EMULATED = {"mode": "emulator"}
+
+
+def planned(
+    tmp_path: Path, changed: Mapping[str, object] | None = None, machine: str = "h200", name: str = "small"
+) -> plan.Plan:
+    """The plan of the grid `SMALL` with these changes."""
+    return plan.make(grid(tmp_path, {**SMALL, **(changed or {})}, name), machine, digests)
 
 
 def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) -> CellRecord:

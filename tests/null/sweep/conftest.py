@@ -11,16 +11,14 @@ import pytest
 from flashladder.errors import one_line_errors
 from flashladder.sweep import command, measure, plan
 from flashladder.sweep.workers import run
-from tests.null.sweep_fixture import SMALL, digests, emulated_document, grid
-
-TEXT = SMALL.replace("gpu: any", "gpu: any\nmode: emulator").replace("[1, 16]", "[1, 2, 3, 4, 5, 6, 7, 8, 9]")
+from tests.null.sweep_fixture import digests, emulated_document, planned
 
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plan.Plan:
     """A plan of the grid ``small.yaml``; the right documents of its cells are in the planted worker's folder."""
     monkeypatch.setenv("PLANT_NOTES", str(tmp_path))
-    made = plan.make(grid(tmp_path, TEXT), "cpu", digests)
+    made = planned(tmp_path, {"mode": "emulator", "iterations": list(range(1, 10))}, "cpu")
     for name, cell in [*((cell.address, cell) for cell in made.cells), ("another", made.cells[-1])]:
         document = emulated_document(cell, made.grid.name, made.grid.sha256)
         (tmp_path / f"{name}.json").write_text(document.model_dump_json(), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 import json
 import os
@@ -25,7 +25,7 @@ from flashladder.sweep.place import Card
 from flashladder.sweep.records import Records, held
 from flashladder.sweep.workers import Device, Task
 from tests.null.sweep.conftest import plant
-from tests.null.sweep_fixture import SMALL, alive, digests, grid, timed
+from tests.null.sweep_fixture import SMALL, alive, digests, grid, planned, timed
 
 DRIVER = [sys.executable, "-c", "import sys; from tests.null.sweep.conftest import drive; drive(sys.argv[1:])"]
 
@@ -154,16 +154,15 @@ def test_an_interrupted_sweep_says_how_to_go_on_and_leaves_whole_records(
 def test_a_machine_without_a_gpu_sweeps_the_grid_that_the_file_names_for_it(
     words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = (tmp_path / "small.yaml").read_text(encoding="utf-8").replace("mode: emulator\n", "")
-    (tmp_path / "timed.yaml").write_text(f"{small}without_gpu: {tmp_path / 'small.yaml'}\n", encoding="utf-8")
+    grid(tmp_path, {**SMALL, "without_gpu": str(tmp_path / "small.yaml")}, "timed")
     monkeypatch.setattr(command, "n_gpus", lambda: 0)
     timed = ["--grid", str(tmp_path / "timed.yaml"), *words[2:]]
     assert command.main(timed) == 0
     assert f"measuring grid {tmp_path / 'small.yaml'} on this CPU instead of timed" in capsys.readouterr().out
     assert command.main([*timed, "--dry-run"]) == 0
-    planned = capsys.readouterr().out
-    assert f"measuring grid {tmp_path / 'small.yaml'} on this CPU instead of timed" in planned
-    assert " on 1 CPU" in planned or " CPUs" in planned
+    printed = capsys.readouterr().out
+    assert f"measuring grid {tmp_path / 'small.yaml'} on this CPU instead of timed" in printed
+    assert " on 1 CPU" in printed or " CPUs" in printed
     with pytest.raises(FlashladderError, match="no GPU here"):
         command.main([*timed, "--gpus", "0"])
     assert load_grid(str(load_grid("smoke").without_gpu)).mode == "emulator"
@@ -177,7 +176,7 @@ class Host:
     """A host with one H200. `run` measures nothing: it writes made-up records. Iteration 16 is built on demand."""
 
     folder: Path
-    text: str = SMALL
+    changed: Mapping[str, object] = field(default_factory=dict)  # in the grid `SMALL`
     built: bool = True
     arch: str = "sm_90"
     builds: list[tuple[list[str], str]] = field(default_factory=list)
@@ -186,7 +185,7 @@ class Host:
     budget_s: float | None = None
 
     def sweep(self, *options: str) -> int:
-        grid(self.folder, self.text)
+        grid(self.folder, {**SMALL, **self.changed})
         return command.main(["--grid", str(self.folder / "small.yaml"), "--out", str(self.folder / "out"), *options])
 
     def packed(self) -> Sweep:
@@ -196,7 +195,7 @@ class Host:
 
     @property
     def made(self) -> plan.Plan:
-        return plan.make(grid(self.folder, self.text), "h200", digests)
+        return planned(self.folder, self.changed)
 
     def code_of(self, cell: PlannedCell, arch: str) -> tuple[str, str]:
         assert arch == self.arch
@@ -226,7 +225,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def test_a_sweep_gives_cells_to_devices_and_packs_their_records(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    host.text = SMALL + "budget_minutes: 2\n"
+    host.changed = {"budget_minutes": 2}
     assert host.sweep() == 0
     assert tuple(task.cell for task in host.tasks) == host.made.cells
     asked = {(task.request["grid"], task.request["mode"], task.request["plan"]["pairs"]) for task in host.tasks}
@@ -242,7 +241,7 @@ def test_a_sweep_gives_cells_to_devices_and_packs_their_records(host: Host, caps
     assert "small on h200: 6 cells, 2 of them measured before; about " in capsys.readouterr().out
     assert host.sweep("--dry-run") == 0
     assert "6 cells, 6 of them measured before, in " in capsys.readouterr().out
-    host.text = SMALL.replace("gpu: any", "gpu: a100")
+    host.changed = {"gpu": "a100"}
     with pytest.raises(FlashladderError, match=r"made for another GPU.*--anyway measures it here"):
         host.sweep()
     assert host.sweep("--anyway") == 0
@@ -262,7 +261,7 @@ def test_what_is_missing_is_built_or_named(host: Host) -> None:
 def test_a_reference_that_is_not_installed_is_a_line_and_no_cell(
     host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host.text = SMALL + "references: [fa4]\n"
+    host.changed = {"references": ["fa4"]}
     monkeypatch.setattr(place, "reference_version", lambda _: None)
     assert host.sweep() == 0
     line = "fa4 is not installed, so it is not timed; to install it: pip install 'flash-attn-4[cu13]'"
@@ -276,9 +275,9 @@ def test_a_dry_run_leaves_out_what_the_grids_gpu_cannot_run(
     """As the sweep does on that GPU, whether it is here or not."""
     monkeypatch.setattr(place, "cards", lambda: [Card(0, "NVIDIA A100-SXM4-80GB", UUID, "sm_80")])
     host.arch = "sm_80"
-    host.text = SMALL.replace("gpu: any", "gpu: a100").replace("[1, 16]", "[1, 24]")
+    host.changed = {"gpu": "a100", "iterations": [1, 24]}
     assert host.sweep("--dry-run") == 0
     assert "excluded: 2 cells: iteration 24: not run here: needs sm_90a" in capsys.readouterr().out
-    host.text = host.text.replace("[1, 24]", "[24]")
+    host.changed = {"gpu": "a100", "iterations": [24]}
     with pytest.raises(FlashladderError, match=r"^small: no cell of the grid runs here: found iteration 24: not run"):
         host.sweep("--dry-run")

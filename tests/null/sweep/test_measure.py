@@ -19,25 +19,14 @@ import ptxemu
 from ptxemu.errors import EmulationError
 from tests.null.check.test_check import attention
 from tests.null.simulated_gpu import SimulatedGpu
-from tests.null.sweep_fixture import digests, grid
+from tests.null.sweep_fixture import EMULATED, SHORT, planned
 
 Change = Callable[[torch.Tensor], object]
-ONE = """\
-why: One step on a length that a CPU can check, for tests.
-gpu: any
-mode: emulator
-iterations: [7]
-configs: a100
-dtypes: [fp16]
-seq_lens:
-  - {seq_len: 128, batch: 1}
-n_heads: 1
-"""
 
 
 @pytest.fixture
 def one_cell(tmp_path: Path) -> plan.Plan:
-    return plan.make(grid(tmp_path, ONE), "cpu", digests)
+    return planned(tmp_path, SHORT | EMULATED, "cpu")
 
 
 def fall(_: torch.Tensor) -> None:
@@ -78,20 +67,6 @@ def test_wrong_numbers_races_and_crashes_are_told_apart(
     assert caught.value.kind == kind
 
 
-TEXT = """\
-why: One step and a reference on lengths that a CPU can check, for tests.
-gpu: any
-iterations: [7]
-configs: a100
-dtypes: [fp16, bf16]
-references: [cudnn]
-seq_lens:
-  - {seq_len: 128, batch: 1}
-  - {seq_len: 256, batch: 1}
-n_heads: 1
-"""
-
-
 @dataclass
 class Machine:
     """A plan, and the GPU that measures it; `events` are those that its sessions sent."""
@@ -113,7 +88,7 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     gpu = SimulatedGpu()
     gpu.plug_in(monkeypatch.setattr)
-    return Machine(plan.make(grid(tmp_path, TEXT), "h200", digests), gpu)
+    return Machine(planned(tmp_path, SHORT | {"dtypes": ["fp16", "bf16"], "references": ["cudnn"]}), gpu)
 
 
 def measured(machine: Machine, *cells: PlannedCell, mode: str = "event-free") -> list[BenchResult]:

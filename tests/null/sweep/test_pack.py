@@ -15,14 +15,14 @@ from flashladder.sweep import plan
 from flashladder.sweep.records import Records
 from flashladder.sweep.screen import Screen, emulated_table, finish, pack, require_own_name
 from tests.null.bench_fixture import GPU
-from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed, grid, timed
+from tests.null.sweep_fixture import EMULATED, emulated, failed, planned, timed
 
 TORCH = Reference(op="fa2", torch="2.12", cuda="13.0", kernels={})
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> plan.Plan:
-    return plan.make(grid(tmp_path), "h200", digests)
+    return planned(tmp_path)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_references_are_merged_over_dtypes_and_cells(made: plan.Plan, records: R
 
 
 def test_emulated_cells_become_one_document_with_a_line_each(tmp_path: Path) -> None:
-    made, records = plan.make(emulated_grid(tmp_path), "cpu", digests), Records(tmp_path / "out")
+    made, records = planned(tmp_path, EMULATED, "cpu"), Records(tmp_path / "out")
     for cell in made.cells:
         records.write(emulated(cell, made))
     document = pack(made, records)

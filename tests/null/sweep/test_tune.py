@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import functools
 import json
 from pathlib import Path
@@ -29,7 +30,7 @@ from flashladder.sweep.tune import Ladder, key_of, left_out, pairs_for
 from flashladder.sweep.winner import BOTH, judged
 from flashladder.sweep.workers import Device, Worker, run
 from tests.null.simulated_gpu import BEST, InProcess, speed, tuning_gpu
-from tests.null.sweep_fixture import digests, grid
+from tests.null.sweep_fixture import SHORT, SMALL, digests, grid, planned
 
 LADDER_SETTINGS = Settings("h200", "tune", 2, 2, 20)
 FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"
@@ -79,17 +80,9 @@ def test_a_failure_that_blames_no_candidate_holds_the_ladder(ladder: Ladder, kin
     assert len(ladder.parts) == 1
 
 
-GRID = """\
-why: The space of one step at a length that a CPU can check, for tests.
-gpu: any
-mode: tune
-iterations: [7]
-configs: tune
-dtypes: [fp16, bf16]
-seq_lens:
-  - {seq_len: 128, batch: 1}
-n_heads: 1
-"""
+SPACE = SHORT | {"mode": "tune", "configs": "tune", "dtypes": ["fp16", "bf16"]}
+TILE = SPACE | {"configs": "64,64"}
+N = 11  # candidates of that tile
 
 
 @pytest.fixture
@@ -102,14 +95,10 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tune"
 
 
-def measure(folder: Path, text: str = GRID, *words: str) -> int:
+def measure(folder: Path, changed: Mapping[str, object], *words: str) -> int:
     where = Place((Device("gpu0", "gpu"),), "h200", "sm_90")
     options = command.parse_arguments(["--grid", "tune", "--out", str(folder), "--no-build", *words])
-    return command.measure(grid(folder.parent, text, "tune"), where, options)
-
-
-TILE = GRID.replace("configs: tune", 'configs: "64,64"')
-N = 11  # candidates of that tile
+    return command.measure(grid(folder.parent, {**SMALL, **changed}, "tune"), where, options)
 
 
 def documents(folder: Path) -> tuple[BenchResult, BenchResult]:
@@ -123,7 +112,7 @@ def pairs_in(document: BenchResult, dtype: str) -> int:
 
 
 def test_the_whole_space_gives_the_winner_within_its_budget(tuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure(tuned, GRID.replace("[fp16, bf16]", "[bf16]")) == 0
+    assert measure(tuned, SPACE | {"dtypes": ["bf16"]}) == 0
     rungs, finals = documents(tuned)
     assert problems(rungs) == problems(finals) == []
     assert rungs.purpose == finals.purpose == "tune"
@@ -192,7 +181,7 @@ def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monke
     monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.simulated_gpu"))
     monkeypatch.setenv("FAULTS", "crash:fp16 64,64,4 2_2_2+opt")
     with pytest.raises(CheckFailed, match="1 candidates failed and were removed"):
-        measure(tuned, TILE.replace("[fp16, bf16]", "[fp16]"))
+        measure(tuned, TILE | {"dtypes": ["fp16"]})
     rungs, finals = documents(tuned)
     ((kind, message),) = failed(rungs).values()
     assert (kind, "SIGSEGV" in message) == ("crash", True)
@@ -210,7 +199,7 @@ def test_shards_climb_their_ladders_and_a_call_without_packs(tuned: Path) -> Non
 
 
 def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
-    made = plan.make(grid(tuned.parent, GRID, "tune"), "h200", digests)
+    made = planned(tuned.parent, SPACE, name="tune")
 
     def shown(of: plan.Plan, *notes: str, as_json: bool = False) -> str:
         return dry_run(of, tune.planned(of, Records(tuned)), tuned, 1, notes, as_json=as_json, build=True)
