@@ -31,7 +31,7 @@ from flashladder.ladder.grid import FEWEST_PAIRS
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.results.derive import Plan as Pairs
 from flashladder.results.derive import joined, settle, too_fast
-from flashladder.results.schema import BenchResult, Failure, PlannedCell, Series, kernel_key
+from flashladder.results.schema import BenchResult, Failure, PlannedCell, kernel_key
 from flashladder.sweep import plan
 from flashladder.sweep.measure import candidate_in
 from flashladder.sweep.place import Place, code_of
@@ -167,8 +167,10 @@ class Ladder:
         series_of = {series.kernel: series for series in group.series}
         for cell in part:
             series = series_of[key_of(cell)]
-            if wrong := wrong_in(series, document):
-                self._leave_out(cell, Failure(address=cell.address, kind="wrong", message=wrong))
+            best_us = min((pair.kernel_us for pair in series.pairs), default=math.inf)
+            reasons = too_fast("fastest launch", best_us, group.shape, document.gpu.name)
+            if reasons := [series.wrong] if series.wrong else reasons:
+                self._leave_out(cell, Failure(address=cell.address, kind="wrong", message=reasons[0]))
             else:
                 self._values[series.kernel] += map(float, joined([(counted, series)])[0])
 
@@ -204,14 +206,6 @@ class Ladder:
             if record.failure is None or not retry:
                 self.follow(record)
         self.held = ""
-
-
-def wrong_in(series: Series, document: BenchResult) -> str | None:
-    """The error of a candidate's series: wrong numbers, or a time below what the GPU's peaks allow; None if valid."""
-    if series.wrong or not series.pairs:
-        return series.wrong or None
-    best = min(pair.kernel_us for pair in series.pairs)
-    return next(iter(too_fast("fastest launch", best, document.groups[0].shape, document.gpu.name)), None)
 
 
 def ladders_of(made: plan.Plan) -> list[Ladder]:

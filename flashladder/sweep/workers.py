@@ -30,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import IO, Any, TextIO, TypeGuard
+from typing import IO, Any, TypeGuard
 
 from pydantic import ValidationError
 
@@ -368,21 +368,6 @@ def run(
         )  # fmt: skip
 
 
-def die_with(parent: int) -> None:
-    """Makes Linux kill this process when `parent` dies, even by SIGKILL, so no orphan keeps a GPU."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died in between
-        os._exit(1)
-
-
-def answers_only() -> TextIO:
-    """Returns a stream to stdout for answers, and redirects all other output from stdout to stderr."""
-    sys.stdout.flush()
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return answers
-
-
 def answer(measure: Measure, request: Mapping[str, Any]) -> Answer:
     """Measures the cell of one request. A failure is also an answer."""
     start = time.monotonic()
@@ -412,8 +397,12 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
 
 def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]] = measurer) -> int:
     """Answers requests until stdin ends. After a failure that breaks the CUDA context, adds ``last`` and returns 3."""
-    die_with(parent)
-    answers = answers_only()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # Linux kills this process when the sweep dies
+    if os.getppid() != parent:  # it died before that
+        return 1
+    sys.stdout.flush()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # other output to stdout goes to stderr
 
     def tell(one: Answer) -> None:
         answers.write(json.dumps(one) + "\n")

@@ -31,33 +31,24 @@ import time
 from flashladder.files import digest_files, sha256
 from flashladder.paths import ROOT
 from flashladder.sweep.records import SUFFIX, Records
-from tests.null.sweep_fixture import canonical
+from tests.null.sweep_fixture import EMULATED, SHORT, SMALL, canonical, grid
 
 WORKER = b"flashladder.sweep.workers"
 EARLY = 0.2  # share of the kills that come before a worker is ready
 READY_S = 180.0  # limit for importing torch on a busy machine
 GONE_S = 30.0  # a worker that is still importing may notice late that its sweep is dead
-GRID = """\
-why: A few cells of the emulator that take seconds together, for sweeps that are killed at random moments.
-gpu: any
-mode: emulator
-iterations: [1, 4, 8, 12, 16]
-configs: a100
-dtypes: [fp16]
-seq_lens: [{seq_len: 128, batch: 1}]
-n_heads: 1
-"""
+GRID = {**SMALL, **SHORT, **EMULATED, "iterations": [1, 4, 8, 12, 16]}  # five cells that take seconds together
 
 
 class Sweep:
     """``python -m flashladder.sweep --json`` into a folder, its output, and its workers."""
 
     def __init__(self, folder: Path, *more: str) -> None:
-        grid = folder.with_name("faults.yaml")
-        grid.write_text(GRID, encoding="utf-8")
+        grid(folder.parent, GRID, "faults")
         self._out, self._err = (folder.with_name(f"{folder.name}.{name}") for name in ("stdout", "stderr"))
         self.started = time.monotonic()
-        words = [sys.executable, "-m", "flashladder.sweep", "--grid", str(grid), "--out", str(folder), *more, "--json"]
+        words = [sys.executable, "-m", "flashladder.sweep", "--out", str(folder), *more, "--json"]
+        words += ["--grid", str(folder.with_name("faults.yaml"))]
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=err)
 
