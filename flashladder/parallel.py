@@ -101,9 +101,7 @@ def _answers(
     with _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, start_worker) as pool:
         try:
             resource_tracker.ensure_running()  # its start unblocks SIGINT, so it must run already
-            signal.pthread_sigmask(
-                signal.SIG_BLOCK, {signal.SIGINT}
-            )  # workers inherit this: only the parent gets Ctrl-C
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # workers inherit it and ignore Ctrl-C
             try:
                 futures = [pool.submit(_portable, function, item) for item in items]
             finally:
