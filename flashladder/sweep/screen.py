@@ -298,8 +298,9 @@ def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = 
     """
     document = pack(made, records, made_for)
     screen.event({"event": "packed", "path": str(records.packed)})
-    text = bench_table(document) if isinstance(document, BenchResult) else emulated_table(document)
-    screen.line(f"{text}\n{relative(records.packed)}")
+    if not screen.as_json:
+        text = bench_table(document) if isinstance(document, BenchResult) else emulated_table(document)
+        print(f"{text}\n{relative(records.packed)}")
     return exit_code(made.cells, document.sweep.failures if document.sweep else ())
 
 
