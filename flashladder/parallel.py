@@ -1,4 +1,4 @@
-"""One function over many items, a process per CPU, in the items' order; and garbage collection for such processes.
+"""Calls one function for many items, in a process per CPU; and tunes the garbage collector of such processes.
 
 The emulator is single-threaded Python, and iterations do not depend on each other. Processes are spawned and not
 forked, because torch's threads do not survive a fork.
@@ -25,18 +25,18 @@ from flashladder.errors import FlashladderError, failures
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-POLL = 0.1  # seconds between two looks for Ctrl-C
-MOST = 8  # processes: each may take a gigabyte
-YOUNG = 50_000  # objects between two rounds of the garbage collector; Python's 700 is for little memory
+POLL_S = 0.1  # time between two checks for Ctrl-C
+MOST = 8  # processes; each may need 1 GB of memory
+YOUNG = 50_000  # new objects until the next garbage collection; Python's default is 700
 ONE_PROCESS = "`taskset -c 0` before the command makes it use one process"
 
 
 def tune_gc() -> None:
-    """Takes all that exists now out of the garbage collector's rounds, and looks at new objects less often.
+    """Excludes all present objects from garbage collection, and collects new ones less often.
 
-    The emulator makes closures by the ten thousand, and a result has as many pairs. Each round that they cause would
-    walk over every object of torch, pydantic and the ladder, none of which is ever garbage: a fifth of a launch's time,
-    a third of the page's.
+    The emulator creates tens of thousands of closures, and a result contains as many pairs. By default, they start many
+    collections. Each one visits all objects of torch, pydantic and the ladder, of which none is garbage. Without this,
+    a fifth of a launch's time is lost, and a third of the page's.
     """
     gc.collect()
     gc.freeze()
@@ -51,7 +51,7 @@ def _start_worker() -> None:
 
 
 def _end_with(parent: BaseProcess) -> None:
-    """Ends this process with its parent. It holds both ends of the pipe of its work, and would wait for more."""
+    """Ends this process with its parent. It holds both ends of its work's pipe, so it would wait forever."""
     parent.join()
     os._exit(1)
 
@@ -63,19 +63,17 @@ def over(
     tell: Callable[[Answer], object] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> list[Answer]:
-    """``[function(item) for item in items]``, with a progress bar on a terminal.
-
-    After an error, or Ctrl-C, no process is left behind: those that still work are ended.
+    """``[function(item) for item in items]``, with a progress bar on a terminal. Errors and Ctrl-C end all processes.
 
     Args:
-        function: of a module's top level, so that another process can import it.
-        items: what can be pickled; the answers too.
+        function: a module's top-level function, so that other processes can import it.
+        items: items that can be pickled; the answers, too.
         what: the bar's title.
         tell: gets each answer, in order, as soon as it is known.
-        stop: ends it as Ctrl-C does; for a caller in a thread of its own, which sees no Ctrl-C.
+        stop: an event that stops the work like Ctrl-C, for a caller in another thread than the main one.
 
     Raises:
-        FlashladderError: the first item's, in order, for which `function` raised one; or a process was killed.
+        FlashladderError: `function` raised it (the first item's error, in order), or a process was killed.
     """
     found = list[Answer]()
     with (
@@ -100,8 +98,8 @@ def _answers(
     others = set(multiprocessing.active_children())
     with _interrupts_noted() as interrupts, ProcessPoolExecutor(n_processes, context, _start_worker) as pool:
         try:
-            resource_tracker.ensure_running()  # it would let interrupts through again where it starts
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for the one that can end them all
+            resource_tracker.ensure_running()  # its start unblocks SIGINT, so it must run already
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # workers inherit it and ignore Ctrl-C
             try:
                 futures = [pool.submit(_portable, function, item) for item in items]
             finally:
@@ -113,12 +111,12 @@ def _answers(
             raise FlashladderError(f"{what}: a process was killed", hint=hint) from error
         except BaseException:
             for process in set(multiprocessing.active_children()) - others:
-                process.terminate()  # with them the pool gives up what is still waiting
+                process.terminate()  # then the pool cancels the waiting items
             raise
 
 
 def _result(future: Future[Answer], interrupts: Sequence[int], stop: threading.Event | None) -> Answer:
-    while not wait([future], timeout=POLL).done:
+    while not wait([future], timeout=POLL_S).done:
         if interrupts or (stop is not None and stop.is_set()):
             raise KeyboardInterrupt
     return future.result()
@@ -126,9 +124,9 @@ def _result(future: Future[Answer], interrupts: Sequence[int], stop: threading.E
 
 @contextmanager
 def _interrupts_noted() -> Iterator[Sequence[int]]:
-    """Ctrl-C is noted, not raised: in the middle of the executor's code it can leave a lock behind, and a hang."""
+    """Stores Ctrl-C instead of raising: an exception inside the executor's code may leave a locked lock, and a hang."""
     seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # where Python raises no KeyboardInterrupt
+    if threading.current_thread() is not threading.main_thread():  # Python raises KeyboardInterrupt only there
         yield seen
         return
     before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
@@ -139,17 +137,12 @@ def _interrupts_noted() -> Iterator[Sequence[int]]:
 
 
 def _portable(function: Callable[[Item], Answer], item: Item) -> Answer:
-    """`function(item)`, whose error is one that every process can read."""
+    """`function(item)`. Its errors can be pickled and unpickled by any process."""
     try:
         return function(item)
     except failures() as error:
-        raise FlashladderError(
-            error.what,
-            where=error.where,
-            expected=None if error.expected is None else str(error.expected),
-            found=None if error.found is None else str(error.found),
-            hint=error.hint,
-            exit_code=error.exit_code,
-        ) from None
+        facts = {"where": error.where, "expected": error.expected, "found": error.found, "hint": error.hint}
+        texts = {name: None if fact is None else str(fact) for name, fact in facts.items()}
+        raise FlashladderError(error.what, **texts, exit_code=error.exit_code) from None
     except MemoryError:
         raise FlashladderError("not enough memory", hint=ONE_PROCESS) from None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 import re
 import signal
 import sys
@@ -19,13 +19,12 @@ import sys
 from flashladder.arguments import Parser, program_of, some_seconds
 from flashladder.errors import FlashladderError, drop_stdout
 from flashladder.gpu.doctor import n_gpus
-from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.grid import Grid, load_grid, runnable
 from flashladder.sweep import plan, screen, slurm, tune
 from flashladder.sweep.place import FOLDER, Place, available, code_of, make_plan, place_of
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records, held, out_folder
-from flashladder.sweep.workers import Device, Task, run
+from flashladder.sweep.workers import Task, run
 
 MOST_SHARDS = 10_000
 FLAGS = {
@@ -63,9 +62,7 @@ def shard(text: str) -> tuple[int, int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Plans, measures and packs a grid; returns 0.
 
-    Raises:
-        FlashladderError: the sweep could not start or did not finish.
-        CheckFailed: cells failed (exit code 1).
+    Raises `FlashladderError`: the sweep did not start or finish. Raises `CheckFailed`: cells failed (exit code 1).
     """
     options = parse_arguments(argv)
     grid, lines = load_grid(options.grid), list[str]()
@@ -79,29 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if lines and not options.json and not options.dry_run:  # before the build, which takes minutes
         print("\n".join(lines), flush=True)
         lines = []
-    with terminable(), _place_of(grid, options, lines) as place:
+    if options.slurm is None:
+        where: AbstractContextManager[Place] = place_of(grid, options, lines)
+    else:
+        where = nullcontext(slurm.destination(grid, slurm.parse_options(options.slurm), anyway=options.anyway))
+    with terminable(), where as place:
         return measure(grid, place, options, lines)
-
-
-@contextmanager
-def _place_of(grid: Grid, options: argparse.Namespace, lines: list[str]) -> Iterator[Place]:
-    """The place where the grid is measured: GPUs or CPUs of this host, locked inside the context, or Slurm tasks.
-
-    If this machine lacks the grid's GPU, a dry run plans for one such GPU and adds a note to `lines`.
-    """
-    if options.slurm is not None:
-        yield slurm.destination(grid, slurm.parse_options(options.slurm), anyway=options.anyway)
-        return
-    with ExitStack() as stack:
-        try:
-            place = stack.enter_context(place_of(grid, options))
-        except FlashladderError as error:
-            if grid.mode == "emulator" or not options.dry_run:
-                raise
-            gpu = load_gpus()[key := "h200" if grid.gpu == "any" else grid.gpu]
-            place = Place((Device("gpu0", "gpu"),), key, gpu.arch)
-            lines.append(f"{error.what}: this is the plan for one {gpu.title}")
-        yield place
 
 
 def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequence[str] = ()) -> int:
@@ -110,8 +90,14 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
         grid = runnable(grid, place.arch)
     records = Records(options.out or FOLDER / place.machine / grid.name)
     if options.dry_run:
-        made = make_plan(grid, place)
-        print(_dry_run(made, records, len(place.devices), options, lines))
+        made, build = make_plan(grid, place), not options.no_build
+        if grid.mode == "tune":
+            summary = tune.planned(made, records, retry=options.retry)
+        else:
+            cells = plan.shard(made.cells, options.shard, made.settings)
+            summary = screen.planned(made, cells, records, build=build, retry=options.retry)
+        n_devices = len(place.devices)
+        print(screen.dry_run(made, summary, records.folder, n_devices, lines, as_json=options.json, build=build))
         return 0
     screen.require_own_name(grid, records.packed)
     with held(records.folder, options.shard) if options.slurm is None else nullcontext():
@@ -124,7 +110,7 @@ def measure(grid: Grid, place: Place, options: argparse.Namespace, lines: Sequen
 
 
 def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
-    mine = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
+    mine = plan.shard(made.cells, options.shard, made.settings)
     missing = records.missing(mine, retry=options.retry)
     seconds = made.estimate_s(missing) / len(place.devices)
     shown = screen.Screen(made, len(mine), len(missing), seconds, as_json=options.json)
@@ -148,23 +134,11 @@ def _measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: 
     return screen.exit_code(mine, failures)
 
 
-def _dry_run(made: plan.Plan, records: Records, devices: int, options: argparse.Namespace, lines: Sequence[str]) -> str:
-    """The plan as text or as one line of JSON."""
-    build = not options.no_build
-    if made.grid.mode == "tune":
-        said = tune.planned(made, records, retry=options.retry)
-    else:
-        cells = plan.shard(made.cells, options.shard, made.settings) if options.shard else made.cells
-        said = screen.planned(made, cells, records, build=build, retry=options.retry)
-    return screen.dry_run(made, said, records.folder, devices, lines, as_json=options.json, build=build)
-
-
 @contextmanager
 def terminable() -> Iterator[None]:
     """Makes SIGTERM raise KeyboardInterrupt, like Ctrl-C, inside the context. Slurm and systemd send SIGTERM.
 
-    Raises:
-        FlashladderError: stdout was closed.
+    Raises `FlashladderError`: stdout was closed.
     """
 
     def interrupt(*_: object) -> None:

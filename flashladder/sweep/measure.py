@@ -1,10 +1,9 @@
-"""Measures one cell: on this CPU in the emulator, or on a GPU with the timer of `invoke bench`.
+"""Measures one cell in a worker process: on this CPU in the emulator, or on a GPU with the timer of `invoke bench`.
 
 On the CPU, the emulator runs a kernel's PTX. The check's rule judges its numbers, and the document stores its counters
 and hazards. Two runs of a cell give the same document. On a GPU, one kernel or one reference is timed, alternating with
 FA2. A session keeps GPU, flush buffer and inputs between cells, so the overhead of a cell is about one second. A rung
 of a tuning run is timed as one group: candidates that differ by 0.5 % must share clock and temperature.
-The processes of `flashladder.sweep.workers` use this module.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from flashladder.bench.references import (
     reference_subject,
 )
 from flashladder.bench.timing import FIRST_SEED, Prepared, bench_group, cuda_hardware, prepare
-from flashladder.build.compile import ptx_for, ptx_planned, tools_of
+from flashladder.build.compile import ptx_planned, tools_of
 from flashladder.build.installed import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
@@ -36,11 +35,10 @@ from flashladder.check.command import as_array, rule
 from flashladder.emulate.kernel import forward, version
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
-from flashladder.gpu.device import open_device
+from flashladder.gpu.device import open_device, origin
 from flashladder.gpu.doctor import rung
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import KernelConfig
-from flashladder.ladder.iteration import Iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import this_host
@@ -71,44 +69,26 @@ MARK = "candidate: "  # starts a stderr line with the candidate being checked; e
 _loaded = lru_cache(maxsize=32)(load_installed)  # hashes the library once, not per cell
 
 
-@lru_cache(maxsize=1)
-def _machine_version() -> str:
-    """A digest of the emulator and of the check's rule."""
-    return sha256(version() + rule())
-
-
-@lru_cache(maxsize=4096)
-def _ptx_digest(iteration: Iteration, config: KernelConfig) -> str:
-    return ptx_sha256(read_ptx(ptx_for(iteration, config).ptx))
-
-
-def code_digest(subject: str, config: str) -> str:
-    """A digest of everything that decides an emulated cell's document: PTX, emulator and the check's rule.
-
-    Raises:
-        FlashladderError: the subject does not exist, or no compiler is installed.
-    """
-    return sha256(_machine_version() + _ptx_digest(load_description(subject), KernelConfig.parse(config)))
-
-
 def known_digests(wanted: Sequence[PlannedCell]) -> list[str]:
-    """`code_digest` of each cell whose PTX is in the store, and an empty string for the others. Compiles nothing."""
+    """A digest of all that decides each cell's document: PTX, emulator and the check's rule. Compiles nothing.
+
+    It is empty for cells whose PTX is not in the store.
+    """
     try:
         tools = tools_of()
     except FlashladderError:
         return [""] * len(wanted)
-    found = dict[tuple[str, str], str]()
+    machine, digests = sha256(version() + rule()), dict[tuple[str, str], str]()
     for subject, config in {(cell.subject, cell.config) for cell in wanted}:
         stored = ptx_planned(load_description(subject), KernelConfig.parse(config), tools)
-        found[subject, config] = code_digest(subject, config) if stored.is_complete else ""
-    return [found[cell.subject, cell.config] for cell in wanted]
+        digests[subject, config] = sha256(machine + ptx_sha256(read_ptx(stored.ptx))) if stored.is_complete else ""
+    return [digests[cell.subject, cell.config] for cell in wanted]
 
 
 def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSweepResult, float]:
     """The document of a cell on this CPU, and the seconds that the emulator ran.
 
-    Raises:
-        CellFailed: the numbers are wrong, or the emulator found a hazard or a forbidden operation.
+    Raises `CellFailed`: the numbers are wrong, or the emulator found a hazard or a forbidden operation.
     """
     iteration, config = load_description(cell.subject), KernelConfig.parse(cell.config)
     view: View = "head_slice" if iteration.row_stride and cell.shape.n_heads < FULL_HEADS else "contiguous"
@@ -123,9 +103,12 @@ def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSwe
         raise CellFailed("crash", " ".join(str(error).split())) from error
     found = accuracy(tensors.out, _REFERENCES.expected(case, cell.dtype, tensors))
     if not found.ok:
-        shown = ["NaN" if one is None or np.isnan(one) else f"{one:.3g}" for one in (found.max_error, found.rms_error)]
-        told = f"max error {shown[0]} (allowed {found.max_allowed:.3g}), relative RMS {shown[1]}"
-        raise CellFailed("wrong", f"{told} (allowed {found.rms_allowed:.3g})")
+        largest, rms = (
+            "NaN" if error is None or np.isnan(error) else f"{error:.3g}"
+            for error in (found.max_error, found.rms_error)
+        )
+        errors = f"max error {largest} (allowed {found.max_allowed:.3g}), relative RMS {rms}"
+        raise CellFailed("wrong", f"{errors} (allowed {found.rms_allowed:.3g})")
     if hazards.reports:  # the numbers are right, but depend on the order of threads
         raise CellFailed("wrong", " ".join(hazards.reports[0].render().split()))
     measured = EmulatedCell(
@@ -166,7 +149,7 @@ class Session:
         self._identities: dict[tuple[str, str], Reference] = {}
         self._last = float("-inf")
         gpu = self._device.gpu
-        self.told = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # sent when the worker is ready
+        self.facts = {"gpu": gpu.name, "uuid": gpu.uuid, "rung": self._device.rung}  # sent when the worker is ready
 
     def measure(self, cell: PlannedCell, request: Mapping[str, Any]) -> tuple[BenchResult, float]:
         """The document of a cell, and the seconds of GPU time that it took.
@@ -174,9 +157,8 @@ class Session:
         A request with candidates is a rung of a tuning run: all are timed in one group. If a candidate's numbers are
         wrong, its series contains the reason. stderr names each candidate before its check, in case the process dies.
 
-        Raises:
-            CellFailed: wrong numbers, an impossible time, a busy GPU, a kernel that differs from the planned one, or a
-                CUDA error. For a rung, the message starts with the candidate that caused it, if known.
+        Raises `CellFailed`: wrong numbers, an impossible time, a busy GPU, a kernel that differs from the planned one,
+        or a CUDA error. For a rung, the message starts with the candidate that caused it, if known.
         """
         is_rung = "candidates" in request
         plan, current = Plan(**request["plan"]), ""
@@ -191,7 +173,7 @@ class Session:
             found = [self._subject(PlannedCell.model_validate(one)) for one in request.get("candidates", [cell])]
             subjects = [subject for subject, _ in found if subject]
             before = self._wait_until_alone(request["tell"])
-            inputs = self._drawn(cell, plan, request.get("first_seed"))
+            inputs = self._drawn(cell, plan, request.get("first_seed", FIRST_SEED))
             warm_up_s = FIRST_WARM_UP_S if time.monotonic() - self._last > COLD_AFTER_S else WARM_UP_S
             a_a = is_rung or not subjects
             group = bench_group(
@@ -200,17 +182,17 @@ class Session:
             self._last = time.monotonic()
             after = self._device.telemetry.foreign_processes(own_context=True)
         except Exception as error:
-            raise CellFailed(kind_of(error), blamed(current if is_rung else "", error)) from error
-        beside = {} if cell.config or not subjects else {cell.subject: self._identity(cell.subject, cell.dtype)}
+            line = first_line(error)
+            blame = f"{current}: " if is_rung and current and not line.startswith(current) else ""
+            raise CellFailed(kind_of(error), blame + line) from error
+        is_library = subjects and not cell.config
         is_floor = cell.subject == FA2 or request.get("profile")
         document = BenchResult(
             purpose="tune" if request["mode"] == "tune" else "report",
-            rung=self._device.rung,
-            gpu=self._device.gpu,
-            host=self._device.host,
+            **origin(self._device),
             kernels={kernel.key: kernel for _, kernel in found if kernel},
             reference=self._identity(FA2, cell.dtype) if is_floor else reference_identity({}),
-            references=beside,
+            references={cell.subject: self._identity(cell.subject, cell.dtype)} if is_library else {},
             sweep=Sweep(grid=str(request["grid"]), grid_sha256=str(request["grid_sha256"]), planned=(cell,)),
             settings=Settings(**request["settings"], flush_bytes=self._flush_bytes),
             processes=(Process(index=0, started_utc=self._started, foreign_before=before, foreign_after=after),),
@@ -228,8 +210,8 @@ class Session:
         if cell.subject == FA2:
             return None, None
         if not cell.config:
-            if told := lacking(cell.subject, cell.dtype):
-                raise CellFailed("refused", told)
+            if reason := lacking(cell.subject, cell.dtype):
+                raise CellFailed("refused", reason)
             return reference_subject(cell.subject, cell.dtype), None
         installed, config = _loaded(cell.subject, cell.toolchain), KernelConfig.parse(cell.config)
         installed.require(config)
@@ -241,24 +223,19 @@ class Session:
             )  # fmt: skip
         return kernel_subject(kernel.iteration, config, installed.run, kernel.variant), kernel
 
-    def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int | None) -> Prepared:
-        """The inputs of a cell. Reuses the previous inputs if they fit. Rungs (with a seed) keep one set per dtype."""
+    def _drawn(self, cell: PlannedCell, plan: Plan, first_seed: int) -> Prepared:
+        """The inputs of a cell. Keeps those of both dtypes, for cells with the same shape and seed."""
         common = (cell.shape, plan.input_sets, first_seed)
+        self._inputs = {key: inputs for key, inputs in self._inputs.items() if key[1:] == common}  # frees memory first
         key = (cell.dtype, *common)
         if key not in self._inputs:
-            kept = {} if first_seed is None else self._inputs
-            self._inputs = {other: own for other, own in kept.items() if other[1:] == common}  # frees memory first
-            seed = FIRST_SEED if first_seed is None else first_seed
-            self._inputs[key] = prepare(cell.dtype, cell.shape, plan, first_seed=seed)
+            self._inputs[key] = prepare(cell.dtype, cell.shape, plan, first_seed=first_seed)
         return self._inputs[key]
 
     def _wait_until_alone(self, tell: Callable[[Mapping[str, Any]], object]) -> int | None:
         """Waits until no other process uses the GPU; returns 0, or None if NVML lists no processes.
 
-        While it waits, it sends a ``held-back`` event after each query.
-
-        Raises:
-            CellFailed: other processes still use the GPU after `HELD_BACK_S`.
+        It sends a ``held-back`` event after each query. Raises `CellFailed` after `HELD_BACK_S`.
         """
         end = time.monotonic() + HELD_BACK_S
         while found := self._device.telemetry.foreign_processes(own_context=True):
@@ -273,12 +250,6 @@ class Session:
         if (name, dtype) not in self._identities:
             self._identities[name, dtype] = profiled(reference_identity({}, name), name, (dtype,))
         return self._identities[name, dtype]
-
-
-def blamed(key: str, error: BaseException) -> str:
-    """An exception's first line, prefixed with the candidate that was being checked, if any."""
-    line = first_line(error)
-    return f"{key}: {line}" if key and not line.startswith(key) else line
 
 
 def candidate_in(failure: Failure, keys: Sequence[str]) -> str | None:

@@ -1,9 +1,8 @@
 """Chooses and locks the GPUs or CPUs of a sweep, finds installed kernels and builds the missing ones.
 
-A grid made for one GPU model is refused on another model before any time is spent. This module queries NVML and opens
-no CUDA context: each worker opens one on its own GPU. It finds installed kernels by reading the wheels' manifests, and
-imports none: their environments may use another Python version. Kernels are built before anything is timed: a compiler
-that runs during a measurement takes CPU time and changes the clocks.
+This module queries NVML and opens no CUDA context: each worker opens one on its own GPU. It finds installed kernels by
+reading the wheels' manifests, and imports none: their environments may use another Python version. Kernels are built
+before anything is timed: a compiler that runs during a measurement takes CPU time and changes the clocks.
 """
 
 from __future__ import annotations
@@ -70,20 +69,28 @@ class Card:
 
 
 @contextmanager
-def place_of(grid: Grid, options: argparse.Namespace) -> Iterator[Place]:
+def place_of(grid: Grid, options: argparse.Namespace, lines: list[str]) -> Iterator[Place]:
     """The place where the grid is measured; its GPUs are locked inside the context.
 
-    Raises:
-        FlashladderError: the GPU does not exist, is another model, or another process measures on it.
+    If this machine lacks the grid's GPU, a dry run plans for one such GPU and adds a note to `lines`.
+    Raises `FlashladderError`: the GPU does not exist, is another model, or another process measures on it.
     """
     if grid.mode == "emulator":
         if options.gpus != "all":
             raise FlashladderError("the grid runs on this machine's CPUs", expected="no --gpus", found=options.gpus)
         yield Place(tuple(cpus()), CPU, "")
         return
-    fit, other = fitting(chosen(cards(), options.gpus), grid.gpu, anyway=options.anyway)
+    try:
+        fit, other = fitting(chosen(cards(), options.gpus), grid.gpu, anyway=options.anyway)
+    except FlashladderError as error:
+        if not options.dry_run:
+            raise
+        gpu = load_gpus()[key := "h200" if grid.gpu == "any" else grid.gpu]
+        lines.append(f"{error.what}: this is the plan for one {gpu.title}")
+        yield Place((Device("gpu0", "gpu"),), key, gpu.arch)
+        return
     with ExitStack() as stack:
-        for card in fit:
+        for card in fit if not options.dry_run else ():
             stack.enter_context(exclusive(card.uuid))
         devices = [
             Device(f"gpu{card.index}", "gpu", {"CUDA_VISIBLE_DEVICES": card.uuid, "OMP_NUM_THREADS": "4"})
@@ -100,18 +107,14 @@ def cpus() -> list[Device]:
 
 
 def cards(environment: Mapping[str, str] = os.environ) -> list[Card]:
-    """The GPUs that this process may use: all of the host, or those in CUDA_VISIBLE_DEVICES.
-
-    Raises:
-        FlashladderError: the host has no GPU, or NVML does not answer.
-    """
+    """The GPUs of this process, as CUDA_VISIBLE_DEVICES says. Raises `FlashladderError`: no GPU, or no NVML."""
     require_gpu("`invoke sweep --grid cpu` sweeps on this CPU")
     found = []
-    with nvml() as asked:
-        for index in range(asked.nvmlDeviceGetCount()):
-            handle = asked.nvmlDeviceGetHandleByIndex(index)
-            major, minor = asked.nvmlDeviceGetCudaComputeCapability(handle)
-            name, uuid = decoded(asked.nvmlDeviceGetName(handle)), decoded(asked.nvmlDeviceGetUUID(handle))
+    with nvml() as pynvml:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+            name, uuid = decoded(pynvml.nvmlDeviceGetName(handle)), decoded(pynvml.nvmlDeviceGetUUID(handle))
             found.append(Card(index, name, uuid, f"sm_{major}{minor}"))
     words = environment.get("CUDA_VISIBLE_DEVICES")
     return found if words is None else [card for word in words.split(",") for card in named(found, word)]
@@ -124,11 +127,7 @@ def named(found: Sequence[Card], word: str) -> list[Card]:
 
 
 def chosen(found: Sequence[Card], text: str) -> list[Card]:
-    """The cards of a ``--gpus`` value: ``all``, or indices or UUIDs separated by commas.
-
-    Raises:
-        FlashladderError: a card does not exist or is named twice.
-    """
+    """The cards of a ``--gpus`` value. Raises `FlashladderError`: a card does not exist or is named twice."""
     if text == "all":
         return list(found)
     picked: list[Card] = []
@@ -147,8 +146,7 @@ def chosen(found: Sequence[Card], text: str) -> list[Card]:
 def fitting(found: Sequence[Card], made_for: str, *, anyway: bool) -> tuple[list[Card], str | None]:
     """The cards that may measure a grid, all of one model, and the grid's GPU key if that is another model, else None.
 
-    Raises:
-        FlashladderError: the grid was made for a GPU that is not here, or the cards are of different models.
+    Raises `FlashladderError`: the grid was made for a GPU that is not here, or the cards are of different models.
     """
     if not found:
         raise FlashladderError("CUDA_VISIBLE_DEVICES hides every GPU", hint="unset it, or see invoke doctor")
@@ -188,15 +186,12 @@ def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any
 
     Searches the iteration's own environment in ``root/.nox``, then this one. `subject` is an iteration, or an ablation
     such as ``16 - swizzle``. `cuda` is the version of its compiler; empty for the pinned one. Results are cached until
-    `wheel_of.cache_clear`.
-
-    Raises:
-        FlashladderError: `subject` is not a valid description, or no toolchain of version `cuda` is pinned.
+    `wheel_of.cache_clear`. Raises `FlashladderError`: invalid description, or no pinned toolchain of that version.
     """
     wanted = parse_subject(subject, cuda)
-    own = root / ".nox" / f"build-iteration-{wanted.number}"
-    places = [(str(own / "bin" / "python"), folder) for folder in sorted(own.glob("lib/python3*/site-packages"))]
-    for python, folder in [*places, *((sys.executable, Path(entry)) for entry in sys.path if entry)]:
+    environment = root / ".nox" / f"build-iteration-{wanted.number}"
+    folders = [(str(environment / "bin" / "python"), one) for one in environment.glob("lib/python3*/site-packages")]
+    for python, folder in [*folders, *((sys.executable, Path(entry)) for entry in sys.path if entry)]:
         if manifest := read_manifest(folder / wanted.package / "manifest.json"):
             return python, manifest
     return None
@@ -214,8 +209,8 @@ def code_of(cell: PlannedCell, arch: str) -> tuple[str, str]:
     kernels = found[1].get("kernels") if found else None
     if found is None or not isinstance(kernels, dict) or cell.config not in kernels:
         return sys.executable, ""
-    own = kernels[cell.config]
-    if kernel := own.get(arch) or own.get(f"{arch}a"):  # sm_90a code runs on that architecture only
+    by_arch = kernels[cell.config]
+    if kernel := by_arch.get(arch) or by_arch.get(f"{arch}a"):  # sm_90a code runs on that architecture only
         return found[0], str(kernel["text_sha256"])
     return found[0], "" if arch in load_pins().arches else str(found[1]["inputs_digest"])
 
@@ -231,12 +226,13 @@ def reference_version(name: str) -> str | None:
 
 def available(grid: Grid) -> tuple[Grid, list[str]]:
     """The grid without the references that are not installed, and one line about each of those."""
-    missing = [name for name in grid.references if reference_version(name) is None]
+    there = [name for name in grid.references if reference_version(name) is not None]
     lines = [
         f"{name} is not installed, so it is not timed; to install it: {INSTALL.get(name, 'pip install torch')}"
-        for name in missing
+        for name in grid.references
+        if name not in there
     ]
-    return grid.model_copy(update={"references": [one for one in grid.references if one not in missing]}), lines
+    return grid.model_copy(update={"references": there}), lines
 
 
 def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: bool = True) -> plan.Plan:
@@ -244,9 +240,7 @@ def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: boo
 
     If `build` is True, builds missing kernels; if False, raises if one is missing; if None, their code digests stay
     empty. Unless `quiet`, prints how many kernels it builds and the estimated time.
-
-    Raises:
-        FlashladderError: a build failed, or a kernel is missing and `build` is False.
+    Raises `FlashladderError`: a build failed, or a kernel is missing and `build` is False.
     """
 
     def digests(wanted: Sequence[PlannedCell]) -> Sequence[str]:
@@ -264,21 +258,17 @@ def make_plan(grid: Grid, place: Place, *, build: bool | None = None, quiet: boo
         wheel_of.cache_clear()
         made = plan.make(grid, place.machine, digests)
     if build is not None and (unbuilt := made.unbuilt):
-        first = unbuilt[0]
+        subject, config = unbuilt[0].subject, unbuilt[0].config
         raise FlashladderError(
             f"{len(unbuilt)} kernels of the grid are not built",
-            found=f"iteration {first.subject}: {first.config}",
-            hint=f"omit --no-build, or run: invoke build '{first.subject}' --configs '{first.config}'",
+            found=f"iteration {subject}: {config}",
+            hint=f"omit --no-build, or run: invoke build '{subject}' --configs '{config}'",
         )
     return made
 
 
 def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
-    """Builds and installs the wheels that contain these kernels; for the emulator, compiles their PTX.
-
-    Raises:
-        FlashladderError: a build failed; the message contains the reason.
-    """
+    """Installs wheels with these kernels; for the emulator, compiles PTX. Raises `FlashladderError`: a build failed."""
     if place.machine == CPU:
         ptx_many([(load_description(kernel.subject), KernelConfig.parse(kernel.config)) for kernel in kernels])
         return
@@ -295,22 +285,18 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
             command = [nox, "-s", f"build-iteration-{number}", "--", *words]  # into the iteration's own environment
         ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if ran.returncode:
-            lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
-            told = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
+            lines = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()] or [""]
+            reason = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1])
             raise FlashladderError(
                 f"iteration {subject} could not be built",
                 where=" ".join(command),
-                found=told.removeprefix("error: "),
+                found=reason.removeprefix("error: "),
                 hint="invoke doctor lists what this machine lacks",
             )
 
 
 def covering_key(subject: str, configs: set[str]) -> str:
-    """The selection key with the fewest kernels among those that select all these configurations.
-
-    Raises:
-        FlashladderError: no key selects them all.
-    """
+    """The smallest selection that contains these configurations. Raises `FlashladderError`: no key selects them all."""
     iteration = load_description(subject)
     for key in KEYS:
         if configs <= {config.short_form() for config in select_configs(iteration, key)}:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 import json
 
 from flashladder.bench.references import FA2
@@ -67,8 +68,8 @@ def address_of(cell: PlannedCell, code: str, settings: Settings) -> str:
     """The first 16 hex digits of the SHA-256 of the canonical JSON of cell, code and settings."""
     shape = cell.shape
     sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
-    own = (cell.subject, cell.config, cell.dtype, sizes, cell.toolchain, code)
-    parts = (json.dumps(one, sort_keys=True, separators=(",", ":")) for one in (own, asdict(settings)))
+    facts = (cell.subject, cell.config, cell.dtype, sizes, cell.toolchain, code)
+    parts = (json.dumps(one, sort_keys=True, separators=(",", ":")) for one in (facts, asdict(settings)))
     return sha256("".join(parts))[:DIGITS]
 
 
@@ -76,10 +77,6 @@ def title(cell: PlannedCell) -> str:
     """The cell as one line of text: ``16 (FP16, ...): ... S=4096 B=16 H=16``."""
     name = f"{cell.subject}{f' cuda {cell.toolchain}' if cell.toolchain else ''}"
     return f"{name} {cell.config or cell.dtype} S={cell.shape.seq_len} B={cell.shape.batch} H={cell.shape.n_heads}"
-
-
-Digests = Callable[[Sequence[PlannedCell]], Sequence[str]]
-"""Returns the code digest of each cell, or ``""`` if its kernel is not built."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +136,11 @@ def wanted(grid: Grid) -> list[PlannedCell]:
     return list(dict.fromkeys(cells))
 
 
-def make(grid: Grid, machine: str, digests: Digests) -> Plan:
-    """The plan of a grid on `machine` (a key of configs/gpus, or `CPU`), with digests of the kernels built so far."""
+def make(grid: Grid, machine: str, digests: Callable[[Sequence[PlannedCell]], Sequence[str]]) -> Plan:
+    """The plan of a grid on `machine`, a key of configs/gpus or `CPU`.
+
+    `digests` returns the code digest of each cell, or ``""`` if its kernel is not built.
+    """
     settings, cells = settings_of(grid, machine), wanted(grid)
     planned = (with_code(cell, code, settings) for cell, code in zip(cells, digests(cells), strict=True))
     return Plan(grid, settings, tuple(planned))
@@ -159,12 +159,12 @@ def request_of(made: Plan, cell: PlannedCell, settings: Settings, pairs: Pairs, 
     }
 
 
-def shard(cells: Sequence[PlannedCell], part: tuple[int, int], settings: Settings) -> list[PlannedCell]:
-    """One part (index, count) of the cells: consecutive cells that take about 1/count of the total time."""
+def shard(cells: Sequence[PlannedCell], part: tuple[int, int] | None, settings: Settings) -> Sequence[PlannedCell]:
+    """One part (index, count) of the cells: consecutive cells that take about 1/count of the time. All for None."""
+    if part is None:
+        return cells
     index, count = part
-    ends = [0.0]
-    for cell in cells:
-        ends.append(ends[-1] + estimate_s(cell, settings))
+    ends = [0.0, *accumulate(estimate_s(cell, settings) for cell in cells)]
     each = ends[-1] / count
     return [cell for cell, start in zip(cells, ends, strict=False) if min(int(start / each), count - 1) == index]
 

@@ -7,7 +7,7 @@ records; any process may read them. Locks are released when their process ends, 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 import errno
 import fcntl
@@ -102,9 +102,9 @@ class CellRecord(Strict):
             msg = "a record contains either a document or a failure"
             raise ValueError(msg)
         planned = self.document.sweep.planned if self.document and self.document.sweep else ()
-        of = [self.failure.address] if self.failure else [cell.address for cell in planned]
-        if of != [self.cell.address]:
-            msg = f"the record of cell {self.cell.address} contains cell {', '.join(of) or 'unknown'}"
+        found = [self.failure.address] if self.failure else [cell.address for cell in planned]
+        if found != [self.cell.address]:
+            msg = f"the record of cell {self.cell.address} contains cell {', '.join(found) or 'unknown'}"
             raise ValueError(msg)
         return self
 
@@ -125,43 +125,30 @@ class Records:
         return frozenset(path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"[0-9a-f]*{SUFFIX}"))
 
     def read(self, address: str) -> CellRecord:
-        """The record of a cell.
-
-        Raises:
-            FlashladderError: it is missing, damaged, of another schema version, or of another cell.
-        """
+        """A cell's record. Raises `FlashladderError`: missing, damaged, of another schema version or another cell."""
         path = self.path(address)
         try:
             record = CellRecord.model_validate_json(checked_json(unpacked(path.read_bytes())))
-        except (OSError, ValueError) as error:
-            found = first_problem(error)
-        else:
             if record.cell.address == address:
                 return record
             found = f"the record of another cell, {record.cell.address}"
+        except (OSError, ValueError) as error:
+            found = first_problem(error)
         hint = "delete it to measure the cell again"
         raise FlashladderError("not a record of the cell", where=relative(path), found=found, hint=hint)
 
     def write(self, record: CellRecord) -> Path:
-        """Writes a record atomically.
-
-        Raises:
-            FlashladderError: the disk is full, or the folder is not writable.
-        """
+        """Writes a record atomically. Raises `FlashladderError`: the disk is full, or the folder is not writable."""
         return write_atomic(self.path(record.cell.address), packed(record.model_dump(mode="json")))
 
-    def missing(self, cells: Iterable[PlannedCell], *, retry: bool = False) -> list[PlannedCell]:
+    def missing(self, cells: Sequence[PlannedCell], *, retry: bool = False) -> list[PlannedCell]:
         """The cells without a record, in order; with `retry` also those whose record is a failure.
 
-        Raises:
-            FlashladderError: a record is damaged. The plan fails early, before the sweep measures anything.
+        Raises `FlashladderError` if a record is damaged: the plan fails before the sweep measures anything.
         """
         there = self.addresses()
-
-        def is_measured(cell: PlannedCell) -> bool:
-            return cell.address in there and (self.read(cell.address).failure is None or not retry)
-
-        return [cell for cell in cells if not is_measured(cell)]
+        failed = {cell.address: bool(self.read(cell.address).failure) for cell in cells if cell.address in there}
+        return [cell for cell in cells if cell.address not in failed or (retry and failed[cell.address])]
 
 
 def packed(document: object) -> bytes:
@@ -187,8 +174,7 @@ def out_folder(text: str) -> Path:
 def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
     """Locks `folder` against other sweeps inside the context; other parts (index, count) of this sweep may enter.
 
-    Raises:
-        FlashladderError: another sweep or the same part of it uses the folder, or the folder is not writable.
+    Raises `FlashladderError`: another sweep or the same part of it uses the folder, or the folder is not writable.
     """
     with locked(folder / ".lock", shared=part is not None):
         if part is None:
@@ -203,11 +189,7 @@ def held(folder: Path, part: tuple[int, int] | None = None) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Holds a lock on the file `path` inside the context.
-
-    Raises:
-        FlashladderError: another process holds the lock, or the file is not writable.
-    """
+    """Holds a lock on a file inside the context. Raises `FlashladderError`: another process holds it."""
     require_file_or_nothing(path)
     try:
         make_folder(path.parent)

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from flashladder.bench.command import table as bench_table
 from flashladder.build.store import default_jobs
+from flashladder.columns import table
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.files import relative
 from flashladder.ladder.config import KernelConfig
@@ -44,6 +45,7 @@ from flashladder.sweep.workers import GOES_ON, Event
 
 WIDTH = 80  # columns of text
 MESSAGES = {
+    "failed": "failed: {cell}: {kind}: {message}",
     "lane-lost": "{lane} is lost: {message}",
     "held-back": "{lane}: waiting for its GPU, used by other processes: {others}",
     "worker-broken": "{lane}: its worker did not start, cells remain: {message}",
@@ -69,9 +71,8 @@ class Screen:
             "event": "planned", "grid": grid, "machine": machine, "cells": self._n, "missing": self._n_missing,
             "folder": str(folder), "notes": list(lines),
         })  # fmt: skip
-        if not self.as_json:
-            more = f", {self._n - self._n_missing} of them measured before" if self._n > self._n_missing else ""
-            print("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; about {duration(self._seconds)}"]))
+        more = f", {self._n - self._n_missing} of them measured before" if self._n > self._n_missing else ""
+        self.line("\n".join([*lines, f"{grid} on {machine}: {self._n} cells{more}; about {duration(self._seconds)}"]))
 
     @contextmanager
     def measuring(self, lines: Sequence[str], folder: Path) -> Iterator[None]:
@@ -87,30 +88,31 @@ class Screen:
 
     def tell(self, event: Event) -> None:
         """Shows one event of `flashladder.sweep.workers.run`. JSON contains the cell's address, title and outcome."""
-        name, record = event["event"], event.get("record")
+        record = event.get("record")
         cell: PlannedCell | None = record.cell if record else event.get("cell")
-        said = {key: value for key, value in event.items() if key not in ("record", "cell")}
+        facts = {key: value for key, value in event.items() if key not in ("record", "cell")}
         if cell:
-            said |= {"address": cell.address, "cell": title(cell)}
+            facts |= {"address": cell.address, "cell": title(cell)}
         if record:
-            said["seconds"] = record.seconds
+            facts["seconds"] = record.seconds
             if record.failure:
-                said |= {"kind": record.failure.kind, "message": record.failure.message}
-        self.event(said)
+                facts |= {"kind": record.failure.kind, "message": record.failure.message}
+        self.event(facts)
         if self._bar is not None and cell:
             self._bar.set_postfix_str(f"{event['lane']}: {title(cell)}")
             self._bar.update(bool(record))
-        if self.as_json:
-            return
-        if name == "failed":
-            tqdm.write("failed: {cell}: {kind}: {message}".format_map(said), file=sys.stderr)
-        elif name in MESSAGES:
-            tqdm.write(MESSAGES[name].format_map(event), file=sys.stderr)
+        if event["event"] in MESSAGES and not self.as_json:
+            tqdm.write(MESSAGES[event["event"]].format_map(facts), file=sys.stderr)
 
     def event(self, event: Event) -> None:
         """Prints an event as one line of JSON if `as_json`, else nothing."""
         if self.as_json:
             print(json.dumps({"time": round(time.time(), 3), **event}, sort_keys=True), flush=True)
+
+    def line(self, text: str) -> None:
+        """Prints a text for people, unless `as_json`."""
+        if not self.as_json:
+            print(text, flush=True)
 
 
 def duration(seconds: float) -> str:
@@ -131,8 +133,8 @@ def to_build(made: Plan) -> tuple[int, float, str]:
     They are those of the whole grid. A shard builds all of them too, because it needs the code digest of every cell.
     """
     kernels, seconds = len(made.unbuilt), plan.build_s(made, default_jobs())
-    told = f"{count(kernels, 'kernel')} to build: about {duration(seconds)}" if kernels else "nothing to build"
-    return kernels, seconds, told
+    text = f"{count(kernels, 'kernel')} to build: about {duration(seconds)}" if kernels else "nothing to build"
+    return kernels, seconds, text
 
 
 Planned = tuple[list[str], dict[str, int], float]
@@ -141,30 +143,29 @@ Planned = tuple[list[str], dict[str, int], float]
 
 def planned(made: Plan, cells: Sequence[PlannedCell], records: Records, *, build: bool, retry: bool = False) -> Planned:
     """The plan of a grid: cells by subject, and the excluded cells with the reason."""
-    without = [cell for cell in cells if not cell.code]
-    timed = records.missing([cell for cell in cells if cell.code], retry=retry)
-    missing = len(without) + len(timed)
+    missing = records.missing(cells, retry=retry)
     by_subject: dict[str, list[PlannedCell]] = {}
     for cell in cells:
         toolchain = f" (CUDA {cell.toolchain})" if cell.toolchain else ""
         by_subject.setdefault(cell.subject + toolchain, []).append(cell)
     lines = []
-    for name, own in by_subject.items():
-        configs = len({cell.config for cell in own if cell.config})
-        kernels = count(configs, "kernel") if configs else ""
-        lines.append(f"{name:32s} {count(len(own), 'cell'):>11s} {kernels:>11s}".rstrip())
-    for left_out, why in made.grid.excluded:
-        lines += textwrap.wrap(f"excluded: {left_out} cells: {why}", WIDTH, subsequent_indent="  ")
-    measured = f"{len(cells)} cells, {len(cells) - missing} of them measured before, in {relative(records.folder)}"
-    counts = {"cells": len(cells), "missing": missing}
-    return [*lines, "", measured], counts, made.estimate_s([*without, *timed] if build else timed)
+    for name, of_subject in by_subject.items():
+        configs = {cell.config for cell in of_subject if cell.config}
+        kernels = count(len(configs), "kernel") if configs else ""
+        lines.append(f"{name:32s} {count(len(of_subject), 'cell'):>11s} {kernels:>11s}".rstrip())
+    for n_cells, why in made.grid.excluded:
+        lines += textwrap.wrap(f"excluded: {n_cells} cells: {why}", WIDTH, subsequent_indent="  ")
+    counts = {"cells": len(cells), "missing": len(missing)}
+    before = f"{len(cells) - len(missing)} of them measured before, in {relative(records.folder)}"
+    seconds = made.estimate_s([cell for cell in missing if cell.code or build])
+    return [*lines, "", f"{len(cells)} cells, {before}"], counts, seconds
 
 
 def dry_run(
-    made: Plan, said: Planned, folder: Path, devices: int, notes: Sequence[str] = (), *, as_json: bool, build: bool
+    made: Plan, summary: Planned, folder: Path, devices: int, notes: Sequence[str] = (), *, as_json: bool, build: bool
 ) -> str:
-    """A plan as text or one line of JSON: the plan `said`, kernels to build, and the time on all devices."""
-    lines, counts, seconds = said
+    """A plan as text or one line of JSON: its `summary`, kernels to build, and the time on all devices."""
+    lines, counts, seconds = summary
     kernels, build_s, building = to_build(made)
     seconds = seconds / max(1, devices) + (build_s if build else 0.0)
     grid, unit = made.grid, "CPU" if made.settings.machine == CPU else "GPU"
@@ -185,22 +186,23 @@ def dry_run(
 def emulated_table(document: EmulatedSweepResult) -> str:
     """Per kernel and shape: warp instructions, bank conflicts of loads, largest error in percent of the tolerance."""
     cells = {cell.address: cell for cell in document.sweep.planned}
-    lines = [f"{'step':20s} {'dtype':5s} {'S':>6s} {'instructions':>13s} {'ld conflicts':>13s} {'error':>6s}  tile"]
-    for one in document.cells:
-        cell, look = cells[one.address], one.accuracy
-        error = "NaN" if look.max_error is None else f"{100 * look.max_error / look.max_allowed:.0f} %"
-        lines.append(
-            f"{cell.subject:20s} {cell.dtype:5s} {cell.shape.seq_len:6d} {one.instructions:13,d} "
-            f"{one.counters[CONFLICTS.format('ld')]:13,d} {error:>6s}  {KernelConfig.parse(cell.config).brief()}"
-        )
+    rows = [["step", "dtype", "S", "instructions", "ld conflicts", "error", "tile"]]
+    for measured in document.cells:
+        cell, found = cells[measured.address], measured.accuracy
+        conflicts = measured.counters[CONFLICTS.format("ld")]
+        error = "NaN" if found.max_error is None else f"{100 * found.max_error / found.max_allowed:.0f} %"
+        numbers = [str(cell.shape.seq_len), f"{measured.instructions:,d}", f"{conflicts:,d}", error]
+        rows.append([cell.subject, cell.dtype, *numbers, KernelConfig.parse(cell.config).brief()])
+    lines = table(rows, None, right=range(2, 6))
     return "\n".join([*lines, "column error: the largest error, in percent of what the check allows"])
 
 
 def pack(made: Plan, records: Records, made_for: str | None = None) -> Document:
     """Writes a complete sweep's document next to its folder, and returns it. Raises like `Records.read` and `join`."""
     found = [records.read(cell.address) for cell in made.cells]
+    documents = [record.document for record in found if record.document]
     failures = [record.failure for record in found if record.failure]
-    return join(made, made.cells, [one.document for one in found if one.document], failures, records.packed, made_for)
+    return join(made, made.cells, documents, failures, records.packed, made_for)
 
 
 def join(
@@ -213,9 +215,7 @@ def join(
 ) -> Document:
     """Writes one document with the measurements of the planned cells, and returns it.
 
-    Raises:
-        FlashladderError: nothing was measured, or the cells come from different GPU models, drivers, modes, settings or
-            torch versions.
+    Raises `FlashladderError`: nothing was measured, or GPU models, drivers, modes, settings or torch versions differ.
     """
     if not documents:
         first = f", the first: {failures[0].kind}: {failures[0].message}" if failures else ""
@@ -227,16 +227,15 @@ def join(
         planned=tuple(planned),
         failures=tuple(failures),
     )
-    update: dict[str, Any] = {"sweep": sweep}
-    update["kernels"] = {key: kernel for one in documents for key, kernel in one.kernels.items()}
-    timed = [one for one in documents if isinstance(one, BenchResult)]
-    if timed:
-        document: Document = derive(timed[0].model_copy(update={**update, **_joined(timed)}))
+    kernels = {key: kernel for document in documents for key, kernel in document.kernels.items()}
+    update: dict[str, Any] = {"sweep": sweep, "kernels": kernels}
+    if timed := [document for document in documents if isinstance(document, BenchResult)]:
+        joined: Document = derive(timed[0].model_copy(update={**update, **_joined(timed)}))
     else:
-        cells = tuple(cell for one in documents if isinstance(one, EmulatedSweepResult) for cell in one.cells)
-        document = documents[0].model_copy(update={**update, "cells": cells})
-    write_result(out, document)
-    return document
+        cells = [cell for one in documents if isinstance(one, EmulatedSweepResult) for cell in one.cells]
+        joined = documents[0].model_copy(update={**update, "cells": tuple(cells)})
+    write_result(out, joined)
+    return joined
 
 
 def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
@@ -255,27 +254,27 @@ def _joined(documents: Sequence[BenchResult]) -> dict[str, Any]:
             )
     processes: dict[tuple[str, str, int], Process] = {}  # by GPU, start and index of a worker
     groups: list[Group] = []
+    references: dict[str, list[Reference]] = {}
     for one in documents:
         worker = one.processes[0]
         key = (one.gpu.uuid, worker.started_utc, worker.index)
         process = processes.setdefault(key, worker.model_copy(update={"index": len(processes)}))
         groups += [group.model_copy(update={"process": process.index}) for group in one.groups]
-    names = dict.fromkeys(name for one in documents for name in one.references)
+        for name, reference in one.references.items():
+            references.setdefault(name, []).append(reference)
     return {
-        "reference": _reference([one.reference for one in documents]),
-        "references": {
-            name: _reference([one.references[name] for one in documents if name in one.references]) for name in names
-        },
+        "reference": _merged([one.reference for one in documents]),
+        "references": {name: _merged(identities) for name, identities in references.items()},
         "processes": tuple(processes.values()),
         "groups": tuple(groups),
     }
 
 
-def _reference(references: Sequence[Reference]) -> Reference:
-    """Merges identities of one reference. Each contains the kernel of at most one dtype."""
-    kernels = {dtype: name for one in references for dtype, name in one.kernels.items()}
-    tile = next((one.tile for one in references if one.tile), None)
-    return references[0].model_copy(update={"kernels": kernels, "tile": tile})
+def _merged(identities: Sequence[Reference]) -> Reference:
+    """One identity of a reference from those of several cells. Each contains the kernel of at most one dtype."""
+    kernels = {dtype: name for one in identities for dtype, name in one.kernels.items()}
+    tile = next((one.tile for one in identities if one.tile), None)
+    return identities[0].model_copy(update={"kernels": kernels, "tile": tile})
 
 
 def require_own_name(grid: Grid, out: Path) -> None:
@@ -293,25 +292,24 @@ def require_own_name(grid: Grid, out: Path) -> None:
 
 
 def finish(made: Plan, records: Records, screen: Screen, made_for: str | None = None) -> int:
-    """Packs a complete sweep, prints its table and returns 0.
+    """Packs a complete sweep, prints its table and returns 0. Raises `CheckFailed`: cells failed.
 
-    Raises:
-        CheckFailed: cells failed.
-        FlashladderError: a record is damaged, or the records must not be mixed in one table.
+    Raises `FlashladderError`: a record is damaged, or the records must not be mixed in one table.
     """
     document = pack(made, records, made_for)
     screen.event({"event": "packed", "path": str(records.packed)})
     if not screen.as_json:
-        table = bench_table(document) if isinstance(document, BenchResult) else emulated_table(document)
-        print(f"{table}\n{relative(records.packed)}")
+        text = bench_table(document) if isinstance(document, BenchResult) else emulated_table(document)
+        print(f"{text}\n{relative(records.packed)}")
     return exit_code(made.cells, document.sweep.failures if document.sweep else ())
 
 
-def exit_code(cells: Sequence[PlannedCell], failures: Sequence[Failure], told: str = "") -> int:
-    """Returns 0. If cells failed, raises `CheckFailed` with `told` (default: a count) and the first failure."""
+def exit_code(cells: Sequence[PlannedCell], failures: Sequence[Failure], summary: str = "") -> int:
+    """Returns 0. If cells failed, raises `CheckFailed` with `summary` (default: a count) and the first failure."""
     if not failures:
         return 0
-    first = failures[0]
+    first, summary = failures[0], summary or f"{len(failures)} of {len(cells)} cells failed"
     name = next(title(cell) for cell in cells if cell.address == first.address)
-    told = told or f"{len(failures)} of {len(cells)} cells failed"
-    raise CheckFailed(f"{told}, the first: {name}: {first.kind}: {first.message}", hint="--retry measures them again")
+    raise CheckFailed(
+        f"{summary}, the first: {name}: {first.kind}: {first.message}", hint="--retry measures them again"
+    )

@@ -3,7 +3,6 @@
 The host that submits builds the kernels. Tasks write records to the shared file system. A task that is killed,
 preempted or out of time is requeued. This process only watches. After Ctrl-C the tasks keep running, and the same
 command finds them again by the job's name. When all tasks have ended, it packs the result, without a GPU.
-
 submitit waits for jobs with sacct, which many clusters lack. So this module uses squeue, which lists all active tasks.
 
     python -m flashladder.sweep --grid h100 --slurm partition=gpu,account=me,time=2:00:00,array=8
@@ -15,7 +14,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 import importlib.util
 import io
@@ -85,10 +84,9 @@ Command = Callable[[Sequence[str]], int]
 
 
 def parse_options(text: str) -> Options:
-    """Parses the value of ``--slurm``: ``key=value`` pairs separated by commas, or empty for the site's defaults.
+    """The ``key=value`` pairs in the value of ``--slurm``, separated by commas; absent keys mean the site's defaults.
 
-    Raises:
-        FlashladderError: a key is unknown, repeated or has an invalid value.
+    Raises `FlashladderError`: a key is unknown, repeated or has an invalid value.
     """
     found: dict[str, Any] = {}
     for item in text.split(",") if text.strip() else []:
@@ -118,54 +116,8 @@ def _checked(key: str, value: str) -> str | int:
     return -(-seconds // 60)
 
 
-@dataclass
-class Task:
-    """A shard of a sweep, which submitit pickles and runs on a node. It writes records to `folder`."""
-
-    sweep: Command
-    arguments: tuple[str, ...]
-    folder: Path
-    before: int = 0  # number of records when the task started
-
-    def __call__(self) -> int:
-        """Runs the sweep's command; returns 0, or 1 if cells failed. Their records contain the reasons.
-
-        Raises:
-            SystemExit: it could not start or did not finish (2), or received SIGTERM or SIGINT (143).
-        """
-        self.before = self._records()
-        try:
-            with one_line_errors():
-                return self.sweep(self.arguments)
-        except SystemExit as error:
-            if error.code == 1:
-                return 1
-            raise SystemExit(128 + signal.SIGTERM if error.code == 128 + signal.SIGINT else error.code) from None
-
-    def checkpoint(self) -> DelayedSubmission | None:
-        """The task to requeue at the time limit; None if it finished no cell, because it would never finish.
-
-        submitit calls this when Slurm warns of the time limit. All measurements are already in the records.
-        """
-        from submitit.helpers import DelayedSubmission
-
-        if self._records() <= self.before:
-            told = "the task finished no cell within its time limit and is not requeued"
-            print(f"error: {told}; --slurm time=... gives it more time", file=sys.stderr, flush=True)
-            return None
-        return DelayedSubmission(Task(self.sweep, self.arguments, self.folder))
-
-    def _records(self) -> int:
-        """The number of records of the sweep, including those of other tasks."""
-        return len(Records(self.folder).addresses())
-
-
 def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
-    """Runs the sweep's command on a node. Checks first that its GPU is the planned one, `machine`.
-
-    Raises:
-        FlashladderError: the task's GPU is another model.
-    """
+    """Runs the sweep's command on a node. Raises `FlashladderError`: the node's GPU is not the planned `machine`."""
     cards = [] if machine == CPU else place.cards()
     found = machine_name(cards[0].name) if cards else "none"
     if machine not in (CPU, found):
@@ -176,11 +128,12 @@ def on_machine(machine: str, sweep: Command, words: Sequence[str]) -> int:
     return sweep(words)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    """A sweep as a job array. `folder` contains the records: an absolute path on a file system that the nodes share.
+    """A sweep as a job array, or one task of it, which submitit pickles and runs on a node.
 
-    Each task calls `sweep` with `arguments` and its shard. `machine` is the key of the tasks' GPU, or ``cpu``.
+    A task calls `sweep` with `arguments` and its shard, and writes records to `folder`: an absolute path on a file
+    system that the nodes share. `machine` is the key of the tasks' GPU, or ``cpu``.
     """
 
     grid: str
@@ -189,6 +142,7 @@ class Request:
     options: Options
     machine: str
     sweep: Command
+    before: int = 0  # number of records when the task started
 
     @property
     def name(self) -> str:
@@ -199,6 +153,33 @@ class Request:
     def logs(self) -> Path:
         """Folder with the output of the tasks."""
         return self.folder / "slurm"
+
+    def __call__(self) -> int:
+        """Runs the sweep's command in a task; returns 0, or 1 if cells failed. Their records contain the reasons.
+
+        Raises `SystemExit`: it could not start or did not finish (2), or received SIGTERM or SIGINT (143).
+        """
+        self.before = len(Records(self.folder).addresses())
+        try:
+            with one_line_errors():
+                return self.sweep(self.arguments)
+        except SystemExit as error:
+            if error.code == 1:
+                return 1
+            raise SystemExit(128 + signal.SIGTERM if error.code == 128 + signal.SIGINT else error.code) from None
+
+    def checkpoint(self) -> DelayedSubmission | None:
+        """The task to requeue at the time limit; None if the sweep finished no cell, because it would never finish.
+
+        submitit calls this when Slurm warns of the time limit. All measurements are already in the records.
+        """
+        from submitit.helpers import DelayedSubmission
+
+        if len(Records(self.folder).addresses()) > self.before:
+            return DelayedSubmission(self)
+        reason = "the task finished no cell within its time limit and is not requeued"
+        print(f"error: {reason}; --slurm time=... gives it more time", file=sys.stderr, flush=True)
+        return None
 
 
 def require_possible(grid: Grid, options: argparse.Namespace) -> None:
@@ -222,9 +203,8 @@ def require_possible(grid: Grid, options: argparse.Namespace) -> None:
 def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
     """The place where the tasks measure: GPUs of the grid's model, or of the model in ``gpu=``.
 
-    Raises:
-        FlashladderError: the grid is made for any GPU and ``gpu=`` is missing, or the grid is made for another GPU than
-            ``gpu=`` and `anyway` is False.
+    Raises `FlashladderError`: the grid is made for any GPU and ``gpu=`` is missing, or it is made for another GPU than
+    ``gpu=`` and `anyway` is False.
     """
     key = CPU if grid.mode == "emulator" else wanted.get("gpu", grid.gpu)
     tasks = tuple(Device(f"task{number}", key) for number in range(wanted.get("array", DEFAULT_TASKS)))
@@ -240,11 +220,7 @@ def destination(grid: Grid, wanted: Options, *, anyway: bool) -> Place:
 
 
 def tasks_of(request: Request) -> list[tuple[str, str, str]]:
-    """Job id, state and waiting reason of every task of this sweep's arrays that squeue lists.
-
-    Raises:
-        FlashladderError: squeue failed or did not answer.
-    """
+    """Job id, state and waiting reason of each task that squeue lists. Raises `FlashladderError`: squeue failed."""
     words = ["squeue", "--noheader", "-r", "-t", "all", "--name", request.name, "-o", "%F|%T|%r"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=ANSWER_S)
@@ -277,24 +253,17 @@ def parameters(request: Request) -> dict[str, Any]:
 
 
 def submit_array(request: Request, tasks: int) -> str:
-    """Submits the array and returns its job id.
-
-    Raises:
-        FlashladderError: Slurm refused the job.
-    """
+    """Submits the array and returns its job id. Raises `FlashladderError`: Slurm refused the job."""
     from submitit import SlurmExecutor
     from submitit.core.utils import FailedJobError
 
-    shares = [
-        Task(request.sweep, (*request.arguments, "--shard", f"{index}/{tasks}"), request.folder)
-        for index in range(tasks)
-    ]
+    parts = [replace(request, arguments=(*request.arguments, "--shard", f"{index}/{tasks}")) for index in range(tasks)]
     try:
         with redirect_stderr(io.StringIO()):
             executor = SlurmExecutor(folder=request.logs, max_num_timeout=TIMEOUTS)
             executor.update_parameters(**parameters(request))
             with executor.batch():
-                jobs = [executor.submit(one) for one in shares]
+                jobs = [executor.submit(part) for part in parts]
     except FailedJobError as error:
         raise FlashladderError("Slurm refused the job", where="--slurm", found=str(error)) from error
     return jobs[0].job_id.partition("_")[0]
@@ -307,9 +276,9 @@ def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mappi
         an event per change: ``{"event": "slurm", "done": 12, "states": {"RUNNING": 2}, "waiting": [reasons]}``, or
         ``{"event": "slurm-silent", "message": ...}`` if squeue fails.
     """
-    told: Mapping[str, Any] = {}
-    poll, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
-    while quiet < 2:  # a task that is being requeued may appear ended for a moment
+    last: Mapping[str, Any] = {}
+    poll_s, quiet, states = SHORTEST_POLL_S, 0, Counter[str]()
+    while True:
         try:
             tasks = [(state, reason) for found, state, reason in tasks_of(request) if found == job]
         except FlashladderError as error:
@@ -320,12 +289,13 @@ def watch(request: Request, job: str, done: Callable[[], int]) -> Iterator[Mappi
             states = Counter(state for state, _ in tasks) or states
             waiting = sorted({reason for state, reason in tasks if state == "PENDING"} - {"None"})
             event = {"event": "slurm", "done": done(), "states": dict(sorted(states.items())), "waiting": waiting}
-        if event != told:
+        if event != last:
             yield event
-            told = event
-        if quiet < 2:
-            time.sleep(poll if not quiet else SHORTEST_POLL_S)
-            poll = min(LONGEST_POLL_S, poll * 1.1)
+        if quiet == 2:  # not after one look: a task that is being requeued may appear ended for a moment
+            return
+        last = event
+        time.sleep(SHORTEST_POLL_S if quiet else poll_s)
+        poll_s = min(LONGEST_POLL_S, poll_s * 1.1)
 
 
 def measure(
@@ -338,32 +308,27 @@ def measure(
 ) -> int:
     """Submits the array or finds a running one, watches it and packs the result. Each task runs the command `sweep`.
 
-    Raises:
-        FlashladderError: Slurm failed or refused the job, or cells are missing after all tasks have ended.
-        CheckFailed: cells failed.
+    Raises `FlashladderError`: Slurm failed or refused the job, or cells are missing after all tasks have ended.
+    Raises `CheckFailed`: cells failed.
     """
-    folder, machine, job = records.folder.resolve(), place.machine, None
-    words = ["--grid", options.grid, "--out", str(folder), "--no-build", *(["--anyway"] if options.anyway else [])]
+    words = ["--grid", options.grid, "--out", str(records.folder.resolve()), "--no-build"]
+    words += ["--anyway"] if options.anyway else []
     words += ["--timeout", f"{options.timeout:g}"] if options.timeout else []
-    task = partial(on_machine, machine, sweep)
-    request = Request(made.grid.name, folder, tuple(words), parse_options(options.slurm), machine, task)
+    request = Request(
+        grid=made.grid.name,
+        folder=records.folder.resolve(),
+        arguments=tuple(words),
+        options=parse_options(options.slurm),
+        machine=place.machine,
+        sweep=partial(on_machine, place.machine, sweep),
+    )
     missing = records.missing(made.cells, retry=options.retry)
     seconds = made.estimate_s(missing) / len(place.devices)
     screen = Screen(made, len(made.cells), len(missing), seconds, as_json=options.json)
-    screen.begin(lines, folder)
-
-    def say(event: Mapping[str, Any], line: str) -> None:
-        screen.event({**event, "job": job})
-        if not screen.as_json:
-            print(line, flush=True)
-
-    last: Mapping[str, int] = {}
+    screen.begin(lines, request.folder)
     with locked(request.logs / "lock"):  # only one process at a time looks for an array and submits one
-        job, event, how = (
-            running_job(request),
-            "slurm-found",
-            "is already queued or running; new --slurm options are ignored",
-        )
+        job, event = running_job(request), "slurm-found"
+        how = "is already queued or running; new --slurm options are ignored"
         missing = records.missing(made.cells, retry=options.retry and job is None)
         if job is None and missing:
             for cell in missing:  # delete failures here: tasks run without --retry
@@ -371,25 +336,32 @@ def measure(
             job = submit_array(request, min(request.options.get("array", DEFAULT_TASKS), len(missing)))
             event, how = "slurm-submitted", "submitted"
     if job:
-        logs = {"event": event, "logs": str(request.logs)}
-        say(logs, f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
-        planned = {cell.address for cell in made.cells}
-        try:
-            for one in watch(request, job, lambda: len(planned & records.addresses())):  # often: opens no file
-                if "message" in one:
-                    say(one, f"Slurm does not answer, retrying: {one['message']}")
-                    continue
-                last = one["states"]
-                waiting = f" (waiting: {', '.join(one['waiting'])})" if one["waiting"] else ""
-                cells = f"{one['done']} of {len(planned)} cells"
-                say(one, f"{time.strftime('%H:%M:%S')}  {cells}; tasks: {in_words(last) or 'none'}{waiting}")
-        except KeyboardInterrupt:
-            if not screen.as_json:
-                print(f"job {job} keeps running; run the same command to watch it again; `scancel {job}` ends it")
-            raise
-    if job and (missing := records.missing(made.cells)):
-        raise incomplete(request, job, last, f"{len(missing)} of {len(made.cells)}")
+        screen.event({"event": event, "logs": str(request.logs), "job": job})
+        screen.line(f"Slurm job {job} {how}; logs: {relative(request.logs)}; `scancel {job}` ends it")
+        states = _show(request, job, made, records, screen)
+        if missing := records.missing(made.cells):
+            raise incomplete(request, job, states, f"{len(missing)} of {len(made.cells)}")
     return finish(made, records, screen, place.made_for)
+
+
+def _show(request: Request, job: str, made: plan.Plan, records: Records, screen: Screen) -> Mapping[str, int]:
+    """Shows the events of an array until it has ended; returns the number of its tasks in each state."""
+    states: Mapping[str, int] = {}
+    planned = {cell.address for cell in made.cells}
+    try:
+        for event in watch(request, job, lambda: len(planned & records.addresses())):  # often: opens no file
+            screen.event({**event, "job": job})
+            if "message" in event:
+                screen.line(f"Slurm does not answer, retrying: {event['message']}")
+                continue
+            states = event["states"]
+            waiting = f" (waiting: {', '.join(event['waiting'])})" if event["waiting"] else ""
+            cells = f"{event['done']} of {len(planned)} cells"
+            screen.line(f"{time.strftime('%H:%M:%S')}  {cells}; tasks: {in_words(states) or 'none'}{waiting}")
+    except KeyboardInterrupt:
+        screen.line(f"job {job} keeps running; run the same command to watch it again; `scancel {job}` ends it")
+        raise
+    return states
 
 
 def in_words(states: Mapping[str, int]) -> str:
@@ -399,13 +371,16 @@ def in_words(states: Mapping[str, int]) -> str:
 
 def incomplete(request: Request, job: str, states: Mapping[str, int], cells: str) -> FlashladderError:
     """The error that `cells`, such as ``3 of 64``, are not measured. Contains the last error in the logs."""
-    error = None
-    for path in sorted(request.logs.glob(f"{job}_*_log.err")):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        error = next((line for line in reversed(lines) if line.startswith("error:")), error)
+    lines = [
+        line
+        for path in sorted(request.logs.glob(f"{job}_*_log.err"))
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.startswith("error:")
+    ]
+    tasks = in_words(states) or "no longer listed by Slurm"
     return FlashladderError(
         f"job {job} has ended, and {cells} cells are not measured",
         where=relative(request.folder),
-        found=f"tasks: {in_words(states) or 'no longer listed by Slurm'}" + (f" ({error})" if error else ""),
+        found=f"tasks: {tasks} ({lines[-1]})" if lines else f"tasks: {tasks}",
         hint=f"logs: {relative(request.logs)}; the same command submits the rest",
     )

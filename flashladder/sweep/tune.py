@@ -21,7 +21,7 @@ from statistics import median, variance
 import sys
 import textwrap
 
-from flashladder.bench.command import ranking as ranking_table
+from flashladder.bench.command import ranking
 from flashladder.bench.references import FA2
 from flashladder.bench.timing import FIRST_SEED
 from flashladder.columns import table
@@ -30,8 +30,8 @@ from flashladder.files import relative, sha256
 from flashladder.ladder.grid import FEWEST_PAIRS
 from flashladder.ladder.iteration import Iteration, load_iteration
 from flashladder.results.derive import Plan as Pairs
-from flashladder.results.derive import fastest_possible_us, joined, settle
-from flashladder.results.schema import A_A, BenchResult, Failure, PlannedCell, Series, kernel_key
+from flashladder.results.derive import joined, settle, too_fast
+from flashladder.results.schema import BenchResult, Failure, PlannedCell, kernel_key
 from flashladder.sweep import plan
 from flashladder.sweep.measure import candidate_in
 from flashladder.sweep.place import Place, code_of
@@ -62,9 +62,9 @@ Part = tuple[PlannedCell, ...]
 
 def tie(values: Mapping[str, Sequence[float]]) -> float:
     """The largest difference of a tie, in log units, from the average spread within the candidates."""
-    spreads = [variance(own) for own in values.values() if len(own) > 1]
+    spreads = [variance(ratios) for ratios in values.values() if len(ratios) > 1]
     noise = math.sqrt(sum(spreads) / len(spreads)) if spreads else 0.0
-    fewest = min((len(own) for own in values.values() if own), default=1)
+    fewest = min((len(ratios) for ratios in values.values() if ratios), default=1)
     return max(LEAST_TIE, TIES * noise * math.sqrt(2 / fewest))
 
 
@@ -128,10 +128,9 @@ class Ladder:
     held: str = ""
 
     def __post_init__(self) -> None:
-        """Makes all candidates one part of the first rung."""
         self.entered = tuple(self.candidates)
-        self._values: dict[str, list[float]] = {key_of(cell): [] for cell in self.entered}
         self.parts = [self.entered]
+        self._values: dict[str, list[float]] = {key_of(cell): [] for cell in self.entered}
 
     @property
     def done(self) -> bool:
@@ -154,7 +153,7 @@ class Ladder:
             self._measured(part, record.document)
         elif record.failure:
             self._failed(part, record.failure)
-        while not self.parts and not self.done:
+        if not self.parts and not self.done:
             by_key = {key_of(cell): cell for cell in self.candidates}
             self.candidates = [by_key[key] for key in survivors({key: self._values[key] for key in by_key})]
             self.rung += 1
@@ -165,13 +164,13 @@ class Ladder:
         self.documents.append(document)
         group, how = document.groups[0], self.plans[self.rung]
         counted = group.model_copy(update={"blocks": settle(group.blocks, visit=how.visit, min_pairs=how.min_pairs)})
-        cells = {key_of(cell): cell for cell in part}
-        for series in group.series:
-            if series.kernel == A_A:
-                continue
-            if wrong := wrong_in(series, document):
-                cell = cells[series.kernel]
-                self._leave_out(cell, Failure(address=cell.address, kind="wrong", message=wrong))
+        series_of = {series.kernel: series for series in group.series}
+        for cell in part:
+            series = series_of[key_of(cell)]
+            best_us = min((pair.kernel_us for pair in series.pairs), default=math.inf)
+            reasons = too_fast("fastest launch", best_us, group.shape, document.gpu.name)
+            if reasons := [series.wrong] if series.wrong else reasons:
+                self._leave_out(cell, Failure(address=cell.address, kind="wrong", message=reasons[0]))
             else:
                 self._values[series.kernel] += map(float, joined([(counted, series)])[0])
 
@@ -189,8 +188,8 @@ class Ladder:
             return
         cause = cells[named] if named else part[0]
         self._leave_out(cause, failure)
-        if rest := tuple(cell for cell in part if cell != cause):
-            self.parts.append(rest)
+        if len(part) > 1:
+            self.parts.append(tuple(cell for cell in part if cell != cause))
 
     def _leave_out(self, cell: PlannedCell, failure: Failure) -> None:
         """Removes a candidate, and stores its failure under the candidate's address."""
@@ -209,15 +208,6 @@ class Ladder:
         self.held = ""
 
 
-def wrong_in(series: Series, document: BenchResult) -> str | None:
-    """The error of a candidate's series: wrong numbers, or a time below what the GPU's peaks allow; None if valid."""
-    limit = fastest_possible_us(document.groups[0].shape, document.gpu.name)
-    best = min((pair.kernel_us for pair in series.pairs), default=None)
-    if not series.wrong and limit is not None and best is not None and best < limit:
-        return f"{best:.1f} us is below the {limit:.1f} us that the GPU's peaks allow"
-    return series.wrong or None
-
-
 def ladders_of(made: plan.Plan) -> list[Ladder]:
     """A ladder per iteration and dtype, in the order of the plan."""
     found: dict[tuple[str, str, object], list[PlannedCell]] = {}
@@ -233,23 +223,20 @@ def finals_of(made: plan.Plan, document: BenchResult) -> list[Ladder]:
     settings = Settings(made.settings.machine, made.settings.mode, pairs.pairs, pairs.blocks, pairs.min_pairs)
     failed = {failure.address for failure in document.sweep.failures} if document.sweep else set()
     ladders = []
-    for subject in dict.fromkeys(cell.subject for cell in made.cells if cell.config):
-        wanted = finalists(document, int(subject))
-        for dtype in made.grid.dtypes:
-            forms = {config.with_dtype(dtype).short_form() for config in wanted}
-            cells = [cell for cell in made.cells if cell.subject == subject and cell.config in forms]
-            again = [with_code(cell, cell.code, settings) for cell in cells if cell.address not in failed]
-            if again:
-                ladders.append(Ladder(again, settings, (pairs,), FINAL_SEED))
+    for ladder in ladders_of(made):
+        first = ladder.entered[0]
+        forms = {config.with_dtype(first.dtype).short_form() for config in finalists(document, int(first.subject))}
+        cells = [cell for cell in ladder.entered if cell.config in forms and cell.address not in failed]
+        if cells:
+            again = [with_code(cell, cell.code, settings) for cell in cells]
+            ladders.append(Ladder(again, settings, (pairs,), FINAL_SEED))
     return ladders
 
 
 def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: Sequence[str], records: Records) -> int:
     """Measures the missing rungs of all ladders, packs them, and times the finals. The caller holds the folder's lock.
 
-    Raises:
-        FlashladderError: the run could not start or did not finish.
-        CheckFailed: candidates failed (exit code 1).
+    Raises `FlashladderError`: the run did not start or finish. Raises `CheckFailed`: candidates failed (exit code 1).
     """
     ladders, part = ladders_of(made), options.shard
     ladders = ladders[part[0] :: part[1]] if part else ladders
@@ -260,17 +247,11 @@ def measure(made: plan.Plan, place: Place, options: argparse.Namespace, lines: S
     document = pack(made, made.cells, ladders, records.packed, place.made_for)
     finals = finals_of(made, document)
     climb(made, finals, place, records, options)
-    floors = [with_code(cell, cell.code, finals[0].settings) for cell in made.cells if cell.subject == FA2]
-    again = pack(
-        made,
-        [*(cell for ladder in finals for cell in ladder.entered), *floors],
-        finals,
-        records.packed.with_name(FINALS),
-        place.made_for,
-    )
+    cells = [cell for ladder in finals for cell in ladder.entered]
+    cells += [with_code(cell, cell.code, finals[0].settings) for cell in made.cells if cell.subject == FA2]
+    again = pack(made, cells, finals, records.packed.with_name(FINALS), place.made_for)
     if not options.json:
-        table = render(judged(document, again))
-        print("\n".join([ranking_table(document), "", table, relative(records.packed)]))
+        print("\n".join([ranking(document), "", render(judged(document, again)), relative(records.packed)]))
     return _code([*ladders, *finals])
 
 
@@ -289,11 +270,7 @@ def climb(
     options: argparse.Namespace,
     lines: Sequence[str] = (),
 ) -> None:
-    """Measures the missing rungs of some ladders, in new processes.
-
-    Raises:
-        FlashladderError: not finished; the measured records are kept.
-    """
+    """Measures the missing rungs of some ladders, in new processes. Raises `FlashladderError`: it did not finish."""
     for ladder in ladders:
         ladder.replay(records, retry=options.retry)
     left = [ladder for ladder in ladders if not ladder.done]
@@ -329,8 +306,8 @@ def climb(
     with screen.measuring(lines, records.folder):
         run(first, place.devices, records, budget_s=made.grid.budget_s, follow=follow, tell=screen.tell)
     if held := [ladder.held for ladder in ladders if ladder.held]:
-        told = f"{len(held)} of {len(ladders)} ladders are incomplete: the GPU was not usable"
-        raise FlashladderError(told, where=relative(records.folder), found=held[0], hint=GOES_ON)
+        what = f"{len(held)} of {len(ladders)} ladders are incomplete: the GPU was not usable"
+        raise FlashladderError(what, where=relative(records.folder), found=held[0], hint=GOES_ON)
 
 
 def estimate_s(made: plan.Plan, ladders: Sequence[Ladder]) -> float:
@@ -349,9 +326,7 @@ def pack(
     """Writes and returns the document of complete ladders. Failed candidates are listed, without samples.
 
     Rungs and finals have separate documents: samples that chose a configuration must not judge it, too.
-
-    Raises:
-        FlashladderError: nothing was measured, or GPU models, drivers or versions of torch differ.
+    Raises `FlashladderError`: nothing was measured, or GPU models, drivers or versions of torch differ.
     """
     failures = [failure for ladder in ladders for failure in ladder.failures]
     failed = {failure.address for failure in failures}
@@ -366,10 +341,12 @@ def _without(document: BenchResult, keys: set[str]) -> BenchResult:
     """A document without the samples and kernels of these candidates."""
     groups = []
     for group in document.groups:
-        orders = [tuple(key for key in block.order if key not in keys) for block in group.blocks]
-        blocks = [block.model_copy(update={"order": order}) for block, order in zip(group.blocks, orders, strict=True)]
+        blocks = tuple(
+            block.model_copy(update={"order": tuple(key for key in block.order if key not in keys)})
+            for block in group.blocks
+        )
         series = tuple(one for one in group.series if one.kernel not in keys)
-        groups.append(group.model_copy(update={"blocks": tuple(blocks), "series": series}))
+        groups.append(group.model_copy(update={"blocks": blocks, "series": series}))
     kernels = {key: kernel for key, kernel in document.kernels.items() if key not in keys}
     return document.model_copy(update={"groups": tuple(groups), "kernels": kernels})
 

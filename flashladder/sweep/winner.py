@@ -1,8 +1,8 @@
 """Finds the winner of a tuning run, compares it with the iteration's present configuration, and can enter it there.
 
-The rungs choose a winner, and the finals judge it (other inputs, a fresh process). A person compares both intervals and
-decides. An iteration has one configuration per GPU for both dtypes. The winner has the best harmonic mean of both
-dtypes among the configurations that were timed in every rung.
+The rungs choose a winner, and the finals judge it (other inputs, a fresh process). An iteration has one configuration
+per GPU for both dtypes. So the winner has the best harmonic mean of both dtypes, among the configurations that were
+timed in every rung.
 
     python -m flashladder.sweep.winner build/sweep/h200/tune.json.gz --write   # enters winners that are faster
 """
@@ -38,6 +38,7 @@ from flashladder.results.statistics import (
     Verdict,
     harmonic_mean,
     interval,
+    median,
     percent,
     resampled_medians,
     stated,
@@ -76,29 +77,29 @@ def ranked(document: BenchResult, number: int) -> dict[str, list[KernelConfig]]:
 
     A candidate that was dropped early has too few pairs for a valid interval. So it ranks behind all that were not.
     """
-    found: dict[str, dict[KernelConfig, Summary]] = {}  # per dtype, by the fp16 configuration
+    by_dtype: dict[str, dict[KernelConfig, Summary]] = {}  # the fp16 configurations
     for summary in document.summaries:
         kernel = document.kernels.get(summary.kernel)
         if kernel and kernel.iteration == number:
             config = KernelConfig.parse(kernel.config).with_dtype("fp16")
-            found.setdefault(summary.dtype, {})[config] = summary
+            by_dtype.setdefault(summary.dtype, {})[config] = summary
 
     def order(dtypes: Sequence[Mapping[KernelConfig, Summary]]) -> list[KernelConfig]:
         def rank(config: KernelConfig) -> tuple[float, float]:
-            pairs = min(own[config].n_pairs for own in dtypes)
-            return -min(pairs, document.settings.min_pairs), -harmonic_mean([own[config].pct for own in dtypes])
+            found = [summaries[config] for summaries in dtypes]
+            pairs = min(document.settings.min_pairs, *(one.n_pairs for one in found))
+            return -pairs, -harmonic_mean([one.pct for one in found])
 
-        return sorted((config for config in dtypes[0] if all(config in own for own in dtypes)), key=rank)
+        return sorted((config for config in dtypes[0] if all(config in one for one in dtypes)), key=rank)
 
-    orders = {dtype: order([own]) for dtype, own in found.items()}
-    return orders if len(found) < 2 else {**orders, BOTH: order(list(found.values()))}
+    orders = {dtype: order([summaries]) for dtype, summaries in by_dtype.items()}
+    return orders if len(by_dtype) < 2 else {**orders, BOTH: order(list(by_dtype.values()))}
 
 
 def finalists(document: BenchResult, number: int) -> tuple[KernelConfig, ...]:
     """The fp16 configurations to time again: the best two of each dtype and of both, and the present one."""
     best = [config for order in ranked(document, number).values() for config in order[:2]]
-    present = present_of(document, number)
-    return tuple(dict.fromkeys([*best, *([present] if present else [])]))
+    return tuple(dict.fromkeys(config for config in (*best, present_of(document, number)) if config))
 
 
 def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
@@ -106,49 +107,48 @@ def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
 
     The noise floor is that of the finals; for both dtypes, the larger one.
     """
-    found = []
+    standings = []
     for number in sorted({kernel.iteration for kernel in rungs.kernels.values()}):
         present, orders = present_of(rungs, number), ranked(rungs, number)
         for dtype, order in orders.items():
             dtypes = [one for one in orders if one != BOTH] if dtype == BOTH else [dtype]
-            drawn = ((one, _draws(finals, number, one, dtypes)) for one in order)
-            config, mine = next(((one, own) for one, own in drawn if own), (None, None))
+            floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
+            drawn = ((config, _draws(finals, number, config, dtypes)) for config in order)
+            config, mine = next(((config, draws) for config, draws in drawn if draws), (None, None))
             if config is None or mine is None:
                 continue
             theirs = _draws(finals, number, present, dtypes) if present else None
-            said: Verdict = "same" if config == present else "ambiguous"
-            floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
+            judgement: Verdict = "same" if config == present else "ambiguous"
             if theirs and config != present:
                 difference = _summary(mine[0] - theirs[0], mine[1] - theirs[1], min(mine[2], theirs[2]))
-                said = verdict(difference, floor, enough=finals.settings.min_pairs)
-            present_one = widened(_summary(*theirs), floor) if theirs else None
-            own_one = widened(_summary(*mine), floor)
-            found.append(Standing(number, dtype, config, own_one, present, present_one, said))
-    return found
+                judgement = verdict(difference, floor, enough=finals.settings.min_pairs)
+            winner = widened(_summary(*mine), floor)
+            loser = widened(_summary(*theirs), floor) if theirs else None
+            standings.append(Standing(number, dtype, config, winner, present, loser, judgement))
+    return standings
 
 
-def _summary(median: float, draws: Floats, n: int) -> LogSummary:
+def _summary(middle: float, draws: Floats, n: int) -> LogSummary:
     low, high = interval(draws)
-    return LogSummary(median, min(low, median), max(high, median), n)
+    return LogSummary(middle, min(low, middle), max(high, middle), n)
 
 
 def _draws(
     finals: BenchResult, number: int, config: KernelConfig, dtypes: Sequence[str]
 ) -> tuple[float, Floats, int] | None:
     """Median log ratio of a configuration (harmonic mean over `dtypes`), its bootstrap draws and number of pairs."""
-    medians, draws, pairs = [], [], []
+    medians, draws, n_pairs = [], [], []
     for dtype in dtypes:
         form = config.with_dtype(dtype).short_form()
         key = kernel_key(number, form)
         values, _ = joined([(group, one) for group in finals.groups for one in group.series if one.kernel == key])
         if not values.size:
             return None
-        medians.append(math.exp(float(np.median(values))))
+        medians.append(math.exp(median(values)))
         seed = int(sha256(form)[:8], 16) + SEED  # so configurations have independent draws
         draws.append(np.exp(-resampled_medians(values, seed=seed)))
-        pairs.append(int(values.size))
-    means = len(draws) / np.sum(np.stack(draws), axis=0)
-    return math.log(harmonic_mean(medians)), np.log(means), min(pairs)
+        n_pairs.append(int(values.size))
+    return math.log(harmonic_mean(medians)), np.log(len(draws) / np.sum(draws, axis=0)), min(n_pairs)
 
 
 def render(standings: Sequence[Standing]) -> str:
@@ -158,14 +158,14 @@ def render(standings: Sequence[Standing]) -> str:
         f"{'':9s} {'winner':24s} {'':22s}   {'present':24s} {'':22s}   verdict",
     ]
     for one in standings:
-        own = one.own_config.brief() if one.own_config else "none for this GPU"
-        cells = f"{one.config.brief():24s} {_told(one.winner):22s}   {own:24s} {_told(one.present):22s}"
+        present = one.own_config.brief() if one.own_config else "none for this GPU"
+        cells = f"{one.config.brief():24s} {_shown(one.winner):22s}   {present:24s} {_shown(one.present):22s}"
         lines.append(f"{one.number:4d} {one.dtype:4s} {cells}   {one.verdict}")
     lines.append("both: harmonic mean of both dtypes, which share one configuration per GPU")
     return "\n".join(lines)
 
 
-def _told(summary: LogSummary | None) -> str:
+def _shown(summary: LogSummary | None) -> str:
     if summary is None:
         return "not timed"
     return f"{percent(summary.median):6.1f} % [{percent(summary.low):.1f}, {percent(summary.high):.1f}]"
@@ -174,8 +174,7 @@ def _told(summary: LogSummary | None) -> str:
 def documents(path: Path) -> tuple[BenchResult, BenchResult]:
     """The rungs' document at `path`, and the finals' document in the same folder.
 
-    Raises:
-        FlashladderError: a document is missing, or is not from a tuning run.
+    Raises `FlashladderError`: a document is missing, or is not from a tuning run.
     """
     again, hint = path.with_name(FINALS), "a tuning run writes tune.json.gz and tuned.json.gz; copy both"
     if path == again:
@@ -192,9 +191,7 @@ def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[
 
     `configs` contains fp16 configurations by iteration number. `gpu` is the key of the GPU in the files. The comment
     above each configuration contains `evidence`, the source of the configurations.
-
-    Raises:
-        FlashladderError: a file has an unexpected layout, or an edit would change other configurations, too.
+    Raises `FlashladderError`: a file has an unexpected layout, or an edit would change other configurations, too.
     """
     before = load_all(ITERATIONS)
     texts = {one.path: edited(one, configs[one.number], gpu, evidence) for one in before if one.number in configs}
@@ -216,11 +213,10 @@ def enter(configs: Mapping[int, KernelConfig], gpu: str, evidence: str) -> list[
 def edited(iteration: Iteration, config: KernelConfig, gpu: str, evidence: str) -> str:
     """The text of an iteration's file with a new configuration for `gpu`, below a comment with its evidence.
 
-    Raises:
-        FlashladderError: the file has no one-line mapping for that GPU.
+    Raises `FlashladderError`: the file has no one-line mapping for that GPU.
     """
-    found = iteration.family.to_knobs(iteration.parts, config)  # without values that the iteration's parts fix
-    knobs = "{" + ", ".join(f"{key}: {value}" for key, value in found.items()) + "}"
+    values = iteration.family.to_knobs(iteration.parts, config)  # without those that the iteration's parts fix
+    knobs = "{" + ", ".join(f"{key}: {value}" for key, value in values.items()) + "}"
     text = read_text(iteration.path)
     line = re.compile(rf"^(?:[ \t]+# {EVIDENCE}.*\n)?([ \t]+){gpu}:[ \t]*\{{[^{{}}#\n]*\}}([ \t]*#.*)?$", re.MULTILINE)
     new, count = line.subn(lambda own: f"{own[1]}# {EVIDENCE}{evidence}\n{own[1]}{gpu}: {knobs}{own[2] or ''}", text)
@@ -261,36 +257,36 @@ class Candidate(NamedTuple):
 def rows_of(document: BenchResult) -> list[Candidate]:
     """A row per candidate, by iteration and dtype: most pairs first, then fastest first. Failures are last.
 
-    Raises:
-        FlashladderError: the document is not from a sweep, or its GPU is not in configs/gpus.
+    Raises `FlashladderError`: the document is not from a sweep, or its GPU is not in configs/gpus.
     """
     key = gpu_key(document.gpu.name)
     if document.sweep is None or key is None:
         raise FlashladderError("not a tuning run on a GPU of configs/gpus", found=document.gpu.name)
-    gpu, enough, found = load_gpus()[key], document.settings.min_pairs, []
+    gpu, enough, rows = load_gpus()[key], document.settings.min_pairs, []
     families = {one.number: one.family for one in load_all()}
     for one in stated(document).summaries:
         kernel = document.kernels[one.kernel]
         config, warps, spilled = KernelConfig.parse(kernel.config), None, None
         if kernel.registers is not None:
-            threads, shared = config.n_threads, config.smem_bytes
-            warps = gpu.occupancy(registers=kernel.registers, threads=threads, shared_bytes=shared).warps
+            warps = gpu.occupancy(
+                registers=kernel.registers, threads=config.n_threads, shared_bytes=config.smem_bytes
+            ).warps
         if kernel.spill_stores is not None:
             spilled = kernel.spill_stores + (kernel.spill_loads or 0)
         low, high = (one.pct_low, one.pct_high) if one.n_pairs >= enough else (None, None)
         live = families[kernel.iteration].live_registers(config)
-        found.append(Candidate(
+        rows.append(Candidate(
             kernel.iteration, one.dtype, config.tile, config.brief(), one.pct, low, high, one.n_pairs, live,
             kernel.registers, spilled, warps,
         ))  # fmt: skip
-    found.sort(key=lambda row: (row.iteration, row.dtype, -min(row.pairs, enough), -(row.pct or 0)))
+    rows.sort(key=lambda row: (row.iteration, row.dtype, -min(row.pairs, enough), -(row.pct or 0)))
     cells = {cell.address: cell for cell in document.sweep.planned}
     for failure in document.sweep.failures:
-        cell, told = cells[failure.address], f"{failure.kind}: {failure.message}"
-        config = KernelConfig.parse(cell.config)
-        live = families[int(cell.subject)].live_registers(config)
-        found.append(Candidate(int(cell.subject), cell.dtype, config.tile, config.brief(), live=live, failure=told))
-    return found
+        cell, reason = cells[failure.address], f"{failure.kind}: {failure.message}"
+        number, config = int(cell.subject), KernelConfig.parse(cell.config)
+        live = families[number].live_registers(config)
+        rows.append(Candidate(number, cell.dtype, config.tile, config.brief(), live=live, failure=reason))
+    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -310,13 +306,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"A/A floor of the finals in percentage points: {floors}")
     if not options.write:
         return 0
-    faster = {one.number: one.config for one in standings if one.dtype == BOTH and one.verdict == "faster"}
-    again = options.path.with_name(FINALS)
-    evidence = f"{again.name}, sha256 {sha256(again.read_bytes())[:16]}"
     key = gpu_key(rungs.gpu.name) or ""
     if key not in GPUS:
         expected = ", ".join(GPUS)
         raise FlashladderError("iterations have no entry for this GPU", expected=expected, found=rungs.gpu.name)
+    faster = {one.number: one.config for one in standings if one.dtype == BOTH and one.verdict == "faster"}
+    evidence = f"{FINALS}, sha256 {sha256(options.path.with_name(FINALS).read_bytes())[:16]}"
     for changed in enter(faster, key, evidence):
         print(f"entered: {relative(changed)}")
     if not faster:

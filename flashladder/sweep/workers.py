@@ -1,13 +1,12 @@
 """Worker processes, one per GPU or CPU. Each measures one cell after the other, and is replaced if it dies.
 
-If a worker dies, hangs, sends an invalid answer or breaks its CUDA context, a new one replaces it, and only that cell
-fails. If a worker is killed from outside (out of memory, an operator), its cell is measured again. One thread per
-worker waits for its answers. The main thread distributes cells and writes records.
+Cells run in processes for three reasons: a CUDA kernel that faults destroys its CUDA context, one that hangs can only
+be killed, and each iteration has its own environment. If a worker dies, hangs, sends an invalid answer or breaks its
+CUDA context, only that cell fails. If it is killed from outside (out of memory, an operator), its cell is measured
+again. One thread per worker waits for its answers. The main thread distributes cells and writes records.
 
-Each worker process runs this module. Cells run in processes for three reasons: a CUDA kernel that faults destroys its
-CUDA context, one that hangs can only be killed, and each iteration has its own environment. A worker reads requests
-from stdin and writes answers to stdout, one line of JSON each. Output of libraries goes to stderr. A worker ends when
-stdin closes or the sweep's process dies. To see its output:
+A worker process runs this module. It reads requests from stdin and writes answers to stdout, one line of JSON each.
+Output of libraries goes to stderr. It ends when stdin closes or the sweep's process dies. To see its output:
 
     echo '{}' | python -m flashladder.sweep.workers cpu
 """
@@ -31,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import IO, Any, TextIO, TypeGuard
+from typing import IO, Any, TypeGuard
 
 from pydantic import ValidationError
 
@@ -144,11 +143,7 @@ class Worker:
         self.tell("lane-lost" if self.is_lost else "worker-broken", message=message)
 
     def measure(self, task: Task) -> CellRecord:
-        """Measures a task and returns its record.
-
-        Raises:
-            DeviceLost: the process did not start.
-        """
+        """Measures a task and returns its record. Raises `DeviceLost`: the process did not start."""
         begin, attempt = time.monotonic(), 0
         found: dict[str, Any] | Failure = {}
         for attempt in range(1, ATTEMPTS + 1):
@@ -168,8 +163,8 @@ class Worker:
             if attempt < ATTEMPTS:
                 self.tell("worker-killed", address=task.cell.address)
             else:
-                told = f"{found.message} {attempt} times, as when memory runs out"
-                found = found.model_copy(update={"kind": "out-of-memory", "message": told})
+                message = f"{found.message} {attempt} times, as when memory runs out"
+                found = found.model_copy(update={"kind": "out-of-memory", "message": message})
         return self._record(task, found, attempt, time.monotonic() - begin)
 
     def _start(self, python: str) -> None:
@@ -223,7 +218,7 @@ class Worker:
         with suppress(OSError):  # if it no longer reads, its stdout also ends
             self._process.stdin.write(request)
             self._process.stdin.flush()
-        told = set[int]()
+        reported = set[int]()
         while True:
             line = self._line(timeout_s)
             found = answer_of(line or b"")
@@ -231,8 +226,8 @@ class Worker:
                 return self._ended(task, line, timeout_s)
             if found["event"] != "held-back":
                 return found
-            if (others := int(found.get("others", 0))) not in told:
-                told.add(others)
+            if (others := int(found.get("others", 0))) not in reported:
+                reported.add(others)
                 self.tell("held-back", address=task.cell.address, others=others)
 
     def _line(self, timeout_s: float) -> bytes | None:
@@ -243,30 +238,30 @@ class Worker:
         while b"\n" not in self._heard:
             if not select.select([self._process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
                 return None
-            new = os.read(self._process.stdout.fileno(), PIPE_BYTES)
-            self._heard += new
-            if not new:
+            if not (new := os.read(self._process.stdout.fileno(), PIPE_BYTES)):
                 break
+            self._heard += new
         line, mark, self._heard = self._heard.partition(b"\n")
         return line + mark
 
     def _ended(self, task: Task, line: bytes | None, timeout_s: float) -> Failure:
         """Ends a process whose `line` is not a valid answer (None: a timeout), and returns the failure."""
         assert self._process
+        kind: FailureKind = "crash"
         is_gone = False
         if line is not None and not line.endswith(b"\n"):  # it closed its stdout
             with suppress(subprocess.TimeoutExpired):
                 is_gone = self._process.wait(LET_GO_S) is not None
         code, tail = self.end()
         if line is None:
-            told = f"no answer within {round(timeout_s, 1):g} s: its worker was killed"
+            kind, message = "timeout", f"no answer within {round(timeout_s, 1):g} s: its worker was killed"
         elif is_gone:
             names = {-one.value: f"signal {one.name}" for one in signal.Signals}
-            told = f"its worker ended with {names.get(code or 0, f'exit code {code}')}"
+            message = f"its worker ended with {names.get(code or 0, f'exit code {code}')}"
         else:
-            told, code = f"its worker answered {line[:80].decode(errors='replace').strip()!r}, not a valid answer", None
-        kind: FailureKind = "timeout" if line is None else "crash"
-        return Failure(address=task.cell.address, kind=kind, message=told, exit_code=code, tail=tail)
+            answer, code = line[:80].decode(errors="replace").strip(), None
+            message = f"its worker answered {answer!r}, not a valid answer"
+        return Failure(address=task.cell.address, kind=kind, message=message, exit_code=code, tail=tail)
 
     def _record(self, task: Task, found: Mapping[str, Any] | Failure, attempt: int, seconds: float) -> CellRecord:
         """The record of an answer or a failure. Ends a process that cannot measure any more."""
@@ -282,8 +277,8 @@ class Worker:
             failure = Failure(address=task.cell.address, kind=found["kind"], message=found["message"])
         except (ValidationError, KeyError, TypeError) as error:
             self.end()
-            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
-            message = f"its worker's answer is not a cell's result: {told}"
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else repr(error)
+            message = f"its worker's answer is not a cell's result: {reason}"
             failure = Failure(address=task.cell.address, kind="crash", message=message)
         return CellRecord.model_validate({**about, "failure": failure})
 
@@ -329,11 +324,11 @@ def run(
     end = math.inf if budget_s is None else time.monotonic() + budget_s
     ready, lost, one_at_a_time = list(tasks), dict[str, str](), threading.Lock()
 
-    def say(event: Event) -> None:
+    def tell_one(event: Event) -> None:
         with one_at_a_time:
             tell(event)
 
-    workers = [Worker(device, say, module) for device in devices]
+    workers = [Worker(device, tell_one, module) for device in devices]
     busy: dict[Future[CellRecord], tuple[Worker, Task]] = {}
     pool = ThreadPoolExecutor(max(1, len(workers)))
     try:
@@ -373,21 +368,6 @@ def run(
         )  # fmt: skip
 
 
-def die_with(parent: int) -> None:
-    """Makes Linux kill this process when `parent` dies, even by SIGKILL, so no orphan keeps a GPU."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died in between
-        os._exit(1)
-
-
-def answers_only() -> TextIO:
-    """Returns a stream to stdout for answers, and redirects all other output from stdout to stderr."""
-    sys.stdout.flush()
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return answers
-
-
 def answer(measure: Measure, request: Mapping[str, Any]) -> Answer:
     """Measures the cell of one request. A failure is also an answer."""
     start = time.monotonic()
@@ -412,13 +392,17 @@ def measurer(backend: str) -> tuple[Measure, Answer]:
     from flashladder.sweep.measure import Session
 
     session = Session()
-    return session.measure, {"event": "ready", **session.told}
+    return session.measure, {"event": "ready", **session.facts}
 
 
 def main(backend: str, parent: int, make: Callable[[str], tuple[Measure, Answer]] = measurer) -> int:
     """Answers requests until stdin ends. After a failure that breaks the CUDA context, adds ``last`` and returns 3."""
-    die_with(parent)
-    answers = answers_only()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # Linux kills this process when the sweep dies
+    if os.getppid() != parent:  # it died before that
+        return 1
+    sys.stdout.flush()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # other output to stdout goes to stderr
 
     def tell(one: Answer) -> None:
         answers.write(json.dumps(one) + "\n")

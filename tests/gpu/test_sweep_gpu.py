@@ -21,18 +21,10 @@ from flashladder.results.schema import BenchResult
 from flashladder.sweep import command
 from flashladder.sweep.records import Records
 from flashladder.sweep.workers import run
+from tests.null.sweep_fixture import SMALL, grid
 
 pytestmark = pytest.mark.gpu
-PLANTED = """\
-why: Four steps and the A/A floor on one problem, three of which tests replace by a fault, a hang and a wrong kernel.
-gpu: any
-iterations: [1, 7, 8, 16]
-configs: a100
-dtypes: [fp16]
-seq_lens:
-  - {seq_len: 512, batch: 2}
-n_heads: 16
-"""
+PLANTED = {**SMALL, "iterations": [1, 7, 8, 16], "seq_lens": [{"seq_len": 512, "batch": 2}]}
 PLANTS = {"1": "illegal", "7": "hang", "8": "wrong"}
 TIMEOUT_S = 40
 
@@ -65,18 +57,18 @@ def test_a_fault_a_hang_and_a_wrong_answer_are_failures_of_their_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one GPU, one after the other: every cell after a failure is measured by a new worker where it must be."""
-    (tmp_path / "planted.yaml").write_text(PLANTED, encoding="utf-8")
+    grid(tmp_path, PLANTED, "planted")
     monkeypatch.setenv("PLANTS", json.dumps(PLANTS))
     real = vars(command)["run"]
     monkeypatch.setattr(command, "run", partial(run, module="tests.gpu.planted_gpu"))
     options = ["--grid", str(tmp_path / "planted.yaml"), "--out", str(tmp_path / "records"), "--no-build"]
     options += ["--gpus", "0", "--timeout", str(TIMEOUT_S)]
-    with pytest.raises(FlashladderError) as told:
+    with pytest.raises(FlashladderError) as caught:
         command.main(options)
-    if not isinstance(told.value, CheckFailed):
-        skip_without_wheels(told.value)
-    assert told.value.what.startswith("3 of 5 cells failed")
-    assert told.value.exit_code == 1
+    if not isinstance(caught.value, CheckFailed):
+        skip_without_wheels(caught.value)
+    assert caught.value.what.startswith("3 of 5 cells failed")
+    assert caught.value.exit_code == 1
     records = Records(tmp_path / "records")
     found = {record.cell.subject: record for record in map(records.read, records.addresses())}
     assert {subject: one.failure.kind for subject, one in found.items() if one.failure} == {

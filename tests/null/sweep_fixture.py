@@ -1,8 +1,9 @@
-"""Plans and records for tests of the sweep: a small grid, digests that are made up, documents of made-up times."""
+"""Plans and records for tests of the sweep: a small grid, and documents with made-up digests and times."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import json
 from pathlib import Path
 
 from flashladder.ladder.grid import Grid, load_grid
@@ -10,7 +11,6 @@ from flashladder.problem import Shape
 from flashladder.results.derive import derive
 from flashladder.results.schema import (
     A_A,
-    BenchResult,
     EmulatedCell,
     EmulatedSweepResult,
     Failure,
@@ -24,31 +24,36 @@ from tests.null.bench_fixture import GOOD, HOST, group, kernel, pairs, result
 
 LD_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 
-SMALL = """\
-why: Two steps on two lengths, for tests of the sweep.
-gpu: any
-iterations: [1, 16]
-configs: a100
-dtypes: [fp16]
-seq_lens:
-  - {seq_len: 512, batch: 2}
-  - {seq_len: 1024, batch: 1}
-n_heads: 16
-"""
+SMALL: Mapping[str, object] = {
+    "why": "Two steps on two lengths, for tests of the sweep.",
+    "gpu": "any",
+    "iterations": [1, 16],
+    "configs": "a100",
+    "dtypes": ["fp16"],
+    "seq_lens": [{"seq_len": 512, "batch": 2}, {"seq_len": 1024, "batch": 1}],
+    "n_heads": 16,
+}
+SHORT = {"iterations": [7], "seq_lens": [{"seq_len": 128, "batch": 1}], "n_heads": 1}  # a CPU can check it
 
 
-def grid(tmp_path: Path, text: str = SMALL, name: str = "small") -> Grid:
-    (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+def grid(tmp_path: Path, facts: Mapping[str, object] = SMALL, name: str = "small") -> Grid:
+    (tmp_path / f"{name}.yaml").write_text(json.dumps(facts), encoding="utf-8")
     return load_grid(name, tmp_path)
 
 
-def emulated_grid(tmp_path: Path) -> Grid:
-    return grid(tmp_path, SMALL.replace("gpu: any", "gpu: any\nmode: emulator"))
-
-
 def digests(cells: Sequence[PlannedCell]) -> list[str]:
-    """A digest per kernel that is made up, and the same every time."""
+    """A made-up, stable code digest per cell."""
     return [f"code of {cell.subject} {cell.config}" for cell in cells]
+
+
+EMULATED = {"mode": "emulator"}
+
+
+def planned(
+    tmp_path: Path, changed: Mapping[str, object] | None = None, machine: str = "h200", name: str = "small"
+) -> plan.Plan:
+    """The plan of the grid `SMALL` with these changes."""
+    return plan.make(grid(tmp_path, {**SMALL, **(changed or {})}, name), machine, digests)
 
 
 def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) -> CellRecord:
@@ -77,7 +82,7 @@ def timed(cell: PlannedCell, made: plan.Plan, seed: int = 0, **changed: object) 
 
 
 def emulated_document(cell: PlannedCell, grid: str, grid_sha256: str) -> EmulatedSweepResult:
-    """What the emulator might have said of a cell."""
+    """A document of the emulator about one cell."""
     own = kernel(int(cell.subject), cell.config, text=None).model_copy(update={"build": cell.code})
     measured = EmulatedCell(address=cell.address, accuracy=GOOD, counters={LD_CONFLICTS: 1}, instructions=1, hazards=0)
     return EmulatedSweepResult(
@@ -98,14 +103,8 @@ def failed(cell: PlannedCell) -> CellRecord:
     return CellRecord(cell=cell, failure=failure, lane="gpu0", attempts=1, seconds=1.0)
 
 
-def bench(made: plan.Plan) -> list[BenchResult]:
-    """The documents of all cells of a plan."""
-    found = [timed(cell, made, seed=number).document for number, cell in enumerate(made.cells)]
-    return [one for one in found if isinstance(one, BenchResult)]
-
-
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not waited for does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -113,5 +112,5 @@ def alive(pid: int) -> bool:
 
 
 def canonical(record: CellRecord) -> str:
-    """What two runs of an emulated cell must have in common: all but times, worker and attempts."""
+    """The parts of an emulated cell's record that two runs share: all but times, worker and attempts."""
     return record.model_dump_json(exclude={"lane", "attempts", "seconds", "overhead_s"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 import os
 import signal
 import subprocess
@@ -48,56 +49,50 @@ def test_a_caller_in_a_thread_can_stop_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert time.monotonic() - began < 30
 
 
-def _lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def program(work: str) -> subprocess.Popen[bytes]:
+    """A process in a group of its own that does `work` on two CPUs."""
+    lines = [
+        "import os, time",
+        "os.sched_getaffinity = lambda _: {0, 1}",
+        "from flashladder import errors, parallel",
+        "print('ready', flush=True)",
+        "if __name__ == '__main__':",
+        "    with errors.one_line_errors():",
+        f"        parallel.over({work})",
+    ]
+    command = [sys.executable, "-c", "\n".join(lines)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def require_gone(group: int, start: float) -> None:
+    """Waits until no process of a group runs, at most 60 s after `start`."""
+    with suppress(ProcessLookupError):
+        while True:
+            os.killpg(group, 0)
+            assert time.monotonic() - start < 60, "a process was left behind"
+            time.sleep(0.05)
 
 
 def test_an_interrupt_ends_every_process_at_once() -> None:
     """Ctrl-C reaches a terminal's whole process group: the workers too, possibly before they have started."""
-    program = (
-        "import os, time\n"
-        "os.sched_getaffinity = lambda _: {0, 1}\n"
-        "from flashladder import errors, parallel\n"
-        "print('ready', flush=True)\n"
-        "if __name__ == '__main__':\n"
-        "    with errors.one_line_errors():\n"
-        "        parallel.over(time.sleep, [120.0] * 4, 'naps')\n"
-    )
     start = time.monotonic()
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    ) as process:
-        assert process.stdout is not None
+    with program("time.sleep, [120.0] * 4, 'naps'") as process:
+        assert process.stdout
         process.stdout.readline()
         time.sleep(0.5)
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.decode().splitlines()[-1] == "interrupted"
-    assert "Traceback" not in said.decode()
-    while _lives(process.pid):
-        assert time.monotonic() - start < 60, "a process was left behind"
-        time.sleep(0.05)
+    assert errors.decode().splitlines()[-1] == "interrupted"
+    assert "Traceback" not in errors.decode()
+    require_gone(process.pid, start)
 
 
 def test_workers_end_with_a_process_that_is_killed() -> None:
-    """They hold both ends of the pipe that they read their work from, and would wait for ever."""
-    program = (
-        "import os, sys, time\n"
-        "os.sched_getaffinity = lambda _: {0, 1}\n"
-        "from flashladder import parallel\n"
-        "if __name__ == '__main__':\n"
-        "    parallel.over(time.sleep, [0.0, 120.0, 0.0], 'naps', lambda _: print('works', flush=True))\n"
-    )
+    """They hold both ends of the pipe that they read their work from, and would wait forever."""
     start = time.monotonic()
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"works\n"
+    with program("time.sleep, [0.0, 120.0, 0.0], 'naps', lambda _: print('works', flush=True)") as process:
+        assert process.stdout
+        assert [process.stdout.readline() for _ in range(2)] == [b"ready\n", b"works\n"]
         process.kill()
-    while _lives(process.pid):
-        assert time.monotonic() - start < 60, "a worker was left behind"
-        time.sleep(0.05)
+    require_gone(process.pid, start)

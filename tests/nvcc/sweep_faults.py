@@ -1,9 +1,9 @@
-"""Sweeps and their workers killed with SIGKILL at random moments; what is left, and what a resumed sweep makes of it.
+"""Kills sweeps and their workers with SIGKILL at random moments, and checks that sweeps resume from what is left.
 
-Why: hours of measurement are only safe if a sweep may end at any moment. A campaign kills so many sweeps, then so many
-workers; whenever a folder is complete it is compared with that of an undisturbed sweep, and a new one is begun. Each
-sweep is started as a user does. Importing torch takes longer than all cells of the grid: most kills come after the
-first worker is ready, one in five before.
+Hours of measurement are only safe if a sweep may end at any moment. A campaign kills a number of sweeps, then of
+workers. It compares each complete folder with that of an undisturbed sweep, and then starts a new one. Sweeps start as
+a user starts them. Importing torch takes longer than all cells of the grid. So four of five kills come after the first
+worker is ready.
 
 Run: ``pytest tests/nvcc/test_sweep_faults.py`` does ten of each; the hundreds, with a log for results/sweep/:
     python -m tests.nvcc.sweep_faults --kills 100 --seed 20261122 --log faults.txt
@@ -31,63 +31,53 @@ import time
 from flashladder.files import digest_files, sha256
 from flashladder.paths import ROOT
 from flashladder.sweep.records import SUFFIX, Records
-from tests.null.sweep_fixture import canonical
+from tests.null.sweep_fixture import EMULATED, SHORT, SMALL, canonical, grid
 
 WORKER = b"flashladder.sweep.workers"
 EARLY = 0.2  # share of the kills that come before a worker is ready
-READY_S = 180.0  # a worker imports torch in this time, on a busy machine too
-GONE_S = 30.0  # a worker that was just starting notices within its imports that its sweep is dead
-GRID = """\
-why: A few cells of the emulator that take seconds together, for sweeps that are killed at random moments.
-gpu: any
-mode: emulator
-iterations: [1, 4, 8, 12, 16]
-configs: a100
-dtypes: [fp16]
-seq_lens: [{seq_len: 128, batch: 1}]
-n_heads: 1
-"""
+READY_S = 180.0  # limit for importing torch on a busy machine
+GONE_S = 30.0  # a worker that is still importing may notice late that its sweep is dead
+GRID = {**SMALL, **SHORT, **EMULATED, "iterations": [1, 4, 8, 12, 16]}  # five cells that take seconds together
 
 
 class Sweep:
-    """``python -m flashladder.sweep --json`` into a folder, what it says, and its workers."""
+    """``python -m flashladder.sweep --json`` into a folder, its output, and its workers."""
 
     def __init__(self, folder: Path, *more: str) -> None:
-        grid = folder.with_name("faults.yaml")
-        grid.write_text(GRID, encoding="utf-8")
+        grid(folder.parent, GRID, "faults")
         self._out, self._err = (folder.with_name(f"{folder.name}.{name}") for name in ("stdout", "stderr"))
         self.started = time.monotonic()
-        words = [sys.executable, "-m", "flashladder.sweep", "--grid", str(grid), "--out", str(folder), *more, "--json"]
+        words = [sys.executable, "-m", "flashladder.sweep", "--out", str(folder), *more, "--json"]
+        words += ["--grid", str(folder.with_name("faults.yaml"))]
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=err)
 
-    def told(self) -> str:
-        """What it wrote to stderr."""
+    def errors(self) -> str:
         return self._err.read_text(encoding="utf-8")
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """The exit code; None when it still runs after this time."""
+        """The exit code; None if it still runs after this time."""
         with suppress(subprocess.TimeoutExpired):
             return self.process.wait(timeout_s)
         return None
 
     def wait_for_a_worker(self) -> None:
-        """Until one is ready, or the sweep has ended."""
+        """Waits until a worker is ready, or the sweep has ended."""
         while self.wait(0.02) is None and b'"event": "worker"' not in self._out.read_bytes():
-            assert time.monotonic() - self.started < READY_S, self.told()
+            assert time.monotonic() - self.started < READY_S, self.errors()
 
     def workers(self) -> list[int]:
-        """Its workers that run."""
+        """Process ids of its workers."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0")  # empty for one that ended
+                words = (entry / "cmdline").read_bytes().split(b"\0")  # empty if the process has ended
                 if WORKER in words and str(self.process.pid).encode() in words:
                     found.append(int(entry.name))
         return found
 
     def require_no_orphans(self) -> float:
-        """How many seconds its workers outlived it; they may take `GONE_S`."""
+        """The seconds that its workers outlived it, at most `GONE_S`."""
         begin = time.monotonic()
         while left := self.workers():
             assert time.monotonic() - begin < GONE_S, f"orphans of sweep {self.process.pid}: {left}"
@@ -96,7 +86,7 @@ class Sweep:
 
 
 def kept(folder: Path) -> Mapping[str, str]:
-    """Address to what must be equal, of every record in `folder` that is no failure; each must be whole."""
+    """The comparable text of every record in `folder` that is no failure, by address. All records must be valid."""
     records = Records(folder)
     found = [records.read(address) for address in records.addresses()]
     return {record.cell.address: canonical(record) for record in found if not record.failure}
@@ -108,7 +98,7 @@ def packed(folder: Path) -> bytes:
 
 
 class Campaign:
-    """Random faults in sweeps of `GRID` under `place`; `expected` and `document` come from an undisturbed one."""
+    """Random faults in sweeps of `GRID` in `place`. `expected` and `document` come from an undisturbed sweep."""
 
     def __init__(self, place: Path, chance: random.Random, say: Callable[[str], object]) -> None:
         self.place, self.chance, self.say, self.complete = place, chance, say, 0
@@ -116,27 +106,27 @@ class Campaign:
         first = Sweep(folder)
         first.wait_for_a_worker()
         self.start_s = time.monotonic() - first.started
-        assert first.wait() == 0, first.told()
+        assert first.wait() == 0, first.errors()
         self.span_s = time.monotonic() - first.started - self.start_s
         self.expected, self.document = kept(folder), packed(folder)
         assert len(self.expected) == 5
         say(f"undisturbed: {len(self.expected)} cells, ready in {self.start_s:.2f} s, done in {self.span_s:.2f} s")
 
     def wait(self, running: Sweep) -> int | None:
-        """Until a random moment of a sweep; its exit code if it ends before."""
+        """Waits until a random moment of a sweep; returns its exit code if it ends before."""
         if self.chance.random() < EARLY:
             return running.wait(self.chance.uniform(0, self.start_s))
         running.wait_for_a_worker()
         return running.wait(self.chance.uniform(0, self.span_s))
 
     def compare(self, folder: Path) -> str:
-        """Asserts that what `folder` holds is a part of the undisturbed sweep's; says how much."""
+        """Asserts that the records in `folder` equal those of the undisturbed sweep; returns their number as text."""
         found = kept(folder)
         assert found.items() <= self.expected.items()
         return f"{len(found)} of {len(self.expected)} cells kept"
 
     def require_whole(self, folder: Path) -> None:
-        """Asserts that `folder` and its document are the undisturbed sweep's, and that nothing is left lying about."""
+        """Asserts that `folder` and its document equal those of the undisturbed sweep, without other files."""
         assert kept(folder) == self.expected
         assert packed(folder) == self.document
         names = {f"{address}{SUFFIX}" for address in self.expected} | {".lock"}
@@ -145,7 +135,7 @@ class Campaign:
         self.say(f"{folder.name} is whole: {len(self.expected)} cells, each equal to the undisturbed sweep's")
 
     def kill(self, what: str, count: int) -> None:
-        """Kills so many sweeps, or workers of running ones; whenever a folder is whole, another one is begun."""
+        """Kills `count` sweeps, or workers of running sweeps. Starts a new folder when one is complete."""
         folders = (self.place / f"{what}s-{number}" for number in itertools.count())
         folder, killed = next(folders), 0
         while killed < count or folder.exists():
@@ -163,9 +153,9 @@ class Campaign:
                     break
             code = running.wait()
             gone = running.require_no_orphans()
-            last = running.told().strip().splitlines()[-1:] or ["done"]
+            last = running.errors().strip().splitlines()[-1:] or ["done"]
             self.say(f"the sweep into {folder.name} left with {code}, its workers after {gone:.2f} s: {last[0][:160]}")
-            assert code in ((0, 1, 2) if what == "worker" else (0, -signal.SIGKILL)), running.told()
+            assert code in ((0, 1, 2) if what == "worker" else (0, -signal.SIGKILL)), running.errors()
             self.compare(folder)
             if code == 0:
                 self.require_whole(folder)

@@ -28,6 +28,6 @@ def test_nothing_is_lost_or_doubled_by_kills_at_random_moments(tmp_path: Path) -
         pytest.skip(f"needs the toolchain: {error}")
     log = tmp_path / "faults.txt"
     sweep_faults.main(["--kills", KILLS, "--seed", SEED, "--log", str(log)])  # its lines are shown when it fails
-    told = log.read_text(encoding="utf-8")
-    assert "passed: " in told
-    assert told.count("sweep killed") == told.count("worker killed") == int(KILLS)
+    lines = log.read_text(encoding="utf-8")
+    assert "passed: " in lines
+    assert lines.count("sweep killed") == lines.count("worker killed") == int(KILLS)

@@ -1,16 +1,16 @@
-"""A real Slurm on this machine: munged, slurmctld and a slurmd per node as ordinary processes of a temporary folder.
+"""A real Slurm on this machine: munged, slurmctld and a slurmd per node, as processes with a temporary folder.
 
-Why: a sweep on a cluster is tested against what clusters run, not against an imitation. Nothing of the machine is
-changed: configuration, key, sockets, state and logs lie in the folder, and ports are free ones. A keeper process holds
-the daemons and adopts whatever a job leaves behind; when its stdin closes, because the test ended or was killed, it
-kills all of them.
+Configuration, key, sockets, state and logs are in the folder, and ports are free ones: the machine does not change. A
+keeper process holds the daemons and adopts the processes that jobs leave behind. When its stdin closes, because the
+test ended or was killed, it kills all of them.
 
     apt-get install --no-install-recommends slurmctld slurmd slurm-client munge
+    python -m tests.slurm.cluster  # prints how to use it, until Ctrl-C
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 import ctypes
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ PACKAGES = "slurmctld slurmd slurm-client munge"
 START_S = 30.0  # until every node is idle; it takes one
 STOP_S = 10.0
 PR_SET_CHILD_SUBREAPER = 36
-# Every node offers two GPUs that are no GPUs: Slurm wants devices, and sets CUDA_VISIBLE_DEVICES to their indices.
+# Every node has two GPUs that are other devices. Slurm sets CUDA_VISIBLE_DEVICES to their indices.
 DEVICES = ("/dev/null", "/dev/zero")
-# cred_expire is how long a requeued task waits, 5 s at least; KillWait how long one has between SIGTERM and SIGKILL.
+# cred_expire: delay of a requeued task, at least 5 s. KillWait: time between SIGTERM and SIGKILL.
 CONF = """\
 ClusterName=flashladder
 SlurmctldHost={host}(127.0.0.1)
@@ -67,38 +67,29 @@ GresTypes=gpu
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running Slurm.
-
-    Attributes:
-        folder: its configuration, state and logs.
-        nodes: names of its nodes, two pretended GPUs each, all in the partition ``main``.
-    """
+    """A running Slurm with its files in `folder`. All nodes are in the partition ``main``."""
 
     folder: Path
     nodes: tuple[str, ...]
 
     @property
     def environment(self) -> dict[str, str]:
-        """This process's environment, with Slurm's programs pointed at this cluster."""
+        """This process's environment; Slurm's programs use this cluster."""
         return os.environ | {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def ask(self, *command: str) -> str:
-        """What one of Slurm's programs prints.
-
-        Raises:
-            subprocess.CalledProcessError: it failed.
-        """
+        """The output of one of Slurm's programs. Raises `subprocess.CalledProcessError`: it failed."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=60)
         return done.stdout
 
     def tasks(self) -> dict[str, tuple[str, str]]:
-        """Every task of every array that Slurm remembers: id to state and node."""
+        """State and node of every task of every array that Slurm remembers, by id."""
         rows = [row.split("|") for row in self.ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T|%N").splitlines()]
         return {name: (state, node) for name, state, node in rows}
 
 
 def missing() -> str | None:
-    """Why no cluster can be started here, or None."""
+    """The reason why no cluster can start here, or None."""
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     absent = [program for program in PROGRAMS if not shutil.which(program, path=path)]
     return f"needs {', '.join(absent)}: apt-get install --no-install-recommends {PACKAGES}" if absent else None
@@ -106,14 +97,13 @@ def missing() -> str | None:
 
 @contextmanager
 def cluster(nodes: int = 2, cpus: int = 1) -> Iterator[Cluster]:
-    """A cluster of `nodes` nodes of `cpus` CPUs each for the length of a ``with``; it does not outlive this process.
+    """A cluster inside the context, with so many CPUs per node. It does not outlive this process.
 
-    Raises:
-        RuntimeError: a daemon did not start; the message holds the ends of the logs.
+    Raises `RuntimeError`: a daemon did not start; the message contains the ends of the logs.
     """
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as name:
         command = [sys.executable, str(Path(__file__)), name, str(nodes), str(cpus)]
-        keeper = subprocess.Popen(  # of a session of its own: Ctrl-C is for the process that holds its stdin
+        keeper = subprocess.Popen(  # in a new session: Ctrl-C is for the process that holds its stdin
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
         try:
@@ -126,12 +116,19 @@ def cluster(nodes: int = 2, cpus: int = 1) -> Iterator[Cluster]:
             keeper.communicate()  # closes its stdin and waits
 
 
+def wait_until(is_true: Callable[[], object], seconds: float) -> bool:
+    """Waits until `is_true()`, at most `seconds`; returns whether it is."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listened on a moment ago."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(one.getsockname()[1]) for one in sockets]
 
 
@@ -155,65 +152,45 @@ def _configure(folder: Path, nodes: int, cpus: int) -> None:
     key.write_bytes(os.urandom(1024))
 
 
-def _daemons(folder: Path, nodes: int) -> Iterator[list[str]]:
-    """The commands that start them, in order, each in the foreground."""
-    munge = [f"--{what}-file={folder}/munge.{what}" for what in ("key", "pid", "seed", "log")]
-    conf = ["-f", str(folder / "slurm.conf")]
-    yield ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *munge]
-    yield ["slurmctld", "-D", *conf]
-    yield from (["slurmd", "-D", "-N", f"node{i}", *conf] for i in range(nodes))
-
-
 def _kill_all() -> None:
-    """Ends every process that came from this one: daemons, and what jobs left behind, which this one adopts."""
+    """Kills all descendants of this process: daemons, and the processes of jobs that it has adopted."""
     deadline = time.monotonic() + STOP_S
     with suppress(ChildProcessError):
         while time.monotonic() < deadline:
-            for tasks in Path("/proc/self/task").glob("*/children"):
-                for pid in tasks.read_text().split():
+            for children in Path("/proc/self/task").glob("*/children"):
+                for pid in children.read_text().split():
                     os.kill(int(pid), signal.SIGKILL)
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
             time.sleep(0.02)
 
 
-def _wait_until_idle(folder: Path, nodes: int, daemons: list[subprocess.Popen[bytes]]) -> str | None:
-    """Waits for all nodes; the reason when that fails."""
-    deadline = time.monotonic() + START_S
-    environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
-    command = ["sinfo", "--noheader", "-N", "-o", "%T"]
-    states = ""
-    while time.monotonic() < deadline:
-        dead = [str(process.args) for process in daemons if process.poll() is not None]
-        if dead:
-            return f"ended at once: {dead}"
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        states = done.stdout + done.stderr
-        if done.returncode == 0 and done.stdout.split() == ["idle"] * nodes:
-            return None
-        time.sleep(0.1)
-    return f"no {nodes} idle nodes after {START_S:g} s: {states}"
-
-
 def keep(folder: Path, nodes: int, cpus: int) -> int:
-    """The keeper: starts the daemons, says ``ready``, and ends everything when stdin does."""
+    """The keeper: starts the daemons, prints ``ready``, and ends everything when stdin closes."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.environ["PATH"] += ":/usr/sbin:/sbin"
+    os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
     _configure(folder, nodes, cpus)
-    daemons: list[subprocess.Popen[bytes]] = []
+    files = [f"--{what}-file={folder}/munge.{what}" for what in ("key", "pid", "seed", "log")]
+    commands = [
+        ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *files],
+        ["slurmctld", "-D"],
+        *(["slurmd", "-D", "-N", f"node{i}"] for i in range(nodes)),
+    ]
+
+    def states() -> list[str]:
+        asked = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], capture_output=True, text=True, check=False)
+        return asked.stdout.split()
+
     try:
         with (folder / "daemons.log").open("wb") as log:
-            for command in _daemons(folder, nodes):
+            for command in commands:
                 bound = ["setpriv", "--pdeathsig", "KILL", "--", *command]
-                daemons.append(subprocess.Popen(bound, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
-                socket_file = folder / "munge.socket"
-                deadline = time.monotonic() + STOP_S
-                while not socket_file.exists() and time.monotonic() < deadline and daemons[0].poll() is None:
-                    time.sleep(0.02)
-        reason = _wait_until_idle(folder, nodes, daemons)
-        if reason:
-            ends = [path.read_text(encoding="utf-8", errors="replace")[-2000:] for path in sorted(folder.glob("*.log"))]
-            print(reason, *ends, sep="\n", flush=True)
+                subprocess.Popen(bound, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                wait_until((folder / "munge.socket").exists, STOP_S)
+        if not wait_until(lambda: states() == ["idle"] * nodes, START_S):
+            logs = [path.read_text(encoding="utf-8", errors="replace")[-2000:] for path in sorted(folder.glob("*.log"))]
+            print(f"no {nodes} idle nodes after {START_S:g} s: {states()}", *logs, sep="\n", flush=True)
             return 2
         print("ready", flush=True)
         sys.stdin.read()
@@ -224,4 +201,8 @@ def keep(folder: Path, nodes: int, cpus: int) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(keep(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    if len(sys.argv) > 1:
+        raise SystemExit(keep(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    with suppress(KeyboardInterrupt), cluster() as started:
+        print(f"export SLURM_CONF={started.folder}/slurm.conf", flush=True)
+        signal.pause()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 import os
 from pathlib import Path
-import time
 
 import pytest
 
-from tests.slurm.cluster import Cluster, cluster, missing
+from tests.slurm.cluster import Cluster, cluster, missing, wait_until
 
 
 def require() -> None:
@@ -28,12 +27,9 @@ def slurm() -> Iterator[Cluster]:
         yield started
 
 
-def within(seconds: float, what: Callable[[], object], said: Callable[[], object] = lambda: "") -> None:
-    """Waits until `what()` is true; fails with `said()`."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, said()
-        time.sleep(0.1)
+def within(seconds: float, what: Callable[[], object], message: Callable[[], object] = lambda: "") -> None:
+    """Waits until `what()` is true; fails with `message()`."""
+    assert wait_until(what, seconds), message()
 
 
 def processes_of(word: str) -> dict[int, str]:

@@ -92,7 +92,7 @@ def test_cpu_tasks_ask_for_no_gpu_and_a_silent_controller_is_asked_again(
     monkeypatch.setattr(slurm_array, "tasks_of", ask)
     states, events = watched(one, job)
     assert states == {"COMPLETED": 1}
-    assert [event["event"] for event in events[:2]] == ["slurm-silent", "slurm"]  # told once
+    assert [event["event"] for event in events[:2]] == ["slurm-silent", "slurm"]  # one event for two silent answers
     assert "Unable to contact" in events[0]["message"]
     (path,) = tmp_path.glob("*.json.gz")
     note = json.loads(path.read_text(encoding="utf-8"))

@@ -51,7 +51,7 @@ class Submitter:
         return self._log.read_text(encoding="utf-8")
 
     def job(self) -> str:
-        """The job id, once it is told."""
+        """The job id, once it is printed."""
         within(60, lambda: re.search(r"Slurm job \d+ ", self.lines()) or self.process.poll() is not None)
         found = re.search(r"Slurm job (\d+) ", self.lines())
         assert found, self.lines()

@@ -1,4 +1,4 @@
-"""``--slurm`` without Slurm: what it accepts and refuses, what a task is told and how it ends, missing cells."""
+"""``--slurm`` without Slurm: accepted and refused values, a task's parameters and its end, missing cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flashladder.ladder.grid import load_grid
 from flashladder.sweep import command, slurm
 from flashladder.sweep import place as places
 from flashladder.sweep.place import Place
-from flashladder.sweep.slurm import Request, Task, incomplete, on_machine, parameters, parse_options
+from flashladder.sweep.slurm import Request, incomplete, on_machine, parameters, parse_options
 
 
 def test_every_key_is_read() -> None:
@@ -29,7 +29,7 @@ def test_every_key_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("partitions=gpu", "--slurm: unknown key: expected one of partition, account, "),
         ("gpu", "--slurm: not a value of gpu"),
@@ -42,10 +42,10 @@ def test_every_key_is_read() -> None:
         ("gpu=b200", "--slurm: not a value of gpu: expected GPU of the tasks, a key of configs/gpus"),
     ],
 )
-def test_a_mistake_is_one_line(text: str, said: str) -> None:
+def test_a_mistake_is_one_line(text: str, message: str) -> None:
     with pytest.raises(FlashladderError) as caught:
         parse_options(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -65,7 +65,7 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("smoke", "gpu"), "--slurm: not a value of gpu"),
         (("smoke", ""), "--slurm: the tasks' GPU is not specified: expected one of gpu=a100, "),
@@ -76,14 +76,14 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_built(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str], said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: Sequence[str], message: str
 ) -> None:
     monkeypatch.setattr("shutil.which", str)
     monkeypatch.setattr(command, "make_plan", lambda *_, **__: pytest.fail("it planned"))
     grid, options, *more = words
     with pytest.raises(FlashladderError) as caught:
         command.main([f"--grid={grid}", f"--slurm={options}", f"--out={tmp_path / 'out'}", *more])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
@@ -100,6 +100,10 @@ def made(options: str, machine: str = "h100") -> Request:
     return Request("h100", Path("/shared/h100"), (), parse_options(options), machine, command.main)
 
 
+def task_of(folder: Path, sweep: Callable[[Sequence[str]], int], *words: str) -> Request:
+    return Request("cpu", folder, words, {}, "cpu", sweep)
+
+
 def test_a_task_asks_for_one_gpu_and_for_a_warning_in_time() -> None:
     found = parameters(made("partition=gpu,account=me,reservation=r,time=2:00:00"))
     assert (found["gpus_per_task"], found["cpus_per_task"], found["ntasks_per_node"]) == (1, 4, 1)
@@ -113,14 +117,14 @@ def test_a_task_asks_for_one_gpu_and_for_a_warning_in_time() -> None:
 
 
 def test_missing_cells_are_told_with_the_tasks_and_their_last_error(tmp_path: Path) -> None:
-    one = Request("cpu", tmp_path, (), {}, "cpu", command.main)
+    one = task_of(tmp_path, command.main)
     one.logs.mkdir()
     (one.logs / "7_0_0_log.err").write_text("a\nerror: no space\nsrun: error: exit 2\n", encoding="utf-8")
     (one.logs / "8_0_0_log.err").write_text("error: of another job\n", encoding="utf-8")
-    said = str(incomplete(one, "7", {"FAILED": 1, "COMPLETED": 1}, "3 of 64"))
-    assert "job 7 has ended, and 3 of 64 cells are not measured" in said
-    assert "found tasks: 1 completed, 1 failed (error: no space)" in said
-    assert f"logs: {tmp_path}/slurm; the same command submits the rest" in said
+    message = str(incomplete(one, "7", {"FAILED": 1, "COMPLETED": 1}, "3 of 64"))
+    assert "job 7 has ended, and 3 of 64 cells are not measured" in message
+    assert "found tasks: 1 completed, 1 failed (error: no space)" in message
+    assert f"logs: {tmp_path}/slurm; the same command submits the rest" in message
     assert "found tasks: no longer listed by Slurm; logs" in str(incomplete(one, "9", {}, "3 of 64"))
 
 
@@ -139,7 +143,7 @@ def test_failed_cells_are_a_result_and_other_errors_are_exit_codes(
     tmp_path: Path, error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """143, as a shell has it after SIGTERM: the batch script does not start the task again."""
-    task = Task(raises(error), (), tmp_path)
+    task = task_of(tmp_path, raises(error))
     if code == 1:
         assert task() == 1
     else:
@@ -163,12 +167,12 @@ def test_a_task_that_finished_a_cell_goes_on_later_and_another_does_not(
         again.append(task.checkpoint())
         return len(words)
 
-    task = Task(announced, ("--shard", "0/2"), tmp_path)
+    task = task_of(tmp_path, announced, "--shard", "0/2")
     assert task() == 2
     assert again[0] is None
     assert "error: the task finished no cell within its time limit" in capsys.readouterr().err
     assert again[1]
-    assert again[1].function == Task(announced, ("--shard", "0/2"), tmp_path)
+    assert again[1].function == task
 
 
 def test_another_gpu_than_planned_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

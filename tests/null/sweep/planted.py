@@ -1,7 +1,7 @@
-"""A sweep's worker that does as it is told, instead of measuring: die, hang, lie, be right; without torch, at once.
+"""A worker of a sweep that misbehaves on demand: it dies, hangs, sends nonsense or the right answer. It needs no torch.
 
-What each cell does is in the variable PLANTS (JSON: address to word), what the worker does instead of becoming ready in
-PLANT_START; the folder PLANT_NOTES has the documents of right cells, ``<address>.json``, and takes notes.
+The variable PLANTS maps addresses of cells to deeds, in JSON. PLANT_START is a deed instead of becoming ready. The
+folder PLANT_NOTES contains the documents of right cells, ``<address>.json``, and notes of this worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any
 
 from flashladder.results.schema import EmulatedSweepResult, PlannedCell
 from flashladder.sweep import workers as worker
@@ -22,28 +22,30 @@ from flashladder.sweep.records import CellFailed
 
 PLANTS: Mapping[str, str] = json.loads(os.environ.get("PLANTS", "{}"))
 NOTES = Path(os.environ.get("PLANT_NOTES", "/nonexistent"))
-ANSWERS_ONLY = worker.answers_only
-answers: TextIO
+PIPE = os.dup(1)  # to the sweep; the worker redirects stdout to stderr
 
 
-def says(line: bytes, then: Callable[[], object] = lambda: None) -> Callable[[], None]:
-    def do() -> None:
-        answers.buffer.write(line)
-        answers.flush()
-        then()
-
-    return do
+def says(*lines: bytes, pause_s: float = 0.0) -> None:
+    for line in lines:
+        os.write(PIPE, line)
+        time.sleep(pause_s)
 
 
-def raises(error: BaseException) -> Callable[[], None]:
-    def do() -> None:
-        raise error
+def throw(error: BaseException) -> None:
+    raise error
 
-    return do
+
+def die(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+def half() -> None:
+    says(b'{"event": "meas')
+    os._exit(0)
 
 
 def silence() -> None:
-    answers.close()
+    os.closerange(3, 100)  # the pipe, and the worker's copy of it
     time.sleep(1000)
 
 
@@ -56,21 +58,14 @@ def noise() -> None:
 def a_child_that_stays() -> None:
     child = subprocess.Popen(["sleep", "1000"])
     (NOTES / "child").write_text(str(child.pid))
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def held_back() -> None:
-    """Longer than a cell may take, but not silently."""
-    for others in (2, 2, 2, 1, 1, 1):
-        says(json.dumps({"event": "held-back", "others": others}).encode() + b"\n")()
-        time.sleep(0.4)
+    die(signal.SIGSEGV)
 
 
 def killed_once() -> None:
     path = NOTES / "killed"
     if not path.exists():
         path.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+        die(signal.SIGKILL)
 
 
 DEEDS: Mapping[str, Callable[[], object]] = {
@@ -78,33 +73,35 @@ DEEDS: Mapping[str, Callable[[], object]] = {
     "another": lambda: None,
     "slow": lambda: time.sleep(0.3),
     "noise": noise,
-    "segv": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    "segv": lambda: die(signal.SIGSEGV),
     "exit-0": lambda: os._exit(0),
-    "sys-exit": raises(SystemExit(7)),  # what a library may do
+    "sys-exit": lambda: throw(SystemExit(7)),  # as a library may do
     "hang": lambda: time.sleep(1000),
-    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "killed": lambda: die(signal.SIGKILL),
     "killed-once": killed_once,
-    "garbage": says(b"I am a library that prints\n"),
-    "list": says(b"[1, 2]\n"),
-    "bytes": says(b"\xff\xfe\x00\n"),
-    "half": says(b'{"event": "meas', lambda: os._exit(0)),
-    "held-back": held_back,
+    "garbage": lambda: says(b"I am a library that prints\n"),
+    "list": lambda: says(b"[1, 2]\n"),
+    "bytes": lambda: says(b"\xff\xfe\x00\n"),
+    "half": half,
+    "held-back": lambda: says(
+        *(b'{"event": "held-back", "others": %d}\n' % n for n in (2, 2, 2, 1, 1, 1)), pause_s=0.4
+    ),
     "silence": silence,
     "child": a_child_that_stays,
-    "memory": raises(MemoryError()),
-    "wrong": raises(CellFailed("wrong", "max error 7 (allowed 1)")),
-    "illegal": raises(RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")),
-    "gpu-lost": raises(RuntimeError("NVML: GPU is lost")),
-    "unusable": raises(RuntimeError("no CUDA-capable device is detected")),
+    "memory": lambda: throw(MemoryError()),
+    "wrong": lambda: throw(CellFailed("wrong", "max error 7 (allowed 1)")),
+    "illegal": lambda: throw(RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")),
+    "gpu-lost": lambda: throw(RuntimeError("NVML: GPU is lost")),
+    "unusable": lambda: throw(RuntimeError("no CUDA-capable device is detected")),
 }
 
 
 def measure(cell: PlannedCell, _: Mapping[str, Any]) -> tuple[EmulatedSweepResult, float]:
     with (NOTES / "asked").open("a") as stream:
         stream.write(f"{cell.address}\n")
-    word = PLANTS.get(cell.address, "right")
-    DEEDS[word]()
-    path = NOTES / f"{'another' if word == 'another' else cell.address}.json"
+    deed = PLANTS.get(cell.address, "right")
+    DEEDS[deed]()
+    path = NOTES / f"{'another' if deed == 'another' else cell.address}.json"
     return EmulatedSweepResult.model_validate_json(path.read_bytes()), 0.0
 
 
@@ -113,12 +110,5 @@ def make(_: str) -> tuple[worker.Measure, worker.Answer]:
     return measure, {"event": "ready"}
 
 
-def answers_only() -> TextIO:
-    global answers  # noqa: PLW0603 - what nonsense is written to
-    answers = ANSWERS_ONLY()
-    return answers
-
-
 if __name__ == "__main__":
-    worker.answers_only = answers_only
     raise SystemExit(worker.main(sys.argv[1], int(sys.argv[2]), make))

@@ -38,14 +38,14 @@ def test_gpus_are_chosen_by_index_or_uuid(text: str, indices: list[int]) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [("2", "no such GPU: expected all, or some of 0 (GPU-aaaa-1), 1 (GPU-bbbb-2), found '2'"),
      ("0,0", "a GPU is named twice"), ("GPU-", "no such GPU"), ("", "no such GPU"), ("0,,1", "no such GPU")],
 )  # fmt: skip
-def test_other_words_are_one_line(text: str, told: str) -> None:
+def test_other_words_are_one_line(text: str, message: str) -> None:
     with pytest.raises(FlashladderError) as caught:
         chosen(H200, text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_grid_takes_the_gpus_of_its_model() -> None:
@@ -63,15 +63,15 @@ def test_one_table_mixes_no_models() -> None:
 def test_a_gpu_is_measured_on_by_one_process_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card(0, "NVIDIA H200", "GPU-test-of-the-lock", "sm_90")
     monkeypatch.setattr(place, "cards", lambda: [card])
-    options = argparse.Namespace(gpus="all", anyway=False)
-    with place_of(load_grid("smoke"), options) as found:
+    options = argparse.Namespace(gpus="all", anyway=False, dry_run=False)
+    with place_of(load_grid("smoke"), options, []) as found:
         assert [(one.name, one.backend, one.environment["CUDA_VISIBLE_DEVICES"]) for one in found.devices] == [
             ("gpu0", "gpu", card.uuid)
         ]
-        again = place_of(load_grid("smoke"), options)
+        again = place_of(load_grid("smoke"), options, [])
         with pytest.raises(FlashladderError, match="another flashladder process measures on this GPU"), again:
             pass
-    with place_of(load_grid("smoke"), options):
+    with place_of(load_grid("smoke"), options, []):
         pass
 
 

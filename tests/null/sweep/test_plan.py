@@ -14,11 +14,11 @@ from flashladder.build.store import default_jobs
 from flashladder.ladder.grid import load_grid
 from flashladder.problem import Shape
 from flashladder.results.schema import PlannedCell
-from flashladder.sweep import plan
+from flashladder.sweep import plan, screen
 from flashladder.sweep.plan import Settings, address_of, cell_of, title, with_code
 from flashladder.sweep.records import Records
-from flashladder.sweep.screen import dry_run, duration, planned
-from tests.null.sweep_fixture import SMALL, digests, emulated, emulated_grid, grid
+from flashladder.sweep.screen import duration
+from tests.null.sweep_fixture import EMULATED, digests, emulated, planned
 
 SETTINGS = Settings("h200", "event-free", 24, 8, 20)
 SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)
@@ -26,7 +26,7 @@ CELL = cell_of("16", "(FP16, 128, 128, 64, 4): x", "fp16", SHAPE)
 
 
 def test_every_kernel_meets_every_shape_and_the_floor_is_a_cell_of_each(tmp_path: Path) -> None:
-    cells = plan.wanted(grid(tmp_path))
+    cells = planned(tmp_path).cells
     assert [(cell.subject, cell.shape.seq_len) for cell in cells] == [
         ("1", 512), ("1", 1024), ("16", 512), ("16", 1024), ("fa2", 512), ("fa2", 1024)
     ]  # fmt: skip
@@ -34,8 +34,7 @@ def test_every_kernel_meets_every_shape_and_the_floor_is_a_cell_of_each(tmp_path
 
 
 def test_references_and_toolchains_are_axes_and_the_pinned_toolchain_is_no_other(tmp_path: Path) -> None:
-    text = SMALL + "references: [cudnn]\ntoolchains: ['13.0', '13.1']\n"
-    cells = plan.wanted(grid(tmp_path, text))
+    cells = planned(tmp_path, {"references": ["cudnn"], "toolchains": ["13.0", "13.1"]}).cells
     assert {cell.subject for cell in cells} == {"1", "16", "fa2", "cudnn"}
     assert {cell.toolchain for cell in cells if cell.config} == {"", "13.1"}
     assert {cell.toolchain for cell in cells if not cell.config} == {""}
@@ -85,15 +84,15 @@ def test_shards_are_all_cells_once_and_take_about_equally_long(count: int) -> No
 
 
 def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tmp_path: Path) -> None:
-    made = plan.make(emulated_grid(tmp_path), "cpu", digests)
+    made = planned(tmp_path, EMULATED, "cpu")
     first, *others = made.cells
     records = Records(tmp_path / "records")
     records.write(emulated(first, made))
     partly = replace(made, cells=(first, *(one.model_copy(update={"code": ""}) for one in others)))
 
     def shown(cells: tuple[PlannedCell, ...] = partly.cells, *, build: bool = True, as_json: bool = False) -> str:
-        said = planned(partly, cells, records, build=build)
-        return dry_run(partly, said, records.folder, 2, build=build, as_json=as_json)
+        summary = screen.planned(partly, cells, records, build=build)
+        return screen.dry_run(partly, summary, records.folder, 2, build=build, as_json=as_json)
 
     text = shown()
     assert f"{len(made.cells)} cells, 1 of them measured before, in " in text
@@ -101,16 +100,16 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     assert "with --no-build the sweep does not start" in unbuilt
     assert "to build" not in unbuilt
     assert unbuilt.splitlines()[-1].startswith("about 0 s")  # nothing is built, nothing is left to measure
-    told = json.loads(shown(as_json=True))
-    found = {name: told[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
+    event = json.loads(shown(as_json=True))
+    found = {name: event[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
     assert found == {
         "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),
         "missing": len(made.cells) - 1, "to_build": len(partly.unbuilt), "notes": [],
     }  # fmt: skip
     part = json.loads(shown(partly.cells[:1], as_json=True))
-    assert part["to_build"] == told["to_build"]  # a shard builds the whole grid
+    assert part["to_build"] == event["to_build"]  # a shard builds the whole grid
     assert part["seconds"] > 0
     building = plan.build_s(partly, default_jobs())
-    assert told["seconds"] == made.estimate_s(partly.cells[1:]) / 2 + building
-    assert f"about {duration(told['seconds'])} on 2 CPUs" in text
-    assert sum(one["cells"] for one in told["left_out"]) == sum(count for count, _ in made.grid.excluded)
+    assert event["seconds"] == made.estimate_s(partly.cells[1:]) / 2 + building
+    assert f"about {duration(event['seconds'])} on 2 CPUs" in text
+    assert sum(one["cells"] for one in event["left_out"]) == sum(count for count, _ in made.grid.excluded)

@@ -11,12 +11,12 @@ import pytest
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.sweep import plan
 from flashladder.sweep.records import CellFailed, CellRecord, Records, kind_of
-from tests.null.sweep_fixture import digests, emulated, emulated_grid, failed
+from tests.null.sweep_fixture import EMULATED, emulated, failed, planned
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> plan.Plan:
-    return plan.make(emulated_grid(tmp_path), "cpu", digests)
+    return planned(tmp_path, EMULATED, "cpu")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 import functools
 import json
 from pathlib import Path
@@ -11,35 +10,27 @@ import sys
 
 import pytest
 
-from flashladder.bench.timing import bench_group
 from flashladder.errors import CheckFailed
 from flashladder.gate import verify
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import EXCLUSIONS
-from flashladder.ladder.grid import Grid, load_grid
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
 from flashladder.results.derive import problems
 from flashladder.results.files import load_as
 from flashladder.results.schema import A_A, BenchResult, Failure, FailureKind, PlannedCell
-from flashladder.sweep import command, plan, tune
-from flashladder.sweep import measure as measure_gpu
+from flashladder.sweep import command, place, plan, tune
 from flashladder.sweep.measure import MARK
 from flashladder.sweep.place import Place
 from flashladder.sweep.plan import RUNGS, Settings, cell_of, with_code
 from flashladder.sweep.records import CellRecord, Records
 from flashladder.sweep.screen import dry_run
-from flashladder.sweep.tune import (
-    PLANS,
-    Ladder,
-    key_of,
-    left_out,
-    pairs_for,
-)
+from flashladder.sweep.tune import Ladder, key_of, left_out, pairs_for
 from flashladder.sweep.winner import BOTH, judged
 from flashladder.sweep.workers import Device, Worker, run
-from tests.null.sweep_fixture import grid
-from tests.null.tune_worker import BEST, InProcess, speed
+from tests.null.simulated_gpu import BEST, InProcess, speed, tuning_gpu
+from tests.null.sweep_fixture import SHORT, SMALL, digests, grid, planned
 
 LADDER_SETTINGS = Settings("h200", "tune", 2, 2, 20)
 FORMS = [f"(FP16, 128, {rows}, 64, 4): async+eager+swizzled+load_{load}_tiles{opt}"
@@ -48,101 +39,66 @@ SHAPE = Shape(batch=1, seq_len=128, n_heads=16, d_head=128)
 CELLS = [with_code(cell_of("16", form, "fp16", SHAPE), "c", LADDER_SETTINGS) for form in FORMS]
 
 
+Part = tuple[PlannedCell, ...]
+
+
+@pytest.fixture
 def ladder() -> Ladder:
-    return Ladder(list(CELLS), LADDER_SETTINGS, PLANS)
+    return Ladder(list(CELLS), LADDER_SETTINGS)
 
 
-def failure_of(
-    part: tuple[PlannedCell, ...], of: Ladder, kind: FailureKind, message: str, tail: str = ""
-) -> CellRecord:
-    cell = of.cell(part)
+def fail(ladder: Ladder, part: Part, kind: FailureKind, message: str, tail: str = "") -> None:
+    cell = ladder.cell(part)
     failure = Failure(address=cell.address, kind=kind, message=message, tail=tail)
-    return CellRecord(cell=cell, failure=failure, lane="gpu0", attempts=1, seconds=1.0)
+    ladder.follow(CellRecord(cell=cell, failure=failure, lane="gpu0", attempts=1, seconds=1.0))
 
 
-def until_alone(of: Ladder, fails: Callable[[tuple[PlannedCell, ...]], bool]) -> int:
-    """Fails every part that holds the guilty one; returns how many failed."""
-    count = 0
-    while bad := [part for part in of.parts if fails(part)]:
-        of.follow(failure_of(bad[0], of, "crash", "its worker ended with signal SIGSEGV"))
-        count += 1
-    return count
+def test_without_a_name_the_rung_is_halved_until_the_guilty_one_is_alone(ladder: Ladder) -> None:
+    guilty, n_failures = CELLS[7], 0
+    while bad := [part for part in ladder.parts if guilty in part]:
+        fail(ladder, bad[0], "crash", "its worker ended with signal SIGSEGV")
+        n_failures += 1
+    assert n_failures <= 5
+    assert [failure.address for failure in ladder.failures] == [guilty.address]
+    left = [cell for part in ladder.parts for cell in part]
+    assert sorted(map(key_of, left)) == sorted(key_of(cell) for cell in CELLS if cell != guilty)
 
 
-def test_without_a_name_the_rung_is_halved_until_the_guilty_one_is_alone() -> None:
-    of, guilty = ladder(), CELLS[7]
-    assert until_alone(of, lambda part: guilty in part) <= 5
-    assert [failure.address for failure in of.failures] == [guilty.address]
-    left = [cell for part in of.parts for cell in part]
-    assert sorted(key_of(cell) for cell in left) == sorted(key_of(cell) for cell in CELLS if cell != guilty)
-
-
-def test_who_was_being_checked_when_the_process_died_is_left_out_at_once() -> None:
-    of, guilty = ladder(), CELLS[4]
+def test_the_candidate_that_was_checked_when_the_process_died_is_removed(ladder: Ladder) -> None:
+    guilty = CELLS[4]
     tail = f"{MARK}\n{MARK}{key_of(CELLS[3])}\n{MARK}{key_of(guilty)}\nsomething else\n"
-    of.follow(failure_of(of.parts[0], of, "timeout", "no answer within 60 s: its worker was killed", tail))
-    assert [failure.address for failure in of.failures] == [guilty.address]
-    assert [len(part) for part in of.parts] == [len(CELLS) - 1]
+    fail(ladder, ladder.parts[0], "timeout", "no answer within 60 s: its worker was killed", tail)
+    assert [failure.address for failure in ladder.failures] == [guilty.address]
+    assert [len(part) for part in ladder.parts] == [len(CELLS) - 1]
 
 
-def test_a_failure_that_says_nothing_about_a_candidate_holds_the_ladder() -> None:
-    kinds: tuple[FailureKind, ...] = ("refused", "gpu-lost")
-    for kind in kinds:
-        of = ladder()
-        of.follow(failure_of(of.parts[0], of, kind, "2 other processes still used this GPU"))
-        assert of.held == f"{kind}: 2 other processes still used this GPU"
-        assert not of.failures
-        assert len(of.parts) == 1
+@pytest.mark.parametrize("kind", ["refused", "gpu-lost"])
+def test_a_failure_that_blames_no_candidate_holds_the_ladder(ladder: Ladder, kind: FailureKind) -> None:
+    fail(ladder, ladder.parts[0], kind, "2 other processes still used this GPU")
+    assert ladder.held == f"{kind}: 2 other processes still used this GPU"
+    assert not ladder.failures
+    assert len(ladder.parts) == 1
 
 
-GRID = """\
-why: The space of one step at a length that a CPU can check, for tests.
-gpu: any
-mode: tune
-iterations: [7]
-configs: tune
-dtypes: [fp16, bf16]
-seq_lens:
-  - {seq_len: 128, batch: 1}
-n_heads: 1
-"""
-
-
-def digests(cells: Sequence[PlannedCell]) -> list[str]:
-    return [f"code of {cell.subject} {cell.config}" for cell in cells]
-
-
-def options(out: Path, **changed: object) -> argparse.Namespace:
-    usual = {"out": out, "slurm": None, "no_build": True, "shard": None, "retry": False, "timeout": None, "json": False,
-             "dry_run": False}  # fmt: skip
-    return argparse.Namespace(**(usual | changed))
+SPACE = SHORT | {"mode": "tune", "configs": "tune", "dtypes": ["fp16", "bf16"]}
+TILE = SPACE | {"configs": "64,64"}
+N = 11  # candidates of that tile
 
 
 @pytest.fixture
 def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which `measure` works; the GPU is simulated from here on."""
-
-    def planned(of: Grid, place: Place, *, build: bool, **_: object) -> plan.Plan:
-        assert not build
-        return plan.make(of, place.machine, digests)
-
-    monkeypatch.setattr(command, "make_plan", planned)
-    monkeypatch.setattr(tune, "code_of", lambda *_: (sys.executable, ""))
+    """The records' folder of a tuning run on a simulated GPU."""
+    for module in (place, tune):
+        monkeypatch.setattr(module, "code_of", lambda cell, _: (sys.executable, digests([cell])[0]))
     monkeypatch.setattr("flashladder.sweep.workers.Worker", InProcess)
-    monkeypatch.setattr(measure_gpu, "bench_group", bench_group)  # these as they were, afterwards
-    for name in ("FIRST_WARM_UP_S", "WARM_UP_S"):
-        monkeypatch.setattr(measure_gpu, name, getattr(measure_gpu, name))
+    tuning_gpu().plug_in(monkeypatch.setattr)
     return tmp_path / "tune"
 
 
-def measure(folder: Path, text: str = GRID, lanes: int = 1, **changed: object) -> int:
-    place = Place(tuple(Device(f"gpu{number}", "gpu") for number in range(lanes)), "h200", "sm_90")
-    folder.parent.mkdir(exist_ok=True)
-    return command.measure(grid(folder.parent, text, "tune"), place, options(folder, **changed))
-
-
-TILE = GRID.replace("configs: tune", 'configs: "64,64"')
-N = 11  # candidates of that tile
+def measure(folder: Path, changed: Mapping[str, object], *words: str) -> int:
+    where = Place((Device("gpu0", "gpu"),), "h200", "sm_90")
+    options = command.parse_arguments(["--grid", "tune", "--out", str(folder), "--no-build", *words])
+    return command.measure(grid(folder.parent, {**SMALL, **changed}, "tune"), where, options)
 
 
 def documents(folder: Path) -> tuple[BenchResult, BenchResult]:
@@ -156,7 +112,7 @@ def pairs_in(document: BenchResult, dtype: str) -> int:
 
 
 def test_the_whole_space_gives_the_winner_within_its_budget(tuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure(tuned, GRID.replace("[fp16, bf16]", "[bf16]")) == 0
+    assert measure(tuned, SPACE | {"dtypes": ["bf16"]}) == 0
     rungs, finals = documents(tuned)
     assert problems(rungs) == problems(finals) == []
     assert rungs.purpose == finals.purpose == "tune"
@@ -188,7 +144,7 @@ def test_a_run_that_was_cut_goes_on_with_the_rung_that_is_missing(tuned: Path) -
 
 
 def failed(rungs: BenchResult) -> dict[str, tuple[str, str]]:
-    """Per failed candidate what kind of failure it was, and what was said."""
+    """Kind and message of the failure of each failed candidate."""
     assert rungs.sweep is not None
     cells = {cell.address: cell for cell in rungs.sweep.planned}
     return {
@@ -202,7 +158,7 @@ def sound(*results: BenchResult) -> bool:
 
 
 def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guilty = ["wrong:7 fp16 64,64,4 2_2_2+opt", "illegal:7 bf16 64,64,4 2_2_0+opt", "moody:7 bf16 64,64,4 0_0_0+opt"]
+    guilty = ["wrong:fp16 64,64,4 2_2_2+opt", "illegal:bf16 64,64,4 2_2_0+opt", "moody:bf16 64,64,4 0_0_0+opt"]
     monkeypatch.setenv("FAULTS", ";".join(guilty))
     with pytest.raises(CheckFailed, match="3 candidates failed and were removed, the first: 7"):
         measure(tuned, TILE)
@@ -222,10 +178,10 @@ def test_wrong_candidates_are_left_out_alone(tuned: Path, monkeypatch: pytest.Mo
 
 def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flashladder.sweep.workers.Worker", Worker)
-    monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.tune_worker"))
-    monkeypatch.setenv("FAULTS", "crash:7 fp16 64,64,4 2_2_2+opt")
+    monkeypatch.setattr(tune, "run", functools.partial(run, module="tests.null.simulated_gpu"))
+    monkeypatch.setenv("FAULTS", "crash:fp16 64,64,4 2_2_2+opt")
     with pytest.raises(CheckFailed, match="1 candidates failed and were removed"):
-        measure(tuned, TILE.replace("[fp16, bf16]", "[fp16]"))
+        measure(tuned, TILE | {"dtypes": ["fp16"]})
     rungs, finals = documents(tuned)
     ((kind, message),) = failed(rungs).values()
     assert (kind, "SIGSEGV" in message) == ("crash", True)
@@ -236,14 +192,14 @@ def test_a_candidate_that_kills_its_process_is_left_out_alone(tuned: Path, monke
 
 def test_shards_climb_their_ladders_and_a_call_without_packs(tuned: Path) -> None:
     for index in (0, 1):
-        assert measure(tuned, TILE, shard=(index, 2)) == 0
+        assert measure(tuned, TILE, "--shard", f"{index}/2") == 0
         assert not tuned.with_name("tune.json.gz").exists()
     assert measure(tuned, TILE) == 0
     assert len(documents(tuned)[0].summaries) == 2 * N
 
 
 def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
-    made = plan.make(grid(tuned.parent, GRID, "tune"), "h200", digests)
+    made = planned(tuned.parent, SPACE, name="tune")
 
     def shown(of: plan.Plan, *notes: str, as_json: bool = False) -> str:
         return dry_run(of, tune.planned(of, Records(tuned)), tuned, 1, notes, as_json=as_json, build=True)
@@ -259,6 +215,6 @@ def test_the_dry_run_counts_what_each_rule_leaves_out(tuned: Path) -> None:
     whole = shown(plan.make(load_grid("tune"), "h200", digests))
     assert len(whole.partition("\n\n")[0].splitlines()) > 1
     assert max(map(len, whole.replace(str(tuned), "").splitlines())) <= 80
-    told = json.loads(shown(made, "a note", as_json=True))
-    assert (told["candidates"], told["ladders"], told["climbed"], told["to_build"]) == (2 * 47, 2, 0, 0)
-    assert (told["event"], told["notes"]) == ("dry-run", ["a note"])
+    event = json.loads(shown(made, "a note", as_json=True))
+    assert (event["candidates"], event["ladders"], event["climbed"], event["to_build"]) == (2 * 47, 2, 0, 0)
+    assert (event["event"], event["notes"]) == ("dry-run", ["a note"])

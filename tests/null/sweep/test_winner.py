@@ -14,24 +14,12 @@ from flashladder.ladder.iteration import load_all, load_iteration
 from flashladder.paths import ITERATIONS
 from flashladder.results.derive import derive
 from flashladder.results.files import write_result
-from flashladder.results.schema import (
-    A_A,
-    BenchResult,
-    Block,
-    Failure,
-    Group,
-    Kernel,
-    Pair,
-    Series,
-    Settings,
-    Sweep,
-    kernel_key,
-)
+from flashladder.results.schema import A_A, BenchResult, Block, Failure, Pair, Series, Settings, Sweep
 from flashladder.sweep import winner
 from flashladder.sweep.plan import Settings as CellSettings
 from flashladder.sweep.plan import cell_of, with_code
 from flashladder.sweep.winner import BOTH, enter, finalists, judged
-from tests.null.bench_fixture import GOOD, SHAPE, result, sample
+from tests.null.bench_fixture import GOOD, group, kernel, result, sample
 
 PRESENT = load_iteration(16).configs["h200"]
 FAST = KernelConfig.parse(PRESENT.short_form().replace("2_2_0", "2_2_2"))
@@ -43,24 +31,14 @@ def made(speeds: dict[KernelConfig, dict[str, float]], n: int, seed: int = 0) ->
     draw, groups, kernels = random.Random(seed), [], {}
     for dtype in ("fp16", "bf16"):
         series = [Series(kernel=A_A, pairs=_pairs(1.0, n, draw))]
-        for config, by_dtype in speeds.items():
-            form = config.with_dtype(dtype).short_form()
-            key = kernel_key(16, form)
-            kernels[key] = Kernel(
-                iteration=16, config=form, dtype=dtype, arch="sm_90", text_sha256="ab" * 32, toolchain={}
-            )  # fmt: skip
-            series.append(Series(kernel=key, pairs=_pairs(by_dtype[dtype], n, draw), before=GOOD, after=GOOD))
-        order = tuple(one.kernel for one in series)
-        blocks = [
-            Block(index=index, kernel_first=bool(index % 2), order=order, samples=(sample(), sample()))
-            for index in range(n)
-        ]
-        groups.append(
-            Group(
-                process=0, dtype=dtype, shape=SHAPE, input_seeds=(1,), warm_up_s=1.0, blocks=tuple(blocks),
-                series=tuple(series),
-            )
-        )  # fmt: skip
+        for config, ratios in speeds.items():
+            own = kernel(16, config.with_dtype(dtype).short_form()).model_copy(update={"dtype": dtype})
+            kernels[own.key] = own
+            series.append(Series(kernel=own.key, pairs=_pairs(ratios[dtype], n, draw), before=GOOD, after=GOOD))
+        order, samples = tuple(one.kernel for one in series), (sample(), sample())
+        blocks = [Block(index=i, kernel_first=bool(i % 2), order=order, samples=samples) for i in range(n)]
+        update: dict[str, object] = {"dtype": dtype, "blocks": tuple(blocks), "series": tuple(series)}
+        groups.append(group().model_copy(update=update))
     base = result(*groups)
     update = {
         "kernels": kernels,
@@ -101,12 +79,10 @@ def test_the_joint_winner_is_good_in_both_dtypes_and_finals_judge_it() -> None:
     speeds = {PRESENT: both(1.05), FAST: both(1.08), ONLY_FP16: {"fp16": 1.10, "bf16": 0.90}}
     rungs, finals = made(speeds, 24), made(speeds, 24, seed=1)
     assert set(finalists(rungs, 16)) == set(speeds)
-    by_dtype = {one.dtype: one for one in judged(rungs, finals)}
-    assert by_dtype["fp16"].config == ONLY_FP16
-    assert by_dtype["bf16"].config == by_dtype[BOTH].config == FAST
-    assert {one.verdict for one in by_dtype.values()} == {"faster"}
-    table = winner.render(list(by_dtype.values()))
-    assert "16 both " + FAST.brief() in table
+    standings = judged(rungs, finals)
+    assert {one.dtype: one.config for one in standings} == {"fp16": ONLY_FP16, "bf16": FAST, BOTH: FAST}
+    assert {one.verdict for one in standings} == {"faster"}
+    assert "16 both " + FAST.brief() in winner.render(standings)
 
 
 @pytest.mark.parametrize(

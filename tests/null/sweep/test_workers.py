@@ -31,16 +31,16 @@ def task(made: plan.Plan, cell: PlannedCell, timeout_s: float = 60, python: str 
 
 
 class Ran:
-    """What workers make of tasks: their records by cell, all events, the outcome."""
+    """The outcome of tasks: records, events, and the message of an error."""
 
     def __init__(self, folder: Path, tasks: Sequence[Task], *devices: Device, **more: Any) -> None:
         self.events: list[Mapping[str, Any]] = []
         self.records = Records(folder / "records")
-        self.left = ""
+        self.error = ""
         try:
             run(tasks, devices or [device()], self.records, tell=self.events.append, module=MODULE, **more)
         except FlashladderError as error:
-            self.left = str(error).removeprefix(f"{self.records.folder}: ")
+            self.error = str(error).removeprefix(f"{self.records.folder}: ")
 
     def named(self, name: str) -> list[Mapping[str, Any]]:
         return [event for event in self.events if event["event"] == name]
@@ -67,8 +67,8 @@ def messages(records: Sequence[CellRecord]) -> list[str]:
 def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: plan.Plan, tmp_path: Path) -> None:
     words = ["right", "segv", "right", "exit-0", "sys-exit", "hang", "wrong", "memory", "noise", "right"]
     found, ran = planted(made, words, tmp_path)
-    told = {word: record.failure for word, record in zip(words, found, strict=True) if record.failure}
-    assert {word: (one.kind, one.message, one.exit_code) for word, one in told.items()} == {
+    failures = {word: record.failure for word, record in zip(words, found, strict=True) if record.failure}
+    assert {word: (one.kind, one.message, one.exit_code) for word, one in failures.items()} == {
         "segv": ("crash", "its worker ended with signal SIGSEGV", -11),
         "exit-0": ("crash", "its worker ended with exit code 0", 0),
         "sys-exit": ("crash", "its worker ended with exit code 7", 7),
@@ -77,7 +77,7 @@ def test_each_failure_is_of_its_cell_alone_and_the_next_one_is_measured(made: pl
         "memory": ("out-of-memory", "MemoryError", None),
     }
     assert [len(ran.named(name)) for name in ("measured", "failed")] == [4, 6]
-    assert not ran.left
+    assert not ran.error
     assert len(ran.named("worker")) == 5  # four died: wrong and memory keep theirs
 
 
@@ -85,12 +85,13 @@ def test_nonsense_is_no_answer(made: plan.Plan, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(workers, "LET_GO_S", 0.5)
     found, _ = planted(made, ["garbage", "list", "bytes", "half", "another", "silence", "right"], tmp_path)
     assert kinds(found) == ["crash"] * 6 + ["good"]
-    told = messages(found)
-    assert told[:2] == [NO_ANSWER.format(repr(said)) for said in ("I am a library that prints", "[1, 2]")]
-    assert told[3] == "its worker ended with exit code 0"
-    assert told[4].startswith("its worker's answer is not a cell's result: ")
-    assert f"contains cell {made.cells[-1].address}" in told[4]
-    assert told[5] == NO_ANSWER.format("''")
+    garbage, json_list, _, half, another, silence, _ = messages(found)
+    assert garbage == NO_ANSWER.format("'I am a library that prints'")
+    assert json_list == NO_ANSWER.format("'[1, 2]'")
+    assert half == "its worker ended with exit code 0"
+    assert another.startswith("its worker's answer is not a cell's result: ")
+    assert f"contains cell {made.cells[-1].address}" in another
+    assert silence == NO_ANSWER.format("''")
 
 
 def test_a_worker_that_others_kill_costs_a_try_and_the_third_one_counts(made: plan.Plan, tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_after_a_fault_of_the_gpu_the_next_cell_has_a_new_worker(made: plan.Plan
 
 
 def test_a_cell_that_is_held_back_does_not_hang_and_says_so(made: plan.Plan, tmp_path: Path) -> None:
-    """It waits for 2.4 s, although it may take 1.5 s; then one hangs, which still counts."""
+    """It waits for 2.4 s, although its limit is 1.5 s. Then a cell hangs, which still times out."""
     found, ran = planted(made, ["held-back", "hang"], tmp_path)
     assert kinds(found) == ["good", "timeout"]
     assert [event["others"] for event in ran.named("held-back")] == [2, 1]
@@ -136,7 +137,7 @@ def test_a_worker_that_does_not_become_ready_loses_the_device_and_no_cell(
 ) -> None:
     monkeypatch.setattr(workers, "READY_S", 2.0 if start == "hang" else 60.0)
     ran = Ran(tmp_path, [task(made, cell) for cell in made.cells[:3]], Device("cpu0", "cpu", {"PLANT_START": start}))
-    assert ran.left.startswith(f"no worker could be started: 3 cells are not measured: found cpu0: {message}; ")
+    assert ran.error.startswith(f"no worker could be started: 3 cells are not measured: found cpu0: {message}; ")
     assert not ran.records.addresses()
     assert [event["event"] for event in ran.events] == ["started", "lane-lost"]
 
@@ -145,7 +146,7 @@ def test_a_broken_environment_leaves_its_own_cells_and_no_others(made: plan.Plan
     tasks = [task(made, cell, python="/nonexistent/python") for cell in made.cells[:2]]
     ran = Ran(tmp_path, [*tasks, task(made, made.cells[2])])
     assert ran.records.addresses() == {made.cells[2].address}
-    assert "2 cells are not measured: found cpu0: /nonexistent/python: No such file or directory; " in ran.left
+    assert "2 cells are not measured: found cpu0: /nonexistent/python: No such file or directory; " in ran.error
     assert [event["event"] for event in ran.events] == ["started", "worker-broken", "started", "worker", "measured"]
 
 
@@ -167,7 +168,7 @@ def test_ctrl_c_at_any_moment_leaves_whole_records_and_no_process(moment: str, m
 
 
 def test_a_record_may_bring_more_work(made: plan.Plan, tmp_path: Path) -> None:
-    """Also for a worker that had nothing left; and it is on disk before its cell is told as done."""
+    """An idle worker gets new work, too. A record is on disk before `follow` and `tell` get it."""
     first, *others = [task(made, cell) for cell in made.cells[:4]]
 
     def follow(record: CellRecord) -> Sequence[Task]:
@@ -175,12 +176,14 @@ def test_a_record_may_bring_more_work(made: plan.Plan, tmp_path: Path) -> None:
         return others if record.cell == first.cell else ()
 
     ran = Ran(tmp_path, [first], device(), device(name="cpu1"), follow=follow)
-    assert not ran.left
+    assert not ran.error
     assert {event["lane"] for event in ran.named("measured")} == {"cpu0", "cpu1"}
 
 
 def test_no_cell_is_started_when_the_budget_is_spent(made: plan.Plan, tmp_path: Path) -> None:
     tasks = [task(made, cell) for cell in made.cells[:3]]
-    assert Ran(tmp_path, tasks, budget_s=-1.0).left.startswith("the grid's budget is spent: 3 cells are not measured; ")
+    assert Ran(tmp_path, tasks, budget_s=-1.0).error.startswith(
+        "the grid's budget is spent: 3 cells are not measured; "
+    )
     assert not (tmp_path / "asked").exists()
-    assert not Ran(tmp_path, tasks, budget_s=600.0).left
+    assert not Ran(tmp_path, tasks, budget_s=600.0).error
