@@ -276,9 +276,8 @@ def run(flow: Flow, constants: Constants, *, asked: bool = False) -> Executions:
     visits, code = Counter(order), flow.sass.instructions
     passed = (place for block in visits for place in range(flow.blocks[block].begin, flow.blocks[block].end))
     votes = frozenset(place for place in passed if is_vote(code[place], operands(code[place])))
-    return Executions(
-        flow, tuple(visits[block] for block in range(len(flow.blocks))), Counter(pairwise(order)), off, votes
-    )
+    blocks = tuple(visits[index] for index in range(len(flow.blocks)))
+    return Executions(flow, blocks, Counter(pairwise(order)), off, votes)
 
 
 def path(flow: Flow, constants: Constants, *, asked: bool = False, off: Counter[int] | None = None) -> Iterator[int]:
