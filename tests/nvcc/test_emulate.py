@@ -35,16 +35,6 @@ def facts(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dic
     return found
 
 
-def test_iteration_1_has_the_conflicts_that_iteration_2_removes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command("emulate", "1", "--counters", "--hazards") == 0
-    page = capsys.readouterr().out
-    assert "8.0x  ldmatrix" in page
-    assert "operands/whole.cuh" in page
-    assert "no hazards" in page
-    assert command("emulate", "2", "--counters") == 0
-    assert "no bank conflicts" in capsys.readouterr().out
-
-
 def test_copies_and_products_of_a_hopper_step_are_counted_where_the_others_are_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
