@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 import operator
 import re
@@ -32,7 +33,6 @@ _OPERAND = re.compile(r",\s*(?![^\[]*\])")
 _NAME = re.compile(r"^(?P<sign>[-~!]?)(?P<name>U?R(?:\d+|Z)|U?P(?:\d|T)|SRZ)$")
 _NUMBER = re.compile(r"^(?P<sign>-?)0x(?P<digits>[0-9a-f]+)$")
 _CONSTANT = re.compile(r"^(?P<sign>[-~]?)c\[0x0\]\[0x(?P<offset>[0-9a-f]+)\]$")
-_VARIABLE = re.compile(r"\bU?(?:R\d+|P\d)\b")
 _REGISTER = re.compile(r"^(?P<bank>U?R)(?P<number>\d+)")
 _PREDICATE = re.compile(r"^U?P\d$")
 _CARRY = re.compile(r"^!?U?P[\dT]$")
@@ -103,6 +103,8 @@ def _results(  # noqa: PLR0911 - one return for each form of instruction
     """
     name, *modifiers = instruction.opcode.split(".")
     kind, target = name.removeprefix("U"), _REGISTER.match(texts[0])
+    if kind not in _KNOWN:
+        return {}
     if kind == "LDC":
         place = _CONSTANT.match(texts[1]) if len(texts) == 2 else None
         if target is None or place is None:
@@ -199,44 +201,31 @@ def _width(instruction: Instruction) -> int | None:
     return 4 if "128" in modifiers else 2 if wide else 1
 
 
-def advance(instruction: Instruction, values: Values, constants: Constants, *, asked: bool = False) -> None:
+def advance(instruction: Instruction, values: Values, constants: Constants, *, asked: bool = False) -> int | None:
     """Executes an instruction on the known `values`; removes a result that does not follow from them.
 
-    `asked`: whether a lane asks for the exception in a vote on data.
+    Returns whether its predicate lets it run; None if that is not known. `asked`: whether a lane asks for the exception
+    in a vote on data.
     """
-    texts = operands(instruction)
-    written = written_by(instruction, texts)
+    texts, written = _parsed(instruction)
     runs = _guard(instruction, values, constants)
-    if written == () or runs == 0:
-        return
-    found = _results(instruction, texts, values, constants, asked=asked) if runs else {}
-    for name in list(values) if written is None else written:
-        values.pop(name, None)
-    values.update({name: value for name, value in found.items() if value is not None})
+    if written != () and runs != 0:
+        found = _results(instruction, texts, values, constants, asked=asked) if runs else {}
+        for name in list(values) if written is None else written:
+            values.pop(name, None)
+        values.update({name: value for name, value in found.items() if value is not None})
+    return runs
+
+
+@lru_cache(maxsize=1 << 13)  # instructions of a kernel, which repeat in loops
+def _parsed(instruction: Instruction) -> tuple[Sequence[str], tuple[str, ...] | None]:
+    texts = operands(instruction)
+    return texts, written_by(instruction, texts)
 
 
 def _guard(instruction: Instruction, values: Values, constants: Constants) -> int | None:
     """Whether an instruction's predicate lets it run; None if that is not known."""
     return _value(instruction.predicate.removeprefix("@"), values, constants) if instruction.predicate else 1
-
-
-def _deciding(code: Sequence[Instruction]) -> frozenset[str]:
-    """Registers and predicates that may decide a predicate or a branch."""
-    found: set[str] = set()
-    for one in code:
-        found.update(_VARIABLE.findall(f"{one.predicate} {one.operands if one.opcode_class == 'BRA' else ''}"))
-    steps = [
-        (written_by(one, operands(one)) or (), _VARIABLE.findall(f"{one.predicate} {one.operands}"))
-        for one in code
-        if one.opcode.partition(".")[0].removeprefix("U") in _KNOWN
-    ]
-    size = 0
-    while size < len(found):
-        size = len(found)
-        for written, read in steps:
-            if not found.isdisjoint(written):
-                found.update(read)
-    return frozenset(found)
 
 
 LIMIT = 1_000_000  # blocks; a kernel of the ladder runs a few hundred
@@ -294,21 +283,13 @@ def path(flow: Flow, constants: Constants, *, asked: bool = False, off: Counter[
     """
     off = Counter() if off is None else off
     code, values = flow.sass.instructions, Values()
-    needed = _deciding(code)
-    written = (written_by(one, operands(one)) for one in code)
-    changes = [names is None or not needed.isdisjoint(names) for names in written]
-    places = [
-        [place for place in range(one.begin, one.end) if changes[place] or code[place].predicate] for one in flow.blocks
-    ]
     block: int | None = 0
     for _ in range(LIMIT):
         if block is None:
             return
         yield block
-        for place in places[block]:
-            off[place] += _guard(code[place], values, constants) == 0
-            if changes[place]:
-                advance(code[place], values, constants, asked=asked)
+        for place in range(flow.blocks[block].begin, flow.blocks[block].end):
+            off[place] += advance(code[place], values, constants, asked=asked) == 0
         block = _next_block(flow, block, values, constants)
     raise FlashladderError("the kernel does not end", expected=f"an end within {LIMIT:,} blocks")
 

@@ -54,8 +54,9 @@ def launched(
     schedule: str | int = "together",
     fill: Fill | None = None,
     first: int | None = None,
+    counters: ptxemu.Counters | None = None,
 ) -> tuple[ptxemu.Result, Tensors]:
-    """One launch, and its tensors: no hazard, and right numbers of all tiles unless only the `first` are computed."""
+    """One launch and its tensors, without a hazard; O is right, unless only the `first` CTAs or clusters run."""
     config = one_config(step, key, "" if key.startswith("(") else dtype)
     batch, seq_len, heads = shape
     size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
@@ -63,9 +64,10 @@ def launched(
     if fill is not None:
         q[...], k[...] = (made.astype(q.dtype) for made in fill(q.astype(np.float32), k.astype(np.float32)))
     hazards, tensors = ptxemu.Hazards(), (q, k, v, out)
+    observers = (hazards, counters) if counters else (hazards,)
     found = forward(
-        step, config, tensors, observers=(hazards,), multiprocessors=multiprocessors, schedule=schedule, first=first
-    )  # fmt: skip
+        step, config, tensors, observers=observers, multiprocessors=multiprocessors, schedule=schedule, first=first
+    )
     assert hazards.render() == ""
     if first is None:
         require_near(out, attention_fp64(q, k, v), config.dtype)
@@ -80,14 +82,10 @@ def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: tuple[
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
 def test_what_lies_behind_the_last_key_takes_no_weight(step: Iteration) -> None:
-    """All scores are about -100, those of rows that the copy engine fills with zeros 0: one that counts is seen."""
-
-    def apart(q: Array, k: Array) -> tuple[Array, Array]:
-        return q + 3, k - 3
-
+    """All scores are about -100; rows that the copy engine fills with zeros have score 0 and would dominate."""
     block: int = one_config(step, "h200").B_c
     for rows in (1, 2, 8, 9, block - 8, block - 1, block, block + 1, 2 * block - 1):
-        launched(step, (1, rows, 1), fill=apart)
+        launched(step, (1, rows, 1), fill=lambda q, k: (q + 3, k - 3))
 
 
 @pytest.mark.parametrize("number", [23, 24])
@@ -220,19 +218,19 @@ def test_a_tile_begins_without_the_maximum_of_the_one_before(step: Iteration) ->
     launched(step, (1, TILE, 3), 1, fill=second_head_far_above_0)
 
 
-def test_no_score_that_outgrows_its_maximum_is_overlooked() -> None:
+def outliers(q: Array, k: Array) -> tuple[Array, Array]:
     """In each warp of four heads' tiles one row has one huge score, in another accumulator of its lane each time."""
-    step = FROM_25[-1]
-    config = one_config(step, "h200")
-    q, k, v, out = make_tensors(step, config, Shape(batch=1, seq_len=LENGTH, n_heads=4, d_head=config.d_head))
-    q[...], k[...] = 0, 0
+    q, k = np.zeros_like(q), np.zeros_like(k)
     k[0, np.arange(TILE), :, np.arange(TILE)] = 16  # a key of the block that comes last: one of 128 directions
     for accumulator in range(64):
         head, warp, lane = accumulator // 16, accumulator % 16, accumulator * 5 % 32
         row = 16 * warp + accumulator // 2 % 2 * 8 + lane // 4
         q[0, row, head, accumulator // 4 * 8 + lane % 4 * 2 + accumulator % 2] = 20  # 41 powers of two
-    forward(step, config, (q, k, v, out), multiprocessors=3)
-    require_near(out, attention_fp64(q, k, v), "fp16")
+    return q, k
+
+
+def test_every_score_that_outgrows_its_maximum_is_noticed() -> None:
+    launched(FROM_25[-1], (1, LENGTH, 4), 3, fill=outliers)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -244,16 +242,9 @@ def test_a_maximum_that_rises_in_each_block_of_even_and_odd_numbers(heads: int) 
 
 
 def shuffles(blocks: list[Array]) -> int:
-    """Of one launch: by them rows agree on a maximum; `blocks`: powers of two, a block's keys each, as they come."""
-    step = FROM_25[-1]
-    config = one_config(step, "h200")
-    size = Shape(batch=1, seq_len=len(blocks) * TILE, n_heads=1, d_head=config.d_head)
-    q, k, v, out = make_tensors(step, config, size)
-    scores = np.concatenate(blocks[::-1]) * ROOT * np.log(2)
-    q[...], k[...] = (made.astype(q.dtype) for made in by_key(scores)(q.astype(np.float32), k.astype(np.float32)))
-    counters = ptxemu.Counters()
-    forward(step, config, (q, k, v, out), observers=(counters,), multiprocessors=1)
-    require_near(out, attention_fp64(q, k, v), "fp16")
+    """The shuffles of one launch, by which rows agree on a maximum; `blocks`: scores in powers of two, in order."""
+    scores, counters = np.concatenate(blocks[::-1]) * ROOT * np.log(2), ptxemu.Counters()
+    launched(FROM_25[-1], (1, len(blocks) * TILE, 1), 1, fill=by_key(scores), counters=counters)
     return sum(count for name, count in counters.opcodes.items() if name.startswith("shfl"))
 
 
@@ -315,10 +306,9 @@ def test_another_order_of_warps_gives_the_same_bits() -> None:
     assert np.isnan(tensors[3][:, TILE:]).all()
 
 
-def test_no_bank_conflict_in_what_a_merge_writes_and_reads() -> None:
-    config, counters = one_config(SPLIT, "h200"), ptxemu.Counters()
-    tensors = make_tensors(SPLIT, config, Shape(batch=1, seq_len=6 * TILE, n_heads=1, d_head=config.d_head))
-    forward(SPLIT, config, tensors, observers=(counters,), multiprocessors=H200)
+def test_a_merge_of_tiles_has_no_bank_conflict() -> None:
+    counters = ptxemu.Counters()
+    launched(SPLIT, (1, 6 * TILE, 1), counters=counters)
     assert counters.opcodes["mapa.shared::cluster.u32"] > 0, "tiles are split"
     found = counters.as_dict()
     assert [found[CONFLICTS.format(kind)] for kind in ("ld", "st")] == [0, 0]
