@@ -74,10 +74,17 @@ def launched(
     return found, tensors
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [*zip(SHAPES.values(), DTYPES * 2, strict=True)], ids=SHAPES.keys())
+@pytest.mark.parametrize(
+    ("shape", "dtype", "schedule"),
+    [
+        *zip(SHAPES, DTYPES * 2, ["together"] * 4, strict=True),
+        ("ragged", "fp16", "reverse"),
+        ("ragged", "fp16", 1),
+    ],
+)
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
-def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: tuple[int, int, int], dtype: str) -> None:
-    launched(step, shape, dtype=dtype)
+def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: str, dtype: str, schedule: str | int) -> None:
+    launched(step, SHAPES[shape], dtype=dtype, schedule=schedule)
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
@@ -101,12 +108,6 @@ def test_a_turn_is_what_issues_the_products_and_ends_before_they_do(number: int)
     assert not any(event.startswith("wait") for event in events[taken + 1 : passed])
     waits = f"wait until {'0 groups are' if number == 23 else '1 group is'} left"
     assert events[passed + 1 : passed + 3] == [waits, "arrive on an mbarrier"], "and K's stage is given back at once"
-
-
-@pytest.mark.parametrize("schedule", ["reverse", 1])
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
-def test_in_another_order_of_warps_too(step: Iteration, schedule: str | int) -> None:
-    launched(step, SHAPES["ragged"], schedule=schedule)
 
 
 @pytest.mark.parametrize(
@@ -136,28 +137,27 @@ def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "multiprocessors", "dtype"),
+    ("shape", "multiprocessors", "dtype", "schedule"),
     [
-        ((1, 384, 2), 1, "fp16"),  # six tiles of three blocks: either slot of the loop opens tiles
-        ((1, 384, 2), 2, "bf16"),  # nine blocks a CTA
-        ((1, 257, 1), 7, "bf16"),  # more multiprocessors than tiles
-        ((2, 201, 3), 2, "bf16"),  # heads and samples take turns
-        ((1, 128, 7), 1, "fp16"),  # one block a tile: all that a tile is opens and ends in a slot
-        ((2, 1, 4), 3, "bf16"),  # one row
-        ((1, 512, 1), 3, "bf16"),  # four blocks: from the second on a maximum may be kept
-        ((1, 451, 2), 3, "fp16"),  # four, the first of them ragged: from the third on
+        ((1, 384, 2), 1, "fp16", "together"),  # six tiles of three blocks: tiles begin in both slots of the loop
+        ((1, 384, 2), 2, "bf16", "together"),  # nine blocks a CTA
+        ((1, 257, 1), 7, "bf16", "together"),  # more multiprocessors than tiles
+        ((2, 201, 3), 2, "bf16", "together"),  # heads and samples alternate
+        ((1, 128, 7), 1, "fp16", "together"),  # one block a tile: a tile begins and ends in one slot
+        ((2, 1, 4), 3, "bf16", "together"),  # one row
+        ((1, 512, 1), 3, "bf16", "together"),  # four blocks: from the second on a maximum may be kept
+        ((1, 451, 2), 3, "fp16", "together"),  # four, the first of them ragged: from the third on
+        ((1, 257, 1), 2, "fp16", "reverse"),
+        ((1, 129, 2), 2, "fp16", 1),
+        ((1, 17, 5), 2, "fp16", 2),
     ],
 )
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
-def test_tile_after_tile(step: Iteration, shape: tuple[int, int, int], multiprocessors: int, dtype: str) -> None:
-    found, _ = launched(step, shape, multiprocessors, dtype=dtype)
+def test_tile_after_tile(
+    step: Iteration, shape: tuple[int, int, int], multiprocessors: int, dtype: str, schedule: str | int
+) -> None:
+    found, _ = launched(step, shape, multiprocessors, dtype=dtype, schedule=schedule)
     assert found.blocks == min(multiprocessors, -(-shape[1] // TILE) * shape[2] * shape[0])
-
-
-@pytest.mark.parametrize(("schedule", "shape"), [("reverse", (1, 257, 1)), (1, (1, 129, 2)), (2, (1, 17, 5))])
-@pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
-def test_tile_after_tile_in_another_order(step: Iteration, shape: tuple[int, int, int], schedule: str | int) -> None:
-    launched(step, shape, 2, schedule=schedule)
 
 
 def by_key(scores: Array) -> Fill:
