@@ -138,8 +138,8 @@ def kernels_of(data: bytes) -> list[CodeKernel]:
     texts, symbols = _content(data, sections, ".strtab"), bytes_of(data, table)
     facts = {(owner, attribute): value for owner, attribute, value in _facts(_content(data, sections, ".nv.info"))}
     found = []
-    whole = len(symbols) // _SYMBOL.size * _SYMBOL.size
-    for index, (place, _, other, _, _, size) in enumerate(_SYMBOL.iter_unpack(symbols[:whole])):
+    cut = len(symbols) % _SYMBOL.size  # bytes of a damaged last symbol
+    for index, (place, _, other, _, _, size) in enumerate(_SYMBOL.iter_unpack(symbols[: len(symbols) - cut])):
         symbol = _text(texts, place) if other & _ENTRY_POINT else ""
         code, shared = (sections.get(f".{kind}.{symbol}") for kind in ("text", "nv.shared"))
         if symbol and code is not None:

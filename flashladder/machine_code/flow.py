@@ -267,28 +267,25 @@ def regions_of(sass: Sass) -> Regions:
     Raises:
         FlashladderError: as `graph_of`.
     """
-    flow = graph_of(sass)
-    loop = flow.main_loop
-    if loop is None:
-        names = [PROLOGUE if block in flow.reachable else UNREACHED for block in range(len(flow.blocks))]
-        return Regions(flow, tuple(names))
-    after = reached(loop.nodes, flow.forward) - loop.nodes  # in the same round of an outer loop
-    before = [block for block in sorted(flow.reachable - after - loop.nodes) if flow.tensor(block)]
-    start = _first_of(flow, before[0]) if before else None
-    ends = {1 + max(flow.tensor(block)) for block in after if flow.tensor(block)} - {len(sass.instructions)}
-    flow = graph_of(sass, ends if start is None else {start, *ends})
+    flow, start = graph_of(sass), None
+    if flow.main_loop is not None:
+        loop = flow.main_loop.nodes
+        after = reached(loop, flow.forward) - loop  # in the same round of an outer loop
+        before = [block for block in sorted(flow.reachable - after - loop) if flow.tensor(block)]
+        start = _first_of(flow, before[0]) if before else None
+        ends = {1 + max(flow.tensor(block)) for block in after if flow.tensor(block)} - {len(sass.instructions)}
+        flow = graph_of(sass, ends if start is None else {start, *ends})
     return Regions(flow, tuple(_names(flow, start)))
 
 
 def _names(flow: Flow, start: int | None) -> Iterable[str]:
     """The region of each block; the peeled block begins at the instruction at place `start`."""
-    loop = flow.main_loop
-    assert loop is not None  # a cut of a block removes no loop
-    after = reached(loop.nodes, flow.forward) - loop.nodes
+    loop = flow.main_loop.nodes if flow.main_loop else frozenset()
+    after = reached(loop, flow.forward) - loop
     last = reached((block for block in after if flow.tensor(block)), flow.predecessors) & after
     peeled = next((index for index, block in enumerate(flow.blocks) if block.begin == start), None)
     for block in range(len(flow.blocks)):
-        if block in loop.nodes:
+        if block in loop:
             yield LOOP
         elif block in after:
             yield LAST if block in last else EPILOGUE

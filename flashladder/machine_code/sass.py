@@ -216,13 +216,13 @@ def _output(nvdisasm: Path, options: Sequence[str], path: Path) -> str:
     return done.stdout
 
 
-def disassemble(cubin: Path, nvdisasm: Path | None = None, kernel: str = KERNEL, *, lines: bool = True) -> Sass:
+def disassemble(cubin: Path, kernel: str = KERNEL, *, lines: bool = True) -> Sass:
     """The machine code of `kernel` in a cubin, with its source `lines` or without.
 
     Raises:
         FlashladderError: no such file or kernel, or nvdisasm could not read it.
     """
-    return parse(run_nvdisasm(cubin, nvdisasm, lines=lines), kernel)
+    return parse(run_nvdisasm(cubin, lines=lines), kernel)
 
 
 _BEGIN = 105  # first bit of the control code in the 128 bits
