@@ -111,16 +111,16 @@ def to_csv(reading: EmulatedCounters) -> str:
     return csv_text(list(rows[0]), (list(row.values()) for row in rows))
 
 
-def files_of(reading: EmulatedCounters, path: Path = READING) -> Mapping[Path, str]:
+def files_of(reading: EmulatedCounters) -> Mapping[Path, str]:
     """The committed files of a reading and their texts."""
-    return {path: dump_json(reading.model_dump(mode="json")), path.with_suffix(".csv"): to_csv(reading)}
+    return {READING: dump_json(reading.model_dump(mode="json")), READING.with_suffix(".csv"): to_csv(reading)}
 
 
-def stale(reading: EmulatedCounters, path: Path = READING) -> list[str]:
+def stale(reading: EmulatedCounters) -> list[str]:
     """One line for each committed file that differs from `reading`."""
     return [
         f"{relative(file)}: {'differs from what the PTX gives' if file.is_file() else 'is missing'}; {HOW_TO_WRITE}"
-        for file, text in files_of(reading, path).items()
+        for file, text in files_of(reading).items()
         if not file.is_file() or file.read_bytes() != text.encode()
     ]
 
@@ -216,9 +216,9 @@ def counter_files(folder: Path = RESULTS) -> list[Path]:
     return files_in(folder, "*/counters.json.gz")
 
 
-def hardware_files(folder: Path = RESULTS) -> list[Path]:
+def hardware_files() -> list[Path]:
     """All committed hardware counters: those of the published kernels, then ours."""
-    return [folder / "published" / PEER.name, *counter_files(folder)]
+    return [PEER, *counter_files()]
 
 
 def countable(claim: Claim) -> bool:

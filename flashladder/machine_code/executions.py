@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 import operator
@@ -251,11 +250,11 @@ class Executions:
                 found[instruction.opcode] += self.blocks[block] - self.off.get(place, 0)
         return found
 
-    def trips(self, loop: Loop) -> Fraction:
+    def trips(self, loop: Loop) -> float:
         """Rounds of a loop each time it is entered; 0 if it never is."""
         rounds = self.blocks[loop.header]
         entries = rounds - sum(self.edges.get((latch, loop.header), 0) for latch in loop.latches)
-        return Fraction(rounds, entries) if entries else Fraction(0)
+        return rounds / entries if entries else 0.0
 
 
 def run(flow: Flow, constants: Constants, *, asked: bool = False) -> Executions:

@@ -77,7 +77,7 @@ def test_the_wheels_tools_work_whatever_is_on_path(
 
 @pytest.mark.parametrize("place", ["b/deeper", "umlaut\u00fc's \u2713"])
 def test_the_same_bytes_in_every_checkout(tools: Tools, tmp_path: Path, place: str) -> None:
-    """With a function of internal linkage, __syncwarp, whose name nvcc makes of the source's path."""
+    """__syncwarp has internal linkage: nvcc derives its name from the source's path."""
     unit = UNIT.replace("__syncthreads", "__syncwarp")
     first = compile_in(checkout(tmp_path / "a"), tools, unit, ("sm_80", "sm_90"))
     second = compile_in(checkout(tmp_path / place), tools, unit, ("sm_80", "sm_90"))

@@ -1,8 +1,8 @@
-"""Attention as Hopper kernels are built, on the emulator: right, without a hazard in any order, quick.
+"""A Hopper attention kernel on the emulator: right, without a hazard in any order, and how fast the emulator is.
 
-Two consumer warpgroups and a producer warp: TMA, rings of mbarriers, setmaxnreg, wgmma with two groups in flight. The
-kernel is hopper_loop/attention.cu. And how fast the emulator is on it and on the ladder: in the suite every case runs
-once, as nothing is gated on time; `analysis/emulator_speed.py` keeps the figures of emulator/docs/speed.md.
+hopper_loop/attention.cu has two consumer warpgroups and a producer warp, with TMA, rings of mbarriers, setmaxnreg, and
+wgmma with two groups in flight. The tests of speed also run the ladder. Each runs once here, because no test depends on
+time; `analysis/emulator_speed.py` measures the figures of emulator/docs/speed.md.
 
 Run: pytest tests/nvcc/test_hopper_loop.py [--benchmark-enable -n 0]
 """
@@ -42,7 +42,7 @@ ROUNDS = 5
 
 @cache
 def ptx(before: str = "") -> str:
-    """The kernel as PTX for sm_90a, with some text before it, compiled where the store lacks it."""
+    """The kernel as PTX for sm_90a, with the text `before` in front of it, from the store or compiled."""
     tools = compiling.tools_of()
     flags = ("-arch=sm_90a", *(flag for flag in tools.nvcc_flags if not flag.startswith("-arch=")))
     source = FOLDER / "attention.cu"
@@ -69,7 +69,7 @@ def tensors(length: int) -> tuple[Array, Array, Array]:
 
 
 def box(matrix: Array) -> TensorMap:
-    """The map that fills a tile: two halves of 64 columns, each row of them 128 swizzled bytes."""
+    """The tensor map of a tile: two halves of 64 columns, each row with 128 swizzled bytes."""
     return TensorMap(matrix, "f16", (64, len(matrix), 2), (256, 128), (64, TILE, 2), swizzle="128B")
 
 
@@ -109,7 +109,7 @@ def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
 
 
 def timed(benchmark: BenchmarkFixture, run: Callable[[Counters], object], **info: object) -> None:
-    """Times `run`; how many instructions of lanes it has, the same each time, stands beside its samples."""
+    """Times `run`; the benchmark also holds its lane-instructions, which are the same each time."""
     counted: list[Counters] = []
 
     def once() -> None:

@@ -1,4 +1,4 @@
-"""PTX and what ptxas says of it: identity, registers, stack, spills, occupancy."""
+"""The identity of PTX, the resources that ptxas reports, and occupancy."""
 
 from __future__ import annotations
 
