@@ -77,11 +77,9 @@ class CodeKernel:
 class Cubin:
     """One kernel of a cubin with its machine code."""
 
-    kernel: str
     arch: str  # sm_80, ...
     text: bytes  # machine code: 16 bytes per instruction
     registers: int  # per thread
-    frame_bytes: int  # local memory per thread: stack frame and spills
     parameters_at: int | None = None  # offset of the kernel's parameters in constant bank 0
 
     @property
@@ -246,13 +244,12 @@ def read_cubin(path: Path, kernel: str = KERNEL) -> Cubin:
         FlashladderError: no such file, no cubin, or no such kernel in it (the message lists those it has).
     """
     with _read(path) as data:
-        arch, code = arch_of(data), code_of(data, kernel)
-        found = _kernel(data, kernel)
-        if found.registers is None:
+        arch, code, registers = arch_of(data), code_of(data, kernel), _kernel(data, kernel).registers
+        if registers is None:
             raise FlashladderError("the cubin does not give the kernel's registers", expected=".nv.info")
         facts = _facts(_content(data, sections_of(data), f".nv.info.{kernel}"))
         parameters_at = next((value & 0xFFFF for _, name, value in facts if name == _PARAM_CBANK), None)
-        return Cubin(kernel, arch, code, found.registers, found.frame_bytes or 0, parameters_at)
+        return Cubin(arch, code, registers, parameters_at)
 
 
 def _kernel(data: bytes, symbol: str) -> CodeKernel:
