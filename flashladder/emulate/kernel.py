@@ -36,7 +36,6 @@ import ptxemu
 from ptxemu import MEMORY_BUDGET, Access, Array, Machine, Observer, Step, pack
 
 ELEMENT = 2  # bytes
-WARP = 32
 ADDRESSES = (0, (1 << 64) - 16)  # two addresses for every tensor: parameters that differ between them are unknown
 VECTOR = 8  # elements of one 16-byte cp.async
 MULTIPROCESSORS = 132  # of an H100 (SXM) or an H200: a persistent kernel has as many CTAs at most

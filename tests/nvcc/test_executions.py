@@ -19,7 +19,6 @@ import pytest
 from flashladder.build.compile import compile_many
 from flashladder.emulate.kernel import (
     MULTIPROCESSORS,
-    WARP,
     arguments_of,
     constants_of,
     executed,
@@ -32,6 +31,7 @@ from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.executions import Executions, run
 from flashladder.machine_code.flow import LOOP, PEELED, Regions, main_loop, regions_of
+from flashladder.machine_code.ptxas import WARP
 from flashladder.machine_code.sass import Sass, count, disassemble_many
 from flashladder.names import PUBLISHED_GPU
 from flashladder.problem import Shape

@@ -20,7 +20,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from flashladder.build import compile as compiling
 from flashladder.build.store import fill_all, ptx_entry
-from flashladder.emulate.kernel import forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import attention_fp64, forward, kernel_of, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
@@ -41,8 +41,8 @@ ROUNDS = 5
 
 
 @cache
-def ptx(before: str = "") -> str:
-    """The kernel as PTX for sm_90a, with the text `before` in front of it, from the store or compiled."""
+def attention(before: str = "") -> Kernel:
+    """The kernel for sm_90a, with the text `before` in front of its source, from the store or compiled."""
     tools = compiling.tools_of()
     flags = ("-arch=sm_90a", *(flag for flag in tools.nvcc_flags if not flag.startswith("-arch=")))
     source = FOLDER / "attention.cu"
@@ -51,13 +51,7 @@ def ptx(before: str = "") -> str:
         fill_all([entry])
     except FlashladderError as error:
         pytest.skip(f"needs the toolchain: {error}")
-    return entry.ptx.read_text(encoding="utf-8")
-
-
-@cache
-def attention() -> Kernel:
-    """The kernel, parsed."""
-    return ptxemu.load(ptx(), path="attention.ptx").kernel()
+    return ptxemu.load(entry.ptx.read_text(encoding="utf-8"), path="attention.ptx").kernel()
 
 
 @cache
@@ -85,10 +79,8 @@ def launch(kernel: Kernel, length: int, *observers: ptxemu.Counters | ptxemu.Haz
 @cache
 def expected(length: int) -> Array:
     """The same in float64."""
-    q, k, v = (each.astype(np.float64) for each in tensors(length))
-    scores = q @ k.T / np.sqrt(TILE)
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True) @ v)
+    q, k, v = (each[None, :, None] for each in tensors(length))
+    return attention_fp64(q, k, v)[0, :, 0]
 
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", 3])
@@ -101,7 +93,7 @@ def test_it_is_right_and_nothing_is_reported_in_any_order(schedule: str | int) -
 
 def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
     hazards = ptxemu.Hazards()
-    launch(ptxemu.load(ptx("#define RELEASED_EARLY true\n"), path="early.ptx").kernel(), 512, hazards)
+    launch(attention("#define RELEASED_EARLY true\n"), 512, hazards)
     assert hazards.reports
     assert {each.kind for each in hazards.reports} <= {"WAR", "async overwrite"}
     assert {each.first.opcode.split(".")[0] for each in hazards.reports} == {"wgmma"}
