@@ -1,6 +1,6 @@
-"""``invoke emulate N``: an iteration's kernel on this CPU, its numbers, what it costs, and whether it races.
+"""``invoke emulate N``: an iteration's kernel on this CPU, with its errors, counters and races.
 
-Why: what Nsight Compute, compute-sanitizer and a test say about a kernel on a GPU, on one screen and on any machine:
+It replaces a test, Nsight Compute and compute-sanitizer on a machine without a GPU. For instance,
 `invoke emulate 1 --counters` names the source lines whose bank conflicts iteration 2 removes.
 
 Run:
@@ -46,39 +46,34 @@ import ptxemu
 from ptxemu import MEMORY_BUDGET, Array, parse_bytes
 
 SCORES = 1 << 24  # elements of the fp64 reference's scores at a time: 128 MiB
-LARGEST = 4 << 30  # bytes that Q, K, V and O may take together
-AXIS = 65535  # CTAs along y (heads) and z (batch) of a grid, on a GPU as here
+LARGEST = 4 << 30  # bytes of Q, K, V and O together
+AXIS = 65535  # most CTAs along y (heads) and z (batch) of a grid
 SCHEMA_VERSION = 1
-# Source files whose lines say less than those that call them, or that they call: one-instruction functions, and the
-# composed file that includes all others.
+# Files whose lines say less than their callers or callees: one-instruction functions, and the composed file.
 WRAPPERS = ("kernels/ptx/", "kernel.cu:")
-SHORT = (4, 5)  # lengths that are tried, in multiples of what both tiles divide: past what the loop's ends do specially
+SHORT = (4, 5)  # lengths of trial runs, in least common multiples of the tiles: beyond the loop's first and last rounds
 DELAY = 0.5  # seconds before a bar shows
-OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that say nothing against the kernel
+OUR_FAULT = ("syntax", "unsupported", "arguments")  # kinds of `EmulationError` that are no error of the kernel
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Distance of O from an fp64 reference, and what a right kernel may have."""
+    """Errors of O against an fp64 reference, and the allowed ones."""
 
-    max_error: float  # largest absolute difference; NaN when O is not finite
-    # 2 u max|V| for unit roundoff u: P and O are each rounded once to 16 bits, and rows of P sum to 1
-    max_allowed: float
+    max_error: float  # largest absolute difference; NaN if O is not finite
+    max_allowed: float  # 2 u max|V| for unit roundoff u: P and O are rounded once each, and rows of P sum to 1
     rms_error: float  # root mean square of the difference, relative to that of the reference
     rms_allowed: float  # u
 
     @property
     def right(self) -> bool:
-        """Whether both are within what is allowed; NaN is not."""
+        """Whether both errors are allowed; NaN is not."""
         return self.max_error <= self.max_allowed and self.rms_error <= self.rms_allowed
 
 
 @dataclass(frozen=True)
 class Emulation:
-    """One forward pass on the CPU: what ran, and what it showed; `hazards` is None when nobody looked for them.
-
-    `sharing`: CTAs of a cluster, which compute a tile together.
-    """
+    """One forward pass on the CPU, and its findings."""
 
     iteration: Iteration
     config: KernelConfig
@@ -86,8 +81,8 @@ class Emulation:
     result: ptxemu.Result
     errors: Errors
     counters: ptxemu.Counters
-    hazards: ptxemu.Hazards | None = None
-    sharing: int = 1
+    hazards: ptxemu.Hazards | None = None  # None: not looked for
+    sharing: int = 1  # CTAs of a cluster, which compute one tile together
 
     @property
     def passed(self) -> bool:
@@ -96,7 +91,7 @@ class Emulation:
 
     @property
     def speed(self) -> float:
-        """Lane-instructions per second: one instruction executed by one lane counts one."""
+        """Lane-instructions per second; a warp instruction counts once for each lane that executes it."""
         return self.counters.lane_instructions / max(self.result.seconds, 1e-9)
 
 
@@ -114,23 +109,23 @@ def emulate(
     """Runs a kernel on N(0, 1) inputs and compares O with fp64.
 
     Args:
-        iteration: the kernel; one with a fixed row stride gets heads of a tensor that has it.
+        iteration: the kernel; a kernel with a fixed row stride gets some heads of a wider tensor.
         config: its configuration, which decides the dtype.
         shape: of Q, K, V and O.
-        hazards: also look for races, in a second run, so that the first one's time is the emulator's own.
+        hazards: also look for races, in a second run, so that they do not slow the timed run.
         seed: of the inputs.
         memory_budget: bytes for registers and shared memory at a time.
-        multiprocessors: of the GPU that is stood for, as many as CTAs of a persistent kernel; None: an H200's.
+        multiprocessors: of the emulated GPU: the number of CTAs of a persistent kernel; None: an H200's.
         progress: show a bar on a terminal.
 
     Raises:
-        FlashladderError: a shape that the kernel cannot take, `multiprocessors` of another kernel, or nothing here can
-            compile it.
+        FlashladderError: the kernel cannot take this shape, `multiprocessors` does not apply to it, or nothing here
+            can compile it.
         EmulationError: the kernel does something it may not.
     """
     require_fits(iteration, config, shape)
-    q, k, v, out = make_tensors(iteration, config, shape, seed)
-    launch = iteration.family.launch(config, (q, k, v, out), multiprocessors or MULTIPROCESSORS)
+    tensors, n_sms = make_tensors(iteration, config, shape, seed), multiprocessors or MULTIPROCESSORS
+    launch = iteration.family.launch(config, tensors, n_sms)
     if multiprocessors is not None and not launch.resident:
         expected = "a kernel whose CTAs compute tile after tile"
         raise FlashladderError("--multiprocessors", expected=expected, found=f"iteration {iteration.description}")
@@ -141,22 +136,22 @@ def emulate(
         total = partial(expected_instructions, iteration, config, shape)
         with ticking(what, "instructions", total, shown=progress) as tick:
             return forward(
-                iteration, config, (q, k, v, out), kernel=kernel, observers=(observer,), memory_budget=memory_budget,
-                progress=tick, multiprocessors=multiprocessors or MULTIPROCESSORS,
+                iteration, config, tensors, kernel=kernel, observers=(observer,), memory_budget=memory_budget,
+                progress=tick, multiprocessors=n_sms,
             )  # fmt: skip
 
     result = run(counters, f"emulate {iteration.description}")
-    errors = distance(q, k, v, out, UNIT_ROUNDOFF[config.dtype], progress=progress)
+    errors = distance(*tensors, UNIT_ROUNDOFF[config.dtype], progress=progress)
     if races is not None:
         run(races, "look for races")
     return Emulation(iteration, config, shape, result, errors, counters, races, math.prod(launch.cluster))
 
 
 def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> None:
-    """Nothing, where the kernel can take this shape, and this machine too.
+    """Checks that the kernel and this machine can take a shape.
 
     Raises:
-        FlashladderError: too many heads, a length that the tiles do not divide, or too large.
+        FlashladderError: too many heads, a length that is no multiple of the tiles, or too large tensors.
     """
     row_stride = iteration.row_stride
     widest = row_stride // shape.d_head if row_stride else shape.n_heads
@@ -164,25 +159,25 @@ def require_fits(iteration: Iteration, config: KernelConfig, shape: Shape) -> No
         what = f"too many heads for iteration {iteration.description}, whose row stride of {row_stride} is compiled in"
         raise FlashladderError(what, expected=f"at most {widest}", found=shape.n_heads)
     require_length(config, shape.seq_len)
-    wanted = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
-    if wanted > LARGEST:
+    n_bytes = 4 * ELEMENT * shape.batch * shape.seq_len * widest * shape.d_head
+    if n_bytes > LARGEST:
         expected = f"at most {LARGEST >> 30} GiB"
-        raise FlashladderError("the tensors are too large to emulate", expected=expected, found=f"{wanted} bytes")
+        raise FlashladderError("the tensors are too large to emulate", expected=expected, found=f"{n_bytes} bytes")
 
 
 def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progress: bool = False) -> Errors:
-    """Compares O with an fp64 reference, a head and some query rows (`SCORES`) at a time; a bar if it takes long."""
+    """Compares O with an fp64 reference, in pieces of one head and some query rows (`SCORES`), with a progress bar."""
     batches, seq_len, n_heads, _ = q.shape
     n_rows = max(1, SCORES // seq_len)
     largest = squares = reference = 0.0
     with ticking("compare with fp64", "rows", lambda: batches * seq_len * n_heads, shown=progress) as tick:
         for batch, head, start in product(range(batches), range(n_heads), range(0, seq_len, n_rows)):
-            one = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
-            rows = (one[0], slice(start, start + n_rows), one[2])
-            exact = attention_fp64(q[rows], k[one], v[one])
-            off = out[rows].astype(np.float64) - exact
-            largest = float(np.maximum(largest, np.abs(off).max()))  # keeps NaN, unlike max()
-            squares += float(np.square(off).sum())
+            keys = (slice(batch, batch + 1), slice(None), slice(head, head + 1))
+            rows = (keys[0], slice(start, start + n_rows), keys[2])
+            exact = attention_fp64(q[rows], k[keys], v[keys])
+            error = out[rows].astype(np.float64) - exact
+            largest = float(np.maximum(largest, np.abs(error).max()))  # keeps NaN, unlike max()
+            squares += float(np.square(error).sum())
             reference += float(np.square(exact).sum())
             tick(exact.shape[1])
     bound = 2 * roundoff * float(np.abs(v.astype(np.float64)).max())
@@ -191,7 +186,7 @@ def distance(q: Array, k: Array, v: Array, out: Array, roundoff: float, *, progr
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Which kernel runs, and on which shape: what `emulate` and `trace` both ask for; None is left out."""
+    """The kernel and the shape: the options that `emulate` and `trace` share; None: not given."""
 
     iteration: str
     seq_len: int = 256
@@ -205,7 +200,7 @@ class LaunchOptions:
         """Of Q, K, V and O.
 
         Raises:
-            FlashladderError: a size that no launch has.
+            FlashladderError: no launch has such a size.
         """
         batch, n_heads = within("batch", self.batch, most=AXIS), within("heads", self.heads, most=AXIS)
         return Shape(batch=batch, seq_len=within("seq-len", self.seq_len), n_heads=n_heads, d_head=D_HEAD)
@@ -213,7 +208,7 @@ class LaunchOptions:
 
 @dataclass(frozen=True)
 class Options(LaunchOptions):
-    """What ``invoke emulate`` is asked for; tasks.py says what each option is."""
+    """The options of ``invoke emulate``; tasks.py explains them."""
 
     multiprocessors: str | None = None
     counters: bool = False
@@ -224,7 +219,7 @@ class Options(LaunchOptions):
 
 
 def render(found: Emulation, *, counters: bool) -> str:
-    """The screen, with `counters` or without, and with hazards where they were looked for."""
+    """The screen, with `counters` or without, and with the hazards if there was a search for them."""
     config, shape, iteration, errors = found.config, found.shape, found.iteration, found.errors
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
     warps, shared, blocks = config.n_threads // 32, config.smem_bytes >> 10, found.result.blocks
@@ -232,7 +227,7 @@ def render(found: Emulation, *, counters: bool) -> str:
     ctas = f"{blocks} CTA{'s' if blocks > 1 else ''} of {warps} warps{sharing}, {shared} KiB of shared memory each"
     title = f"iteration {iteration.description}: {iteration.title}"
     head = (title, config.short_form(), f"{size}: {ctas}", relative(ptx_for(iteration, config).ptx))
-    told = (
+    numbers = (
         f"{'right' if errors.right else 'WRONG'}: max error {errors.max_error:.2g} (allowed {errors.max_allowed:.2g}), "
         f"relative RMS error {errors.rms_error:.2g} (allowed {errors.rms_allowed:.2g}) against fp64"
     )
@@ -240,7 +235,7 @@ def render(found: Emulation, *, counters: bool) -> str:
     lanes, millions = found.counters.lane_instructions, found.speed / 1e6
     speed = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
     took = f"speed    {found.result.seconds:.2f} s{slices}: {lanes:,} lane-instructions, {speed} million a second"
-    parts = ["\n".join(head), f"{hanging('numbers  ', told)}\n{took}"]
+    parts = ["\n".join(head), f"{hanging('numbers  ', numbers)}\n{took}"]
     if counters:
         parts.append(ptxemu.render_counters(found.counters, wrappers=WRAPPERS, folder="kernels/"))
     if found.hazards is not None:
@@ -249,7 +244,7 @@ def render(found: Emulation, *, counters: bool) -> str:
 
 
 def as_json(found: Emulation, *, counters: bool) -> str:
-    """The facts of the screen, and all places and hazards instead of the first ones."""
+    """The facts of the screen, with all places and hazards."""
     ptx, hazards = ptx_for(found.iteration, found.config).ptx, found.hazards
     facts = {
         "schema_version": SCHEMA_VERSION,
@@ -274,7 +269,7 @@ def as_json(found: Emulation, *, counters: bool) -> str:
 
 
 def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Shape) -> int:
-    """Warp instructions of a forward pass, from at most two runs on one head that are no longer than itself."""
+    """Warp instructions of a forward pass, extrapolated from one or two short runs on one head."""
 
     def warps(shape: Shape) -> int:
         sizes = (shape.batch, shape.seq_len, shape.n_heads, shape.d_head)
@@ -295,7 +290,7 @@ def expected_instructions(iteration: Iteration, config: KernelConfig, shape: Sha
 
 @contextmanager
 def ticking(what: str, unit: str, total: Callable[[], int], *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, and the function that moves it; `total` is asked for only where there is a bar."""
+    """A bar on a terminal: yields the function that advances it. `total` runs only if there is a bar."""
     hidden = None if shown else True
     with tqdm(desc=what, disable=hidden, unit=f" {unit}", unit_scale=True, leave=False, delay=DELAY) as bar:
         if not bar.disable:
@@ -309,7 +304,7 @@ def ticking(what: str, unit: str, total: Callable[[], int], *, shown: bool) -> I
 
 @contextmanager
 def judged(description: str, hint: str = "a smaller shape") -> Iterator[None]:
-    """Tells what a kernel may not do as a failed check, and too little memory in one line."""
+    """Turns a forbidden access of a kernel into a failed check, and a lack of memory into one line."""
     try:
         yield
     except ptxemu.EmulationError as error:
@@ -327,10 +322,9 @@ def run(options: Options) -> int:
         FlashladderError: bad options, or a kernel that cannot be read.
         CheckFailed: the kernel does something it may not.
     """
-    if other := own_kernel(options.iteration):
-        raise other
-    iteration = load_description(options.iteration)
-    shape = options.shape
+    if error := own_kernel(options.iteration):
+        raise error
+    iteration, shape = load_description(options.iteration), options.shape
     with judged(options.iteration, "a smaller shape, or a smaller --memory-budget"):
         found = emulate(
             iteration,

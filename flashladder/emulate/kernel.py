@@ -1,10 +1,9 @@
-"""An iteration's kernel on the CPU: its PTX run by the emulator on NumPy tensors, and what its machine code would run.
+"""An iteration's kernel on the CPU: the emulator runs its PTX on NumPy tensors.
 
-`forward` proves a kernel right, counts its bank conflicts and looks for races on a machine without a GPU. `executed`
-says how often each machine instruction runs in a launch: the launch's parameters decide the branches, so the code is
-walked through without data. Tensors are (batch, seq_len, n_heads, d_head) of 16-bit elements: ``float16``, or bfloat16
-as ``ml_dtypes.bfloat16`` or as its bits in ``uint16``; they may be strided views of one contiguous array, as a kernel
-meets them on a GPU.
+`forward` computes O, counts bank conflicts and looks for races on a machine without a GPU. `executed` says how often a
+launch runs each machine instruction: the launch's parameters decide all branches, so it needs no data. Tensors are
+(batch, seq_len, n_heads, d_head) of 16-bit elements: ``float16``, or bfloat16 as ``ml_dtypes.bfloat16`` or as its bits
+in ``uint16``. They may be strided views of one contiguous array, as on a GPU.
 """
 
 from __future__ import annotations
@@ -37,18 +36,17 @@ import ptxemu
 from ptxemu import MEMORY_BUDGET, Access, Array, Machine, Observer, Step, pack
 
 ELEMENT = 2  # bytes
-WARP = 32
-ADDRESSES = (0, (1 << 64) - 16)  # of every tensor: what differs between the two is not known
+ADDRESSES = (0, (1 << 64) - 16)  # two addresses for every tensor: parameters that differ between them are unknown
 VECTOR = 8  # elements of one 16-byte cp.async
 MULTIPROCESSORS = 132  # of an H100 (SXM) or an H200: a persistent kernel has as many CTAs at most
-FEW = 2  # multiprocessors of a GPU on which a CTA of such a kernel has several tiles even of small tensors
+FEW = 2  # multiprocessors of a GPU on which a persistent CTA computes several tiles even of small tensors
 MAP_DTYPES = {"fp16": "f16", "bf16": "bf16"}
 NUMPY_DTYPES = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
 @lru_cache(maxsize=32)
 def kernel_of(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> ptxemu.Kernel:
-    """The kernel of one configuration, from the store's PTX (compiled at first use from the sources in `kernels`)."""
+    """The kernel of one configuration, from the store's PTX; the first use compiles the sources in `kernels`."""
     path = ptx_for(iteration, config, kernels).ptx
     return ptxemu.load(path, path=relative(path)).kernel(KERNEL)
 
@@ -63,13 +61,17 @@ def make_inputs(shape: tuple[int, int, int, int], dtype: str, seed: int = 0) -> 
 def make_tensors(
     iteration: Iteration, config: KernelConfig, shape: Shape, seed: int = 0
 ) -> tuple[Array, Array, Array, Array]:
-    """Q, K, V drawn from N(0, 1) and an O full of NaN; with a fixed row stride, the first heads of wider tensors."""
-    row_stride = iteration.row_stride
-    full = (shape.batch, shape.seq_len, row_stride // shape.d_head if row_stride else shape.n_heads, shape.d_head)
+    """Q, K, V drawn from N(0, 1) and an O full of NaN; for a fixed row stride, the first heads of wider tensors."""
+    full = _allocated(iteration, shape)
     q, k, v = make_inputs(full, config.dtype, seed)
     out = np.full(full, np.nan, dtype=q.dtype)
-    chosen = (slice(None), slice(None), slice(0, shape.n_heads))
-    return q[chosen], k[chosen], v[chosen], out[chosen]
+    heads = (..., slice(0, shape.n_heads), slice(None))
+    return q[heads], k[heads], v[heads], out[heads]
+
+
+def _allocated(iteration: Iteration, shape: Shape) -> tuple[int, int, int, int]:
+    """The shape of the tensors in memory, which is wider than `shape` for an iteration with a fixed row stride."""
+    return shape.batch, shape.seq_len, max(iteration.row_stride // shape.d_head, shape.n_heads), shape.d_head
 
 
 def attention_fp64(q: Array, k: Array, v: Array) -> Array:
@@ -94,18 +96,18 @@ def forward(
     first: int | None = None,
     schedule: str | int = "together",
 ) -> ptxemu.Result:
-    """Runs one forward pass; O is written in place, and so is an input that a wrong kernel writes to.
+    """Runs one forward pass; it writes O in place, and so does a wrong kernel with an input.
 
     Args:
-        iteration: whose kernel.
-        config: which of its configurations; decides the dtype.
+        iteration: whose kernel runs.
+        config: one of its configurations; decides the dtype.
         tensors: Q, K, V and O, all of one shape.
         kernel: another kernel with the same parameters (a mutant), instead of the iteration's own.
         observers: counters, race detector.
         memory_budget: bytes of a slice, see `ptxemu.Kernel.launch`.
-        progress: told the number of warp instructions now and then.
-        multiprocessors: of the GPU that is stood for: a persistent kernel has no more CTAs, and few tiles are split.
-        first: how many CTAs, or clusters, run of all; they alone write their part of O.
+        progress: called with the number of warp instructions now and then.
+        multiprocessors: of the emulated GPU: the most CTAs of a persistent kernel, which splits tiles if they are few.
+        first: run only so many CTAs or clusters; the others write nothing to O.
         schedule: the order of warps, see `ptxemu.Kernel.launch`.
 
     Raises:
@@ -125,12 +127,12 @@ def forward(
         schedule=schedule,
         first=first,
         cluster=launch.cluster if math.prod(launch.cluster) > 1 else None,
-        target=iteration.family.targets.arches[-1],  # whether it fits a GPU is seen where its key is known
+        target=iteration.family.targets.arches[-1],  # the largest: other code checks whether it fits a given GPU
     )
 
 
 def arguments_of(launch: Launch) -> tuple[Any, ...]:
-    """A launch's arguments as the emulator takes them: a `TensorBox` becomes its tensor map."""
+    """A launch's arguments for the emulator: a `TensorBox` becomes its tensor map."""
     return tuple(map(_argument, launch.arguments))
 
 
@@ -145,7 +147,7 @@ def _argument(value: Any) -> Any:
 
 
 def require_length(config: KernelConfig, seq_len: int) -> None:
-    """Raises `FlashladderError` for a length that the tiles do not divide."""
+    """Raises `FlashladderError` for a length that is no multiple of the tiles."""
     for tile, size in config.multiples.items():
         if seq_len % size or seq_len < size:
             raise FlashladderError(
@@ -154,7 +156,7 @@ def require_length(config: KernelConfig, seq_len: int) -> None:
 
 
 def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]) -> None:
-    """Checks the kernel's contract as the launcher on a GPU does, before anything runs.
+    """Checks the kernel's contract before a launch, like the launcher on a GPU.
 
     Raises:
         FlashladderError: the first violated condition, with the tensor's name.
@@ -180,14 +182,14 @@ def _require(holds: bool, name: str, expected: object, found: object) -> None:
 
 
 def version(*more: Path) -> str:
-    """A digest of all that a reading depends on besides the PTX: the emulator's code and these files."""
+    """A digest of the emulator's code, this file and `more`: with the PTX they decide a reading."""
     folder = Path(ptxemu.__file__).parent
     files = [*files_in(folder, "**/*.py"), Path(__file__), *more]
     return sha256("".join(sha256(path.read_bytes()) for path in files) + np.__version__)
 
 
 def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> tuple[Regions, Executions]:
-    """The control flow of a kernel, and what each of its warps, which are alike, runs on tensors of `shape`.
+    """The control flow of a kernel, and how often each of its (equal) warps runs each block on tensors of `shape`.
 
     Raises:
         FlashladderError: the shape does not fit the configuration, the kernel does not compile, or its branches depend
@@ -199,7 +201,7 @@ def executed(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape
 
 
 def machine_code(iteration: Iteration, config: KernelConfig, arch: str, shape: Shape) -> tuple[Cubin, Sass, Constants]:
-    """A kernel's cubin and instructions, and what is known of its parameters in a launch on tensors of `shape`.
+    """A kernel's cubin and instructions, and the known parameters of a launch on tensors of `shape`.
 
     Raises:
         FlashladderError: the shape does not fit the configuration, or the kernel does not compile.
@@ -216,28 +218,25 @@ def machine_code(iteration: Iteration, config: KernelConfig, arch: str, shape: S
 def launch_of(
     iteration: Iteration, config: KernelConfig, shape: Shape, multiprocessors: int = MULTIPROCESSORS
 ) -> Launch:
-    """The launch on tensors of `shape`, which have no contents; with a fixed row stride, the first heads of wider ones.
+    """The launch on tensors of `shape` without contents; for a fixed row stride, the first heads of wider tensors.
 
     Raises:
-        FlashladderError: the tiles do not divide the length.
+        FlashladderError: the length is no multiple of the tiles.
     """
     require_length(config, shape.seq_len)
-    heads = iteration.row_stride // shape.d_head if iteration.row_stride else shape.n_heads
-    whole = (shape.batch, shape.seq_len, max(heads, shape.n_heads), shape.d_head)
+    full = _allocated(iteration, shape)
+    strides = [ELEMENT * math.prod(full[i + 1 :]) for i in range(4)]
     one = np.zeros(1, NUMPY_DTYPES[config.dtype])
-    strides = [one.itemsize * math.prod(whole[i + 1 :]) for i in range(4)]
-    tensor = as_strided(one, whole, strides, writeable=False)[:, :, : shape.n_heads]  # no memory behind it
+    tensor = as_strided(one, full, strides, writeable=False)[:, :, : shape.n_heads]  # has no memory of its own
     return iteration.family.launch(config, [tensor] * 4, multiprocessors)
 
 
 def constants_of(iteration: Iteration, config: KernelConfig, launch: Launch, place: int) -> Constants:
-    """The words of constant bank 0 that hold a launch's parameters, from offset `place` on, without addresses."""
+    """The words of a launch's parameters in constant bank 0, from offset `place` on, without addresses of tensors."""
+    function, arguments = kernel_of(iteration, config).function, arguments_of(launch)
 
     def packed(address: int) -> Array:
-        def address_of(_: Array) -> int:
-            return address
-
-        return np.frombuffer(pack(kernel_of(iteration, config).function, arguments_of(launch), address_of), np.uint32)
+        return np.frombuffer(pack(function, arguments, lambda _: address), np.uint32)
 
     first, second = map(packed, ADDRESSES)
     return {place + 4 * i: int(word) for i, word in enumerate(first) if word == second[i]}
@@ -245,41 +244,36 @@ def constants_of(iteration: Iteration, config: KernelConfig, launch: Launch, pla
 
 @dataclass
 class CopyOrder(Observer):
-    """Counts, per warp, runs of one ``cp.async`` that read above (`upward`) or below (`downward`) its run before.
+    """Counts, per warp, executions of a ``cp.async`` at a higher (`upward`) or lower address than its previous one.
 
-    Visiting the KV blocks in reverse changes no other counter. Read it after the launch. Slices of the grid, and
-    several launches, add up.
+    No other counter shows whether a kernel visits the KV blocks in reverse. Read it after the launch; slices of the
+    grid, and several launches, add up.
     """
 
     upward: int = 0
     downward: int = 0
-    _blocks: int = 0
-    _warps: int = 0
+    _warps: tuple[int, int, int] = (0, 0, 1)
     _last: dict[int, Array] = field(default_factory=dict, repr=False)
 
     def start(self, machine: Machine) -> None:
-        """Forgets the addresses of the slice before: its CTAs are others."""
-        self._blocks, self._warps, _ = machine.shape
+        """Forgets the addresses of the previous slice, which had other CTAs."""
+        self._warps = (*machine.shape[:2], 1)
         self._last.clear()
 
     def access(self, step: Step, access: Access) -> None:
-        """Compares the lowest address of each warp with that of the same instruction's run before."""
+        """Compares the lowest address of each warp with that of the same instruction's previous execution."""
         if (access.space, access.kind) != ("global", "cp.async"):
             return
-        shape = (self._blocks, self._warps, access.address.shape[2])
-        if access.mask is not None:
-            shape = (*shape[:2], max(shape[2], access.mask.shape[2]))
-        address = np.broadcast_to(access.address, shape).astype(np.int64)
-        active = np.broadcast_to(np.True_ if access.mask is None else access.mask, shape)
-        none = np.int64(-1)
-        lowest = np.where(active, address, np.iinfo(np.int64).max).min(axis=2)
-        lowest = np.where(active.any(axis=2), lowest, none)
-        before = self._last.get(id(step.instruction), np.full_like(lowest, none))
-        both = (lowest != none) & (before != none)
+        mask = np.array(True) if access.mask is None else access.mask
+        active = np.broadcast_to(mask, np.broadcast_shapes(self._warps, access.address.shape, mask.shape))
+        lowest = np.where(active, access.address.astype(np.int64), np.iinfo(np.int64).max).min(axis=2)
+        lowest = np.where(active.any(axis=2), lowest, -1)  # -1: no lane copies
+        before = self._last.get(id(step.instruction), np.full_like(lowest, -1))
+        both = (lowest != -1) & (before != -1)
         self.upward += int(np.count_nonzero(both & (lowest > before)))
         self.downward += int(np.count_nonzero(both & (lowest < before)))
-        self._last[id(step.instruction)] = np.where(lowest == none, before, lowest)
+        self._last[id(step.instruction)] = np.where(lowest == -1, before, lowest)
 
     def as_dict(self) -> dict[str, int]:
-        """The two numbers, by the names that claims use."""
+        """The two counts, by the names that claims use."""
         return {"copies_upward": self.upward, "copies_downward": self.downward}

@@ -1,13 +1,12 @@
-"""Mutation of the shipped kernels: delete one barrier, wait or commit at a time, and see whether the emulator notices.
+"""Mutation of the shipped kernels: delete one barrier, wait or commit at a time, and check that the emulator notices.
 
-Why: a race detector that never fires proves nothing. For every iteration each barrier, wait, arrival, fence and commit
-of its PTX is removed alone (`ptxemu.mutants`). In iteration 2 each XOR of the swizzle is replaced by a plain copy. A
-mutant counts as caught when the program stops with an error, a race is reported, or a number changes; mutants of the
-swizzle also when bank conflicts appear. One that passes is tried in another order of warps and elected lanes, too.
-Those that change nothing the ISA guarantees are listed, with the reason, in ``configs/equivalent_mutants.yaml``, and
-must stay uncaught.
+A race detector that never fires proves nothing. In every iteration this removes each barrier, wait, arrival, fence and
+commit of the PTX alone (`ptxemu.mutants`); in iteration 2 it also replaces each XOR of the swizzle by a plain copy. A
+mutant is caught if the program stops with an error, a race is reported, a number changes, or bank conflicts appear. A
+mutant that passes runs again in another order of warps and elected lanes. ``configs/equivalent_mutants.yaml`` lists
+those that change nothing the ISA guarantees, with the reason; they must stay uncaught.
 
-Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.1 s a mutant, from iteration 20 on 0.3 s); exit code 1 when a
+Run: ``python -m flashladder.emulate.mutation [N ...]`` (0.1 s a mutant, from iteration 20 on 0.3 s); exit code 1 if a
 verdict is not as listed.
 """
 
@@ -40,15 +39,15 @@ from ptxemu import Array, Instruction
 
 EQUIVALENT = ROOT / "configs" / "equivalent_mutants.yaml"
 SWIZZLE, SWIZZLED_ITERATION = "xor.b32", 2
-BLOCKS = 4  # key/value tiles: prologue, two rounds of the main loop and the last tile are all reached
-ORDERS = ("together", "reverse")  # of warps; the second where the first shows nothing on the same shape
+BLOCKS = 4  # KV tiles: enough for the prologue, two rounds of the main loop and the last tile
+ORDERS = ("together", "reverse")  # of warps; the second runs if the first finds nothing on the same shape
 
-Planned = tuple[Shape, int]  # a launch: its shape, and of how many multiprocessors
+Planned = tuple[Shape, int]  # a launch: its shape, and the number of multiprocessors
 Caught = Literal["error", "race", "numbers", "conflicts"]
 
 
 class Equivalent(pydantic.BaseModel):
-    """Mutants that change nothing the ISA guarantees: the n-th `opcode` of these iterations, counted from 1."""
+    """Mutants that change nothing the ISA guarantees: of the n-th `opcode`, from 1, in these iterations."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
     iterations: tuple[int, ...]
@@ -59,7 +58,7 @@ class Equivalent(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A kernel with one instruction changed: the `nth` (from 1) with this opcode, at this PTX line."""
+    """A kernel with one changed instruction: the `nth` of its opcode, from 1."""
 
     iteration: Iteration
     config: KernelConfig
@@ -74,12 +73,12 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant; `evidence` is the report's own line, `reason` why it is listed as equivalent."""
+    """The result of a mutant."""
 
     mutant: Mutant
     caught: Caught | None
-    evidence: str
-    reason: str | None
+    evidence: str  # a line of the report
+    reason: str | None  # why the mutant is listed as equivalent; None if it is not listed
 
     @property
     def as_listed(self) -> bool:
@@ -114,26 +113,27 @@ def mutants_of(iteration: Iteration) -> Iterator[Mutant]:
     if iteration.number == SWIZZLED_ITERATION:
         body, nth = original.function.body, count(1)
         for place, item in enumerate(body):
-            if isinstance(item, Instruction) and item.opcode == SWIZZLE:  # its first source is copied instead
-                copied = replace(item, opcode="mov.b32", operands=item.operands[:2])
-                changed = original.with_body((*body[:place], copied, *body[place + 1 :]))
+            if isinstance(item, Instruction) and item.opcode == SWIZZLE:
+                copy = replace(item, opcode="mov.b32", operands=item.operands[:2])  # of the first source
+                changed = original.with_body((*body[:place], copy, *body[place + 1 :]))
                 yield Mutant(iteration, config, item, next(nth), changed)
 
 
 def judge(mutant: Mutant, original: Sequence[Seen], listed: Sequence[Equivalent]) -> Verdict:
-    """Runs a mutant on one shape after another, in each order of its warps, and says what gave it away first."""
+    """Runs a mutant in all its launches and orders of warps until one catches it; `original`: the kernel's own runs."""
     which, number = (mutant.instruction.opcode, mutant.nth), mutant.iteration.number
-    alike = (entry for entry in listed if number in entry.iterations and (entry.opcode, entry.nth) == which)
-    reason = next((entry.reason for entry in alike), None)
-    planned = launches_of(mutant.iteration, mutant.config)
-    trials = product(zip(planned, original, strict=True), ORDERS)
-    seen = (_given_away(mutant, one, before, schedule) for (one, before), schedule in trials)
-    caught, evidence = next((one for one in seen if one[0]), (None, ""))
-    return Verdict(mutant, caught, evidence, reason)
+    entries = (one for one in listed if number in one.iterations and (one.opcode, one.nth) == which)
+    reason = next((entry.reason for entry in entries), None)
+    launches = zip(launches_of(mutant.iteration, mutant.config), original, strict=True)
+    for (planned, before), schedule in product(launches, ORDERS):
+        caught, evidence = _caught_in(mutant, planned, before, schedule)
+        if caught:
+            return Verdict(mutant, caught, evidence, reason)
+    return Verdict(mutant, None, "", reason)
 
 
-def _given_away(mutant: Mutant, planned: Planned, before: Seen, schedule: str) -> tuple[Caught | None, str]:
-    """By what a mutant is caught in one launch, and the words of it; `before` is what the kernel itself showed."""
+def _caught_in(mutant: Mutant, planned: Planned, before: Seen, schedule: str) -> tuple[Caught | None, str]:
+    """How one launch catches a mutant, and the evidence; `before` is the same launch of the kernel itself."""
     try:
         seen = look(mutant.iteration, mutant.config, planned, mutant.kernel, schedule=schedule)
     except ptxemu.EmulationError as error:
@@ -151,17 +151,17 @@ def _given_away(mutant: Mutant, planned: Planned, before: Seen, schedule: str) -
 
 
 def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]:
-    """The verdict on every mutant of some iterations, or on those of one opcode.
+    """The verdict on every mutant of some iterations, or on the mutants of one opcode.
 
     Raises:
-        CheckFailed: the unmodified kernel is reported.
-        FlashladderError: none of them has this opcode among what is deleted.
+        CheckFailed: the unmodified kernel has a race.
+        FlashladderError: none of the deleted instructions has this opcode.
     """
     listed, judged, others = read_equivalent(), 0, set[str]()
     for number in numbers:
         iteration = load_iteration(number)
         original, reverse = (observe(iteration, iteration.configs[PUBLISHED_GPU], schedule=one) for one in ORDERS)
-        if races := (*original[-1].races, *reverse[-1].races):  # after a race there is no other launch
+        if races := (*original[-1].races, *reverse[-1].races):  # the first launch with a race is the last one
             raise CheckFailed(f"iteration {number} as it ships is reported", found=races[0])
         for mutant in mutants_of(iteration):
             if f"{mutant.instruction.opcode}.".startswith(f"{only}." if only else ""):
@@ -175,24 +175,24 @@ def verify(numbers: Sequence[int], only: str | None = None) -> Iterator[Verdict]
 
 @dataclass(frozen=True)
 class Seen:
-    """What one launch showed; `out`: bits of O."""
+    """What one launch showed."""
 
-    out: Array
+    out: Array  # bits of O
     conflicts: int
     races: tuple[str, ...]
 
 
 class RaceFound(Exception):
-    """Ends a launch at its first race: what more it would show is not asked."""
+    """Ends a launch at its first race."""
 
 
 def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ...]:
-    """What a kernel is observed on, and on how many multiprocessors, the quickest first: one head of `BLOCKS` tiles.
+    """The launches in which a kernel is observed, the quickest first: one head of `BLOCKS` tiles.
 
-    A persistent kernel has one CTA for four tiles of one block, in which nothing but Q's own ring holds the producer;
-    then for three tiles of three blocks, an odd number, so that tiles begin and end in either direction of two buffers;
-    then for four of four blocks, from which on a maximum may be kept, so that nobody waits for O up to the end. One
-    that splits tiles has seven of seven blocks besides, each on a cluster, whose parts are of different lengths.
+    A persistent kernel runs one CTA on three launches instead. Four tiles of one block: only Q's ring stops the
+    producer. Three tiles of three blocks: the odd number makes tiles begin and end in both of two buffers. Four tiles
+    of four blocks: from four on a maximum may be kept, so that no wait for O comes before the end. A kernel that splits
+    tiles also runs seven tiles of seven blocks, each on a cluster, whose parts have different lengths.
     """
 
     def heads(count: int, length: int) -> Shape:
@@ -208,13 +208,13 @@ def launches_of(iteration: Iteration, config: KernelConfig) -> tuple[Planned, ..
 
 
 def alone(iteration: Iteration, config: KernelConfig, planned: Planned) -> bool:
-    """Whether a CTA, or a cluster, of this launch does what all do, to rows of its own: the first one tells of all."""
+    """Whether every CTA or cluster of this launch computes one tile, so that the first stands for all."""
     launch = launch_of(iteration, config, *planned)
     return not launch.resident or prod(launch.cluster) > 1
 
 
 def scale_rows(q: Array, k: Array) -> None:
-    """Rows of Q and K grow unevenly, in place: later blocks outgrow the maxima of some warps and not of others."""
+    """Scales rows of Q and K unevenly, in place: later blocks exceed the maxima of some warps but not of others."""
     rows = np.arange(q.shape[1])
     q *= np.where(rows // 16 % 2, 1.0, 0.25).astype(q.dtype)[:, None, None]
     k *= (1 + 3 * np.random.default_rng(5).random(rows.size)).astype(k.dtype)[:, None, None]
@@ -228,9 +228,9 @@ def look(
     *,
     schedule: str | int = "together",
 ) -> Seen:
-    """One launch, with counters and the race detector; of another `kernel` than the iteration's own up to a race.
+    """One launch with counters and the race detector; a launch of another `kernel` than the iteration's ends at a race.
 
-    The reverse order, in which one warp runs at a time, is the first CTA's or cluster's where it is `alone`.
+    In the reverse order, which runs one warp at a time, only the first CTA or cluster runs if it is `alone`.
     """
     shape, multiprocessors = planned
     first = 1 if schedule == "reverse" and alone(iteration, config, planned) else None
@@ -261,7 +261,7 @@ def observe(
     *,
     schedule: str | int = "together",
 ) -> tuple[Seen, ...]:
-    """Runs a kernel (None: the iteration's own) on `launches_of`, up to a launch with a race."""
+    """Runs a kernel (None: the iteration's own) in all `launches_of`, up to the first one with a race."""
     seen = list[Seen]()
     for planned in launches_of(iteration, config):
         if not (seen and seen[-1].races):

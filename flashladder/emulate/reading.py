@@ -1,9 +1,9 @@
-"""The emulator's committed reading: counters and races of every iteration, held to GPUs' counters and to claims.
+"""The emulator's committed reading: counters and races of every iteration, beside GPUs' counters and the claims.
 
-Why: sectors, wavefronts, ldmatrix and tensor instructions follow from the program and its addresses. Where the emulator
-agrees with Nsight Compute, a machine without a GPU can hold an iteration to its claims. The reading (results/emulator/)
-follows from the PTX alone, and carries its digests. `problems` compares it with readings of the published kernels and
-of our own (``results/<machine>/counters.json.gz``, of locked machine code alone); `claims` judges iterations/*.yaml.
+Sectors, wavefronts, ldmatrix and tensor instructions follow from the program and its addresses. Because the emulator
+agrees with Nsight Compute on them, a machine without a GPU can check the claims of an iteration. The reading
+(results/emulator/) follows from the PTX alone and holds its digests. `problems` compares it with hardware counters of
+the published kernels and of ours (``results/<machine>/counters.json.gz``); `claims` judges iterations/*.yaml.
 
 Run:
     python -m flashladder.emulate.reading            # compares the committed reading with the PTX, prints its CSV
@@ -48,26 +48,26 @@ READING = RESULTS / NAME
 CACHE = BUILD / "emulator"
 SHARED = ("ld", "st")
 HOW_TO_WRITE = "run: python -m flashladder.emulate.reading --write"
-RACE_SHAPE = Shape(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs, and rounds of the main loop, in each
+RACE_SHAPE = Shape(batch=1, seq_len=256, n_heads=2, d_head=128)  # several CTAs with several rounds of the main loop
 OF_SASS = (REGISTERS, COUNTERS["instructions"])  # properties of machine code, which the emulator does not run
 
 
 class EmulatedKernel(Strict):
     """One kernel's reading."""
 
-    iteration: int  # number; `config` its short form
-    config: str
-    ptx_sha256: dict[str, str]  # of the normalised PTX, for both dtypes
-    counters: dict[str, int]  # at the reading's shape, by Nsight Compute's names
-    ideal_wavefronts: dict[str, int]  # of the accesses to shared memory without conflicts, for ``ld`` and ``st``
-    copied_bytes: int  # written to shared memory by ``cp.async``
-    warp_instructions: int  # PTX instructions executed by warps; `lane_instructions` by lanes
-    lane_instructions: int
-    races: dict[str, int]  # found at the reading's shape for races, for both dtypes
+    iteration: int
+    config: str  # short form
+    ptx_sha256: dict[str, str]  # of the normalised PTX, by dtype
+    counters: dict[str, int]  # at `EmulatedCounters.shape`, by Nsight Compute's names
+    ideal_wavefronts: dict[str, int]  # of accesses to shared memory if none had conflicts, for ``ld`` and ``st``
+    copied_bytes: int  # that ``cp.async`` writes to shared memory
+    warp_instructions: int  # PTX instructions executed by warps
+    lane_instructions: int  # by lanes
+    races: dict[str, int]  # found at `EmulatedCounters.race_shape`, by dtype
 
 
 class EmulatedCounters(Strict):
-    """The reading of all iterations; counters in fp16 (bf16 moves and multiplies the same)."""
+    """The reading of all iterations; the counters are those of fp16, and bf16 has the same."""
 
     schema_version: Literal[1] = 1
     kind: Literal["emulator-counters"] = "emulator-counters"
@@ -76,13 +76,13 @@ class EmulatedCounters(Strict):
     kernels: dict[str, EmulatedKernel]
 
     def of(self, number: int) -> EmulatedKernel:
-        """The kernel of an iteration; raises `FlashladderError` where the reading lacks it."""
+        """The kernel of an iteration; `FlashladderError` if the reading lacks it."""
         if found := self.find(number):
             return found
         raise FlashladderError(f"no emulated counters of iteration {number}", hint=HOW_TO_WRITE)
 
     def find(self, number: int) -> EmulatedKernel | None:
-        """The kernel of an iteration; None where it was not read."""
+        """The kernel of an iteration; None if the reading lacks it."""
         return next((kernel for kernel in self.kernels.values() if kernel.iteration == number), None)
 
 
@@ -101,32 +101,32 @@ def to_csv(reading: EmulatedCounters) -> str:
     """The counters as a table: iteration, configuration, races, then one column per counter."""
     rows = [
         {
-            "iteration": one.iteration, "config": one.config, **dict(sorted(one.counters.items())),
-            **{f"ideal_wavefronts_{kind}": one.ideal_wavefronts[kind] for kind in SHARED},
-            "copied_bytes": one.copied_bytes, "warp_instructions": one.warp_instructions,
-            "lane_instructions": one.lane_instructions, **{f"races_{dtype}": one.races[dtype] for dtype in DTYPES},
+            "iteration": kernel.iteration, "config": kernel.config, **dict(sorted(kernel.counters.items())),
+            **{f"ideal_wavefronts_{kind}": kernel.ideal_wavefronts[kind] for kind in SHARED},
+            **kernel.model_dump(include={"copied_bytes", "warp_instructions", "lane_instructions"}),
+            **{f"races_{dtype}": kernel.races[dtype] for dtype in DTYPES},
         }
-        for one in reading.kernels.values()
+        for kernel in reading.kernels.values()
     ]  # fmt: skip
     return csv_text(list(rows[0]), (list(row.values()) for row in rows))
 
 
-def files_of(reading: EmulatedCounters, path: Path = READING) -> Mapping[Path, str]:
-    """Every committed file of a reading with its text."""
-    return {path: dump_json(reading.model_dump(mode="json")), path.with_suffix(".csv"): to_csv(reading)}
+def files_of(reading: EmulatedCounters) -> Mapping[Path, str]:
+    """The committed files of a reading and their texts."""
+    return {READING: dump_json(reading.model_dump(mode="json")), READING.with_suffix(".csv"): to_csv(reading)}
 
 
-def stale(reading: EmulatedCounters, path: Path = READING) -> list[str]:
-    """Committed files that are not what `reading` gives."""
+def stale(reading: EmulatedCounters) -> list[str]:
+    """One line for each committed file that differs from `reading`."""
     return [
         f"{relative(file)}: {'differs from what the PTX gives' if file.is_file() else 'is missing'}; {HOW_TO_WRITE}"
-        for file, text in files_of(reading, path).items()
+        for file, text in files_of(reading).items()
         if not file.is_file() or file.read_bytes() != text.encode()
     ]
 
 
 def read_kernel(number: int) -> EmulatedKernel:
-    """Counters and races of an iteration; kept under build/ for as long as neither PTX nor emulator changes."""
+    """Counters and races of an iteration, cached under build/ until the PTX or the emulator changes."""
     iteration = load_iteration(number)
     configs = {dtype: iteration.configs[PUBLISHED_GPU].with_dtype(dtype) for dtype in DTYPES}
     digests: dict[str, str] = {
@@ -155,7 +155,7 @@ def read_kernel(number: int) -> EmulatedKernel:
         lane_instructions=counters.lane_instructions,
         races={dtype: len(observer.reports) for dtype, observer in hazards.items()},
     )
-    with suppress(FlashladderError):  # a folder that cannot be written costs time, not the reading
+    with suppress(FlashladderError):  # without a writable folder the next run only takes longer
         write_atomic(cached, dump_json(found.model_dump(mode="json")))
     return found
 
@@ -168,13 +168,13 @@ def read_all() -> EmulatedCounters:
     """
     ladder = load_all()
     ptx_many([(one, one.configs[PUBLISHED_GPU].with_dtype(dtype)) for one in ladder for dtype in DTYPES])
-    kernels = parallel.over(read_kernel, [iteration.number for iteration in ladder[::-1]], "counters")  # longest first
+    kernels = parallel.over(read_kernel, [iteration.number for iteration in ladder[::-1]], "counters")  # slowest first
     named = {kernel_key(kernel.iteration, kernel.config): kernel for kernel in kernels[::-1]}
     return EmulatedCounters(shape=SHAPE, race_shape=RACE_SHAPE, kernels=named)
 
 
 def check(reading: EmulatedCounters | None = None) -> Checked:
-    """Whether a reading, None to make it anew, is free of races and the committed one; errors as `read_all`."""
+    """Whether a reading (None: a new one) has no races and equals the committed one; errors as `read_all`."""
     reading, failure = reading or read_all(), None
     if numbers := sorted({one.iteration for one in reading.kernels.values() if any(one.races.values())}):
         where = ", ".join(f"iteration {number}" for number in numbers)
@@ -186,16 +186,19 @@ def check(reading: EmulatedCounters | None = None) -> Checked:
 
 
 def problems(path: Path, reading: EmulatedCounters) -> list[str]:
-    """What differs from the hardware counters in one file: the published CSV, or one of our results.
+    """Differences from the hardware counters in one file: the published CSV, or one of our results.
 
     Raises:
         FlashladderError: a file is missing or malformed, or lacks an iteration.
     """
-    published = path.suffix == ".csv"
-    hardware = read_peer(path) if published else _own(path)
+    if path.suffix == ".csv":
+        hardware, ladder = read_peer(path), load_all()[:N_ITERATIONS]
+    else:
+        result, keys = load_as(path, CounterResult), {step.number: _key(step) for step in load_all()}
+        hardware = {number: result.counters[key] for number, key in keys.items() if key in result.counters}
+        ladder = begun(load_all(), hardware)
     found = []
-    for iteration in load_all()[:N_ITERATIONS] if published else begun(load_all(), hardware):
-        number = iteration.number
+    for number in (iteration.number for iteration in ladder):
         if number not in hardware:
             raise FlashladderError(f"no counters of iteration {number}", where=relative(path))
         lines = traffic_differences(number, reading.of(number).counters, hardware[number], "hardware")
@@ -203,35 +206,33 @@ def problems(path: Path, reading: EmulatedCounters) -> list[str]:
     return found
 
 
-def _own(path: Path) -> dict[int, dict[str, int]]:
-    """Counters by iteration of a result file, in the A100's configurations."""
-    result = load_as(path, CounterResult)
-    keys = {one.number: kernel_key(one.number, one.configs[PUBLISHED_GPU].short_form()) for one in load_all()}
-    return {number: result.counters[key] for number, key in keys.items() if key in result.counters}
+def _key(iteration: Iteration) -> str:
+    """The name of an iteration's kernel in the A100's configuration."""
+    return kernel_key(iteration.number, iteration.configs[PUBLISHED_GPU].short_form())
 
 
 def counter_files(folder: Path = RESULTS) -> list[Path]:
-    """Committed readings of GPUs, ``<machine>/counters.json.gz``, in order."""
+    """The committed hardware counters of our kernels, ``<machine>/counters.json.gz``, in order."""
     return files_in(folder, "*/counters.json.gz")
 
 
-def hardware_files(folder: Path = RESULTS) -> list[Path]:
-    """Hardware counters that are committed: the published kernels' and our own."""
-    return [folder / "published" / PEER.name, *counter_files(folder)]
+def hardware_files() -> list[Path]:
+    """All committed hardware counters: those of the published kernels, then ours."""
+    return [PEER, *counter_files()]
 
 
 def countable(claim: Claim) -> bool:
-    """Whether a claim is about what the emulator counts: PTX has no registers and no SASS instructions."""
+    """Whether the emulator counts a claim's metric: PTX has no registers and no SASS instructions."""
     return not any(name in claim.metric for name in OF_SASS)
 
 
 def on_hardware(claim: Claim) -> bool:
-    """Whether a claim is about what a GPU counts: the order of addresses is seen by the emulator only."""
+    """Whether a GPU counts a claim's metric: only the emulator sees the order of addresses."""
     return not any(name in EMULATED for name in claim.names)
 
 
 def claims(reading: EmulatedCounters) -> list[Verdict]:
-    """Every claim about counters that can be judged without machine code; what GPUs judge as well is only confirmed."""
+    """The verdicts on claims that the emulator counts; if a GPU counts a claim too, only whether it holds."""
     ladder = load_all()
     counts = {iteration.number: reading.of(iteration.number).counters for iteration in ladder}
     return [
@@ -243,19 +244,21 @@ def claims(reading: EmulatedCounters) -> list[Verdict]:
 
 
 def hardware_claims(path: Path, locks: Path = LOCKS) -> list[Verdict]:
-    """Every counter claim of every iteration of the families that a file of a GPU's readings is about.
+    """The verdicts on all counter claims of the families in one file of hardware counters.
 
     Raises:
-        FlashladderError: the file holds something else, lacks an iteration, or was read from other machine code.
+        FlashladderError: the file is another document, lacks an iteration, or was read from unlocked machine code.
     """
     result = load_as(path, CounterResult)
     counts: dict[int, dict[str, int]] = {}
     ladder = begun(load_runnable(result.gpu.arch), (kernel.iteration for kernel in result.kernels.values()))
     for iteration in ladder:
-        short_form = iteration.configs[PUBLISHED_GPU].short_form()
-        key, missing = kernel_key(iteration.number, short_form), f"no reading of iteration {iteration.number}"
-        if key not in result.kernels:
-            raise FlashladderError(missing, where=relative(path), expected=short_form)
+        if (key := _key(iteration)) not in result.kernels:
+            what, expected = (
+                f"no reading of iteration {iteration.number}",
+                iteration.configs[PUBLISHED_GPU].short_form(),
+            )
+            raise FlashladderError(what, where=relative(path), expected=expected)
         kernel = result.kernels[key]
         if reason := refusal(kernel, read_lock(kernel.arch, locks)):
             what = f"the reading of {key} is of machine code that no lock holds"
@@ -264,32 +267,31 @@ def hardware_claims(path: Path, locks: Path = LOCKS) -> list[Verdict]:
         counts[iteration.number] = result.counters[key]
     return [
         verdict
-        for iteration in ladder
-        for claim in filter(on_hardware, iteration.expect.counters)
-        for verdict in judge(iteration.number, claim, {path.parent.name: _sides(iteration, counts)})
+        for step in ladder
+        for claim in filter(on_hardware, step.expect.counters)
+        for verdict in judge(step.number, claim, {path.parent.name: _sides(step, counts)})
     ]
 
 
-def _sides(iteration: Iteration, counts: Mapping[int, Mapping[str, float]]) -> Sides:
-    """The counts that an iteration's claims are judged on, of those of all iterations by number."""
-    own = counts[iteration.number]
-    if iteration.parent is None or claim_configs(iteration)[1] is None:  # nothing of its family came before
-        return Sides(own, None, counts[next_step(iteration).number])
-    return Sides(own, counts[iteration.parent], counts[iteration.parent])
+def _sides(step: Iteration, counts: Mapping[int, Mapping[str, float]]) -> Sides:
+    """The counts that a step's claims compare, from the counts of all steps by number."""
+    if step.parent is None or claim_configs(step)[1] is None:  # the first of its family
+        return Sides(counts[step.number], None, counts[next_step(step).number])
+    return Sides(counts[step.number], counts[step.parent], counts[step.parent])
 
 
 def check_hardware_claims(folder: Path = RESULTS, locks: Path = LOCKS) -> Checked:
-    """Whether the claims hold in every committed file of readings; errors as of `hardware_claims`."""
+    """Whether the claims hold in all committed hardware counters of our kernels; errors as of `hardware_claims`."""
     return checked("counters", [verdict for path in counter_files(folder) for verdict in hardware_claims(path, locks)])
 
 
 def check_claims() -> Checked:
-    """Whether the claims hold in the emulator's counters; errors as of `load_reading`."""
+    """Whether the claims hold in the emulator's committed counters; errors as of `load_reading`."""
     return checked("counters in the emulator", claims(load_reading()))
 
 
 def reading_problems(path: Path) -> list[str]:
-    """Races that the reading found, and kernels whose PTX is not the locked one."""
+    """The races in a committed reading, and its kernels whose PTX is not the locked one."""
     arches = {one.number: one.shown_arch for one in load_all()}
     locks = {arch: read_lock(arch, path.parent.parent / "locks") for arch in {PUBLISHED_ARCH, *arches.values()}}
     found = []
@@ -304,7 +306,7 @@ def reading_problems(path: Path) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Makes the reading, writes or compares it, prints it; exit code 1 when it is stale or a race was found."""
+    """Makes the reading, writes or compares it, prints it; exit code 1 if it is stale or has a race."""
     parser = Parser(
         prog="python -m flashladder.emulate.reading",
         description="Counters and races of every iteration, from the PTX that ships.",

@@ -1,15 +1,14 @@
 """Cubins as data: kernels with their machine code, its SHA-256, registers, and PTX line by line.
 
-A raw cubin changes with its source's path and time stamp under ``-lineinfo``; its ``.text.<kernel>`` section does not,
-so that the digest of that section is the identity of a kernel: locks and result files carry it.
+Under ``-lineinfo`` a cubin changes with its source's path and time stamp; its ``.text.<kernel>`` section does not. The
+digest of that section is therefore the identity of a kernel, in locks and result files.
 
-The layout is ELF-64's; what is NVIDIA's own is the names of sections and ``.nv.info``, a list of records. A library has
-thousands of cubins with dozens of kernels each, hence a reader of section headers instead of a library for ELF.
+The layout is ELF-64's, with NVIDIA's names of sections and ``.nv.info``, a list of records. This reader decodes section
+headers and symbols itself: a library has thousands of cubins, and pyelftools drops the bit that marks a kernel.
 
-With ``-lineinfo`` ptxas writes two line tables. ``.debug_line`` holds the CUDA lines that ``nvdisasm -g`` prints;
-``.nv_debug_line_sass`` holds, in the same DWARF form, lines of the PTX, whose text without comments and line tables
-stands in ``.nv_debug_ptx_txt``. An instruction has one line: of several PTX instructions that became one, ptxas names
-one.
+With ``-lineinfo`` ptxas writes two line tables. ``.debug_line`` holds the CUDA lines that ``nvdisasm -g`` prints.
+``.nv_debug_line_sass`` holds lines of the PTX in the same DWARF form; the PTX, without comments and line tables, is in
+``.nv_debug_ptx_txt``. An instruction has one line: if ptxas merges several PTX instructions, it names one of them.
 
 Run: ``invoke sass kernel.cubin``.
 """
@@ -31,23 +30,23 @@ from flashladder.files import relative, sha256
 from flashladder.names import KERNEL
 
 EM_CUDA = 190
-RESERVED = 1024  # bytes that code for sm_90 and later counts as static shared memory: the system's, of each CTA
+RESERVED = 1024  # bytes of shared memory for the system, which sm_90 and later count as static memory of each CTA
 LINES, TEXT = ".nv_debug_line_sass", ".nv_debug_ptx_txt"
 
 _HEADER = struct.Struct("<4sBBBBB7xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _NOBITS, _SYMTAB = 8, 2
-_FAR = 0xFFFF  # in place of the number of a section that is too large for 16 bits
-_ENTRY_POINT = 0x10  # of a symbol's `st_other`: a kernel, not a function that kernels call
-_NAMES = b"\0.shstrtab\0"  # how the tables of names begin, `.shstrtab` right behind the header, `.strtab` behind it
+_FAR = 0xFFFF  # replaces a section number that needs more than 16 bits
+_ENTRY_POINT = 0x10  # in a symbol's `st_other`: a kernel, not a function that kernels call
+_NAMES = b"\0.shstrtab\0"  # begin of both tables of names: `.shstrtab` directly after the header, then `.strtab`
 _CODE = b".text."
 # `.nv.info` is a list of (format, attribute, 16-bit size or value) records; a record of format 4 has a payload.
 _PAYLOAD = 4
 _FRAME_SIZE, _REGCOUNT = 0x11, 0x2F
-_PARAM_CBANK = 0x0A  # in `.nv.info.<kernel>`: where the parameters lie in constant bank 0, and their bytes
+_PARAM_CBANK = 0x0A  # in `.nv.info.<kernel>`: offset and bytes of the parameters in constant bank 0
 _ADDRESS_BYTES = 8
-_BITS = 40  # of an address within a kernel; above them stands the kernel's symbol while the line table is read
+_BITS = 40  # of an address within a kernel; `_relocated` puts the kernel's symbol above them
 
 Data = mmap.mmap | bytes
 
@@ -57,7 +56,7 @@ class Section(NamedTuple):
 
     name: str
     kind: int
-    address: int  # where it is loaded; 0 for what is not
+    address: int  # where it is loaded; 0 if it is not
     begin: int  # in the file
     size: int
 
@@ -66,23 +65,21 @@ class Section(NamedTuple):
 class CodeKernel:
     """A kernel of a cubin."""
 
-    symbol: str  # its name, mangled
+    symbol: str  # its mangled name
     index: int  # of its symbol, as ``nvdisasm -fun`` takes it
     code_bytes: int  # of its machine code
-    registers: int | None  # per thread; None where the cubin does not say
+    registers: int | None  # per thread; None if the cubin does not say
     shared_bytes: int  # static shared memory of a CTA
-    frame_bytes: int | None  # stack frame of a thread; None where the cubin does not say
+    frame_bytes: int | None  # stack frame of a thread; None if the cubin does not say
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """What a cubin says about one kernel."""
+    """One kernel of a cubin with its machine code."""
 
-    kernel: str
     arch: str  # sm_80, ...
     text: bytes  # machine code: 16 bytes per instruction
     registers: int  # per thread
-    frame_bytes: int  # local memory per thread: stack frame and spills
     parameters_at: int | None = None  # offset of the kernel's parameters in constant bank 0
 
     @property
@@ -113,15 +110,13 @@ def _header(data: Data, *, known: bool = True) -> tuple[Any, ...]:
 
 
 def names_in_front(data: bytes) -> list[str] | None:
-    """The names of the kernels and functions with code, from a cubin's beginning; None where it ends too early.
+    """The names of the kernels and functions with code, from the first bytes of a cubin; None if these are too few.
 
-    NVIDIA's tools put the names of sections right behind the header, where a few kilobytes tell them all.
+    NVIDIA's tools put the names of all sections directly after the header.
     """
-    begin = 64
-    if data[begin : begin + len(_NAMES)] != _NAMES:
-        return None
+    begin = _HEADER.size
     end = data.find(b"\0" + _NAMES, begin + 1)
-    if end < 0:
+    if end < 0 or not data.startswith(_NAMES, begin):
         return None
     names = data[begin:end].split(b"\0")
     return [name[len(_CODE) :].decode("utf-8", "replace") for name in names if name.startswith(_CODE)]
@@ -141,8 +136,8 @@ def kernels_of(data: bytes) -> list[CodeKernel]:
     texts, symbols = _content(data, sections, ".strtab"), bytes_of(data, table)
     facts = {(owner, attribute): value for owner, attribute, value in _facts(_content(data, sections, ".nv.info"))}
     found = []
-    for index, at in enumerate(range(0, len(symbols) - _SYMBOL.size + 1, _SYMBOL.size)):
-        place, _, other, _, _, size = _SYMBOL.unpack_from(symbols, at)
+    cut = len(symbols) % _SYMBOL.size  # bytes of a damaged last symbol
+    for index, (place, _, other, _, _, size) in enumerate(_SYMBOL.iter_unpack(symbols[: len(symbols) - cut])):
         symbol = _text(texts, place) if other & _ENTRY_POINT else ""
         code, shared = (sections.get(f".{kind}.{symbol}") for kind in ("text", "nv.shared"))
         if symbol and code is not None:
@@ -153,9 +148,7 @@ def kernels_of(data: bytes) -> list[CodeKernel]:
 
 
 def debug_ptx(data: bytes) -> str:
-    """The PTX that ptxas kept (``-lineinfo`` or ``-g``); empty without one.
-
-    Its lines end in NUL and comments and line tables are gone: it has the normal form of what was assembled.
+    """The PTX that ptxas kept (``-lineinfo`` or ``-g``), without comments and line tables; empty if there is none.
 
     Raises:
         FlashladderError: no cubin, a damaged one, or a section that is no text.
@@ -164,6 +157,7 @@ def debug_ptx(data: bytes) -> str:
 
 
 def _kept_lines(text: bytes) -> list[str]:
+    """The lines of the kept PTX, each of which ends in NUL."""
     try:
         return text.decode("utf-8").removesuffix("\0").split("\0")
     except UnicodeDecodeError as error:
@@ -179,20 +173,20 @@ def code_of(data: bytes, symbol: str) -> bytes:
     sections = sections_of(data)
     name = f".text.{symbol}"
     if name not in sections:
-        found = ", ".join(one for one in sections if one.startswith(".text.")) or "no code"
+        found = ", ".join(other for other in sections if other.startswith(".text.")) or "no code"
         raise FlashladderError("no such kernel in the cubin", expected=name, found=found)
     return bytes_of(data, sections[name])
 
 
 def sections_of(data: Data) -> dict[str, Section]:
-    """The sections of a 64-bit ELF file by name, of several of one name the first.
+    """The sections of a 64-bit ELF file by name; the first of several with one name.
 
     Raises:
         FlashladderError: a damaged file.
     """
     header = _header(data)
     begin, size, count, names = header[11], header[16], header[17], header[18]
-    if not count and begin + _SECTION.size <= len(data):  # more than 65,279: the first header tells
+    if not count and begin + _SECTION.size <= len(data):  # the first header holds a count above 65,279
         first = _SECTION.unpack_from(data, begin)
         count, names = first[5], first[6] if names == _FAR else names
     if size != _SECTION.size or begin + size * count > len(data) or names >= count:
@@ -207,11 +201,7 @@ def sections_of(data: Data) -> dict[str, Section]:
 
 
 def bytes_of(data: Data, section: Section) -> bytes:
-    """What a section holds.
-
-    Raises:
-        FlashladderError: it ends beyond the file.
-    """
+    """The bytes of a section; `FlashladderError` if it ends beyond the file."""
     if section.kind == _NOBITS:
         return b""
     if section.begin + section.size > len(data):
@@ -254,24 +244,24 @@ def read_cubin(path: Path, kernel: str = KERNEL) -> Cubin:
         FlashladderError: no such file, no cubin, or no such kernel in it (the message lists those it has).
     """
     with _read(path) as data:
-        arch, code = arch_of(data), code_of(data, kernel)
-        own = _kernel(data, kernel)
-        if own.registers is None:
+        arch, code, registers = arch_of(data), code_of(data, kernel), _kernel(data, kernel).registers
+        if registers is None:
             raise FlashladderError("the cubin does not give the kernel's registers", expected=".nv.info")
         facts = _facts(_content(data, sections_of(data), f".nv.info.{kernel}"))
-        place = next((value & 0xFFFF for _, name, value in facts if name == _PARAM_CBANK), None)
-        return Cubin(kernel, arch, code, own.registers, own.frame_bytes or 0, place)
+        parameters_at = next((value & 0xFFFF for _, name, value in facts if name == _PARAM_CBANK), None)
+        return Cubin(arch, code, registers, parameters_at)
 
 
 def _kernel(data: bytes, symbol: str) -> CodeKernel:
-    if found := next((one for one in kernels_of(data) if one.symbol == symbol), None):
-        return found
+    for kernel in kernels_of(data):
+        if kernel.symbol == symbol:
+            return kernel
     raise FlashladderError("the cubin has no symbol of that kernel", expected=symbol)
 
 
 @contextmanager
 def _read(path: Path) -> Iterator[bytes]:
-    """A file's bytes; whatever is wrong with them names the file."""
+    """A file's bytes; every error about them names the file."""
     try:
         yield path.read_bytes()
     except OSError as error:
@@ -286,13 +276,13 @@ def _read(path: Path) -> Iterator[bytes]:
 class PtxLines:
     """The PTX lines of one kernel's machine code."""
 
-    # (address, line): from this address to the next one code comes from this line, counted from 1
+    # (address, line): the code from this address to the next one has this line, counted from 1
     starts: tuple[tuple[int, int], ...]
-    end: int  # the address behind the last instruction
+    end: int  # the address after the last instruction
     text: tuple[str, ...]  # the PTX as the cubin keeps it; ``text[0]`` is line 1. Comments and ``.loc`` are blank lines
 
     def at(self, address: int) -> int | None:
-        """The line that the instruction at `address` was made from; None outside of the code or where none is."""
+        """The PTX line of the instruction at `address`; None outside the code, or if the code has no line there."""
         index = bisect_right(self.starts, (address, 1 << _BITS)) - 1
         return (self.starts[index][1] or None) if index >= 0 and address < self.end else None
 
@@ -310,11 +300,10 @@ def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
                 "the cubin does not say which PTX its code came from", expected=f"{LINES} and {TEXT}",
                 hint="make it with ptxas -lineinfo",
             )  # fmt: skip
+        symbol = _kernel(data, kernel).index
         try:
-            starts, end = _rows(_relocated(data, sections), _kernel(data, kernel).index)
-        except FlashladderError:
-            raise
-        except Exception as error:  # pyelftools raises whatever a damaged table leads it to
+            starts, end = _rows(_relocated(data, sections), symbol)
+        except Exception as error:  # pyelftools raises many kinds of errors for a damaged table
             raise _damaged(f"a line table in {LINES}", str(error)) from error
         size, kept = sections[f".text.{kernel}"].size, _kept_lines(_content(data, sections, TEXT))
         if end != size:
@@ -325,9 +314,9 @@ def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
 
 
 def _relocated(data: bytes, sections: dict[str, Section]) -> bytes:
-    """The table with each kernel's symbol above its addresses, which alone all begin at 0."""
+    """The line table with each kernel's symbol above `_BITS` of its addresses, which all begin at 0."""
     table = bytearray(_content(data, sections, LINES))
-    for name, form in ((".rel", "<QQ"), (".rela", "<QQq")):  # of sm_80 to sm_89, and of sm_90
+    for name, form in ((".rel", "<QQ"), (".rela", "<QQq")):  # sm_80 to sm_89, and sm_90
         for at, info, *addend in struct.iter_unpack(form, _content(data, sections, name + LINES)):
             address = int.from_bytes(table[at : at + _ADDRESS_BYTES], "little") + sum(addend)
             table[at : at + _ADDRESS_BYTES] = (address | info >> 32 << _BITS).to_bytes(_ADDRESS_BYTES, "little")
@@ -335,8 +324,8 @@ def _relocated(data: bytes, sections: dict[str, Section]) -> bytes:
 
 
 def _rows(table: bytes, symbol: int) -> tuple[tuple[tuple[int, int], ...], int]:
-    """(address, line) of one kernel's code in order of address, the last row of each address, and where it ends."""
-    from elftools.common.utils import struct_parse  # in here, as it takes longer to load than all else
+    """(address, line) of one kernel's code by address, the last row of each address, and the end of the code."""
+    from elftools.common.utils import struct_parse  # imported late, because it loads slowly
     from elftools.dwarf.lineprogram import LineProgram
     from elftools.dwarf.structs import DWARFStructs
 
@@ -344,8 +333,8 @@ def _rows(table: bytes, symbol: int) -> tuple[tuple[tuple[int, int], ...], int]:
     stream, found, end, at = io.BytesIO(table), dict[int, int](), 0, 0
     while at < len(table):
         header = struct_parse(structs.Dwarf_lineprog_header, stream, at)
-        behind = at + header["unit_length"] + structs.initial_length_field_size()
-        for entry in LineProgram(header, stream, structs, stream.tell(), behind).get_entries():
+        following = at + header["unit_length"] + structs.initial_length_field_size()
+        for entry in LineProgram(header, stream, structs, stream.tell(), following).get_entries():
             state = entry.state
             if state is None or state.address >> _BITS != symbol:
                 continue
@@ -354,5 +343,5 @@ def _rows(table: bytes, symbol: int) -> tuple[tuple[tuple[int, int], ...], int]:
                 end = max(end, address)
             else:
                 found[address] = state.line
-        at = behind
+        at = following
     return tuple(sorted(found.items())), end

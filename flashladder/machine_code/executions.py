@@ -1,8 +1,8 @@
-"""How often each block of a kernel runs: a walk through its machine code as one warp takes it.
+"""How often each block of a kernel runs: a walk through its machine code along the path of one warp.
 
-The trip count of the loop over KV blocks is a kernel parameter, moved, added to and compared by a handful of integer
-instructions. `run` evaluates these for given parameters. A register that any other instruction writes becomes unknown,
-and a branch that depends on it is an error, never a guess. Arithmetic is modulo 2^32.
+The trip count of the loop over KV blocks is a kernel parameter. A few integer instructions move, change and compare it;
+`run` evaluates them for given parameters. A register that any other instruction writes becomes unknown, and a branch
+that depends on it is an error, never a guess. Arithmetic is modulo 2^32.
 
 Run: ``invoke cfg 8``, ``invoke explain 19 --gpu a100``.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 import operator
 import re
@@ -22,9 +22,9 @@ from flashladder.machine_code.flow import Flow, Loop
 from flashladder.machine_code.sass import Instruction
 
 Values = dict[str, int]
-"""What is known: 32-bit registers (``R5``, ``UR4``) as unsigned numbers, predicates (``P0``, ``UP1``) as 0 or 1."""
+"""Known values: 32-bit registers (``R5``, ``UR4``) as unsigned numbers, predicates (``P0``, ``UP1``) as 0 or 1."""
 Constants = Mapping[int, int]
-"""32-bit words of constant bank 0 by their offset, as far as they are known."""
+"""The known 32-bit words of constant bank 0, by their offset."""
 
 WORD = 1 << 32
 _FIXED = {"RZ": 0, "URZ": 0, "SRZ": 0, "PT": 1, "UPT": 1}
@@ -32,7 +32,6 @@ _OPERAND = re.compile(r",\s*(?![^\[]*\])")
 _NAME = re.compile(r"^(?P<sign>[-~!]?)(?P<name>U?R(?:\d+|Z)|U?P(?:\d|T)|SRZ)$")
 _NUMBER = re.compile(r"^(?P<sign>-?)0x(?P<digits>[0-9a-f]+)$")
 _CONSTANT = re.compile(r"^(?P<sign>[-~]?)c\[0x0\]\[0x(?P<offset>[0-9a-f]+)\]$")
-_VARIABLE = re.compile(r"\bU?(?:R\d+|P\d)\b")
 _REGISTER = re.compile(r"^(?P<bank>U?R)(?P<number>\d+)")
 _PREDICATE = re.compile(r"^U?P\d$")
 _CARRY = re.compile(r"^!?U?P[\dT]$")
@@ -48,14 +47,14 @@ def operands(instruction: Instruction) -> list[str]:
 
 
 def is_vote(instruction: Instruction, texts: Sequence[str]) -> bool:
-    """Whether it gives a predicate that all lanes agree on: ``VOTE.ANY P4, P4``; not a mask of lanes."""
+    """Whether an instruction votes for one predicate of the warp (``VOTE.ANY P4, P4``), and not for a mask of lanes."""
     kind, *modifiers = instruction.opcode.split(".")
     asks = kind in ("VOTE", "VOTEU") and not {"ANY", "ALL"}.isdisjoint(modifiers)
     return asks and len(texts) == 2 and _PREDICATE.match(texts[0]) is not None
 
 
 def _value(text: str, values: Values, constants: Constants) -> int | None:
-    """What an operand holds; None is unknown."""
+    """The value of an operand; None if it is unknown."""
     text = text.strip().removesuffix(".reuse")
     if match := _NUMBER.match(text):
         number = int(match["digits"], 16)
@@ -72,7 +71,7 @@ def _value(text: str, values: Values, constants: Constants) -> int | None:
 
 
 def _logic(a: int, b: int, c: int, lut: int) -> int:
-    """LOP3, PLOP3: each bit of the result is looked up by the bits of three inputs in a table of eight."""
+    """LOP3, PLOP3: the bits of three inputs select each bit of the result from `lut`, a table of eight bits."""
     found = 0
     for row in range(8):
         if lut >> row & 1:
@@ -89,27 +88,29 @@ _FORMULAS: Mapping[str, tuple[Callable[..., int], int]] = {
     "SEL": (lambda a, b, which: a if which else b, 3),
     "LOP3": (_logic, 4),
 }
-"""How a register follows from so many inputs; the uniform ones alike."""
+"""The formula of a result and its number of inputs; uniform instructions (``UIADD3``) use the same."""
 _KNOWN = {*_FORMULAS, "LDC", "CS2R", "ISETP", "PLOP3", "VOTE", "VOTEU"}
 
 
-def _results(  # noqa: PLR0911 - a form of instruction each
+def _results(  # noqa: PLR0911 - one return for each form of instruction
     instruction: Instruction, texts: Sequence[str], values: Values, constants: Constants, *, asked: bool
 ) -> Mapping[str, int | None]:
-    """What an instruction writes, as far as it follows from what is known.
+    """The results of an instruction that follow from the known values.
 
-    A kernel votes to leave work out that no lane needs: ANY finds a lane that does, ALL a lane that objects. Where
-    lanes vote on data, `asked` decides.
+    A kernel votes to skip work that no lane needs: ANY finds a lane that needs it, ALL a lane that objects. If lanes
+    vote on data, `asked` decides the vote.
     """
     name, *modifiers = instruction.opcode.split(".")
     kind, target = name.removeprefix("U"), _REGISTER.match(texts[0])
+    if kind not in _KNOWN:
+        return {}
     if kind == "LDC":
         place = _CONSTANT.match(texts[1]) if len(texts) == 2 else None
         if target is None or place is None:
             return {}
         words = range(2 if "64" in modifiers else 1)
         return {_next(target, i): constants.get(int(place["offset"], 16) + 4 * i) for i in words}
-    if kind == "CS2R":  # of the register that is always zero
+    if kind == "CS2R":  # SRZ is always zero
         zeros = range(_width(instruction) or 0)
         return {_next(target, i): 0 for i in zeros} if target and texts[1:] == ["SRZ"] else {}
     if not {"WIDE", "HI", "X", "EX", "64"}.isdisjoint(modifiers):
@@ -135,7 +136,7 @@ def _results(  # noqa: PLR0911 - a form of instruction each
 
 
 def _compared(modifiers: Sequence[str], left: int, right: int, other: int) -> Sequence[int]:
-    """ISETP: two integers compared, the answer combined with a predicate; the second result has the opposite answer."""
+    """ISETP: compares two integers and combines the answer with a predicate; the second result negates the answer."""
     compare = next((_COMPARE[one] for one in modifiers if one in _COMPARE), None)
     combine = next((_COMBINE[one] for one in modifiers if one in _COMBINE), None)
     if compare is None or combine is None:
@@ -147,7 +148,7 @@ def _compared(modifiers: Sequence[str], left: int, right: int, other: int) -> Se
 
 
 def _next(register: re.Match[str], n: int) -> str:
-    """The name of the n-th register behind one."""
+    """The name of the n-th register after this one."""
     return f"{register['bank']}{int(register['number']) + n}"
 
 
@@ -155,7 +156,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# First operands of these are read, not written.
+# These instructions only read their first operand.
 _WRITE_NOTHING = _names(
     "BAR BRA BRX BRXU BREAK BSSY BSYNC CALL CCTL DEPBAR ERRBAR EXIT JMP KILL LDGDEPBAR LDGSTS MEMBAR NANOSLEEP NOP "
     "RED RET ST STG STL STS WARPSYNC YIELD"
@@ -168,14 +169,14 @@ _ONE_REGISTER = _names(
 
 
 def written_by(instruction: Instruction, texts: Sequence[str]) -> tuple[str, ...] | None:
-    """Registers and predicates that an instruction may write, perhaps more than it does; None: any."""
+    """Registers and predicates that an instruction may write, or more; None: any register or predicate."""
     kind = instruction.opcode_class
     if kind in _WRITE_NOTHING or not texts:
         return ()
     maybe = texts[1:3] if _REGISTER.match(texts[0]) else texts[:2]
     found = [text for text in maybe if _PREDICATE.match(text)]
     if kind == "R2P":
-        return (*(f"P{i}" for i in range(7)),)
+        return tuple(f"P{i}" for i in range(7))
     first = texts[1] if len(texts) > 1 and texts[0] in {*found, "PT", "UPT"} else texts[0]
     if match := _REGISTER.match(first):
         if (width := _width(instruction)) is None:
@@ -185,13 +186,12 @@ def written_by(instruction: Instruction, texts: Sequence[str]) -> tuple[str, ...
 
 
 def _width(instruction: Instruction) -> int | None:
-    """Registers of a result; None: not known."""
-    modifiers = instruction.opcode.split(".")
-    kind = instruction.opcode_class.partition(".")[0]
+    """The number of registers of a result; None: not known."""
+    kind, *modifiers = instruction.opcode.split(".")
     if kind == "HMMA":
         return 4 if "F32" in modifiers else 2
     if kind == "LDSM":
-        return int(modifiers[-1]) if modifiers[-1] in ("2", "4") else 1
+        return 4 if "4" in modifiers else 2 if "2" in modifiers else 1
     if kind == "CS2R":
         return 1 if "32" in modifiers else 2
     if kind not in _ONE_REGISTER:
@@ -200,48 +200,31 @@ def _width(instruction: Instruction) -> int | None:
     return 4 if "128" in modifiers else 2 if wide else 1
 
 
-def advance(instruction: Instruction, values: Values, constants: Constants, *, asked: bool = False) -> None:
-    """Changes `values` as an instruction does: results that are not known are forgotten.
+def advance(instruction: Instruction, values: Values, constants: Constants, *, asked: bool = False) -> int | None:
+    """Executes an instruction on the known `values`; removes a result that does not follow from them.
 
-    Args:
-        instruction: any.
-        values: what is known.
-        constants: the kernel's parameters.
-        asked: whether some lane asks for the exception in a vote on data.
+    Returns whether its predicate lets it run; None if that is not known. `asked`: whether a lane asks for the exception
+    in a vote on data.
     """
-    texts = operands(instruction)
-    written = written_by(instruction, texts)
+    texts, written = _parsed(instruction)
     runs = _guard(instruction, values, constants)
-    if written == () or runs == 0:
-        return
-    found = _results(instruction, texts, values, constants, asked=asked) if runs else {}
-    for name in list(values) if written is None else written:
-        values.pop(name, None)
-    values.update({name: value for name, value in found.items() if value is not None})
+    if written != () and runs != 0:
+        found = _results(instruction, texts, values, constants, asked=asked) if runs else {}
+        for name in list(values) if written is None else written:
+            values.pop(name, None)
+        values.update({name: value for name, value in found.items() if value is not None})
+    return runs
+
+
+@lru_cache(maxsize=1 << 13)  # instructions of a kernel, which repeat in loops
+def _parsed(instruction: Instruction) -> tuple[Sequence[str], tuple[str, ...] | None]:
+    texts = operands(instruction)
+    return texts, written_by(instruction, texts)
 
 
 def _guard(instruction: Instruction, values: Values, constants: Constants) -> int | None:
-    """Whether an instruction's predicate lets it run; None where that is not known."""
+    """Whether an instruction's predicate lets it run; None if that is not known."""
     return _value(instruction.predicate.removeprefix("@"), values, constants) if instruction.predicate else 1
-
-
-def _deciding(code: Sequence[Instruction]) -> frozenset[str]:
-    """Registers and predicates on whose contents a predicate or a branch may depend."""
-    found = {
-        name
-        for one in code
-        for name in _VARIABLE.findall(f"{one.predicate} {one.operands if one.opcode_class == 'BRA' else ''}")
-    }
-    known = [one for one in code if one.opcode.partition(".")[0].removeprefix("U") in _KNOWN]
-    steps = [
-        (set(written_by(one, operands(one)) or ()), _VARIABLE.findall(f"{one.predicate} {one.operands}"))
-        for one in known
-    ]
-    while True:
-        more = {name for written, read in steps if not found.isdisjoint(written) for name in read}
-        if more <= found:
-            return frozenset(found)
-        found |= more
 
 
 LIMIT = 1_000_000  # blocks; a kernel of the ladder runs a few hundred
@@ -254,39 +237,30 @@ class Executions:
     flow: Flow  # the kernel
     blocks: tuple[int, ...]  # how often each block runs
     edges: Mapping[tuple[int, int], int]  # how often control goes from one block to another
-    # how often each instruction is passed with a predicate that is false, by its place in `Sass.instructions`; one with
-    # a predicate that is not known is taken to run
+    # how often a false predicate skips each instruction, by its place in `Sass.instructions`; an instruction with an
+    # unknown predicate counts as run
     off: Mapping[int, int]
-    votes: frozenset[int] = frozenset()  # places of votes that were passed: what they say was taken for granted
+    votes: frozenset[int] = frozenset()  # places of the votes on the path, whose outcome was assumed
 
     def counts(self, blocks: Collection[int] | None = None) -> Counter[str]:
-        """Executed instructions by their full opcode, without those that their predicate switches off."""
+        """Executed instructions by full opcode, without those that a false predicate skips."""
         found: Counter[str] = Counter()
         for block in range(len(self.blocks)) if blocks is None else blocks:
             for place, instruction in enumerate(self.flow.code(block), self.flow.blocks[block].begin):
                 found[instruction.opcode] += self.blocks[block] - self.off.get(place, 0)
         return found
 
-    def trips(self, loop: Loop) -> Fraction:
-        """Rounds of a loop for each time that it is entered; 0 where it never is."""
+    def trips(self, loop: Loop) -> float:
+        """Rounds of a loop each time it is entered; 0 if it never is."""
         rounds = self.blocks[loop.header]
         entries = rounds - sum(self.edges.get((latch, loop.header), 0) for latch in loop.latches)
-        return Fraction(rounds, entries) if entries else Fraction(0)
+        return rounds / entries if entries else 0.0
 
 
 def run(flow: Flow, constants: Constants, *, asked: bool = False) -> Executions:
-    """Walks through a kernel as one warp does.
-
-    Args:
-        flow: the kernel.
-        constants: the kernel's parameters, as 32-bit words of constant bank 0 by their offset there.
-        asked: whether some lane asks for the exception in every vote on data; else none ever does.
-
-    Raises:
-        FlashladderError: a branch depends on what `constants` do not decide, or the kernel does not end.
-    """
+    """Walks through a kernel on the path of one warp; arguments and errors as of `path`."""
     off = Counter[int]()
-    order = list(_walk(flow, constants, off, asked=asked))
+    order = list(path(flow, constants, asked=asked, off=off))
     visits, code = Counter(order), flow.sass.instructions
     passed = (place for block in visits for place in range(flow.blocks[block].begin, flow.blocks[block].end))
     votes = frozenset(place for place in passed if is_vote(code[place], operands(code[place])))
@@ -294,45 +268,43 @@ def run(flow: Flow, constants: Constants, *, asked: bool = False) -> Executions:
     return Executions(flow, blocks, Counter(pairwise(order)), off, votes)
 
 
-def path(flow: Flow, constants: Constants, *, asked: bool = False) -> Iterator[int]:
-    """The blocks of a kernel in the order in which a warp runs them; arguments and errors as of `run`."""
-    return _walk(flow, constants, Counter(), asked=asked)
+def path(flow: Flow, constants: Constants, *, asked: bool = False, off: Counter[int] | None = None) -> Iterator[int]:
+    """The blocks of a kernel in the order in which a warp runs them.
 
+    Args:
+        flow: the kernel.
+        constants: the kernel's parameters, as 32-bit words of constant bank 0 by their offset there.
+        asked: whether a lane asks for the exception in every vote on data; else no lane ever does.
+        off: where to count the instructions that a false predicate skips (`Executions.off`).
 
-def _walk(flow: Flow, constants: Constants, off: Counter[int], *, asked: bool) -> Iterator[int]:
-    """The blocks in order; `off` is filled in as of `Executions`."""
+    Raises:
+        FlashladderError: a branch depends on values that `constants` do not decide, or the kernel does not end.
+    """
+    off = Counter() if off is None else off
     code, values = flow.sass.instructions, Values()
-    needed = _deciding(code)
-    written = (written_by(one, operands(one)) for one in code)
-    changes = [some is None or not needed.isdisjoint(some) for some in written]
-    places = [
-        [place for place in range(one.begin, one.end) if changes[place] or code[place].predicate] for one in flow.blocks
-    ]
     block: int | None = 0
     for _ in range(LIMIT):
         if block is None:
             return
         yield block
-        for place in places[block]:
-            off[place] += _guard(code[place], values, constants) == 0
-            if changes[place]:
-                advance(code[place], values, constants, asked=asked)
-        block = _behind(flow, block, values, constants)
+        for place in range(flow.blocks[block].begin, flow.blocks[block].end):
+            off[place] += advance(code[place], values, constants, asked=asked) == 0
+        block = _next_block(flow, block, values, constants)
     raise FlashladderError("the kernel does not end", expected=f"an end within {LIMIT:,} blocks")
 
 
-def _behind(flow: Flow, block: int, values: Values, constants: Constants) -> int | None:
-    """Where control goes behind a block; None where it ends."""
+def _next_block(flow: Flow, block: int, values: Values, constants: Constants) -> int | None:
+    """The block that runs after this one; None at the end of the kernel."""
     leaving = {edge.kind: edge.target for edge in flow.edges[block]}
-    last, behind = flow.code(block)[-1], leaving.get("falls")
+    last, following = flow.code(block)[-1], leaving.get("falls")
     if not flow.sass.moves_control(last) or "diverges" in leaving:
-        return behind
+        return following
     if "calls" in leaving or len(flow.edges[block]) > 2:
         found = "a call, or a branch to one of many places"
     else:
         known = [_guard(last, values, constants), *(_value(one, values, constants) for one in operands(last)[:-1])]
         if 0 in known:
-            return behind
+            return following
         if None not in known:
             return leaving.get("jumps", leaving.get("branches"))
         found = "a predicate that the kernel's parameters do not decide"

@@ -1,18 +1,17 @@
-"""The control flow of a kernel's machine code: basic blocks, edges, dominators, loops, and what each block is for.
+"""The control flow of a kernel's machine code: basic blocks, edges, dominators, loops, and the region of each block.
 
-What stands inside the loop over KV blocks runs hundreds of times, what stands outside once. ``nvdisasm -cfg`` draws
-such a graph for people; here it is data. A loop is not a range of addresses, since the assembler moves rare code behind
-the end. A block dominates another one if the other cannot be reached without it.
+Code inside the loop over KV blocks runs hundreds of times, code outside runs once. A loop is not a range of addresses,
+because the assembler moves rare code behind the end. A block dominates another one if every path to that one passes it.
 
-Edges: a branch that is taken only where the threads of a warp have parted (``BRA.DIV``, ``BRA.CONV``) has a kind of its
+Edges: a branch that is taken only if the threads of a warp have diverged (``BRA.DIV``, ``BRA.CONV``) has a kind of its
 own. BSSY, BSYNC and WARPSYNC are no edges. ptxas writes some branches as ``CALL.REL.NOINC``; in a kernel without RET no
-call comes back, so they are branches.
+call returns, so they are branches.
 
-Regions: a tensor instruction outside of the main loop belongs to a peeled KV block. Before the loop, that block begins
-where its first tile has landed: at the barrier before its first tensor instruction, or the wait for copies before that.
-After the loop, the last block ends behind its last tensor instruction.
+Regions: a tensor instruction outside the main loop belongs to a peeled KV block. Before the loop, that block begins
+where its first tile has arrived: at the barrier before its first tensor instruction, or at the wait for copies before
+that barrier. After the loop, the last block ends with its last tensor instruction.
 
-Run: ``invoke cfg 8``. Or ``regions_of(disassemble(cubin)).of(PEELED)``.
+Run: ``invoke cfg 8``. Or ``regions_of(disassemble(cubin)).code(PEELED)``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from flashladder.errors import FlashladderError
 from flashladder.machine_code.sass import INDIRECT, TENSOR, Instruction, Sass, never_falls_through
 
 Neighbours = Sequence[Sequence[int]]
-"""For each node those that its edges lead to, or come from."""
+"""For each node its successors, or its predecessors."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Loop:
 
 
 def reached(starts: Iterable[int], neighbours: Neighbours, wall: frozenset[int] = frozenset()) -> frozenset[int]:
-    """The nodes that edges lead to from `starts`, these included; none beyond the nodes of a `wall`."""
+    """`starts` and the nodes that paths from them reach; a path ends at a node of the `wall`."""
     seen = set(starts)
     todo = list(seen)
     while todo:
@@ -55,13 +54,13 @@ def reached(starts: Iterable[int], neighbours: Neighbours, wall: frozenset[int] 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes and their edges; it is entered at node 0."""
+    """Nodes and their edges; the entry is node 0."""
 
     successors: Neighbours
 
     @cached_property
     def predecessors(self) -> Neighbours:
-        """For each node those that may have run before."""
+        """For each node the nodes that have an edge to it."""
         found: list[list[int]] = [[] for _ in self.successors]
         for source, targets in enumerate(self.successors):
             for target in targets:
@@ -70,17 +69,17 @@ class Graph:
 
     @cached_property
     def reachable(self) -> frozenset[int]:
-        """Nodes that can run; the trap and the padding behind the last instruction of a kernel cannot."""
+        """Nodes that can run; the trap and the padding after a kernel's last instruction cannot."""
         return reached([0], self.successors)
 
     @cached_property
     def dominators(self) -> tuple[int | None, ...]:
-        """For each node the last one that all paths from node 0 pass before it; None for 0 and what is not reached."""
+        """The immediate dominator of each node; None for node 0 and for nodes that are not reachable."""
         alive = self.reachable
-        behind = {node: alive - reached([0], self.successors, frozenset({node})) for node in alive}  # lost without it
+        dominated = {node: alive - reached([0], self.successors, frozenset({node})) for node in alive}
         found: list[int | None] = [None] * len(self.successors)
-        for node in sorted(alive, key=lambda one: len(behind[one]), reverse=True):  # the nearest one last
-            for other in behind[node]:
+        for node in sorted(alive, key=lambda one: len(dominated[one]), reverse=True):  # the nearest dominator last
+            for other in dominated[node]:
                 found[other] = node
         return tuple(found)
 
@@ -93,7 +92,7 @@ class Graph:
 
     @cached_property
     def forward(self) -> Neighbours:
-        """For each node its successors without those that dominate it: without back edges, which close loops."""
+        """`successors` without back edges, which close loops: their target dominates their source."""
         return [
             [target for target in targets if not self.dominates(target, source)]
             for source, targets in enumerate(self.successors)
@@ -101,7 +100,7 @@ class Graph:
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
-        """Every natural loop, in order of its header; back edges to one header make one loop."""
+        """Every natural loop, in order of its header; all back edges to one header make one loop."""
         latches: dict[int, list[int]] = {}
         for source in sorted(self.reachable):
             for target in set(self.successors[source]) - set(self.forward[source]):
@@ -117,7 +116,7 @@ class Graph:
 
     @cached_property
     def is_reducible(self) -> bool:
-        """Whether `loops` are all the loops there are: without back edges, no node can be reached from itself."""
+        """Whether `loops` holds every cycle: without back edges, the reachable graph has none."""
         try:
             TopologicalSorter({source: self.forward[source] for source in self.reachable}).prepare()
         except CycleError:
@@ -126,23 +125,23 @@ class Graph:
 
 
 Kind = Literal["falls", "jumps", "branches", "diverges", "calls"]
-"""How control goes along an edge: to the next instruction, always elsewhere, elsewhere if a predicate says so,
-elsewhere where threads of a warp have parted, into a function that comes back."""
+"""Where an edge leads: to the next instruction, always elsewhere, elsewhere if a predicate holds, elsewhere if the
+threads of a warp have diverged, into a function that returns."""
 
 _DIVERGENT = ("BRA.DIV", "BRA.CONV")
-_MUST_LEAD = INDIRECT | {"BRA", "JMP"}  # to instructions of this kernel
+_MUST_LEAD = INDIRECT | {"BRA", "JMP"}  # these need a target in this kernel
 
 
 class Block(NamedTuple):
-    """Instructions that run one after the other: places in `Sass.instructions`, `end` behind the last one."""
+    """Instructions that run one after the other: a range of places in `Sass.instructions`, without `end`."""
 
     begin: int
     end: int
-    label: str = ""  # where branches to it go; empty where there are none
+    label: str = ""  # the target of branches to it; empty if there are none
 
 
 class Edge(NamedTuple):
-    """Where control goes after the last instruction of a block; a block by its index in order of address."""
+    """Where control goes after a block; `target` is the index of a block in order of address."""
 
     target: int
     kind: Kind
@@ -150,11 +149,11 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Flow(Graph):
-    """The control-flow graph of one kernel; block 0 is where it is entered."""
+    """The control-flow graph of one kernel; block 0 is its entry."""
 
     sass: Sass
     blocks: tuple[Block, ...]
-    edges: tuple[tuple[Edge, ...], ...]  # those that leave each block
+    edges: tuple[tuple[Edge, ...], ...]  # the edges that leave each block
 
     def code(self, block: int) -> tuple[Instruction, ...]:
         """The instructions of a block."""
@@ -166,9 +165,9 @@ class Flow(Graph):
 
     @cached_property
     def main_loop(self) -> Loop | None:
-        """The loop over KV blocks: the one with the most tensor instructions that are in no loop within it.
+        """The loop over KV blocks: the loop with the most tensor instructions outside of its inner loops.
 
-        Among equals an inner one (a loop over tiles around it may have a peeled block), then the longest.
+        Among equals it is the innermost (a loop over tiles may hold a peeled block), then the longest.
         """
 
         def weight(loop: Loop) -> tuple[int, int, int]:
@@ -179,27 +178,21 @@ class Flow(Graph):
 
     def tensor(self, block: int) -> list[int]:
         """Places in `Sass.instructions` of the tensor-core instructions of a block."""
-        own = self.blocks[block]
-        return [i for i in range(own.begin, own.end) if self.sass.instructions[i].opcode_class in TENSOR]
+        begin = self.blocks[block].begin
+        return [place for place, one in enumerate(self.code(block), begin) if one.opcode_class in TENSOR]
 
 
 def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
-    """The graph of a kernel, its blocks as large as can be.
-
-    Args:
-        sass: the kernel.
-        cuts: indices of instructions at which a block begins in any case.
+    """The graph of a kernel, with the largest possible blocks; a block also begins at each place of `cuts`.
 
     Raises:
-        FlashladderError: a branch goes where no instructions are, or an indirect one does not say where it may go.
+        FlashladderError: a branch has no target in the kernel, or an indirect one does not list its targets.
     """
     returns = any(instruction.opcode_class == "RET" for instruction in sass.instructions)
     leaving = [list(_exits(sass, i, returns=returns)) for i in range(len(sass.instructions))]
-    begins = {0, *cuts, *(target for targets in leaving for target, kind in targets if kind != "falls")}
-    for i, instruction in enumerate(sass.instructions[:-1]):
-        if sass.moves_control(instruction):
-            begins.add(i + 1)
-    starts = sorted(begins)
+    targets = (target for own in leaving for target, kind in own if kind != "falls")
+    after_branches = (i + 1 for i, one in enumerate(sass.instructions[:-1]) if sass.moves_control(one))
+    starts = sorted({0, *cuts, *targets, *after_branches})
     names = {address: label for label, address in sorted(sass.labels.items(), reverse=True)}
     blocks = tuple(
         Block(begin, end, names.get(sass.instructions[begin].address, ""))
@@ -213,7 +206,7 @@ def graph_of(sass: Sass, cuts: Collection[int] = ()) -> Flow:
 def main_loop(sass: Sass) -> tuple[Instruction, ...]:
     """The instructions of a kernel's loop over KV blocks, in address order.
 
-    Empty where nothing loops, or an indirect branch does not say where it goes.
+    Empty if the kernel has no loop, or an indirect branch does not list its targets.
     """
     try:
         flow = graph_of(sass)
@@ -224,40 +217,32 @@ def main_loop(sass: Sass) -> tuple[Instruction, ...]:
 
 
 def _exits(sass: Sass, index: int, *, returns: bool) -> Iterator[tuple[int, Kind]]:
-    """Where control goes after an instruction, and how: the next one first."""
+    """Where control goes after an instruction, and how, the next instruction first; `returns`: a call may return."""
     instruction = sass.instructions[index]
-    targets = sass.targets(instruction)
-    kind = _kind(instruction, returns=returns)
+    targets, indirect = sass.targets(instruction), instruction.opcode_class in INDIRECT
     if instruction.opcode_class in _MUST_LEAD and not (targets and sass.index.keys() >= set(targets)):
-        what = "an indirect branch does not say" if instruction.opcode_class in INDIRECT else "the code does not have"
+        what = "an indirect branch does not say" if indirect else "the code does not have"
         raise FlashladderError(f"{what} where it goes", where=f"address {instruction.address:#x}", found=instruction)
-    if (
-        index + 1 < len(sass.instructions)
-        and not never_falls_through(instruction)
-        and not (targets and kind == "jumps")
-    ):
+    kind: Kind = "jumps" if never_falls_through(instruction) and not indirect else "branches"
+    if instruction.opcode_class == "CALL":
+        kind = "calls" if returns else "branches" if instruction.predicate else "jumps"
+    elif instruction.opcode.startswith(_DIVERGENT):
+        kind = "diverges"
+    always_leaves = never_falls_through(instruction) or (targets and kind == "jumps")
+    if index + 1 < len(sass.instructions) and not always_leaves:
         yield index + 1, "falls"
     yield from ((sass.index[target], kind) for target in targets if target in sass.index)
-
-
-def _kind(branch: Instruction, *, returns: bool) -> Kind:
-    """What a branch's edge is; `returns`: whether a call may come back."""
-    if branch.opcode_class == "CALL":
-        return "calls" if returns else "branches" if branch.predicate else "jumps"
-    if branch.opcode.startswith(_DIVERGENT):
-        return "diverges"
-    return "jumps" if never_falls_through(branch) and branch.opcode_class not in INDIRECT else "branches"
 
 
 PROLOGUE, PEELED, LOOP, LAST, EPILOGUE = "prologue", "peeled block", "main loop", "last block", "epilogue"
 UNREACHED = "unreached"
 REGIONS = (PROLOGUE, PEELED, LOOP, LAST, EPILOGUE, UNREACHED)
-"""In the order in which they run; `UNREACHED` never does."""
+"""The regions in the order in which they run; `UNREACHED` never does."""
 
 
 @dataclass(frozen=True)
 class Regions:
-    """A kernel's graph with the region of each of its blocks; a block begins where a region does."""
+    """A kernel's graph with the name of each block's region; a block begins at each begin of a region."""
 
     flow: Flow
     names: tuple[str, ...]
@@ -277,33 +262,30 @@ class Regions:
 
 
 def regions_of(sass: Sass) -> Regions:
-    """A kernel's graph and regions. Without a loop, all that can run is prologue.
+    """A kernel's graph and regions. Without a loop, all reachable blocks are prologue.
 
     Raises:
         FlashladderError: as `graph_of`.
     """
-    flow = graph_of(sass)
-    loop = flow.main_loop
-    if loop is None:
-        names = [PROLOGUE if block in flow.reachable else UNREACHED for block in range(len(flow.blocks))]
-        return Regions(flow, tuple(names))
-    after = reached(loop.nodes, flow.forward) - loop.nodes  # within one round of the loops around it
-    before = [block for block in sorted(flow.reachable - after - loop.nodes) if flow.tensor(block)]
-    start = _first_of(flow, before[0]) if before else None
-    ends = {1 + max(flow.tensor(block)) for block in after if flow.tensor(block)} - {len(sass.instructions)}
-    flow = graph_of(sass, ends if start is None else {start, *ends})
+    flow, start = graph_of(sass), None
+    if flow.main_loop is not None:
+        loop = flow.main_loop.nodes
+        after = reached(loop, flow.forward) - loop  # in the same round of an outer loop
+        before = [block for block in sorted(flow.reachable - after - loop) if flow.tensor(block)]
+        start = _first_of(flow, before[0]) if before else None
+        ends = {1 + max(flow.tensor(block)) for block in after if flow.tensor(block)} - {len(sass.instructions)}
+        flow = graph_of(sass, ends if start is None else {start, *ends})
     return Regions(flow, tuple(_names(flow, start)))
 
 
 def _names(flow: Flow, start: int | None) -> Iterable[str]:
-    """The region of each block; `start` is the instruction with which the peeled block begins."""
-    loop = flow.main_loop
-    assert loop is not None  # cutting a block in two loses no loop
-    after = reached(loop.nodes, flow.forward) - loop.nodes
+    """The region of each block; the peeled block begins at the instruction at place `start`."""
+    loop = flow.main_loop.nodes if flow.main_loop else frozenset()
+    after = reached(loop, flow.forward) - loop
     last = reached((block for block in after if flow.tensor(block)), flow.predecessors) & after
     peeled = next((index for index, block in enumerate(flow.blocks) if block.begin == start), None)
     for block in range(len(flow.blocks)):
-        if block in loop.nodes:
+        if block in loop:
             yield LOOP
         elif block in after:
             yield LAST if block in last else EPILOGUE
@@ -314,7 +296,7 @@ def _names(flow: Flow, start: int | None) -> Iterable[str]:
 
 
 def _first_of(flow: Flow, block: int) -> int:
-    """Where the KV block begins whose first tensor instructions stand in `block`: see the head of this file."""
+    """Where the KV block with its first tensor instruction in `block` begins: see the head of this file."""
 
     def last(opcode: str, begin: int, end: int) -> int | None:
         code = flow.sass.instructions

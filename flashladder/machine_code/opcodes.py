@@ -1,11 +1,10 @@
-"""Names of instructions: opcodes of machine code and of PTX, our own measures, and the kind that each opcode is of.
+"""Names of instructions: opcodes of machine code and of PTX, our own measures, and the kind of each opcode.
 
-A misspelt opcode is counted 0 times in every kernel, so that a claim about it would say nothing. All names stand in
-configs/opcodes.yaml: SASS opcodes of NVIDIA's tables, and the PTX opcodes that the emulator runs.
+A claim about a misspelt opcode would count 0 in every kernel. All valid names are in configs/opcodes.yaml: the SASS
+opcodes of NVIDIA's tables, and the PTX opcodes that the emulator runs.
 
 A kind is what an instruction does for the kernel (multiply on tensor cores, move a register, copy to shared memory),
-not the pipe that it is issued to: IMAD.MOV.U32 moves a register, on the FMA pipe. Opcodes are grouped as NVIDIA's
-tables group them, and finer where those are too coarse.
+not its pipe: IMAD.MOV.U32 moves a register, on the FMA pipe. Kinds follow the groups of NVIDIA's tables, some split.
 
 Try ``unknown("IADDD3", "sass")`` and ``by_kind({"HMMA": 256, "MOV": 3})``.
 """
@@ -27,31 +26,31 @@ MEASURES = {
     "sass": {
         "total": "instructions of the whole kernel",
         "registers": "registers per thread",
-        "hmma_after_ldsm": "for each LDSM the HMMA that stand after it, summed: the order of the two in the listing",
-        "mufu_under_products": "MUFU while a group of wgmma may be under way (`invoke sass N --order`)",
+        "hmma_after_ldsm": "the HMMA after each LDSM, summed: the order of the two in the listing",
+        "mufu_under_products": "MUFU while a group of wgmma may be in flight (`invoke sass N --order`)",
         "usual_path": "instructions that most rounds run, of a loop in which few rounds wait for all products",
         "f2fp_under_products": "F2FP likewise",
         "fadd_under_products": "FADD likewise",
     },
     "ptx": {
         "total": "instructions",
-        "mma_before_use": "for each ldmatrix the mma that stand between it and the first one that reads it, summed",
-        "mma_same_a": "mma whose A fragment is that of the mma before it",
+        "mma_before_use": "the mma between each ldmatrix and its first reader, summed",
+        "mma_same_a": "mma with the same A fragment as the previous mma",
     },
 }
-"""What is counted beside opcodes, by language; in the main loop too, but for the registers."""
+"""Measures beside counts of opcodes, by language; all but the registers also exist for the main loop."""
 
 _GROUPS = {
     "floating": "fp32", "integer": "integer", "conversion": "convert", "movement": "moves", "predicates": "integer",
     "memory": "global", "uniform": "uniform", "warpgroup": "barriers", "tensor_memory": "copies", "texture": "global",
     "control": "control", "other": "other",
 }  # fmt: skip
-"""The groups of machine code in the file, and the kind of their opcodes, but for those of `_OWN`."""
+"""The file's groups of machine code, and the kind of their opcodes; `_OWN` has the exceptions."""
 _Sass = Annotated[tuple[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], ...], Field(strict=False)]
 _Ptx = Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")], ...], Field(strict=False)]
 _FIELDS: dict[str, Any] = {**dict.fromkeys(("source", "url"), str), **dict.fromkeys(_GROUPS, _Sass), "ptx": _Ptx}
 OpcodesFile = create_model("OpcodesFile", __config__=ConfigDict(extra="forbid", strict=True), **_FIELDS)
-"""``configs/opcodes.yaml``: where the names come from, and the names by group."""
+"""``configs/opcodes.yaml``: the source of the names, and the names by group."""
 
 
 def read_opcodes(path: Path) -> dict[str, tuple[str, ...]]:
@@ -72,11 +71,11 @@ def known_opcodes(language: str) -> frozenset[str]:
 
 
 def unknown(name: str, language: str) -> tuple[str, str | None] | None:
-    """What was expected in place of a name that is none, and the closest one as a hint; None for a name.
+    """What was expected instead of an unknown name, and the closest known one as a hint; None for a known name.
 
     Args:
-        name: an opcode or a measure. Modifiers have no list: an opcode with some that occurs in neither kernel bears
-            out no claim.
+        name: an opcode or a measure. Modifiers are not checked here, but a claim fails if neither kernel has the opcode
+            with these modifiers.
         language: ``sass`` or ``ptx``.
     """
     opcode, dot, modifiers = name.partition(".")
@@ -107,7 +106,7 @@ KINDS: Mapping[str, str] = {
     "control": "branches and ends",
     "other": "the rest: NOP, special registers, fp16 and fp64 arithmetic",
 }
-"""Kinds in the order in which they are shown, with what they are."""
+"""Kinds with their descriptions, in the order of tables."""
 
 _OWN = {
     **dict.fromkeys((*TENSOR, "BMMA", "DMMA", "BGMMA", "QGMMA"), "tensor"),
@@ -132,12 +131,12 @@ def _kinds() -> Mapping[str, str]:
 
 
 def kind_of(opcode_class: str) -> str:
-    """The kind of an opcode class; ``other`` for one that no table has."""
+    """The kind of an opcode class; ``other`` if no table has it."""
     return _kinds().get(opcode_class, "other")
 
 
 def by_kind(counts: Mapping[str, float]) -> dict[str, float]:
-    """Counts by opcode class, summed by kind; kinds that do not occur are 0, and ``total`` is no class."""
+    """Counts by opcode class, summed by kind; absent kinds are 0, and ``total`` is ignored."""
     found = dict.fromkeys(KINDS, 0.0)
     for name, count in counts.items():
         if name != "total":

@@ -1,7 +1,7 @@
 """PTX as data: a normalised text with its SHA-256, and counts by opcode.
 
-Why: the PTX that ships carries comments, line tables and names made from a file's path; none of them is the program.
-Without them, two texts are equal exactly when the assembler is given the same instructions.
+The PTX that ships holds comments, line tables and names that nvcc makes from a file's path. Without them, two texts are
+equal exactly if they give the assembler the same instructions.
 
 Run: ``invoke ptx kernel.ptx --counts``.
 """
@@ -20,7 +20,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _DEBUG_SECTION = re.compile(r"^[ \t]*\.section\s+\.debug_\w+\s*\{.*?(?:^[ \t]*\}[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
 _LINE_TABLE = re.compile(r"^[ \t]*\.(?:file|loc)(?:[ \t][^\n]*)?$", re.MULTILINE)
 _DEBUG_TARGET = re.compile(r"^([ \t]*\.target\s+\w+)\s*,\s*debug\s*$", re.MULTILINE)
-# Labels that only line tables point at, and names of internal symbols: nvcc puts a hash of the source's path in them.
+# Labels of line tables, and names of internal symbols, in which nvcc puts a hash of the source's path.
 _DEBUG_LABEL = re.compile(r"^[ \t]*\$L__(?:tmp|func_begin|func_end|info_string)\d+:\s*$", re.MULTILINE)
 _INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
 _ANONYMOUS = re.compile(r"_GLOBAL__N__[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
@@ -28,18 +28,17 @@ _TARGET = re.compile(r"^[ \t]*\.target[ \t]+(sm_\d+[a-z]?)", re.MULTILINE)
 _BLANKS = re.compile(r"[ \t]+")
 
 _LABEL = re.compile(r"^(?:[$%A-Za-z_][\w$]*:(?!:)\s*)+")
-_VECTOR = re.compile(r"\{\s*[^{};\s][^{};]*\}")  # braces around operands or initial values: a block holds a ``;``
+_VECTOR = re.compile(r"\{\s*[^{};\s][^{};]*\}")  # braces around operands or initial values; a block contains a ``;``
 _STATEMENT = re.compile(r"^(?:@!?%\w+\s+)?(?P<opcode>[a-z][\w.:]*(?:\s+\.[a-z][\w.:]*)*)")
 
 
 def normalise(text: str) -> str:
-    """PTX without comments, line tables, debug sections, blank lines and what nvcc derives from a path.
+    """PTX without comments, line tables, debug sections, blank lines and names derived from a path.
 
     Idempotent: a normalised text is its own normal form. Runs of blanks become one.
     """
-    text = _COMMENT.sub("", "\n".join(text.splitlines()))  # whatever ends a line: the patterns know one kind
-    text = _DEBUG_SECTION.sub("", text)
-    for pattern in (_LINE_TABLE, _DEBUG_LABEL):
+    text = "\n".join(text.splitlines())  # the patterns know one kind of line end
+    for pattern in (_COMMENT, _DEBUG_SECTION, _LINE_TABLE, _DEBUG_LABEL):
         text = pattern.sub("", text)
     text = _DEBUG_TARGET.sub(r"\1", text)
     text = _ANONYMOUS.sub("_GLOBAL__N_", _INTERNAL.sub("_INTERNAL_", text))
@@ -60,8 +59,8 @@ def opcodes(text: str) -> list[str]:
     found = []
     for statement in re.split(r"[;{}]", _VECTOR.sub("", normalise(text))):
         lines = (_LABEL.sub("", line).strip() for line in statement.splitlines())
-        own = " ".join(itertools.dropwhile(lambda line: not line or line.startswith("."), lines))
-        if match := _STATEMENT.match(own):
+        instruction = " ".join(itertools.dropwhile(lambda line: not line or line.startswith("."), lines))
+        if match := _STATEMENT.match(instruction):
             found.append("".join(match["opcode"].split()))
     return found
 
@@ -73,16 +72,12 @@ def opcode_counts(text: str) -> dict[str, int]:
 
 
 def is_ptx(text: str) -> bool:
-    """Whether the text, or the beginning of it, begins like PTX."""
+    """Whether the text, which may be cut, begins like PTX."""
     return normalise(text).startswith(".version")
 
 
 def target(text: str) -> str:
-    """What the PTX is for, such as ``sm_80``.
-
-    Raises:
-        FlashladderError: it does not say.
-    """
+    """The target of the PTX, such as ``sm_80``; `FlashladderError` if it has no ``.target``."""
     if found := _TARGET.search(_COMMENT.sub("", text)):
         return found[1]
     raise FlashladderError("not PTX", expected="a .target directive", found="none")

@@ -1,7 +1,7 @@
-"""What a kernel uses, as ``ptxas -v`` says it (registers, spills, shared memory), and how many CTAs one SM then holds.
+"""The resources of a kernel as ``ptxas -v`` reports them, and how many CTAs of it fit on one SM.
 
-Standard library only, because the build's workers import it. The occupancy rules are those of ``cuda_occupancy.h`` of
-the CUDA runtime's wheel, for compute capability 8.0 to 9.0 (`tests/nvcc/test_explain.py` runs it beside this one).
+Standard library only, because the build's workers import it. The occupancy rules are those of ``cuda_occupancy.h`` in
+the CUDA runtime's wheel, for compute capability 8.0 to 9.0; `tests/nvcc/test_explain.py` compares both.
 
 Run: ``invoke ptxas 7``. Try ``load_gpus()["a100"].occupancy(registers=255, threads=128, shared_bytes=65536)``.
 """
@@ -9,7 +9,7 @@ Run: ``invoke ptxas 7``. Try ``load_gpus()["a100"].occupancy(registers=255, thre
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 import re
@@ -18,8 +18,9 @@ from flashladder.errors import FlashladderError
 from flashladder.names import KERNEL
 
 INT_FIELDS = ("registers", "stack", "spill_stores", "spill_loads", "barriers", "smem_static")
+COLUMNS = ("kernel", "config", "arch", *INT_FIELDS, "smem_dynamic", "cmem", "compile_ms")  # of the table
 
-_NUMBER = r"(?:0|[1-9]\d{0,11})"  # as the tool writes it
+_NUMBER = r"(?:0|[1-9]\d{0,11})"  # as ptxas writes it
 _N = rf"({_NUMBER})"
 _INFO = r"ptxas info\s*: "
 _ENTRY = re.compile(rf"{_INFO}Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
@@ -31,22 +32,21 @@ _GLOBAL = re.compile(rf"{_INFO}{_N} bytes gmem(?:, {_N} bytes cmem\[\d+\])*")
 _OVERRIDING = re.compile(
     rf"{_INFO}Overriding maximum register limit {_N} for '[^']+' with\s+{_N} of maxrregcount option"
 )
-_COMMAND = re.compile(r"\$ .*")  # what was run, as the build writes it over a log
+_COMMAND = re.compile(r"\$ .*")  # the build writes the command above its log
 _WITHOUT_FACTS = (_GLOBAL, _OVERRIDING, _COMMAND)
-_WARNING = re.compile(
-    r"\bwarning\b|Potential Performance Loss|\(C75\d\d\)", re.IGNORECASE
-)  # C75..: of wgmma, setmaxnreg
+# C75.. are warnings about wgmma and setmaxnreg
+_WARNING = re.compile(r"\bwarning\b|Potential Performance Loss|\(C75\d\d\)", re.IGNORECASE)
 _PART = re.compile(
     rf"used (?P<barriers>{_NUMBER}) barriers|(?P<smem>{_NUMBER}) bytes smem|(?P<cmem>{_NUMBER}) bytes cmem\[\d+\]|"
     rf"(?P<stack>{_NUMBER}) bytes cumulative stack size|(?P<lmem>{_NUMBER}) bytes lmem|"
     rf"(?P<textures>{_NUMBER}) (?:textures|samplers|surfaces)"
 )
-"""What may stand behind the registers; each once, but for ``cmem``, which has banks, and ``textures``."""
+"""What may follow the registers in a line, each once; ``cmem`` once per bank, ``textures`` any number of times."""
 
 
 @dataclass(frozen=True)
 class PtxasUsage:
-    """What one kernel uses on one architecture."""
+    """The resources of one kernel on one architecture."""
 
     arch: str  # for example ``sm_80``
     registers: int  # 32-bit registers per thread
@@ -71,42 +71,32 @@ class PtxasUsage:
         return cls(str(data["arch"]), **numbers, cmem=cmem, compile_ms=times, warnings=(*map(str, warnings),))
 
 
-@dataclass(frozen=True)
-class PtxasRow:
-    """One line of the table; the columns of the CSV, in order."""
+@dataclass(frozen=True, kw_only=True)
+class PtxasRow(PtxasUsage):
+    """One line of the table: the resources of one kernel in one configuration."""
 
-    kernel: str  # which kernel, for people: for example ``07``
+    kernel: str  # its name for people, for example ``07``
     config: str  # the configuration's short form
-    arch: str
-    registers: int
-    stack: int
-    spill_stores: int
-    spill_loads: int
-    barriers: int
-    smem_static: int
     smem_dynamic: int  # bytes of dynamic shared memory per CTA, which only the launch knows
-    cmem: int | None
-    compile_ms: float
 
     @classmethod
     def of(cls, kernel: str, config: str, smem_dynamic: int, usage: PtxasUsage) -> PtxasRow:
         """The row of `usage` for one kernel and configuration; `smem_dynamic` in bytes."""
-        facts = asdict(usage)
-        del facts["warnings"]
-        return cls(kernel=kernel, config=config, smem_dynamic=smem_dynamic, **facts)
+        return cls(**asdict(usage), kernel=kernel, config=config, smem_dynamic=smem_dynamic)
 
-
-COLUMNS = tuple(field.name for field in fields(PtxasRow))
+    def cells(self, columns: Sequence[str] = COLUMNS) -> dict[str, object]:
+        """The values of some columns of the table."""
+        return {name: getattr(self, name) for name in columns}
 
 
 def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -> PtxasUsage:
-    """What `kernel` uses, from the output of ``ptxas -v`` for one architecture.
+    """The resources of `kernel`, from the output of ``ptxas -v`` for one architecture.
 
     Device functions that were not inlined (debug builds) have paragraphs of their own, which do not count.
 
     Raises:
-        FlashladderError: the log holds a line that is not known; it has no such kernel, or not exactly one of its
-            registers, its stack line and its compile time.
+        FlashladderError: the log holds an unknown line, or no such kernel, or not exactly one register line, stack line
+            and compile time of it.
     """
     arches, lines = _paragraph(log, kernel, where)
     stacks, used, times = ([m for line in lines if (m := form.fullmatch(line))] for form in (_STACK, _USED, _TIME))
@@ -127,7 +117,7 @@ def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -
     stack, spill_stores, spill_loads = map(int, stacks[0].groups())
     return PtxasUsage(
         *(arches[0], int(used[0][1]), stack, spill_stores, spill_loads),
-        barriers=sum(parts.get("barriers", ())),  # ptxas names barriers and smem only where there are some
+        barriers=sum(parts.get("barriers", ())),  # ptxas does not print barriers and smem that are 0
         smem_static=sum(parts.get("smem", ())),
         cmem=sum(parts["cmem"]) if "cmem" in parts else None,
         compile_ms=float(times[0][1]),
@@ -136,7 +126,7 @@ def parse_log(log: str, kernel: str = KERNEL, where: str | Path | None = None) -
 
 
 def _paragraph(log: str, kernel: str, where: str | Path | None) -> tuple[list[str], list[str]]:
-    """The architectures that `kernel` was compiled for, and the lines that are about it and nothing else."""
+    """The architectures that `kernel` was compiled for, and the lines about it alone."""
     arches, about, lines = list[str](), "", list[str]()
     for line in map(str.rstrip, log.splitlines()):
         if entry := _ENTRY.fullmatch(line):
@@ -145,22 +135,22 @@ def _paragraph(log: str, kernel: str, where: str | Path | None) -> tuple[list[st
         elif properties := _PROPERTIES.fullmatch(line):
             about = properties["name"]
         elif any(form.fullmatch(line) for form in (_STACK, _USED, _TIME)):
-            lines += [line] if about == kernel and arches else []  # its properties stand behind its entry
+            lines += [line] if about == kernel and arches else []  # the properties follow the entry
         elif line and not (_WARNING.search(line) or any(form.fullmatch(line) for form in _WITHOUT_FACTS)):
             raise FlashladderError("unknown line of ptxas", where=where, found=line)
     return arches, lines
 
 
 def warnings_of(log: str) -> tuple[str, ...]:
-    """The lines of a tool's log that warn, in order, each once."""
+    """The warnings in a tool's log, in order, each once."""
     return tuple(dict.fromkeys(line.strip() for line in log.splitlines() if _WARNING.search(line)))
 
 
 def to_csv(rows: Iterable[PtxasRow], columns: Sequence[str] = COLUMNS) -> str:
     """Some `columns` of the rows as CSV with a header; lines end in a newline."""
-    from flashladder.columns import csv_text  # in here, as the build's workers start often and print nothing
+    from flashladder.columns import csv_text  # imported late: the build's workers start often and print nothing
 
-    return csv_text(columns, ([getattr(row, name) for name in columns] for row in rows))
+    return csv_text(columns, (list(row.cells(columns).values()) for row in rows))
 
 
 WARP = 32  # threads
@@ -168,28 +158,28 @@ WARP = 32  # threads
 
 @dataclass(frozen=True)
 class Sm:
-    """What one streaming multiprocessor has, and in which pieces it gives it away."""
+    """The resources of one streaming multiprocessor, and their units of allocation."""
 
     warps: int  # resident at once
     ctas: int  # resident at once
     registers: int  # of 32 bits
-    partitions: int  # of the SM; each has its share of the registers, and a warp lives in one of them
-    register_unit: int  # registers, in multiples of which a warp gets its own
+    partitions: int  # of the SM; each has its share of the registers, and a warp runs in one of them
+    register_unit: int  # registers; a warp gets a multiple of it
     registers_per_cta: int  # the most that one CTA may have
     registers_per_thread: int  # the most that one thread may have
     threads_per_cta: int  # the most that one CTA may have
     shared_bytes: int  # shared memory, at its largest share of the L1
-    shared_unit: int  # bytes, in multiples of which a CTA gets shared memory
-    shared_reserved: int  # bytes that every CTA takes for the system
-    barriers: int | None = None  # named barriers; None where they are no limit (before compute capability 9.0)
+    shared_unit: int  # bytes of shared memory; a CTA gets a multiple of it
+    shared_reserved: int  # bytes of shared memory that the system takes in every CTA
+    barriers: int | None = None  # named barriers; None if they are no limit (before compute capability 9.0)
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """What one SM holds of a kernel."""
+    """How many CTAs of a kernel fit on one SM."""
 
-    # CTAs that each resource alone would allow, by its name: ``warps``, ``CTAs``, ``registers``, ``shared memory``,
-    # ``barriers``; a resource that the kernel does not use is not listed
+    # the CTAs that each resource alone would allow: ``warps``, ``CTAs``, ``registers``, ``shared memory``,
+    # ``barriers``; a resource that the kernel does not use is absent
     limits: Mapping[str, int]
     warps_per_cta: int  # warps of one CTA
     most_warps: int  # warps that the SM can hold
@@ -206,29 +196,29 @@ class Occupancy:
 
     @property
     def fraction(self) -> float:
-        """Resident warps of those that the SM can hold, 0 to 1: what profilers call the theoretical occupancy."""
+        """Resident warps over the most that the SM can hold, 0 to 1: the theoretical occupancy of profilers."""
         return self.warps / self.most_warps
 
     @property
     def limited_by(self) -> tuple[str, ...]:
-        """The resources that allow no more CTAs than there are, in the order of `limits`; at least one."""
+        """The resources that limit the number of CTAs, in the order of `limits`; at least one."""
         return tuple(name for name, ctas in self.limits.items() if ctas == self.ctas)
 
 
 def occupancy(sm: Sm, *, registers: int, threads: int, shared_bytes: int, barriers: int = 1) -> Occupancy:
-    """What one SM holds of a kernel.
+    """How many CTAs of a kernel fit on one SM.
 
     Args:
         sm: the streaming multiprocessor.
-        registers: of 32 bits, per thread, as ptxas tells.
+        registers: of 32 bits, per thread, as ptxas reports them.
         threads: of a CTA, at least 1.
         shared_bytes: of a CTA, static and dynamic.
-        barriers: named barriers of a CTA, as ptxas tells.
+        barriers: named barriers of a CTA, as ptxas reports them.
     """
     limits, warps = dict[str, int](), up(threads, WARP) // WARP
     if registers:
-        # A warp's registers lie in one partition. A launch is refused, as the hardware does, by what its CTA would take
-        # if each partition had as many warps of it.
+        # A warp's registers lie in one partition. The hardware refuses a launch as if every partition held as many
+        # warps of the CTA as the fullest one.
         per_warp = up(registers * WARP, sm.register_unit)
         fits = registers <= sm.registers_per_thread and per_warp * up(warps, sm.partitions) <= sm.registers_per_cta
         limits["registers"] = fits * (sm.registers // sm.partitions // per_warp * sm.partitions // warps)

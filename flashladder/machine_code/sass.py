@@ -1,13 +1,12 @@
 """Machine code (SASS) as data: instructions, source lines, control codes, and counts by opcode class.
 
-The classes are those of `results/published/published_sass_counts_sm80.csv`: the opcode up to its first dot, except that
-`IMAD.MOV.U32`, which is a register move issued on the FMA pipe, is counted on its own.
+The classes are those of `results/published/published_sass_counts_sm80.csv`: the opcode up to its first dot.
+`IMAD.MOV.U32`, a register move on the FMA pipe, is a class of its own.
 
-A control code says what an instruction waits for and signals. The hardware has few interlocks: the assembler writes
-into each instruction how many cycles to stall, which of six scoreboard barriers it sets and which it waits for. NVIDIA
-does not document the bits; their places are those that Jia et al. found for Volta ("Dissecting the NVIDIA Volta GPU
-Architecture via Microbenchmarking", 2018, section 2.1), the same from sm_70 to sm_90. `decoded` checks the reuse flags
-against nvdisasm's own ``.reuse``.
+The hardware has few interlocks. The assembler writes a control code into each instruction: the cycles to stall, the one
+of six scoreboard barriers that it sets, and those that it waits for. NVIDIA does not document the bits. Their places
+are those that Jia et al. found for Volta ("Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018,
+section 2.1), the same from sm_70 to sm_90. `decoded` compares the reuse flags with nvdisasm's own ``.reuse``.
 
 Run: ``invoke sass 8``; ``invoke sass 8 --control``.
 """
@@ -29,7 +28,7 @@ from flashladder.files import relative, unescaped
 from flashladder.names import KERNEL
 
 BYTES = 16  # of an instruction, from sm_70 on
-SECTION = 128  # bytes, to a multiple of which the assembler fills a section of code up with NOP
+SECTION = 128  # bytes; the assembler pads a section of code with NOP to a multiple of it
 LONE_OPCODES = frozenset({"IMAD.MOV.U32"})
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<name>[^,\s]+)")
@@ -39,9 +38,9 @@ _SOURCE = re.compile(r'^\s*//## File "(?P<file>(?:[^"\\]|\\.)*)", line (?P<line>
 _INSTRUCTION = re.compile(
     r"^\s*\{?\s*/\*(?P<address>[0-9a-f]+)\*/\s+(?:(?P<predicate>@\S+)\s+)?(?P<opcode>[A-Z][\w.]*)\s*(?P<operands>.*?)\s*;"
 )
-_NUMBER = re.compile(r"\b0x(?P<address>[0-9a-f]+)$")  # where a branch goes, in code without labels
+_NUMBER = re.compile(r"\b0x(?P<address>[0-9a-f]+)$")  # the target of a branch in code without labels
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
-_LISTED = re.compile(r"(?:BRANCH_TARGETS |,)(\.L_\w+)")  # of an indirect branch, in a comment
+_LISTED = re.compile(r"(?:BRANCH_TARGETS |,)(\.L_\w+)")  # targets of an indirect branch, in a comment
 INDIRECT = frozenset({"BRX", "BRXU", "JMX", "JMXU"})
 _BRANCHES = frozenset({"BRA", "JMP", "CALL", "BREAK"}) | INDIRECT
 TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA")  # classes of matrix products: mma and wgmma
@@ -49,13 +48,13 @@ _ENDS = frozenset({"EXIT", "RET", "KILL"})
 
 
 def opcode_class(opcode: str) -> str:
-    """The class an opcode is counted in: ``LDSM.16.M88.4`` is ``LDSM``, ``IMAD.MOV.U32`` stays whole."""
+    """The class of an opcode: ``LDSM`` of ``LDSM.16.M88.4``; ``IMAD.MOV.U32`` stays whole."""
     return opcode if opcode in LONE_OPCODES else opcode.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction, with the source line that it came from (None without ``-lineinfo``)."""
+    """One machine instruction, with its source line (None without ``-lineinfo``)."""
 
     address: int
     predicate: str
@@ -66,7 +65,7 @@ class Instruction:
 
     @property
     def opcode_class(self) -> str:
-        """The class it is counted in."""
+        """Its class in counts."""
         return opcode_class(self.opcode)
 
     def __str__(self) -> str:
@@ -82,7 +81,7 @@ def count(instructions: Iterable[Instruction]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Sass:
-    """The machine code of one kernel: its instructions in address order and where its labels point."""
+    """The machine code of one kernel: its instructions in address order, and the addresses of its labels."""
 
     instructions: tuple[Instruction, ...]
     labels: Mapping[str, int]
@@ -97,38 +96,33 @@ class Sass:
         return {instruction.address: i for i, instruction in enumerate(self.instructions)}
 
     def targets(self, instruction: Instruction) -> list[int]:
-        """Addresses to which a branch may go; none for what is no branch."""
+        """Addresses to which a branch may go; none for another instruction."""
         if instruction.opcode_class not in _BRANCHES:
             return []
         found = _TARGET.findall(instruction.operands) + _LISTED.findall(instruction.operands)
         return [self.labels[name] for name in found if name in self.labels]
 
     def moves_control(self, instruction: Instruction) -> bool:
-        """Whether another instruction than the next one may follow: a branch, a call or an end."""
+        """Whether another instruction than the next may follow: a branch, a call or an end."""
         return instruction.opcode_class in _ENDS or bool(self.targets(instruction))
 
 
 def never_falls_through(instruction: Instruction) -> bool:
-    """An exit or a plain jump; a predicate, or a condition before the target, makes it able to fall through."""
-    if instruction.predicate:
-        return False
-    if instruction.opcode_class in _ENDS or instruction.opcode_class in INDIRECT:
-        return True
-    return instruction.opcode_class in {"BRA", "JMP"} and "," not in instruction.operands
+    """Whether it is an unconditional exit or jump: no predicate, and no condition before the target."""
+    kind = instruction.opcode_class
+    always = kind in _ENDS or kind in INDIRECT or (kind in {"BRA", "JMP"} and "," not in instruction.operands)
+    return always and not instruction.predicate
 
 
-def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - a kind of line each, then what must hold
-    """Reads what ``nvdisasm -c -g`` prints.
+def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - one branch for each kind of line and check
+    """Reads the output of ``nvdisasm -c -g``.
 
     Raises:
-        FlashladderError: there is no such kernel, an unknown instruction, or not every instruction of it, each once.
+        FlashladderError: there is no such kernel, an unknown line, or the listing lacks or repeats an instruction.
     """
-    sections: list[str] = []
-    end = ""
-    instructions: list[Instruction] = []
-    waiting: list[str] = []
-    labels: dict[str, int] = {}
-    file, line = None, None
+    sections, waiting = list[str](), list[str]()  # labels wait for the instruction after them
+    instructions, labels = list[Instruction](), dict[str, int]()
+    end, file, line = "", None, None
     for number, row in enumerate(text.splitlines(), 1):
         if match := _SECTION.match(row):
             sections.append(match["name"])
@@ -168,11 +162,11 @@ def parse(text: str, kernel: str = KERNEL) -> Sass:  # noqa: C901, PLR0912 - a k
 def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[Sass]:
     """Kernels of one architecture from their machine code alone (the ``.text`` section), without source lines.
 
-    Why: nvdisasm takes a fifth of a second to start and a fiftieth for a kernel. All are read as one piece of code;
-    labels, which it does not have, are made from the addresses to which branches go.
+    nvdisasm takes 0.2 s to start and 0.02 s for a kernel, so it reads all kernels as one piece of code. Such code has
+    no labels: they are made from the targets of branches.
 
     Raises:
-        FlashladderError: nvdisasm failed, or read another number of instructions than there are.
+        FlashladderError: nvdisasm failed, or read another number of instructions.
     """
     with tempfile.NamedTemporaryFile(suffix=".bin") as raw:
         raw.write(b"".join(codes))
@@ -198,9 +192,9 @@ def disassemble_many(codes: Sequence[bytes], arch: str, nvdisasm: Path) -> list[
 
 
 def run_nvdisasm(cubin: Path, nvdisasm: Path | None = None, *, lines: bool = True, symbol: int | None = None) -> str:
-    """What ``nvdisasm -c -g`` prints for a cubin, or for the function with this `symbol`; the wheels' by default.
+    """The output of ``nvdisasm -c -g`` for a cubin, or for its function `symbol`; by default the wheel's program runs.
 
-    Without source `lines`, and always without its data-flow analysis, which changes no output: a quarter faster each.
+    nvdisasm is faster by a quarter without source `lines`, and by another one without data-flow analysis (``-ndf``).
     """
     if nvdisasm is None:
         from flashladder.toolchain import find_toolchain
@@ -222,19 +216,19 @@ def _output(nvdisasm: Path, options: Sequence[str], path: Path) -> str:
     return done.stdout
 
 
-def disassemble(cubin: Path, nvdisasm: Path | None = None, kernel: str = KERNEL, *, lines: bool = True) -> Sass:
-    """The machine code of `kernel` in a cubin, with the source `lines` that it came from or without.
+def disassemble(cubin: Path, kernel: str = KERNEL, *, lines: bool = True) -> Sass:
+    """The machine code of `kernel` in a cubin, with its source `lines` or without.
 
     Raises:
         FlashladderError: no such file or kernel, or nvdisasm could not read it.
     """
-    return parse(run_nvdisasm(cubin, nvdisasm, lines=lines), kernel)
+    return parse(run_nvdisasm(cubin, lines=lines), kernel)
 
 
-_BEGIN = 105  # of the control code among the 128 bits
-_NONE = 7  # a barrier's number that means none
+_BEGIN = 105  # first bit of the control code in the 128 bits
+_NONE = 7  # the barrier number that means no barrier
 N_BARRIERS = 6
-ARCHES = range(70, 91)  # numbers of the architectures that are known to have these places
+ARCHES = range(70, 91)  # architectures whose control codes have these places
 
 LEGEND = "B: barriers waited for; R, W: barrier set when operands are read, result is written; Y: may yield; S: stall"
 
@@ -244,11 +238,11 @@ class Control:
     """The control code of one instruction."""
 
     stall: int  # cycles until the next instruction of the warp may issue
-    yields: bool  # whether the scheduler may turn to another warp
-    write: int | None  # the barrier that is released when the result is written; None for none
-    read: int | None  # the barrier that is released when the operands are read; None for none
+    yields: bool  # whether the scheduler may switch to another warp
+    write: int | None  # the barrier that is released when the result is written
+    read: int | None  # the barrier that is released when the operands are read
     waits: tuple[int, ...]  # the barriers that must be released before it issues
-    reuse: tuple[int, ...]  # operand slots whose register is kept for the next instruction
+    reuse: tuple[int, ...]  # operand slots that keep their register for the next instruction
 
     def __str__(self) -> str:
         """Fixed width: ``B0-----:R-:W1:Y:S04``; reuse is in the operands."""
@@ -258,14 +252,7 @@ class Control:
 
 
 def control_of(encoding: bytes) -> Control:
-    """The control code of one instruction.
-
-    Args:
-        encoding: its 16 bytes, as they stand in the cubin.
-
-    Raises:
-        FlashladderError: another number of bytes.
-    """
+    """The control code of one instruction, from its 16 bytes in the cubin; `FlashladderError` for another number."""
     if len(encoding) != BYTES:
         raise FlashladderError("not an instruction", expected=f"{BYTES} bytes", found=len(encoding))
     bits = int.from_bytes(encoding, "little") >> _BEGIN
@@ -281,16 +268,16 @@ def control_of(encoding: bytes) -> Control:
 
 
 def decoded(code: bytes, instructions: Sequence[Instruction], arch: str) -> list[Control]:
-    """The control codes of a kernel's instructions.
+    """The control codes of a kernel's instructions, in order.
 
     Args:
         code: the kernel's machine code, 16 bytes per instruction.
-        instructions: what nvdisasm made of it.
+        instructions: the same code, as nvdisasm reads it.
         arch: ``sm_80``.
 
     Raises:
-        FlashladderError: another architecture, code that is not these instructions', or reuse flags that differ from
-            what nvdisasm printed: the bits lie elsewhere than is known.
+        FlashladderError: an architecture with unknown control codes, code of other instructions, or reuse flags that
+            differ from nvdisasm's: then the bits have other places.
     """
     if int(arch.removeprefix("sm_").rstrip("af")) not in ARCHES:
         raise FlashladderError("control codes are not known", expected="sm_70 to sm_90", found=arch)

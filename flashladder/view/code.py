@@ -14,7 +14,7 @@ Run:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 import json
 import textwrap
 
@@ -201,7 +201,7 @@ def show_ptxas(
             {gpu: dict(zip(FACTS, _facts(one), strict=True)) for gpu, one in occupancy_of(row, rows).items()}
             for row in rows
         ]
-        print(json.dumps([{**asdict(row), "occupancy": own} for row, own in zip(rows, told, strict=True)], indent=2))
+        print(json.dumps([{**row.cells(), "occupancy": own} for row, own in zip(rows, told, strict=True)], indent=2))
     elif out:
         print(write_atomic(out, ptxas_csv(rows)))
     else:
@@ -237,7 +237,7 @@ def ptxas_csv(rows: Sequence[PtxasRow]) -> str:
     """The ptxas table with four columns for each GPU, empty where it runs another row; lines end in a newline."""
     gpus, lines = list(_described()), []
     for row in rows:
-        cells, found = list[object](asdict(row).values()), occupancy_of(row, rows)
+        cells, found = list(row.cells().values()), occupancy_of(row, rows)
         for gpu in gpus:
             one = found.get(gpu)
             facts = one and (one.ctas, one.warps, f"{one.fraction:.4g}", "+".join(one.limited_by))

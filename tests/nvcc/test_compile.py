@@ -30,7 +30,7 @@ extern "C" __global__ void flash_fwd_kernel(float* p) {
 pytestmark = pytest.mark.nvcc
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def tools() -> Tools:
     try:
         return tools_of()
@@ -77,7 +77,7 @@ def test_the_wheels_tools_work_whatever_is_on_path(
 
 @pytest.mark.parametrize("place", ["b/deeper", "umlaut\u00fc's \u2713"])
 def test_the_same_bytes_in_every_checkout(tools: Tools, tmp_path: Path, place: str) -> None:
-    """With a function of internal linkage, __syncwarp, whose name nvcc makes of the source's path."""
+    """__syncwarp has internal linkage: nvcc derives its name from the source's path."""
     unit = UNIT.replace("__syncthreads", "__syncwarp")
     first = compile_in(checkout(tmp_path / "a"), tools, unit, ("sm_80", "sm_90"))
     second = compile_in(checkout(tmp_path / place), tools, unit, ("sm_80", "sm_90"))
@@ -124,8 +124,7 @@ def test_a_host_compiler_that_does_not_work(tools: Tools, tmp_path: Path) -> Non
         compile_in(root, replace(tools, host_compiler=tmp_path / "g++"))
 
 
-def test_another_toolchain_decides_ptx_and_machine_code(tools: Tools) -> None:
-    del tools
+def test_another_toolchain_decides_ptx_and_machine_code() -> None:
     toolchain = find_toolchain()
     newer = {name: f"{version}.1" for name, version in toolchain.versions.items()}
     other = tools_of(replace(toolchain, versions=newer))
@@ -136,8 +135,7 @@ def test_another_toolchain_decides_ptx_and_machine_code(tools: Tools) -> None:
 SERIALISED = "(FP16, 128, 128, 128, 2): stages_2_2+registers_24_168+overlap"  # 168 registers for O, S and P
 
 
-def test_products_that_ptxas_serialised_are_a_build_error_of_their_family(tools: Tools) -> None:
-    del tools
+def test_products_that_ptxas_serialised_are_a_build_error_of_their_family() -> None:
     iteration, config = load_iteration(24), KernelConfig.parse(SERIALISED)
     with pytest.raises(FlashladderError) as caught:
         compile_many([(iteration, config, "sm_90")])
@@ -150,8 +148,7 @@ def test_products_that_ptxas_serialised_are_a_build_error_of_their_family(tools:
     assert entry.arch == "sm_90a"
 
 
-def test_sm_90_is_served_by_code_for_it_alone(tools: Tools) -> None:
-    del tools
+def test_sm_90_is_served_by_code_for_it_alone() -> None:
     iteration = load_iteration(24)
     found = [cubin_for(iteration, iteration.configs["h200"], arch).arch for arch in ("sm_90", "sm_90a")]
     assert found == ["sm_90a", "sm_90a"]

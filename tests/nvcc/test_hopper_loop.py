@@ -1,8 +1,8 @@
-"""Attention as Hopper kernels are built, on the emulator: right, without a hazard in any order, quick.
+"""A Hopper attention kernel on the emulator: right, without a hazard in any order, and how fast the emulator is.
 
-Two consumer warpgroups and a producer warp: TMA, rings of mbarriers, setmaxnreg, wgmma with two groups in flight. The
-kernel is hopper_loop/attention.cu. And how fast the emulator is on it and on the ladder: in the suite every case runs
-once, as nothing is gated on time; `analysis/emulator_speed.py` keeps the figures of emulator/docs/speed.md.
+hopper_loop/attention.cu has two consumer warpgroups and a producer warp, with TMA, rings of mbarriers, setmaxnreg, and
+wgmma with two groups in flight. The tests of speed also run the ladder. Each runs once here, because no test depends on
+time; `analysis/emulator_speed.py` measures the figures of emulator/docs/speed.md.
 
 Run: pytest tests/nvcc/test_hopper_loop.py [--benchmark-enable -n 0]
 """
@@ -20,7 +20,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from flashladder.build import compile as compiling
 from flashladder.build.store import fill_all, ptx_entry
-from flashladder.emulate.kernel import forward, kernel_of, make_tensors
+from flashladder.emulate.kernel import attention_fp64, forward, kernel_of, make_tensors
 from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.problem import Shape
@@ -41,8 +41,8 @@ ROUNDS = 5
 
 
 @cache
-def ptx(before: str = "") -> str:
-    """The kernel as PTX for sm_90a, with some text before it, compiled where the store lacks it."""
+def attention(before: str = "") -> Kernel:
+    """The kernel for sm_90a, with the text `before` in front of its source, from the store or compiled."""
     tools = compiling.tools_of()
     flags = ("-arch=sm_90a", *(flag for flag in tools.nvcc_flags if not flag.startswith("-arch=")))
     source = FOLDER / "attention.cu"
@@ -51,13 +51,7 @@ def ptx(before: str = "") -> str:
         fill_all([entry])
     except FlashladderError as error:
         pytest.skip(f"needs the toolchain: {error}")
-    return entry.ptx.read_text(encoding="utf-8")
-
-
-@cache
-def attention() -> Kernel:
-    """The kernel, parsed."""
-    return ptxemu.load(ptx(), path="attention.ptx").kernel()
+    return ptxemu.load(entry.ptx.read_text(encoding="utf-8"), path="attention.ptx").kernel()
 
 
 @cache
@@ -69,7 +63,7 @@ def tensors(length: int) -> tuple[Array, Array, Array]:
 
 
 def box(matrix: Array) -> TensorMap:
-    """The map that fills a tile: two halves of 64 columns, each row of them 128 swizzled bytes."""
+    """The tensor map of a tile: two halves of 64 columns, each row with 128 swizzled bytes."""
     return TensorMap(matrix, "f16", (64, len(matrix), 2), (256, 128), (64, TILE, 2), swizzle="128B")
 
 
@@ -85,10 +79,8 @@ def launch(kernel: Kernel, length: int, *observers: ptxemu.Counters | ptxemu.Haz
 @cache
 def expected(length: int) -> Array:
     """The same in float64."""
-    q, k, v = (each.astype(np.float64) for each in tensors(length))
-    scores = q @ k.T / np.sqrt(TILE)
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True) @ v)
+    q, k, v = (each[None, :, None] for each in tensors(length))
+    return attention_fp64(q, k, v)[0, :, 0]
 
 
 @pytest.mark.parametrize("schedule", ["together", "reverse", 3])
@@ -101,7 +93,7 @@ def test_it_is_right_and_nothing_is_reported_in_any_order(schedule: str | int) -
 
 def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
     hazards = ptxemu.Hazards()
-    launch(ptxemu.load(ptx("#define RELEASED_EARLY true\n"), path="early.ptx").kernel(), 512, hazards)
+    launch(attention("#define RELEASED_EARLY true\n"), 512, hazards)
     assert hazards.reports
     assert {each.kind for each in hazards.reports} <= {"WAR", "async overwrite"}
     assert {each.first.opcode.split(".")[0] for each in hazards.reports} == {"wgmma"}
@@ -109,7 +101,7 @@ def test_a_stage_that_is_given_back_too_early_is_a_race() -> None:
 
 
 def timed(benchmark: BenchmarkFixture, run: Callable[[Counters], object], **info: object) -> None:
-    """Times `run`; how many instructions of lanes it has, the same each time, stands beside its samples."""
+    """Times `run`; the benchmark also holds its lane-instructions, which are the same each time."""
     counted: list[Counters] = []
 
     def once() -> None:

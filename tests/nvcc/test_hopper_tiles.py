@@ -1,4 +1,4 @@
-"""Iterations 20 to 28 beside the reference: the ladder's steps, tile after tile, and tiles that a cluster shares.
+"""Iterations 20 to 28 against the reference: each step, persistent CTAs, and tiles that a cluster shares.
 
 Run: pytest tests/nvcc/test_hopper_tiles.py
 """
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.nvcc
 STEPS = [step for step in load_all() if step.family.name == "hopper"]
 FROM_25 = [step for step in STEPS if getattr(one_config(step, "h200"), "persistent", False)]
 TILE = 128  # rows of a tile of Q, and of a block of K and V, from 25 on
-ROOT = np.sqrt(128.0)  # what scores are divided by
-H200, LARGER = 132, 144  # multiprocessors; of the second clusters of eight may run at once
+ROOT = np.sqrt(128.0)  # scores are divided by it
+H200, LARGER = 132, 144  # multiprocessors; the larger GPU has room for clusters of eight
 SHAPES = {"three blocks": (1, 384, 2), "ragged": (1, 201, 2), "larger": (2, 650, 3), "one row": (1, 1, 1)}
-ROUNDOFFS = 2  # of O's largest element, that any may be off by: P is rounded, and O
+ROUNDOFFS = 2  # allowed error in unit roundoffs of O's largest element: P and O are rounded
 
 
 def require_near(out: Array, expected: Array, dtype: str) -> None:
@@ -54,8 +54,9 @@ def launched(
     schedule: str | int = "together",
     fill: Fill | None = None,
     first: int | None = None,
+    counters: ptxemu.Counters | None = None,
 ) -> tuple[ptxemu.Result, Tensors]:
-    """One launch, and its tensors: no hazard, and right numbers of all tiles unless only the `first` are computed."""
+    """One launch and its tensors, without a hazard; O is right, unless only the `first` CTAs or clusters run."""
     config = one_config(step, key, "" if key.startswith("(") else dtype)
     batch, seq_len, heads = shape
     size = Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=config.d_head)
@@ -63,36 +64,40 @@ def launched(
     if fill is not None:
         q[...], k[...] = (made.astype(q.dtype) for made in fill(q.astype(np.float32), k.astype(np.float32)))
     hazards, tensors = ptxemu.Hazards(), (q, k, v, out)
+    observers = (hazards, counters) if counters else (hazards,)
     found = forward(
-        step, config, tensors, observers=(hazards,), multiprocessors=multiprocessors, schedule=schedule, first=first
-    )  # fmt: skip
+        step, config, tensors, observers=observers, multiprocessors=multiprocessors, schedule=schedule, first=first
+    )
     assert hazards.render() == ""
     if first is None:
         require_near(out, attention_fp64(q, k, v), config.dtype)
     return found, tensors
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [*zip(SHAPES.values(), DTYPES * 2, strict=True)], ids=SHAPES.keys())
+@pytest.mark.parametrize(
+    ("shape", "dtype", "schedule"),
+    [
+        *zip(SHAPES, DTYPES * 2, ["together"] * 4, strict=True),
+        ("ragged", "fp16", "reverse"),
+        ("ragged", "fp16", 1),
+    ],
+)
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
-def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: tuple[int, int, int], dtype: str) -> None:
-    launched(step, shape, dtype=dtype)
+def test_numbers_are_right_and_no_hazard_is_found(step: Iteration, shape: str, dtype: str, schedule: str | int) -> None:
+    launched(step, SHAPES[shape], dtype=dtype, schedule=schedule)
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
 def test_what_lies_behind_the_last_key_takes_no_weight(step: Iteration) -> None:
-    """All scores are about -100, those of rows that the copy engine fills with zeros 0: one that counts is seen."""
-
-    def apart(q: Array, k: Array) -> tuple[Array, Array]:
-        return q + 3, k - 3
-
+    """All scores are about -100; rows that the copy engine fills with zeros have score 0 and would dominate."""
     block: int = one_config(step, "h200").B_c
     for rows in (1, 2, 8, 9, block - 8, block - 1, block, block + 1, 2 * block - 1):
-        launched(step, (1, rows, 1), fill=apart)
+        launched(step, (1, rows, 1), fill=lambda q, k: (q + 3, k - 3))
 
 
 @pytest.mark.parametrize("number", [23, 24])
 def test_a_turn_is_what_issues_the_products_and_ends_before_they_do(number: int) -> None:
-    """What no result depends on: a turn that is passed on too early or too late is as right, and is none."""
+    """Results do not depend on it: a ping-pong turn that is passed too early or too late is only slower."""
     step = load_iteration(number)
     cubin = cubin_for(step, one_config(step, "h200"), "sm_90a").cubin
     events = [one.event for one in stretches(main_loop(disassemble(cubin, lines=False)))]
@@ -103,12 +108,6 @@ def test_a_turn_is_what_issues_the_products_and_ends_before_they_do(number: int)
     assert not any(event.startswith("wait") for event in events[taken + 1 : passed])
     waits = f"wait until {'0 groups are' if number == 23 else '1 group is'} left"
     assert events[passed + 1 : passed + 3] == [waits, "arrive on an mbarrier"], "and K's stage is given back at once"
-
-
-@pytest.mark.parametrize("schedule", ["reverse", 1])
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.slug)
-def test_in_another_order_of_warps_too(step: Iteration, schedule: str | int) -> None:
-    launched(step, SHAPES["ragged"], schedule=schedule)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_other_tiles_rings_and_registers_are_right(number: int, form: str) -> No
 
 @pytest.mark.parametrize("rows", [201, 5 * TILE + 5])
 def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
-    """Q, K, V and O are the first rows of longer tensors, whose rest is NaN and stays so; tiles are split or not."""
+    """Q, K, V and O are the first rows of longer tensors, whose other rows are NaN and stay NaN."""
     step = STEPS[-1]
     config = one_config(step, "h200")
     whole = make_tensors(step, config, Shape(batch=1, seq_len=rows + 100, n_heads=1, d_head=config.d_head), seed=1)
@@ -138,32 +137,31 @@ def test_rows_behind_the_end_are_neither_read_nor_written(rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "multiprocessors", "dtype"),
+    ("shape", "multiprocessors", "dtype", "schedule"),
     [
-        ((1, 384, 2), 1, "fp16"),  # six tiles of three blocks: either slot of the loop opens tiles
-        ((1, 384, 2), 2, "bf16"),  # nine blocks a CTA
-        ((1, 257, 1), 7, "bf16"),  # more multiprocessors than tiles
-        ((2, 201, 3), 2, "bf16"),  # heads and samples take turns
-        ((1, 128, 7), 1, "fp16"),  # one block a tile: all that a tile is opens and ends in a slot
-        ((2, 1, 4), 3, "bf16"),  # one row
-        ((1, 512, 1), 3, "bf16"),  # four blocks: from the second on a maximum may be kept
-        ((1, 451, 2), 3, "fp16"),  # four, the first of them ragged: from the third on
+        ((1, 384, 2), 1, "fp16", "together"),  # six tiles of three blocks: tiles begin in both slots of the loop
+        ((1, 384, 2), 2, "bf16", "together"),  # nine blocks a CTA
+        ((1, 257, 1), 7, "bf16", "together"),  # more multiprocessors than tiles
+        ((2, 201, 3), 2, "bf16", "together"),  # heads and samples alternate
+        ((1, 128, 7), 1, "fp16", "together"),  # one block a tile: a tile begins and ends in one slot
+        ((2, 1, 4), 3, "bf16", "together"),  # one row
+        ((1, 512, 1), 3, "bf16", "together"),  # four blocks: from the second on a maximum may be kept
+        ((1, 451, 2), 3, "fp16", "together"),  # four, the first of them ragged: from the third on
+        ((1, 257, 1), 2, "fp16", "reverse"),
+        ((1, 129, 2), 2, "fp16", 1),
+        ((1, 17, 5), 2, "fp16", 2),
     ],
 )
 @pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
-def test_tile_after_tile(step: Iteration, shape: tuple[int, int, int], multiprocessors: int, dtype: str) -> None:
-    found, _ = launched(step, shape, multiprocessors, dtype=dtype)
+def test_tile_after_tile(
+    step: Iteration, shape: tuple[int, int, int], multiprocessors: int, dtype: str, schedule: str | int
+) -> None:
+    found, _ = launched(step, shape, multiprocessors, dtype=dtype, schedule=schedule)
     assert found.blocks == min(multiprocessors, -(-shape[1] // TILE) * shape[2] * shape[0])
 
 
-@pytest.mark.parametrize(("schedule", "shape"), [("reverse", (1, 257, 1)), (1, (1, 129, 2)), (2, (1, 17, 5))])
-@pytest.mark.parametrize("step", FROM_25, ids=lambda step: step.slug)
-def test_tile_after_tile_in_another_order(step: Iteration, shape: tuple[int, int, int], schedule: str | int) -> None:
-    launched(step, shape, 2, schedule=schedule)
-
-
 def by_key(scores: Array) -> Fill:
-    """Every row has these scores, one a key, before they are divided by `ROOT`."""
+    """Every row has these scores, one for each key, before the division by `ROOT`."""
 
     def fill(q: Array, k: Array) -> tuple[Array, Array]:
         q, k = np.zeros_like(q), np.zeros_like(k)
@@ -174,13 +172,13 @@ def by_key(scores: Array) -> Fill:
 
 
 def one_hot(q: Array, k: Array) -> tuple[Array, Array]:
-    """Every row has one key, whose score is far above the others': key 7 i + 3 of row i."""
+    """Key 7 i + 3 has a score far above all others in row i."""
     chosen = (7 * np.arange(k.shape[1]) + 3) % k.shape[1]
     return 6 * k[:, chosen], k
 
 
 def outlier(q: Array, k: Array) -> tuple[Array, Array]:
-    """In a block that comes late one key is huge, for a few rows alone: some warps follow it, others do not."""
+    """One key of a late block is huge for a few rows: some warps update their maximum, others do not."""
     q[..., 1] = 0
     q[:, [3, 70], :, 1] = 24
     k[..., 1] = 0
@@ -188,13 +186,13 @@ def outlier(q: Array, k: Array) -> tuple[Array, Array]:
     return q, k
 
 
-LENGTH = 4 * TILE  # where there are fewer blocks every maximum is followed
-VISITED = np.arange(LENGTH)[::-1]  # when a key comes; blocks are visited from the last to the first
+LENGTH = 4 * TILE  # with fewer blocks every maximum is followed
+VISITED = np.arange(LENGTH)[::-1]  # the order of keys: blocks are visited from the last to the first
 CONTENTS: dict[str, Fill] = {
-    # 25 powers of two from block to block: each outgrows the maximum, and no weight of 16 bits holds what is kept
+    # each block is 25 powers of two above the one before, more than a 16-bit weight can hold
     "rising": by_key(VISITED / TILE * 25 * ROOT * np.log(2)),
     "falling": by_key(-VISITED / TILE * 25 * ROOT * np.log(2)),
-    # a room of 5.8 powers of two: the second block stays below it, the third is above and leaves none to the fourth
+    # the limit is 5.8 powers of two: the second block stays below, the third exceeds it and uses it up
     "room": by_key(np.repeat([8.0, 7.0, 5.0, 0.0], TILE) * ROOT * np.log(2)),
     "equal": lambda q, k: (q, np.zeros_like(k)),
     "far below 0": by_key(np.full(LENGTH, -60.0 * ROOT)),
@@ -210,7 +208,7 @@ def test_logits_of_all_kinds_in_the_same_tiles(step: Iteration, fill: Fill) -> N
 
 
 def second_head_far_above_0(q: Array, k: Array) -> tuple[Array, Array]:
-    """Scores of 45 million in the second head, as of N(0, 1) in the others."""
+    """Scores of 45 million in the second head, and of N(0, 1) inputs in the others."""
     q[:, :, 1], k[:, :, 1] = 2000, 2000
     return q, k
 
@@ -220,45 +218,38 @@ def test_a_tile_begins_without_the_maximum_of_the_one_before(step: Iteration) ->
     launched(step, (1, TILE, 3), 1, fill=second_head_far_above_0)
 
 
-def test_no_score_that_outgrows_its_maximum_is_overlooked() -> None:
-    """In each warp of four heads' tiles one row has one huge score, in another accumulator of its lane each time."""
-    step = FROM_25[-1]
-    config = one_config(step, "h200")
-    q, k, v, out = make_tensors(step, config, Shape(batch=1, seq_len=LENGTH, n_heads=4, d_head=config.d_head))
-    q[...], k[...] = 0, 0
+def outliers(q: Array, k: Array) -> tuple[Array, Array]:
+    """In each warp of the tiles of four heads one row has one huge score, each in another accumulator of its lane."""
+    q, k = np.zeros_like(q), np.zeros_like(k)
     k[0, np.arange(TILE), :, np.arange(TILE)] = 16  # a key of the block that comes last: one of 128 directions
     for accumulator in range(64):
         head, warp, lane = accumulator // 16, accumulator % 16, accumulator * 5 % 32
         row = 16 * warp + accumulator // 2 % 2 * 8 + lane // 4
         q[0, row, head, accumulator // 4 * 8 + lane % 4 * 2 + accumulator % 2] = 20  # 41 powers of two
-    forward(step, config, (q, k, v, out), multiprocessors=3)
-    require_near(out, attention_fp64(q, k, v), "fp16")
+    return q, k
+
+
+def test_every_score_that_outgrows_its_maximum_is_noticed() -> None:
+    launched(FROM_25[-1], (1, LENGTH, 4), 3, fill=outliers)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_a_maximum_that_rises_in_each_block_of_even_and_odd_numbers(heads: int) -> None:
-    """Four blocks a tile, the first of them of a few keys: O is corrected in both slots."""
+    """Four blocks a tile, the first with few keys: both slots rescale O."""
     length = 3 * TILE + 9
     rising = by_key(np.arange(length)[::-1] / 16 * 10 * ROOT * np.log(2))
     launched(FROM_25[-1], (1, length, heads), 1, fill=rising, dtype="bf16")
 
 
 def shuffles(blocks: list[Array]) -> int:
-    """Of one launch: by them rows agree on a maximum; `blocks`: powers of two, a block's keys each, as they come."""
-    step = FROM_25[-1]
-    config = one_config(step, "h200")
-    size = Shape(batch=1, seq_len=len(blocks) * TILE, n_heads=1, d_head=config.d_head)
-    q, k, v, out = make_tensors(step, config, size)
-    scores = np.concatenate(blocks[::-1]) * ROOT * np.log(2)
-    q[...], k[...] = (made.astype(q.dtype) for made in by_key(scores)(q.astype(np.float32), k.astype(np.float32)))
-    counters = ptxemu.Counters()
-    forward(step, config, (q, k, v, out), observers=(counters,), multiprocessors=1)
-    require_near(out, attention_fp64(q, k, v), "fp16")
+    """The shuffles of one launch, by which rows agree on a maximum; `blocks`: scores in powers of two, in order."""
+    scores, counters = np.concatenate(blocks[::-1]) * ROOT * np.log(2), ptxemu.Counters()
+    launched(FROM_25[-1], (1, len(blocks) * TILE, 1), 1, fill=by_key(scores), counters=counters)
     return sum(count for name, count in counters.opcodes.items() if name.startswith("shfl"))
 
 
 def test_a_maximum_is_followed_where_a_score_is_above_the_room_of_its_row() -> None:
-    """Which maximum is in use shows in no result: the shuffles by which rows agree on one are counted."""
+    """No result shows which maximum is in use, so this counts the shuffles by which rows agree on one."""
     flat, one_key = np.zeros(TILE), np.where(np.arange(TILE) == 77, 0.0, -30.0)
     kept = shuffles([flat] * 4)
     assert shuffles([flat, flat + 5, flat + 5, flat + 5]) == kept, "2.5 of 1 / sqrt(512) are 5.8 powers of two"
@@ -291,7 +282,7 @@ SPLIT = load_iteration(28)
 SPLIT_LENGTH = 6 * TILE  # three parts of two blocks; keys of the last two blocks are those of rank 0
 BLOCK = np.arange(SPLIT_LENGTH) // TILE
 SPLIT_CONTENTS: dict[str, Fill] = {
-    # whose maximum is the largest: the first rank's, the one in the middle's
+    # the largest maximum is in the first rank, or in the middle one
     "rising": by_key(BLOCK * 9 * ROOT * np.log(2)),
     "middle": by_key(-np.abs(BLOCK - 2.5) * 4 * ROOT * np.log(2)),
     "a little apart": by_key(BLOCK // 2 * ROOT * np.log(2)),
@@ -307,7 +298,7 @@ def test_whoever_has_the_largest_maximum(fill: Fill) -> None:
 
 @pytest.mark.slow
 def test_another_order_of_warps_gives_the_same_bits() -> None:
-    """Parts are added in the order of ranks, whoever is ready first; of all clusters but the first nobody is asked."""
+    """The parts are added in the order of ranks, in whatever order they finish; only the first cluster runs."""
     one = launched(SPLIT, (1, 6 * TILE - 7, 1))[1][3].view(np.uint16)
     found, tensors = launched(SPLIT, (1, 6 * TILE - 7, 1), schedule="reverse", first=1)
     assert found.blocks == 3
@@ -315,10 +306,9 @@ def test_another_order_of_warps_gives_the_same_bits() -> None:
     assert np.isnan(tensors[3][:, TILE:]).all()
 
 
-def test_no_bank_conflict_in_what_a_merge_writes_and_reads() -> None:
-    config, counters = one_config(SPLIT, "h200"), ptxemu.Counters()
-    tensors = make_tensors(SPLIT, config, Shape(batch=1, seq_len=6 * TILE, n_heads=1, d_head=config.d_head))
-    forward(SPLIT, config, tensors, observers=(counters,), multiprocessors=H200)
+def test_a_merge_of_tiles_has_no_bank_conflict() -> None:
+    counters = ptxemu.Counters()
+    launched(SPLIT, (1, 6 * TILE, 1), counters=counters)
     assert counters.opcodes["mapa.shared::cluster.u32"] > 0, "tiles are split"
     found = counters.as_dict()
     assert [found[CONFLICTS.format(kind)] for kind in ("ld", "st")] == [0, 0]

@@ -1,4 +1,4 @@
-"""The race detector and the adversarial copies are proven by deletion: every barrier, wait and commit is missed.
+"""Deletion of each barrier, wait and commit proves the race detector and the adversarial copies of the emulator.
 
 Run: pytest tests/nvcc/test_mutation.py  (0.1 s a mutant, from iteration 20 on 0.3 s; 710 of them)
 """
@@ -53,12 +53,12 @@ KINDS = {
 
 
 def kinds(number: int) -> set[str]:
-    """What there is to remove in an iteration: opcodes, or how they begin."""
+    """The opcodes that mutants of an iteration delete, or their prefixes."""
     return KINDS.get(number, CP_ASYNC - ({"bar.warp.sync"} if number in NO_SYNCWARP else set()))
 
 
 def kind_of(opcode: str, known: set[str]) -> str:
-    """Which of them an opcode is."""
+    """The `known` kind of an opcode; the opcode itself if it has none."""
     return next((kind for kind in known if f"{opcode}.".startswith(f"{kind}.")), opcode)
 
 
@@ -90,7 +90,7 @@ def test_an_opcode_that_no_kernel_has_is_refused() -> None:
 
 
 def test_a_kernel_that_ships_with_a_race_in_one_order_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutants are tried in both orders, and what they are held against is, too."""
+    """The kernel itself runs in both orders, like its mutants."""
     asked = []
 
     def observed(iteration: Iteration, config: KernelConfig, *, schedule: str) -> tuple[Seen, ...]:
@@ -124,13 +124,13 @@ def observed_once(number: int) -> tuple[Seen, ...]:
 
 
 def places_of(iteration: Iteration, opcode: str) -> list[int]:
-    """Where instructions of this opcode stand in the body of an iteration's kernel."""
+    """The places of this opcode in the body of an iteration's kernel."""
     body = kernel_of(iteration, iteration.configs[PUBLISHED_GPU]).function.body
     return [i for i, item in enumerate(body) if isinstance(item, Instruction) and item.opcode.startswith(opcode)]
 
 
 def changed(iteration: Iteration, place: int, count: int | None) -> Mutant:
-    """The kernel with another last operand of the instruction at `place` of its body, or without it (None)."""
+    """The kernel with `count` as the last operand of the instruction at `place`, or (None) without that instruction."""
     config = iteration.configs[PUBLISHED_GPU]
     kernel = kernel_of(iteration, config)
     item = kernel.function.body[place]
@@ -142,7 +142,7 @@ def changed(iteration: Iteration, place: int, count: int | None) -> Mutant:
 
 @pytest.mark.parametrize("number", [24, 26])
 def test_other_byte_counts_than_those_that_come_are_caught(number: int) -> None:
-    """An mbarrier that expects half of a tile ends its phase too early, or is told too much; one of two tiles never."""
+    """An mbarrier that expects half a tile ends its phase too early or overflows; one that expects two never ends."""
     iteration = load_iteration(number)
     places = places_of(iteration, "mbarrier.arrive.expect_tx")
     assert len(places) == 4, "Q, K, V and the last V"
@@ -153,12 +153,12 @@ def test_other_byte_counts_than_those_that_come_are_caught(number: int) -> None:
 
 
 def test_numbers_are_compared_in_both_orders_of_the_first_cta_alone_in_the_other() -> None:
-    """A kernel that leaves out the last block's product is as free of races, and wrong in every order."""
+    """A kernel without the last block's product has no race, and is wrong in every order."""
     iteration = load_iteration(16)
     mutant = changed(iteration, places_of(iteration, "mma.sync")[-1], None)
     ((shape, _),) = planned = launches_of(iteration, mutant.config)
     for order, rows in zip(ORDERS, (shape.seq_len, mutant.config.B_r), strict=True):
-        caught, evidence = mutation._given_away(mutant, planned[0], observed_once(16)[0], order)
+        caught, evidence = mutation._caught_in(mutant, planned[0], observed_once(16)[0], order)
         assert caught == "numbers"
         assert evidence.endswith(f" of {rows * shape.d_head} elements of O differ")
 

@@ -1,15 +1,16 @@
-"""The softmax `stale` by itself, a warp on the emulator: how much a weight may grow, and who says that one has.
+"""The softmax part `stale` alone, one warp on the emulator: how far a weight may grow, and when the warp notices.
 
-Why beside the cases of whole kernels: a limit that is a little wrong costs accuracy or time and fails no case; the
-cap of 256 binds at lengths alone that the emulator's cases do not reach; and no case has a NaN in it.
+Cases of whole kernels miss three mistakes: a slightly wrong limit costs accuracy or time but fails no case, the cap of
+256 matters only at lengths beyond the emulator's cases, and no case has a NaN.
 
-The warp's kernels are softmax_parts/stale.cu. Run: pytest tests/nvcc/test_stale.py
+The warp's kernels are in softmax_parts/stale.cu. Run: pytest tests/nvcc/test_stale.py
 """
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,34 +42,39 @@ def program() -> ptxemu.Program:
 
 
 def of_rows(values: tuple[float, float]) -> Array:
-    """Every lane's two rows alike."""
+    """The same two rows in every lane."""
     return np.tile(np.array(values, np.float32), (LANES, 1))
+
+
+def launch(kernel: str, *arguments: Any) -> None:
+    program().kernel(kernel).launch((1,), (LANES,), arguments)
 
 
 def decide(sums: Array, seen: int, seq_len: int) -> Array:
     limits = np.full((LANES, 2), np.nan, np.float32)
-    program().kernel("decide").launch((1,), (LANES,), (limits, sums, seen, seq_len))
+    launch("decide", limits, sums, seen, seq_len)
     return limits
 
 
-def suspicious(sums: Array, limits: Array) -> bool:
+def vote(kernel: str, *arguments: Any) -> bool:
+    """The answer of a kernel of one warp, which must be the same in all lanes."""
     answers = np.full(LANES, -1, np.int32)
-    program().kernel("suspicious").launch((1,), (LANES,), (answers, sums, limits))
-    assert len(set(answers.tolist())) == 1, "all lanes answer alike"
-    return bool(answers[0])
+    launch(kernel, answers, *arguments)
+    (answer,) = set(answers.tolist())
+    return bool(answer)
+
+
+def suspicious(sums: Array, limits: Array) -> bool:
+    return vote("suspicious", sums, limits)
 
 
 def outgrown(scores: Array, m: tuple[float, float] = (0.0, 0.0), scale: float = 1.0) -> bool:
-    answers = np.full(LANES, -1, np.int32)
-    arguments = (answers, scores, of_rows(m), of_rows(LIMITS), scale)
-    program().kernel("outgrown").launch((1,), (LANES,), arguments)
-    assert len(set(answers.tolist())) == 1, "all lanes answer alike"
-    return bool(answers[0])
+    return vote("outgrown", scores, of_rows(m), of_rows(LIMITS), scale)
 
 
 @pytest.mark.parametrize(("seen", "seq_len"), [(256, 512), (128, 512), (1, 641), (384, 4096), (129, 1 << 18)])
 def test_a_weight_may_be_so_much_of_what_the_rows_sum_will_be(seen: int, seq_len: int) -> None:
-    """2.5 / sqrt(seq_len) of l x seq_len / seen, at least 1 and at most 256; l is the quad's, of each row its own."""
+    """2.5 / sqrt(seq_len) of l x seq_len / seen, at least 1 and at most 256; l is a row's sum over the quad."""
     sums = np.random.default_rng(1).uniform(0, seen / 8, (LANES, 2)).astype(np.float32)
     whole = sums.reshape(LANES // 4, 4, 2).sum(1).repeat(4, axis=0)
     expected = np.clip(2.5 * np.sqrt(seq_len) * whole / seen, 1, 256)
@@ -86,7 +92,7 @@ def test_a_limit_is_neither_below_one_nor_above_256() -> None:
     ("value", "expected"), [(1.0, True), (1.0001, True), (np.inf, True), (np.nan, True), (0.9999, False)]
 )
 def test_one_sum_above_its_rows_limit_is_enough(lane: int, part: int, value: float, expected: bool) -> None:
-    """`value` in limits of its own row; all other sums are at theirs, which is not above."""
+    """`value` times the limit of its row; all other sums equal their limits, which is allowed."""
     limits, own = of_rows(LIMITS), LIMITS[part // 2]
     sums = np.tile(np.array(LIMITS, np.float32).repeat(2), (LANES, 1))
     assert not suspicious(sums, limits)
@@ -97,7 +103,7 @@ def test_one_sum_above_its_rows_limit_is_enough(lane: int, part: int, value: flo
 @pytest.mark.parametrize("lane", [0, 13, 31])
 @pytest.mark.parametrize("place", range(SCORES))
 def test_one_weight_above_its_rows_limit_is_enough(lane: int, place: int) -> None:
-    """2^(scale s - m): elements 0, 1 of each tile are of the first row, 2, 3 of the second."""
+    """2^(scale s - m): elements 0 and 1 of each tile belong to the first row, 2 and 3 to the second."""
     row = place % 4 // 2
     scores = np.zeros((LANES, SCORES), np.float32)
     own = np.log2(LIMITS[row])
@@ -105,7 +111,7 @@ def test_one_weight_above_its_rows_limit_is_enough(lane: int, place: int) -> Non
     assert outgrown(scores)
     scores[lane, place] = own - 0.01
     assert not outgrown(scores)
-    scores[lane, place] = 2 * own + 2 * 3.01  # scaled by a half, and of a row whose m is 3
+    scores[lane, place] = 2 * own + 2 * 3.01  # scaled by a half, in a row with m = 3
     m = (3.0, 7.0) if row == 0 else (7.0, 3.0)
     assert outgrown(scores, m, 0.5)
     scores[lane, place] = 2 * own + 2 * 2.99
@@ -113,7 +119,7 @@ def test_one_weight_above_its_rows_limit_is_enough(lane: int, place: int) -> Non
 
 
 @pytest.mark.parametrize("row", [0, 1])
-def test_a_row_of_no_numbers_is_followed(row: int) -> None:
+def test_a_row_with_nan_is_followed(row: int) -> None:
     scores = np.zeros((LANES, SCORES), np.float32)
     scores[5].reshape(4, 4)[:, 2 * row : 2 * row + 2] = np.nan
     assert outgrown(scores)
@@ -124,7 +130,7 @@ def test_a_limit_falls_by_what_the_maximum_grew_and_not_below_one() -> None:
     grown[7] = (0.0, 9.0)
     limits, sums = of_rows((16.0, 64.0)), of_rows((5.0, 7.0))
     factors = np.full((LANES, 2), np.nan, np.float32)
-    program().kernel("rescale").launch((1,), (LANES,), (factors, limits, sums, grown))
+    launch("rescale", factors, limits, sums, grown)
     np.testing.assert_allclose(factors, np.exp2(-grown.astype(np.float64)), rtol=1e-6)
     np.testing.assert_allclose(limits, np.maximum(of_rows((16.0, 64.0)) * factors, 1), rtol=1e-6)
     np.testing.assert_allclose(sums, of_rows((5.0, 7.0)) * factors, rtol=1e-6)

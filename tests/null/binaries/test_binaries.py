@@ -252,7 +252,7 @@ def test_kernels_of_a_library_and_what_they_take(tmp_path: Path) -> None:
         for one, name in zip(kernels, ("tiny.sm_80.cubin", "tiny.sm_90.cubin"), strict=True):
             known = read_cubin(DATA / name)
             assert one.facts is not None
-            assert (one.facts.registers, one.facts.frame_bytes) == (known.registers, known.frame_bytes)
+            assert one.facts.registers == known.registers
             assert (one.facts.code_bytes, one.facts.shared_bytes) == (len(known.text), 512)
             assert cubin.code_of(one.image.read(), KERNEL) == known.text
         assert [one.arch for one in kernels_of(found, "PTX")] == ["compute_80"]

@@ -1,21 +1,15 @@
-"""PTX and what ptxas says of it: identity, registers, stack, spills, occupancy."""
+"""The identity of PTX, the resources that ptxas reports, and occupancy."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
 import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.ptx import normalise, opcodes, ptx_sha256, read_ptx
-from flashladder.machine_code.ptxas import (
-    PtxasUsage,
-    parse_log,
-    warnings_of,
-)
+from flashladder.machine_code.ptxas import PtxasUsage, parse_log, warnings_of
 
 TINY = (Path(__file__).parents[2] / "data" / "tiny.ptx").read_text(encoding="utf-8")
 DEBUG_SECTION = """
@@ -133,13 +127,12 @@ def test_warnings_are_kept_once_wherever_they_stand() -> None:
     assert warnings_of("x.cu(3): warning #177-D: unused\nfine\n") == ("x.cu(3): warning #177-D: unused",)
 
 
-@pytest.mark.parametrize("lost", ["Used 10", "0 bytes stack", "Compile time", "Compiling entry"])
+@pytest.mark.parametrize("lost", ["Used 10", "0 bytes stack", "Compile time", "Compiling entry", ""])
 def test_a_log_that_lacks_a_line_is_an_error(lost: str) -> None:
     log = "".join(line for line in LOG_SM_80.splitlines(keepends=True) if lost not in line)
-    with pytest.raises(FlashladderError, match=r"b/ptxas\.log: the ptxas log does not describe the kernel"):
+    says = "the ptxas log does not describe the kernel" + ("" if lost else ".*an empty log")
+    with pytest.raises(FlashladderError, match=rf"b/ptxas\.log: {says}"):
         parse_log(log, where="b/ptxas.log")
-    with pytest.raises(FlashladderError, match="an empty log"):
-        parse_log("")
 
 
 @pytest.mark.parametrize(
@@ -188,16 +181,3 @@ def test_barriers_limit_where_the_sm_counts_them() -> None:
     assert load_gpus()["h100"].occupancy(**many).limited_by == ("barriers",)
     assert "barriers" not in load_gpus()["a100"].occupancy(**many).limits
     assert "barriers" not in load_gpus()["h100"].occupancy(**{**many, "barriers": 0}).limits
-
-
-@given(st.sampled_from(sorted(load_gpus())), st.integers(1, 255), st.integers(1, 1024), st.integers(0, 100 << 10))
-def test_no_sm_holds_more_than_it_has_nor_fewer_ctas_of_a_smaller_kernel(
-    key: str, registers: int, threads: int, shared: int
-) -> None:
-    gpu = load_gpus()[key]
-    found = gpu.occupancy(registers=registers, threads=threads, shared_bytes=shared)
-    assert found.warps <= gpu.sm.warps
-    assert found.warps * 32 * registers <= gpu.sm.registers
-    assert found.ctas * (shared + gpu.sm.shared_reserved) <= gpu.sm.shared_bytes
-    fewer = gpu.occupancy(registers=max(1, registers - 8), threads=threads, shared_bytes=shared // 2)
-    assert fewer.ctas >= found.ctas

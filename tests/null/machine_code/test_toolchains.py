@@ -1,8 +1,8 @@
-"""The readers of tools' output against what the tools of CUDA 13.0 and 13.3 print, and against damaged copies of it.
+"""The readers of tools' output on what the tools of CUDA 13.0 and 13.3 print, and on damaged copies of it.
 
-Each figure is held to a second source: registers of ptxas' log to the cubin and to cuobjdump, instructions of nvdisasm
-to the cubin's bytes and to its encodings, opcodes of PTX to the emulator's parser. A damaged copy is an error, or is
-read as what it says: every number of the answer stands in the text, and nothing of the kernel is missing.
+A second source checks each figure: the cubin and cuobjdump the registers of ptxas' log, the cubin's bytes the listing
+of nvdisasm, the emulator's parser the opcodes of PTX. A damaged copy is an error, or is read as what it says: every
+number of the answer is in the text, and nothing of the kernel is missing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 
 from flashladder.errors import FlashladderError
 from flashladder.machine_code import cubin
+from flashladder.machine_code.flow import LOOP, main_loop, regions_of
 from flashladder.machine_code.ptx import normalise, opcodes
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log
 from flashladder.machine_code.sass import BYTES, Sass, control_of, decoded, parse
@@ -90,6 +91,12 @@ def test_a_listing_is_the_cubins_code(version: str, stem: str, arch: str) -> Non
     controls = decoded(code, sass.instructions, arch)
     assert [control_of(code[at : at + BYTES]) for at in range(0, len(code), BYTES)] == controls
     assert sass.counts()["total"] == len(rows)
+    regions = regions_of(sass)
+    flow = regions.flow
+    assert flow.is_reducible
+    assert regions.code(LOOP) == main_loop(sass)
+    assert sum(len(regions.code(name)) for name in regions.present) == len(rows)
+    assert {flow.code(i)[-1].opcode_class for i in flow.reachable if not flow.successors[i]} == {"EXIT"}
 
 
 @EACH
@@ -103,7 +110,7 @@ def test_a_cubin_keeps_the_ptx_that_it_was_made_from(version: str, stem: str, ar
 
 
 def require_said(usage: PtxasUsage, text: str) -> None:
-    """Every number of the answer stands in the log, under its name, and none of the kernel's is left out."""
+    """Every number of the answer is in the log, under its name, and no number of the kernel is missing."""
     after = text[text.index(f"Compiling entry function '{KERNEL}' for '{usage.arch}'") :]
     own = after[after.index(f"Function properties for {KERNEL}") :]
     used = next(line for line in own.splitlines() if "Used " in line)
@@ -165,7 +172,7 @@ def facts(sass: Sass) -> list[tuple[str, ...]]:
 @settings(max_examples=400, deadline=None)
 @given(a_damaged_listing())
 def test_a_damaged_listing_is_an_error_or_has_every_instruction(texts: tuple[str, str]) -> None:
-    """Where the text of an instruction was changed, its own alone differs: none is lost, doubled or misplaced."""
+    """A changed text changes only its own instruction: none is lost, doubled or misplaced."""
     whole, changed = texts
     good = parse(whole)
     try:
