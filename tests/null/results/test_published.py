@@ -66,7 +66,7 @@ def test_an_edited_figure_is_refused(copy: Path) -> None:
     noted = published.load_description().files[published.PROGRESSION].sha256
     told = (
         f"{path}: published figures were edited: expected SHA-256 {noted}, found {sha256(path.read_bytes())}; "
-        "restore the file: published figures are taken over, never changed"
+        "restore the file: published figures are copied, never changed"
     )
     assert str(error.value) == told
     (copy / "extra.csv").write_text("a\n1\n", encoding="utf-8")
