@@ -121,8 +121,8 @@ class Group(Strict):
 class Timings(Strict):
     """One subject's samples: it took `us[i]` microseconds in round `rounds[i]`.
 
-    In each round FA2 (``fa2``) and every kernel run once or more. `counters` holds one value per sample and name: Nsight
-    Compute's other metrics, or the host's time beside torch's timer.
+    In each round FA2 (``fa2``) and every kernel run once or more. `counters` holds one value per sample and name:
+    Nsight Compute's other metrics, or the host's time beside torch's timer.
     """
 
     subject: str
@@ -584,7 +584,7 @@ class Finding(Strict):
 
 
 class SanitizerResult(Result):
-    """compute-sanitizer over one launch per kernel at `shape`, and over the shapes at which its control flow differs."""
+    """compute-sanitizer over one launch per kernel at `shape`, and at the shapes where its control flow differs."""
 
     kind: Literal["sanitizer"] = "sanitizer"
     shape: Shape

@@ -32,7 +32,6 @@ from flashladder.bench.cross_checks import (
     command,
     compare,
     derive,
-    launch_rounds,
     one_launch,
     problems,
     read_nvbench,
@@ -108,7 +107,7 @@ def test_what_nvbench_leaves_out_is_one_line(tmp_path: Path) -> None:
         more = Rounds(("fa2",), "fp16", TINY, 5)
         read_nvbench(path, [more])
     (tmp_path / "nvbench.json-bin" / "0.bin").write_bytes(b"\0" * 8)
-    with pytest.raises(FlashladderError, match="2 samples, told 3"):
+    with pytest.raises(FlashladderError, match="expected 3 samples, found 2"):
         read_nvbench(path, [ROUNDS])
     with pytest.raises(FlashladderError, match="cannot read what NVBench wrote"):
         read_nvbench(tmp_path / "none.json", [ROUNDS])
@@ -130,16 +129,16 @@ def test_several_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
     assert [[one.us for one in cell] for cell in cells] == [[(1.0,) * 4] * 3, [(1.5,) * 2, (2.0,) * 2, (2.0,) * 2]]
 
 
-def test_only_the_rounds_are_inside_the_profilers_window() -> None:
+def test_only_the_rounds_are_inside_the_profilers_window(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, rounds = list[str](), Rounds(("fa2", "cudnn"), "fp16", TINY, 2)
-
-    def noting(*names: str) -> dict[str, Callable[[], object]]:
-        return {name: partial(seen.append, name) for name in names}
-
-    window = SimpleNamespace(**noting("start", "stop"))
-    launch_rounds(rounds, noting(*rounds.subjects), lambda: seen.append("wait"), window)
+    launches = {name: partial(seen.append, name) for name in rounds.subjects}
+    monkeypatch.setattr(cross_checks, "prepared", lambda cells: [(one, launches) for one in cells])
+    monkeypatch.setattr(torch.cuda, "synchronize", partial(seen.append, "wait"))
+    for name in ("start", "stop"):
+        monkeypatch.setattr(torch.cuda.profiler, name, partial(seen.append, name))
+    cross_checks.main(command([rounds])[3:])
     warm = ["fa2"] * WARM_UPS + ["cudnn"] * WARM_UPS
-    assert seen == [*warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
+    assert seen == ["wait", *warm, "wait", "start", "fa2", "cudnn", "fa2", "cudnn", "wait", "stop"]
 
 
 def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
