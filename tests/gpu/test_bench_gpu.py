@@ -135,7 +135,7 @@ def test_a_tool_times_references_round_by_round(method: Method) -> None:
 def test_fa2_takes_power_and_is_as_fast_as_back_to_back() -> None:
     device = open_device()
     if device.telemetry.energy_mj() is None:
-        pytest.skip(f"{device.gpu.name} does not tell its energy")
+        pytest.skip(f"{device.gpu.name} does not report its energy")
     one = prepare("fp16", SHAPE, Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=1)).sets[0]
     fa2 = Arm("fa2", lambda _: reference_forward(one.q, one.k, one.v))
     found = sustain(device.telemetry, fa2, "fp16", SHAPE, 1.0)

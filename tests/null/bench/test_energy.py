@@ -115,7 +115,7 @@ def test_the_gpu_works_on_while_the_driver_is_asked() -> None:
     assert found.samples
     assert card.idle < 6 * PAUSE_S, "between launches that are waited for, before the first batch"
     for card, message in (
-        (Card(tells=False), "this GPU does not tell its energy"),
+        (Card(tells=False), "this GPU does not report its energy"),
         (Card(ticks=False), "fa2: the GPU's energy counter stands still"),
     ):
         with pytest.raises(FlashladderError, match=message):

@@ -86,7 +86,7 @@ def test_a_missing_reference_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     assert arms(["cudnn", "all", "cudnn"], ["fp16"]).subjects[1:] == ()
     assert arms([]) == references.Arms()
     monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: lambda q, k, v: q / 0))
-    assert lacking("cudnn", "fp16") == "cudnn: what it computes in fp16 on this GPU is not finite"
+    assert lacking("cudnn", "fp16") == "cudnn: its output in fp16 on this GPU is not finite"
 
 
 @pytest.mark.parametrize(
