@@ -42,7 +42,6 @@ from flashladder.bench.cross_checks import (
 from flashladder.bench.references import Subject
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.gpu import doctor
 from flashladder.gpu.ncu import read_launches
 from flashladder.names import CYCLES
 from flashladder.problem import Shape
@@ -144,7 +143,7 @@ def test_only_the_rounds_are_inside_the_profilers_window(monkeypatch: pytest.Mon
 def test_ncu_runs_with_clocks_left_alone_and_its_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Rounds(("fa2", KERNELS[0]), "fp16", TINY, 2)
     ncu = fake_ncu(tmp_path, ncu_csv([NAMES["fa2"], OURS] * 2, {OURS: 2000}))
-    monkeypatch.setattr("flashladder.gpu.ncu.require_ncu", lambda: ncu)
+    monkeypatch.setattr("flashladder.gpu.ncu.find_ncu", lambda: ncu)
     (found,) = cross_checks.ask_ncu([rounds], 30.0)
     assert (found.method, found.mode, found.version) == ("ncu", "ncu-base", "Version 2025.3")
     assert [(one.rounds, one.us) for one in found.timings] == [((0, 1), (1.0, 1.0)), ((0, 1), (2.0, 2.0))]
@@ -160,7 +159,7 @@ def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> Non
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(doctor, "find_ncu", lambda: None)
+    monkeypatch.setattr("flashladder.gpu.ncu.find_ncu", lambda: None)
     assert compare(None, paired(), ["nvbench", "ncu"]).left_out == (
         "nvbench: the package cuda-bench is not installed; pip install 'cuda-bench[cu13]'",
         "ncu: Nsight Compute is not installed; install ncu, or put it on PATH",

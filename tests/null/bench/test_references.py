@@ -22,7 +22,6 @@ from flashladder.bench.references import Backend, Subject, arms, lacking, longes
 from flashladder.bench.timing import bench_group, prepare
 from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import FlashladderError
-from flashladder.gpu.device import Reply
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import load_as
@@ -142,13 +141,13 @@ def test_the_profiler_lives_in_a_process_of_its_own(
 ) -> None:
     """What counts is what it wrote: CUPTI may end that process as it likes."""
 
-    def run(command: Sequence[str], timeout_s: float) -> Reply:
+    def run(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
         assert command[:3] == [sys.executable, "-m", "flashladder.bench.references"]
         assert command[3:6] == ["cudnn", "bf16", "--out"]
         assert timeout_s > 0
         if written is not None:
             Path(command[6]).write_text(written, encoding="utf-8")
-        return Reply(134, "free(): invalid pointer")
+        return 134, "free(): invalid pointer"
 
     monkeypatch.setattr(references, "run_bounded", run)
     assert references.reference_kernel("bf16", "cudnn") == name

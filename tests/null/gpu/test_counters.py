@@ -124,7 +124,7 @@ def fake_ncu(folder: Path, text: str, code: int = 0) -> Path:
 
 def test_counters_are_given_to_the_kernels_in_launch_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ncu = fake_ncu(tmp_path, ncu_text((0, "a", "1"), (1, "a", "2")))
-    monkeypatch.setattr(counters, "require_ncu", lambda: ncu)
+    monkeypatch.setattr(counters, "find_ncu", lambda: ncu)
     launches = Launches((2, 1), ("a100",), ("fp16",), counters.SHAPE)
     found, version = counters.read_counters(launches, ["a"], timeout_s=10)
     assert [(key[:2], own["a"]) for key, own in found.items()] == [("02", 1), ("01", 2)]
@@ -149,6 +149,6 @@ def test_an_ncu_that_fails_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int, message: str
 ) -> None:
     ncu = fake_ncu(tmp_path, text, code)
-    monkeypatch.setattr(counters, "require_ncu", lambda: ncu)
+    monkeypatch.setattr(counters, "find_ncu", lambda: ncu)
     with pytest.raises(FlashladderError, match=message):
         counters.read_counters(Launches((2, 1), ("a100",), ("fp16",), counters.SHAPE), ["a"], timeout_s=10)

@@ -57,7 +57,7 @@ def test_a_broken_file_is_mended_and_not_installed() -> None:
     def look() -> str:
         raise FlashladderError("not valid YAML", where="configs/toolchain.yaml:37")
 
-    assert doctor._looked_for("toolchain", look, "run: nox -s dev").remedy == "mend or restore the file"
+    assert doctor._looked_for("toolchain", look, "run: nox -s dev").remedy == "correct or restore the file"
 
 
 @pytest.mark.parametrize("package", ["ptxemu", "numpy", "ml_dtypes"])
@@ -89,12 +89,15 @@ def test_a_cpu_torch_beside_a_gpu_is_lacking(monkeypatch: pytest.MonkeyPatch, tm
         ("Something: 0\n", False, "ncu", False, "ERR_NVGPUCTRPERM"),
     ],
 )
-def test_counter_rights(tmp_path: Path, text: str, admin: bool, ncu: str | None, ok: bool, words: str) -> None:
+def test_counter_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, admin: bool, ncu: str | None, ok: bool, words: str
+) -> None:
     params, status = tmp_path / "params", tmp_path / "status"
     params.write_text(text)
     status.write_text(f"CapPrm:\tffffffffffffffff\nCapEff:\t{'0000000000200000' if admin else '00000000a80425fb'}\n")
     assert doctor.privileged(status) is admin
-    finding = doctor.counters(Path(ncu) if ncu else None, params, status)
+    monkeypatch.setattr(doctor, "find_ncu", lambda: ncu)
+    finding = doctor.counters(params, status)
     assert finding.ok is ok
     assert words in finding.found + finding.remedy
 
