@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-import functools
-from importlib import metadata
+from functools import partial
 import itertools
 from pathlib import Path
 import runpy
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
-from torch.nn import functional
 
 from flashladder.bench import command as bench
 from flashladder.bench import references
@@ -36,11 +35,9 @@ from flashladder.results import derive as summaries
 from flashladder.results.derive import Plan, problems
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Block, Pair, Sample, kernel_key
-from tests.null.bench_fixture import FAST, GPU, group, kernel, pairs, result, sample
+from tests.null.bench_fixture import FAST, GPU, SHAPE, group, kernel, pairs, result, sample
 from tests.null.check.test_check import attention, right, zeros
-from tests.null.ladder_fixture import make
-
-THERMAL = 0x40
+from tests.null.ladder_fixture import Fixture, make
 
 
 @dataclass
@@ -52,7 +49,7 @@ class FakeGpu:
     bits: list[int] = field(default_factory=list)
     clock_mhz: Callable[[int], int | None] = lambda _: 1500
     samples: int = 0
-    late: list[bool] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
     asked: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -141,23 +138,25 @@ def test_arms_of_a_pair_are_adjacent_on_the_same_inputs_and_each_is_flushed_befo
         assert {timed[index][1] for index in own} == {"0", "1", "2"}
 
 
-def test_a_block_whose_throttle_bits_change_is_dropped_and_made_up_for() -> None:
-    gpu = FakeGpu(bits=[0, 0, 0, THERMAL])
-    blocks, pairs = run(gpu, Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))
-    assert [block.dropped is None for block in blocks] == [True, False, True, True, True]
-    assert blocks[1].dropped == "throttle reasons changed: hardware thermal"
-    assert len(pairs["A"]) == 5  # raw pairs of the dropped block are kept
+@pytest.mark.parametrize(
+    ("gpu", "late", "dropped"),
+    [
+        (FakeGpu(bits=[0, 0, 0, 0x40]), [0] * 5, "throttle reasons changed: hardware thermal"),
+        (
+            FakeGpu(late=[False] * 8 + [True, False, True]),
+            [0, 2, 0, 0, 0],
+            "the GPU waited for the host before 2 launches",
+        ),
+    ],
+)
+def test_a_disturbed_block_is_dropped_and_replaced(gpu: FakeGpu, late: list[int], dropped: str) -> None:
+    blocks, pairs = run(gpu, Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))  # six launches a block
+    assert [block.dropped for block in blocks] == [None, dropped, None, None, None]
+    assert [block.late for block in blocks] == late
+    assert len(pairs["A"]) == 5, "raw pairs of the dropped block are kept"
 
 
-def test_a_block_in_which_the_gpu_waited_for_the_host_is_dropped_and_made_up_for() -> None:
-    gpu = FakeGpu(late=[False] * 8 + [True, False, True])
-    blocks, pairs = run(gpu, Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))
-    assert [found.late for found in blocks] == [0, 2, 0, 0, 0]  # six launches a block
-    assert [found.dropped for found in blocks][:3] == [None, "the GPU waited for the host before 2 launches", None]
-    assert len(pairs["A"]) == 5
-
-
-def test_a_host_that_is_always_late_leaves_its_blocks_where_they_would_all_go() -> None:
+def test_blocks_of_a_host_that_is_always_late_count() -> None:
     blocks, _ = run(FakeGpu(late=[True] * 1000), Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))
     assert len(blocks) == 6
     assert all(found.late and found.dropped is None for found in blocks)
@@ -295,8 +294,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
     monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
     monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
-    monkeypatch.setattr(bench, "bench_group", functools.partial(bench_group, reference=reference))
-    monkeypatch.setattr(bench, "prepare", functools.partial(prepare, device="cpu"))
+    monkeypatch.setattr(bench, "bench_group", partial(bench_group, reference=reference))
+    monkeypatch.setattr(bench, "prepare", partial(prepare, device="cpu"))
     return gpu
 
 
@@ -358,51 +357,51 @@ def test_the_flush_writes_at_least_twice_the_l2(monkeypatch: pytest.MonkeyPatch)
         assert written.pop() == size >= 2 * l2_bytes
 
 
-def test_only_the_grids_batch_and_heads_stand_in_a_table(tmp_path: Path) -> None:
-    """A length that was timed at another batch is no cell of the table, alone or beside the grid's."""
+@pytest.fixture
+def measured(tmp_path: Path) -> tuple[Fixture, BenchResult]:
+    """A folder of results that a report is made of, and its one bench result."""
     fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
-    off = Shape(batch=1, seq_len=4096, n_heads=16, d_head=128)
-    other = made.groups[0].model_copy(update={"shape": off})
+    return fixture, load_as(fixture.bench, BenchResult)
+
+
+def test_only_the_grids_batch_and_heads_stand_in_a_table(measured: tuple[Fixture, BenchResult]) -> None:
+    """A length that was timed at another batch is no cell of the table, alone or beside the grid's."""
+    fixture, made = measured
+    other = made.groups[0].model_copy(update={"shape": SHAPE.model_copy(update={"batch": 1})})
     for groups, expected in (((other,), None), ((other, made.groups[0]), 16)):
         write_result(fixture.bench, summaries.derive(made.model_copy(update={"groups": groups})))
         ladder = report_data.collect(fixture.folder)
-        row = ladder.rows(ladder.machines[0], "fp16")[0]
-        summary = row.headline
+        summary = ladder.rows(ladder.machines[0], "fp16")[0].headline
         assert (summary.shape.batch if summary else None) == expected
         assert all(cell["batch"] == 16 for cell in report_tables.cells(ladder))
 
 
 @pytest.mark.parametrize("names", [("bench.json.gz", "bench_more.json.gz"), ("bench_more.json.gz", "bench.json.gz")])
-def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_a_floor_is_of_the_run_that_timed_the_kernel(
+    measured: tuple[Fixture, BenchResult], names: tuple[str, str]
+) -> None:
     """Of two files the first has step 1 and the second the rest; a page's noise is the larger floor of its two runs."""
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
+    fixture, made = measured
     for name, floor, first in zip(names, (0.25, 0.75), (True, False), strict=True):
         kernels = {key: one for key, one in made.kernels.items() if (one.iteration == 1) is first}
-        alone: dict[str, object] = {
-            "kernels": kernels,
-            "summaries": tuple(one for one in made.summaries if one.kernel in kernels),
-            "means": tuple(one for one in made.means if one.kernel in kernels),
-            "floors_pct": {"fp16": floor},
+        own = {
+            part: tuple(one for one in getattr(made, part) if one.kernel in kernels) for part in ("summaries", "means")
         }
+        alone = {"kernels": kernels, "floors_pct": {"fp16": floor}, **own}
         write_result(fixture.bench.parent / name, made.model_copy(update=alone))
     ladder = report_data.collect(fixture.folder)
     (machine,) = ladder.machines
-    assert machine.floors("fp16") == (0.25, 0.75)
-    assert machine.floors("bf16") == ()
+    assert (machine.floors("fp16"), machine.floors("bf16")) == ((0.25, 0.75), ())
     assert [row.measured.floor for row in ladder.rows(machine, "fp16")[:3] if row.measured] == [0.25, 0.75, 0.75]
-    told = [row["a_a_floor_points"] for row in report_tables.progression(ladder)[:2]]
-    assert told == ["0.250", "0.750"]
+    assert [row["a_a_floor_points"] for row in report_tables.progression(ladder)[:2]] == ["0.250", "0.750"]
     assert "(A/A floor) ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
     assert [Words(ladder, number).noise_points for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
     with pytest.raises(FlashladderError, match="iteration 28 was not measured"):
         Words(ladder, 28).called["noise"]()
 
 
-def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
+def test_the_floor_of_another_card_stands_beside_the_table(measured: tuple[Fixture, BenchResult]) -> None:
+    fixture, made = measured
     gpu = made.gpu.model_copy(update={"uuid": "GPU-other"})
     path = fixture.bench.parent / "second_card.json.gz"
     write_result(path, made.model_copy(update={"gpu": gpu, "floors_pct": {"fp16": 0.88}}))
@@ -416,12 +415,13 @@ def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> No
         report_data.collect(fixture.folder)
 
 
-def test_samples_that_chose_a_configuration_are_not_reported(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
-    for change in ({"purpose": "tune"}, {"mode": "event-locked"}):
-        write_result(fixture.bench, made.model_copy(update=change))
-        assert report_data.collect(fixture.folder).machines == ()
+@pytest.mark.parametrize("change", [{"purpose": "tune"}, {"mode": "event-locked"}])
+def test_samples_that_chose_a_configuration_are_not_reported(
+    measured: tuple[Fixture, BenchResult], change: dict[str, str]
+) -> None:
+    fixture, made = measured
+    write_result(fixture.bench, made.model_copy(update=change))
+    assert report_data.collect(fixture.folder).machines == ()
 
 
 def test_a_reference_that_is_impossibly_fast_is_an_error_too() -> None:
@@ -458,70 +458,60 @@ SCRIPT = ROOT / "examples" / "one_cell.py"
 MS = {"flashladder_27": 2.0, "cudnn": 3.0, "fa3": 2.4, "fa4": 2.5}
 
 
-class Gpu(FakeGpu):
-    """Launches take the times of `MS`."""
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """An H200 on which cuDNN, FA3, FA4 and iteration 27 take the times of `MS`."""
+    made = FakeGpu()
 
-    def call(self, name: str) -> Callable[..., torch.Tensor]:
+    def call(name: str) -> Callable[..., torch.Tensor]:
         def launch(q: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-            self.now += MS[name]
-            self.log.append(name)
+            made.now += MS[name]
+            made.log.append(name)
             return torch.zeros_like(q)
 
         return launch
 
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """An H200 on which all three run."""
-    made, on_cpu = Gpu(), {name: getattr(torch, name) for name in ("randn", "empty")}
-    for name, function in on_cpu.items():
-        monkeypatch.setattr(torch, name, lambda *a, function=function, **b: function(*a, **{**b, "device": "cpu"}))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: FakeEvent(made))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
-    monkeypatch.setitem(sys.modules, "flashladder_27", ModuleType("flashladder_27"))
-    operator = SimpleNamespace(forward=made.call("flashladder_27"))
-    monkeypatch.setattr(torch.ops, "flashladder_27", operator, raising=False)
-    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    events = [SimpleNamespace(name=name, device_type=where) for name, where in SEEN]
+    stand_ins = {
+        "torch.randn": partial(lambda make, *size, device, **more: make(*size, **more), torch.randn),
+        "torch.empty": lambda *_, **__: SimpleNamespace(zero_=lambda: None),
+        "torch.cuda.is_available": lambda: True,
+        "torch.cuda.get_device_capability": lambda: (9, 0),
+        "torch.cuda.get_device_name": lambda: "NVIDIA H200",
+        "torch.cuda.Event": lambda enable_timing: FakeEvent(made),
+        "torch.cuda.synchronize": lambda: None,
+        "torch.backends.cudnn.version": lambda: 91900,
+        "torch.nn.functional.scaled_dot_product_attention": call("cudnn"),
+        "torch.profiler.profile": lambda acc_events: nullcontext(SimpleNamespace(events=lambda: events)),
+        "importlib.metadata.version": VERSIONS.__getitem__,
+        "os._exit": sys.exit,
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(name, stand_in)
+    monkeypatch.setattr(torch.ops, "flashladder_27", SimpleNamespace(forward=call("flashladder_27")), raising=False)
+    for module in ("flashladder_27", "flash_attn"):
+        monkeypatch.setitem(sys.modules, module, ModuleType(module))
     for name, module in MODULES.items():
-        library: Any = ModuleType(module)
-        library.flash_attn_func = made.call(name)
-        monkeypatch.setitem(sys.modules, module, library)
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", made.call("cudnn"))
-    monkeypatch.setattr(metadata, "version", VERSIONS.__getitem__)
-
-    @contextmanager
-    def profile(*, acc_events: bool) -> Iterator[SimpleNamespace]:
-        assert acc_events
-        names = (("flash_fwd_kernel", "CUDA"), ("cudnn_sdpa", "CUDA"), ("aten::empty", "CPU"))
-        events = [SimpleNamespace(name=name, device_type=f"DeviceType.{where}") for name, where in names]
-        yield SimpleNamespace(events=lambda: events)
-
-    monkeypatch.setattr(torch.profiler, "profile", profile)
-
-    def leave(code: int) -> None:
-        raise SystemExit(code)
-
-    monkeypatch.setattr("os._exit", leave)
+        monkeypatch.setitem(sys.modules, module, Mock(flash_attn_func=call(name)))
     return made
 
 
 MODULES = {"fa3": "flash_attn_interface", "fa4": "flash_attn.cute"}
 VERSIONS = {"flashladder_27": "0.1.0", "flash-attn-3": "3.0.0", "flash-attn-4": "4.0"}
+SEEN = [("flash_fwd_kernel", "DeviceType.CUDA"), ("cudnn_sdpa", "DeviceType.CUDA"), ("aten::empty", "DeviceType.CPU")]
 
 
 def ran(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
-    """The script with these words; what it leaves with."""
+    """Runs the script with these words; returns its exit code."""
     monkeypatch.setattr(sys, "argv", [SCRIPT.name, *words])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(SCRIPT), run_name="__main__")
     return caught.value.code
 
 
-def test_it_tells_who_is_faster(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_cell_prints_who_is_faster(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ran(monkeypatch, "--seq-len", "64", "--dtype", "bfloat16") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"NVIDIA H200, torch {torch.__version__}; bfloat16, B=16, S=64, H=16"
@@ -539,7 +529,7 @@ def test_it_tells_who_is_faster(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_what_is_missing_or_odd_is_one_line(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for text in ("abc", "0", "1.5"):
         assert ran(monkeypatch, f"--seq-len={text}") == 2
