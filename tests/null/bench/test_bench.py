@@ -49,7 +49,7 @@ class FakeGpu:
     bits: list[int] = field(default_factory=list)
     clock_mhz: Callable[[int], int | None] = lambda _: 1500
     samples: int = 0
-    late: list[int] = field(default_factory=list)
+    late: list[bool] = field(default_factory=list)
     asked: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -138,12 +138,15 @@ def test_arms_of_a_pair_are_adjacent_on_the_same_inputs_and_each_is_flushed_befo
         assert {timed[index][1] for index in own} == {"0", "1", "2"}
 
 
+LATE = [False] * 8 + [True, False, True]  # launches of the second block
+
+
 @pytest.mark.parametrize(
     ("gpu", "late", "dropped"),
     [
         (FakeGpu(bits=[0, 0, 0, 0x40]), [0] * 5, "throttle reasons changed: hardware thermal"),
         (
-            FakeGpu(late=[False] * 8 + [True, False, True]),
+            FakeGpu(late=LATE),
             [0, 2, 0, 0, 0],
             "the GPU waited for the host before 2 launches",
         ),

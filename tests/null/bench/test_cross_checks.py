@@ -60,7 +60,6 @@ from tests.null.bench_fixture import (
     judged,
     ncu_csv,
     opinion,
-    paired,
     pairs,
     result,
     write_nvbench,
@@ -160,7 +159,7 @@ def test_missing_tools_are_one_line_each(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr("flashladder.gpu.ncu.find_ncu", lambda: None)
-    assert compare(None, paired(), ["nvbench", "ncu"]).left_out == (
+    assert compare(None, derive_paired(result()), ["nvbench", "ncu"]).left_out == (
         "nvbench: the package cuda-bench is not installed; pip install 'cuda-bench[cu13]'",
         "ncu: Nsight Compute is not installed; install ncu, or put it on PATH",
     )

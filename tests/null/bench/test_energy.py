@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +19,8 @@ from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import EnergyResult, Reference, Sample, Sustained
-from tests.null.bench_fixture import FAST, GPU, KEY, SHAPE, energy_of, group, look, result, sustained
+from flashladder.results.schema import EnergyResult, Sample, Sustained
+from tests.null.bench_fixture import FAST, GPU, KEY, SHAPE, energy_of, group, kernel, look, result, sustained
 
 CONFIG = KernelConfig.parse(FAST)
 LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
@@ -29,20 +28,13 @@ LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
 
 @dataclass
 class Card:
-    """A GPU that takes `LAUNCH_S` and `WATTS` for a launch; its counter ticks every `TICK_S` seconds.
+    """A GPU that takes `LAUNCH_S` and `WATTS` for a launch; its counter ticks every `TICK_S` seconds."""
 
-    Attributes:
-        now: on the host's clock.
-        end: when all that is queued is done.
-        idle: seconds without work between two launches.
-        answer_s: that the driver takes to answer.
-    """
-
-    now: float = 0.0
-    end: float = 0.0
-    idle: float = 0.0
+    now: float = 0.0  # on the host's clock
+    end: float = 0.0  # of all queued launches
+    idle: float = 0.0  # seconds without work between two launches
     launches: int = 0
-    answer_s: float = 0.0
+    answer_s: float = 0.0  # of the driver
     tells: bool = True
     ticks: bool = True
 
@@ -64,9 +56,7 @@ class Card:
         return round(ticks * TICK_S * WATTS * 1e3) + 12345 if self.tells else None
 
     def sample(self) -> Sample:
-        return Sample(
-            t_s=self.now, sm_clock_mhz=1500, memory_clock_mhz=3200, power_w=WATTS, temperature_c=50, throttle_bits=4
-        )
+        return look(t_s=self.now, power_w=WATTS)
 
     def sustain(self, arm: Arm, at_least_s: float) -> Sustained:
         telemetry: Any = self
@@ -75,7 +65,7 @@ class Card:
             return sustain(telemetry, arm, "fp16", SHAPE, at_least_s)
 
     def stand_in(self, patch: pytest.MonkeyPatch) -> None:
-        """For torch and the clock."""
+        """Replaces torch's events and the clock."""
         patch.setattr(energy, "mark", self.mark)
         patch.setattr(time, "monotonic", lambda: self.now)
         patch.setattr(time, "sleep", self.sleep)
@@ -165,20 +155,13 @@ def test_clock_and_power_say_what_holds_a_kernel(clock: int | None, joules: floa
 def simulated(monkeypatch: pytest.MonkeyPatch) -> Card:
     """The whole command on a card; a kernel and cuDNN run on it, FA4 is not installed."""
     card, timed = Card(), result(group())
-
-    def subject(key: str) -> Subject:
-        return Subject(key, "fp16", lambda _: card.launch(0))
-
-    cudnn = Reference(op="sdpa", torch="2.11", cuda="13.0", kernels={})
-    device = SimpleNamespace(
-        rung="GPU", gpu=timed.gpu, host=timed.host,
-        telemetry=SimpleNamespace(energy_mj=card.energy_mj, sample=card.sample),
-    )  # fmt: skip
+    device = SimpleNamespace(rung="GPU", gpu=timed.gpu, host=timed.host, telemetry=card)
     monkeypatch.setattr(command, "open_device", lambda: device)
     card.stand_in(monkeypatch)
-    kernel = (16, CONFIG, lambda *_: card.launch(0), timed.kernels[KEY])
-    monkeypatch.setattr(command, "installed_kernels", lambda *_: [kernel])
-    found = Arms((subject("cudnn"),), {"cudnn": cudnn}, ("fa4: not installed",))
+    installed = (16, CONFIG, lambda *_: card.launch(0), timed.kernels[KEY])
+    monkeypatch.setattr(command, "installed_kernels", lambda *_: [installed])
+    cudnn = Subject("cudnn", "fp16", lambda _: card.launch(0))
+    found = Arms((cudnn,), {"cudnn": timed.reference}, ("fa4: not installed",))
     monkeypatch.setattr(command, "arms", lambda *_: found)
     monkeypatch.setattr(energy, "reference_identity", lambda _: timed.reference)
     monkeypatch.setattr(energy, "reference_forward", lambda *_: card.launch(0))
@@ -210,21 +193,19 @@ def test_the_whole_command_and_its_resumption(
 
 
 @pytest.mark.usefixtures("simulated")
-def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seconds": 1.0}, "duration: expected 0.5, found 1.0; choose another --out"),
+        ({"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}, "GPU: expected .*, found GPU-1; choose"),
+        ({"kernels": {KEY: kernel(16, FAST, "cd" * 32)}}, f"kernels, .*, text_sha256: .*found {'cd' * 32}"),
+        ({"references": {}, "runs": (sustained(),)}, "set of references: expected cudnn, found none"),
+    ],
+)
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, change: dict[str, object], message: str) -> None:
     path = tmp_path / "energy.json.gz"
     line = [*LINE, "--out", str(path), "--seq-lens", "4096"]
     assert energy.main(line) == 0
-    document = load_as(path, EnergyResult)
-    (key,) = document.kernels
-    changes: dict[str, dict[str, object]] = {
-        "duration: expected 0.5, found 1.0; choose another --out": {"seconds": 1.0},
-        "GPU: expected .*, found GPU-1; choose": {"gpu": document.gpu.model_copy(update={"uuid": "GPU-1"})},
-        rf"kernels, {re.escape(key)}, text_sha256: .*found {'cd' * 32}": {
-            "kernels": {key: document.kernels[key].model_copy(update={"text_sha256": "cd" * 32})}
-        },
-        "set of references: expected cudnn, found none": {"references": {}, "runs": document.runs[:1]},
-    }
-    for told, change in changes.items():
-        write_result(path, document.model_copy(update=change))
-        with pytest.raises(FlashladderError, match=f"the file holds another {told}"):
-            energy.main(line)
+    write_result(path, load_as(path, EnergyResult).model_copy(update=change))
+    with pytest.raises(FlashladderError, match=f"the file holds another {message}"):
+        energy.main(line)
