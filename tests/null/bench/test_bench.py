@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +35,7 @@ from flashladder.results import derive as summaries
 from flashladder.results.derive import Plan, problems
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Block, Pair, Sample, kernel_key
-from tests.null.bench_fixture import FAST, GPU, SHAPE, group, kernel, pairs, result, sample
+from tests.null.bench_fixture import FAST, GPU, HOST, SHAPE, group, kernel, pairs, result, sample
 from tests.null.check.test_check import attention, right, zeros
 from tests.null.ladder_fixture import Fixture, make
 
@@ -51,10 +51,6 @@ class FakeGpu:
     samples: int = 0
     late: list[bool] = field(default_factory=list)
     asked: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def waits(self) -> bool:
-        return self.late.pop(0) if self.late else False
 
     def launch(self, name: str, milliseconds: float) -> Callable[[int], None]:
         def run(inputs: int) -> None:
@@ -79,10 +75,10 @@ class FakeGpu:
         return Hardware(lambda: FakeEvent(self), self.flush, lambda: None, self.sample, lambda: self.now / 1e3)
 
 
+@dataclass
 class FakeEvent:
-    def __init__(self, gpu: FakeGpu) -> None:
-        self.gpu = gpu
-        self.at = -1.0
+    gpu: FakeGpu
+    at: float = -1.0
 
     def record(self) -> None:
         self.at = self.gpu.now
@@ -92,17 +88,16 @@ class FakeEvent:
 
     def query(self) -> bool:
         self.gpu.asked.append((self.at, self.gpu.now))
-        return self.gpu.waits
+        return self.gpu.late.pop(0) if self.gpu.late else False
 
     def elapsed_time(self, end_event: FakeEvent) -> float:
         return end_event.at - self.at
 
 
-def run(gpu: FakeGpu, plan: Plan) -> tuple[tuple[Block, ...], dict[str, tuple[Pair, ...]]]:
+def run(gpu: FakeGpu, plan: Plan) -> tuple[tuple[Block, ...], Mapping[str, tuple[Pair, ...]]]:
     reference = Arm("R", gpu.launch("R", 2.0))
     arms = [Arm("A", gpu.launch("A", 1.0)), Arm("B", gpu.launch("B", 4.0)), Arm("AA", reference.launch)]
-    blocks, pairs = time_pairs(gpu.hardware(), reference, arms, plan)
-    return blocks, dict(pairs)
+    return time_pairs(gpu.hardware(), reference, arms, plan)
 
 
 def test_pairs_carry_the_times_of_their_own_arms_whatever_the_order() -> None:
@@ -111,13 +106,10 @@ def test_pairs_carry_the_times_of_their_own_arms_whatever_the_order() -> None:
     assert gpu.asked
     assert all(now > mark for mark, now in gpu.asked), "asked before the launch was queued: it says nothing about it"
     assert sum(block.kernel_first for block in blocks) == 2
-    assert {(round(p[2]), round(p[3])) for p in pairs["A"]} == {(2000, 1000)}
-    assert {(round(p[2]), round(p[3])) for p in pairs["B"]} == {(2000, 4000)}
-    assert {(round(p[2]), round(p[3])) for p in pairs["AA"]} == {(2000, 2000)}
-    assert [len(found) for found in pairs.values()] == [8, 8, 8]
-    assert gpu.log[: RUN_UP + 3] == ["flush", "R0", *["flush"] * (RUN_UP + 1)], (
-        "the host is ahead from the first pair on"
-    )
+    for key, us in {"A": 1000, "B": 4000, "AA": 2000}.items():
+        assert [(round(pair.reference_us), round(pair.kernel_us)) for pair in pairs[key]] == [(2000, us)] * 8
+    beginning = gpu.log[: RUN_UP + 3]
+    assert beginning == ["flush", "R0", *["flush"] * (RUN_UP + 1)], "the host is ahead from the first pair on"
     assert len({block.order for block in blocks}) > 1
     again, _ = run(FakeGpu(), Plan(pairs=8, blocks=4))
     assert [block.order for block in again] == [block.order for block in blocks]
@@ -213,31 +205,24 @@ def test_a_group_times_what_is_right_beside_fa2_on_the_same_inputs() -> None:
 
 
 def test_a_kernel_that_changes_its_mind_is_an_error() -> None:
-    calls = 0
+    gpu, calls = FakeGpu(), itertools.count(1)
 
     def moody(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
-        nonlocal calls
-        calls += 1
         right(q, k, v, out, config)
-        if calls > 5:
+        if next(calls) > 5:
             out.view(torch.int16)[0, 0, 0, 0] ^= 1
 
-    gpu = FakeGpu()
-
-    def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        gpu.now += 30.0
-
+    subjects, fa2 = [kernel_subject(16, CONFIG, moody)], gpu.launch("FA2", 30.0)
     with pytest.raises(FlashladderError, match="other bits") as caught:
         bench_group(
-            gpu.hardware(), [kernel_subject(16, CONFIG, moody)], SMALL, PLAN,
-            process=0, warm_up_s=0.1, reference=reference,
+            gpu.hardware(), subjects, SMALL, PLAN, process=0, warm_up_s=0.1, reference=lambda *_: fa2(0)
         )  # fmt: skip
     assert caught.value.exit_code == 1
 
 
 def test_resuming_refuses_other_machine_code_gpu_or_settings(tmp_path: Path) -> None:
-    path = write_result(tmp_path / "bench.json.gz", result())
     fresh = result()
+    path = write_result(tmp_path / "bench.json.gz", fresh)
     other_code = {kernel_key(16, FAST): kernel(16, FAST, text="cd" * 32)}
     changes: dict[str, dict[str, object]] = {
         "machine code of 16": {"kernels": other_code},
@@ -259,21 +244,6 @@ def test_what_is_timed_where_nothing_is_said() -> None:
     assert bench.default_key("NVIDIA H100 80GB HBM3") == bench.default_key("NVIDIA GeForce GTX 1080") == "prog"
 
 
-class FakeDevice:
-    """What the bench asks of an open GPU."""
-
-    def __init__(self, gpu: FakeGpu) -> None:
-        self.gpu = GPU
-        self.host = result().host
-        self.rung = "GPU"
-        self.telemetry = self
-        self.foreign_before = 0
-        self.sample = gpu.sample
-
-    def foreign_processes(self, *, own_context: bool) -> int:
-        return 0
-
-
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     """The whole command on a simulated GPU: FA2 takes 2 ms, iteration 16 a right 1.6 ms, iteration 15 is wrong."""
@@ -283,8 +253,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         gpu.now += 1.6
         right(q, k, v, out, config)
 
-    def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        gpu.now += 2.0
+    fa2 = gpu.launch("FA2", 2.0)
 
     def load(number: int) -> Installed:
         forms = [config.short_form() for config in chosen_configs(number, ["a100"], ["fp16", "bf16"])]
@@ -292,12 +261,14 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         return Installed(number, zeros if number == 15 else fast, {"kernels": kernels})
 
     monkeypatch.setattr(bench, "load_installed", load)
-    monkeypatch.setattr(bench, "open_device", lambda: FakeDevice(gpu))
+    telemetry = SimpleNamespace(sample=gpu.sample, foreign_processes=lambda own_context: 0)
+    device = SimpleNamespace(gpu=GPU, host=HOST, rung="GPU", telemetry=telemetry, foreign_before=0)
+    monkeypatch.setattr(bench, "open_device", lambda: device)
     monkeypatch.setattr(bench, "reference_identity", lambda kernels: result().reference)
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
     monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
     monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
-    monkeypatch.setattr(bench, "bench_group", partial(bench_group, reference=reference))
+    monkeypatch.setattr(bench, "bench_group", partial(bench_group, reference=lambda *_: fa2(0)))
     monkeypatch.setattr(bench, "prepare", partial(prepare, device="cpu"))
     return gpu
 
