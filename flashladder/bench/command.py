@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import product
 import math
 from pathlib import Path
 from statistics import median
@@ -137,13 +138,6 @@ def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
     return fresh.model_copy(update=kept | both)
 
 
-def missing(result: BenchResult, subjects: Sequence[Subject], dtype: str, shape: Shape) -> list[Subject]:
-    """Subjects of `dtype` that have no pairs at this shape yet."""
-    groups = [group for group in result.groups if (group.dtype, group.shape) == (dtype, shape)]
-    done = {series.kernel for group in groups for series in group.series if series.pairs}
-    return [subject for subject in subjects if subject.dtype == dtype and subject.key not in done]
-
-
 def new_result(plan: Plan, device: Device, kernels: dict[str, Kernel], flush_bytes: int, **more: Any) -> BenchResult:
     """A result without groups; `more` sets further fields."""
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -172,8 +166,12 @@ def timed(options: argparse.Namespace, device: Device) -> None:
     kernels, identities, beside = choose(options, device.gpu.arch)
     more = {"purpose": "tune" if options.tune else "report", "references": dict(beside.identities)}
     result = earlier(out, new_result(plan, device, identities, flush_bytes, **more))
-    subjects, shapes = [*kernels, *beside.subjects], [shape_of(seq_len) for seq_len in options.seq_lens]
-    work = [(d, s, left) for d in options.dtypes for s in shapes if (left := missing(result, subjects, d, s))]
+    done = {(one.kernel, group.dtype, group.shape) for group in result.groups for one in group.series if one.pairs}
+    work: list[tuple[str, Shape, list[Subject]]] = []
+    for dtype, shape in product(options.dtypes, map(shape_of, options.seq_lens)):
+        subjects = [one for one in (*kernels, *beside.subjects) if one.dtype == dtype]
+        if left := [one for one in subjects if (one.key, dtype, shape) not in done]:
+            work.append((dtype, shape, left))
     about = estimate_s([(shape, len(left)) for _, shape, left in work], plan)
     print(f"{sum(len(left) for *_, left in work)} cells, {plan.pairs} pairs each: about {about:.0f} s on an H200")
     with tqdm(total=len(work) * plan.blocks, desc="bench", unit="block", disable=None, leave=False) as bar:

@@ -305,24 +305,10 @@ def _row(timer: str, mode: str, one: Summary | Agreement, clock: float | None, v
     return (timer, mode, *times, f"{one.pct:.2f}", f"{one.pct_low:.2f}-{one.pct_high:.2f}", verdict, one.kernel)
 
 
-def print_tables(path: Path) -> None:
-    """Prints the tables of a file.
-
-    Raises:
-        CheckFailed: a second opinion is implausible or does not follow from its samples.
-        FlashladderError: the file holds no timings, or no library beside a kernel.
-    """
-    result = load_result(path)
-    if isinstance(result, SecondOpinionResult):
-        if found := problems(result):
-            raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=path)
-        print(table(result))
-    elif isinstance(result, BenchResult):
-        if not (beside := advantages(result)):
-            raise FlashladderError("no kernel beside a library", where=path, expected=" or ".join(LIBRARIES))
-        print("\n".join(beside_libraries(beside)).strip())
-    else:
-        raise FlashladderError("no timings", where=path, expected="bench or second-opinion", found=result.kind)
+def _require_sound(result: SecondOpinionResult, path: Path | None) -> None:
+    """Raises `CheckFailed` if times are impossible, or agreements do not follow from them."""
+    if found := problems(result):
+        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=path)
 
 
 TIMEOUT_S = 240.0  # of one tool, per cell
@@ -580,7 +566,7 @@ def one_launch(
         late = start.query()
         wait()
         if not late:
-            return start.elapsed_time(end) * 1e3
+            return float(start.elapsed_time(end) * 1e3)
     raise FlashladderError(f"the host was too slow {TRIES} times", where=key, hint="run it on an idle machine")
 
 
@@ -647,8 +633,7 @@ def compare(
         if out:
             write_result(out, result)
     print(table(result))
-    if found := problems(result):
-        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=out)
+    _require_sound(result, out)
     return result
 
 
@@ -721,7 +706,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif not options.files:
         parser.error("expected result files")
     for path in options.files:
-        print_tables(path)
+        result = load_result(path)
+        if isinstance(result, SecondOpinionResult):
+            _require_sound(result, path)
+            print(table(result))
+        elif not isinstance(result, BenchResult):
+            raise FlashladderError("no timings", where=path, expected="bench or second-opinion", found=result.kind)
+        elif beside := advantages(result):
+            print("\n".join(beside_libraries(beside)).strip())
+        else:
+            raise FlashladderError("no kernel beside a library", where=path, expected=" or ".join(LIBRARIES))
     return 0
 
 

@@ -34,7 +34,7 @@ from flashladder.bench.command import (
     resumable,
     until_spent,
 )
-from flashladder.bench.references import FA2, Subject, reference_forward, reference_identity
+from flashladder.bench.references import FA2, Subject, reference_identity, reference_subject
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
@@ -225,10 +225,7 @@ def measure(options: argparse.Namespace, device: Device) -> None:
     result = resumable(options.out, fresh, **names) or fresh
     done = {(run.dtype, run.shape) for run in result.runs}
     work = [(d, s) for d in options.dtypes for s in map(shape_of, options.seq_lens) if (d, s) not in done]
-    subjects = [
-        *(Subject(FA2, d, lambda one: reference_forward(one.q, one.k, one.v), returns=True) for d in options.dtypes),
-        *kernels, *beside.subjects,
-    ]  # fmt: skip
+    subjects = [*(reference_subject(FA2, dtype) for dtype in options.dtypes), *kernels, *beside.subjects]
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)

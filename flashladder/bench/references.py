@@ -76,11 +76,8 @@ class Subject:
 def kernel_subject(iteration: int, config: KernelConfig, run: Run, variant: str = "") -> Subject:
     """A kernel of the ladder, or an ablation of one: `run(q, k, v, out, short_form)`."""
     form = config.short_form()
-
-    def launch(tensors: Tensors) -> object:
-        return run(tensors.q, tensors.k, tensors.v, tensors.out, form)
-
-    return Subject(kernel_key(iteration, form, variant), config.dtype, launch)
+    key = kernel_key(iteration, form, variant)
+    return Subject(key, config.dtype, lambda tensors: run(tensors.q, tensors.k, tensors.v, tensors.out, form))
 
 
 @dataclass(frozen=True)

@@ -167,14 +167,14 @@ def differences(written: BenchResult, derived: BenchResult) -> list[str]:
         if getattr(written, name) == getattr(derived, name):
             continue
         old, new = (_labelled(one.model_dump(mode="json", include={name})[name]) for one in (written, derived))
-        expected, labels = dict(new), [label for label, _ in old]
-        lines = [f"{label}: not written" for label in expected if label not in labels]
-        lines += [f"{label}: written, not derived" for label in labels if label not in expected]
-        if not lines and labels != list(expected):
-            lines.append("cells repeated or in another order")
-        elif not lines:
-            pairs = [(label, one, expected[label]) for label, one in old]
+        labels, expected = ([label for label, _ in part] for part in (old, new))
+        if labels == expected:
+            pairs = [(label, a, b) for (label, a), (_, b) in zip(old, new, strict=True)]
             lines = [f"{at}{field}: written {x}, derived {y}" for at, a, b in pairs for field, x, y in unequal(a, b)]
+        else:
+            lines = [f"{label}: not written" for label in expected if label not in labels]
+            lines += [f"{label}: written, not derived" for label in labels if label not in expected]
+            lines = lines or ["cells repeated or in another order"]
         found += [f"{name} does not follow from the raw samples: {line}" for line in lines]
     return found
 

@@ -164,7 +164,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Card:
     found = Arms((cudnn,), {"cudnn": timed.reference}, ("fa4: not installed",))
     monkeypatch.setattr(command, "arms", lambda *_: found)
     monkeypatch.setattr(energy, "reference_identity", lambda _: timed.reference)
-    monkeypatch.setattr(energy, "reference_forward", lambda *_: card.launch(0))
+    fa2 = Subject("fa2", "fp16", cudnn.launch)
+    monkeypatch.setattr(energy, "reference_subject", lambda *_: fa2)
     tensors = SimpleNamespace(q=0, k=0, v=0, out=0)
     monkeypatch.setattr(energy, "prepare", lambda *_: SimpleNamespace(sets=(tensors,)))
     return card
