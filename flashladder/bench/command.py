@@ -42,7 +42,7 @@ from flashladder.arguments import (
     several_of,
     whole,
 )
-from flashladder.bench.references import FA2, Arms, Subject, arms, kernel_subject, profiled, reference_identity
+from flashladder.bench.references import FA2, Subject, arms, kernel_subject, profiled, reference_identity
 from flashladder.bench.timing import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import SEQ_LENS, shape_of
@@ -56,7 +56,7 @@ from flashladder.names import DTYPES, GPUS, HEADLINE_LENGTH, REFERENCES
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import A_A, BenchResult, Kernel, Process, Result, Settings, Summary
+from flashladder.results.schema import A_A, BenchResult, Kernel, Process, Reference, Result, Settings, Summary
 from flashladder.results.statistics import stated
 
 ARMS = ("all", *REFERENCES)
@@ -85,14 +85,14 @@ def installed_kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[
         raise FlashladderError("no kernel to run on this GPU", hint=hint)
 
 
-def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel], Arms]:
-    """Kernels to time, their identities, and the references beside them; prints the references that are left out."""
+def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel], Mapping[str, Reference]]:
+    """What to time, and the identities of kernels and references; prints the references that are left out."""
     chosen = list(installed_kernels(options, arch))
     beside = arms(options.references, options.dtypes)
     for line in beside.left_out:
         print(f"left out: {line}")
-    subjects = [kernel_subject(number, config, run) for number, config, run, _ in chosen]
-    return subjects, {kernel.key: kernel for *_, kernel in chosen}, beside
+    kernels = [kernel_subject(number, config, run) for number, config, run, _ in chosen]
+    return [*kernels, *beside.subjects], {kernel.key: kernel for *_, kernel in chosen}, beside.identities
 
 
 def default_key(gpu_name: str) -> str:
@@ -104,11 +104,8 @@ def default_key(gpu_name: str) -> str:
 def resumable(path: Path | None, fresh: AnyRun, **names: str) -> AnyRun | None:
     """The result that a run continues; None if there is no file yet.
 
-    `names` maps words of messages to fields that must be the same in the file and in `fresh`, beside GPU and machine
-    code.
-
     Raises:
-        FlashladderError: one of them differs.
+        FlashladderError: the GPU, a machine code, or one of the fields `names` (word of messages: field) differs.
     """
     if path is None or not path.is_file():
         return None
@@ -163,14 +160,13 @@ def timed(options: argparse.Namespace, device: Device) -> None:
         raise FlashladderError("the file exists", where=options.out, hint="choose another --out, or delete it")
     start, plan = time.monotonic(), options.plan
     hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
-    kernels, identities, beside = choose(options, device.gpu.arch)
-    more = {"purpose": "tune" if options.tune else "report", "references": dict(beside.identities)}
-    result = earlier(out, new_result(plan, device, identities, flush_bytes, **more))
+    subjects, kernels, references = choose(options, device.gpu.arch)
+    more = {"purpose": "tune" if options.tune else "report", "references": dict(references)}
+    result = earlier(out, new_result(plan, device, kernels, flush_bytes, **more))
     done = {(one.kernel, group.dtype, group.shape) for group in result.groups for one in group.series if one.pairs}
     work: list[tuple[str, Shape, list[Subject]]] = []
     for dtype, shape in product(options.dtypes, map(shape_of, options.seq_lens)):
-        subjects = [one for one in (*kernels, *beside.subjects) if one.dtype == dtype]
-        if left := [one for one in subjects if (one.key, dtype, shape) not in done]:
+        if left := [one for one in subjects if one.dtype == dtype and (one.key, dtype, shape) not in done]:
             work.append((dtype, shape, left))
     about = estimate_s([(shape, len(left)) for _, shape, left in work], plan)
     print(f"{sum(len(left) for *_, left in work)} cells, {plan.pairs} pairs each: about {about:.0f} s on an H200")
@@ -185,7 +181,7 @@ def timed(options: argparse.Namespace, device: Device) -> None:
             if out:
                 write_result(out, result)
     print(f"{time.monotonic() - start:.0f} s")
-    result = finish(out, result, device, tuple(beside.identities))
+    result = finish(out, result, device, tuple(references))
     if options.methods:
         from flashladder.bench.cross_checks import compare
 

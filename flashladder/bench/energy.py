@@ -216,16 +216,16 @@ def measure(options: argparse.Namespace, device: Device) -> None:
     Raises:
         FlashladderError: a wheel is missing, the GPU does not report its energy, or `options.out` is of another run.
     """
-    kernels, identities, beside = choose(options, device.gpu.arch)
+    subjects, kernels, references = choose(options, device.gpu.arch)
+    subjects = [*(reference_subject(FA2, dtype) for dtype in options.dtypes), *subjects]
     fresh = EnergyResult(
-        **origin(device), kernels=identities, reference=reference_identity({}), references=dict(beside.identities),
+        **origin(device), kernels=kernels, reference=reference_identity({}), references=dict(references),
         seconds=options.seconds, runs=(),
     )  # fmt: skip
     names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
     result = resumable(options.out, fresh, **names) or fresh
     done = {(run.dtype, run.shape) for run in result.runs}
     work = [(d, s) for d in options.dtypes for s in map(shape_of, options.seq_lens) if (d, s) not in done]
-    subjects = [*(reference_subject(FA2, dtype) for dtype in options.dtypes), *kernels, *beside.subjects]
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)

@@ -249,8 +249,5 @@ def bench_group(
 
 def estimate_s(counts: Sequence[tuple[Shape, int]], plan: Plan) -> float:
     """About how many seconds a plan takes on an H200; `counts`: shape and number of subjects of each group."""
-    total = 0.0
-    for shape, count in counts:
-        launch = shape.flops / (ROUGH_TFLOPS * 1e12) + FLUSH_BYTES / 3e12
-        total += plan.visit * plan.blocks * (count + 1) * 2 * launch + GROUP_S  # the A/A series is one more
-    return total
+    launches = ((2 * plan.visit * plan.blocks * (count + 1), shape) for shape, count in counts)  # one more for A/A
+    return sum(n * (shape.flops / (ROUGH_TFLOPS * 1e12) + FLUSH_BYTES / 3e12) + GROUP_S for n, shape in launches)
