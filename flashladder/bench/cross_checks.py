@@ -9,13 +9,10 @@ hides shorter kernels; `HOST` records it. ``warm``: events around single launche
 before each launch; all subjects alternate, in a new random order each round. In both the GPU sleeps before each launch,
 so that the host is ahead.
 
-A tool's ratio to FA2 is the median over its samples, each against FA2's median in the same round, with a 95 % bootstrap
-interval over rounds. Two timers agree if their intervals overlap once the paired one is widened by the A/A floor.
-
-The fastest library is chosen per cell and timer. The paired timer compares a kernel with it by their ratios to FA2:
-pair by pair if both are in the same blocks, with a bootstrap over blocks; else by the medians of these ratios. The
-microseconds may give another ratio, because each was taken beside other launches of FA2. Other tools compare each
-sample with the library's median in the same round.
+A tool's ratio to FA2, or to the cell's fastest library, is the median over its samples, each against the other's median
+in the same round, with a 95 % bootstrap interval over rounds. Two timers agree if their intervals overlap once the
+paired one is widened by the A/A floor. The paired timer compares kernel and library by their ratios to FA2, because
+each ran beside other launches of FA2: pair by pair if they share blocks, else by the medians of these ratios.
 
 Run:
     python -m flashladder.bench 1 7 16 --seq-lens 4096 --method nvbench ncu --out opinions.json.gz    # needs a GPU

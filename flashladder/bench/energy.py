@@ -52,12 +52,11 @@ PAUSE_S = 0.0005  # between two questions whether a batch is done
 WARM_UP_S = 0.5
 LOOK_S = 0.2  # between two samples of clock and power
 LONGEST = 4.0  # a run's longest time, as a multiple of the seconds asked for: then the counter stands still
-TURNS = 2
 MORE_S = 0.4  # of a run, for its first launches and the ticks at both ends; also of a cell, for its inputs
 
 FULL_CLOCK = 0.96  # of the highest clock: from here on nothing holds the card back
 FULL_POWER = 0.95  # of the power limit: from here on power holds a card below full clock back
-POWER, STRUCTURE, UNKNOWN = "power", "structure", "?"
+UNKNOWN = "?"
 LEGEND = (
     f"Limited by power: the clock is below {100 * FULL_CLOCK:.0f} % of the highest one, and power is at "
     f"{100 * FULL_POWER:.0f} % of the limit or more, or the driver reports the power cap; then fewer joules per FLOP "
@@ -180,11 +179,11 @@ def limit_of(gpu: Gpu, runs: Sequence[Sustained]) -> str:
     if clock is None or not gpu.max_sm_clock_mhz:
         return UNKNOWN
     if clock >= FULL_CLOCK * gpu.max_sm_clock_mhz:
-        return STRUCTURE
+        return "structure"
     looks = [one.throttle_bits for run in runs for one in run.samples if one.throttle_bits is not None]
     capped = 2 * sum(bool(bits & SW_POWER_CAP) for bits in looks) > len(looks)
     if capped or (gpu.power_limit_w and median(run.watts for run in runs) >= FULL_POWER * gpu.power_limit_w):
-        return POWER
+        return "power"
     always = reduce(and_, looks) & ~NO_THROTTLE if looks else 0
     return ", ".join(reason_names(always)) or UNKNOWN
 
@@ -259,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--references", nargs="+", default=[], choices=ARMS, metavar="NAME", help=", ".join(ARMS))
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, default=list(SEQ_LENS), metavar="S")
     parser.add_argument("--seconds", type=some_seconds, default=2.0, help="of a run, at least (default: 2)")
-    parser.add_argument("--turns", type=whole, default=TURNS, help=f"of each subject (default: {TURNS})")
+    parser.add_argument("--turns", type=whole, default=2, help="of each subject (default: 2)")
     add_result(parser, "dtype and length")
     add_show(parser)
     options = parser.parse_args(argv)

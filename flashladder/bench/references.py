@@ -1,12 +1,10 @@
 """What is timed: kernels of the ladder, and the references: torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel.
 
-References take (B, S, H, D) tensors without a mask, and are launched, checked and timed like kernels. Everything is
-paired with FA2 (rule 2 of the measurement protocol). A reference that is not installed, or does not run on this GPU, is
-left out with one line.
+References take (B, S, H, D) tensors without a mask, and are launched, checked and timed like kernels. All are paired
+with FA2 (rule 2 of the measurement protocol). A reference that does not run here is left out with one line.
 
 ``python -m flashladder.bench.references fa2 fp16 --out kernel.json`` asks torch's profiler for the kernel that a
-reference launches. It is a process of its own, because CUPTI can crash a process at its end: on an H200 6 of 18 runs
-ended with ``free(): invalid pointer``. A process that times kernels never loads CUPTI.
+reference launches, in a process of its own: CUPTI crashed 6 of 18 processes at their end on an H200.
 """
 
 from __future__ import annotations

@@ -75,17 +75,14 @@ class Pair(NamedTuple):
 
 
 class Block(Strict):
-    """Pairs timed between two looks at the GPU, in one order; `dropped` says why they do not count.
-
-    `late` counts launches that the GPU waited for: their times include a gap. Protocol 1 did not look (None).
-    """
+    """Pairs timed between two looks at the GPU, in one order."""
 
     index: int
     kernel_first: bool
     order: tuple[str, ...]
     samples: tuple[Sample, ...]
-    late: int | None = None
-    dropped: str | None = None
+    late: int | None = None  # launches that the GPU waited for: their times include a gap; None: protocol 1
+    dropped: str | None = None  # why the pairs do not count
 
 
 class Series(Strict):
@@ -121,8 +118,7 @@ class Group(Strict):
 class Timings(Strict):
     """One subject's samples: it took `us[i]` microseconds in round `rounds[i]`.
 
-    In each round FA2 (``fa2``) and every kernel run once or more. `counters` holds one value per sample and name:
-    Nsight Compute's other metrics, or the host's time beside torch's timer.
+    `counters` holds a value per sample and name: Nsight Compute's other metrics, or the host's time beside torch's.
     """
 
     subject: str
@@ -287,9 +283,8 @@ class Host(Strict):
 class Kernel(Strict):
     """One installed kernel: configuration, toolchain, digest of its machine code (None: JIT-compiled).
 
-    `build` is the digest of all inputs of its wheel. `variant` is empty for the ladder's own kernels, which have locks;
-    else it is an ablation's change (`` - swizzle``) or a toolchain's version (`` cuda 13.1``). Variants have no locks,
-    so registers per thread and spilled bytes come from ptxas by way of the wheel's manifest.
+    `build` is the digest of all inputs of its wheel. `variant` is empty for the ladder's own kernels; else it is an
+    ablation's change (`` - swizzle``) or a toolchain's version (`` cuda 13.1``). Spills are in bytes.
     """
 
     iteration: int
@@ -316,17 +311,14 @@ class Kernel(Strict):
 
 
 class Reference(Strict):
-    """A reference; `kernels` maps dtype to the name of its own kernel, once profiled.
-
-    `version` is its package's, None if that is torch. `tile` is its (B_r, B_c), None if unknown.
-    """
+    """What kernels are compared with."""
 
     op: str
-    version: str | None = None
-    tile: str | None = None
+    version: str | None = None  # of its package; None: torch
+    tile: str | None = None  # (B_r, B_c); None: unknown
     torch: str
     cuda: str | None
-    kernels: dict[str, str]
+    kernels: dict[str, str]  # dtype to the name of its own kernel, once profiled
 
 
 class Origin(Strict):
@@ -374,14 +366,11 @@ class Failure(Strict):
 
 
 class Sweep(Strict):
-    """A grid: the digest of its file, all cells that it planned, and those that failed.
-
-    `made_for` is the grid's own GPU, if another one measured it.
-    """
+    """A grid: the digest of its file, all cells that it planned, and those that failed."""
 
     grid: str = Field(min_length=1)
     grid_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    made_for: str | None = None
+    made_for: str | None = None  # the grid's own GPU, if another one measured it
     planned: tuple[PlannedCell, ...] = Field(min_length=1)
     failures: tuple[Failure, ...] = ()
 
@@ -525,18 +514,15 @@ class EmulatedSweepResult(Origin):
 
 
 class Agreement(Interval):
-    """Derived: another tool's percentage; `off_pct` is how much larger it is than the paired timer's.
-
-    `agrees`: the two intervals overlap if the paired one is widened by the A/A floor.
-    """
+    """Derived: another tool's percentage beside the paired timer's."""
 
     method: Method
     shape: Shape
     kernel_us: float
     reference_us: float
     n_rounds: int
-    off_pct: float
-    agrees: bool
+    off_pct: float  # how much larger the tool's percentage is
+    agrees: bool  # whether the intervals overlap once the paired one is widened by the A/A floor
 
 
 class SecondOpinionResult(Result):

@@ -110,24 +110,11 @@ def test_pairs_carry_the_times_of_their_own_arms_whatever_the_order() -> None:
         assert [(round(pair.reference_us), round(pair.kernel_us)) for pair in pairs[key]] == [(2000, us)] * 8
     beginning = gpu.log[: RUN_UP + 3]
     assert beginning == ["flush", "R0", *["flush"] * (RUN_UP + 1)], "the host is ahead from the first pair on"
+    launches = [index for index, name in enumerate(gpu.log) if name != "flush"]
+    assert all(gpu.log[index - 1] == "flush" for index in launches), "a flush before each launch"
     assert len({block.order for block in blocks}) > 1
     again, _ = run(FakeGpu(), Plan(pairs=8, blocks=4))
     assert [block.order for block in again] == [block.order for block in blocks]
-
-
-def test_arms_of_a_pair_are_adjacent_on_the_same_inputs_and_each_is_flushed_before() -> None:
-    gpu = FakeGpu()
-    run(gpu, Plan(pairs=6, blocks=2, input_sets=3))
-    launches = [(index, name) for index, name in enumerate(gpu.log) if name != "flush"]
-    assert all(gpu.log[index - 1] == "flush" for index, _ in launches)
-    timed = [name for _, name in launches]
-    for letter in "AB":
-        own = [index for index, name in enumerate(timed) if name[0] == letter]
-        assert len(own) == 6
-        for index in own:
-            neighbours = {timed[index - 1], timed[index + 1] if index + 1 < len(timed) else ""}
-            assert "R" + timed[index][1] in neighbours
-        assert {timed[index][1] for index in own} == {"0", "1", "2"}
 
 
 LATE = [False] * 8 + [True, False, True]  # launches of the second block
@@ -214,25 +201,25 @@ def test_a_kernel_that_changes_its_mind_is_an_error() -> None:
 
     subjects, fa2 = [kernel_subject(16, CONFIG, moody)], gpu.launch("FA2", 30.0)
     with pytest.raises(FlashladderError, match="other bits") as caught:
-        bench_group(
-            gpu.hardware(), subjects, SMALL, PLAN, process=0, warm_up_s=0.1, reference=lambda *_: fa2(0)
-        )  # fmt: skip
+        bench_group(gpu.hardware(), subjects, SMALL, PLAN, process=0, warm_up_s=0.1, reference=lambda *_: fa2(0))
     assert caught.value.exit_code == 1
 
 
-def test_resuming_refuses_other_machine_code_gpu_or_settings(tmp_path: Path) -> None:
-    fresh = result()
-    path = write_result(tmp_path / "bench.json.gz", fresh)
-    other_code = {kernel_key(16, FAST): kernel(16, FAST, text="cd" * 32)}
-    changes: dict[str, dict[str, object]] = {
-        "machine code of 16": {"kernels": other_code},
-        "GPU: expected GPU-1": {"gpu": fresh.gpu.model_copy(update={"uuid": "GPU-1"})},
-        "settings, pairs: expected 99": {"settings": fresh.settings.model_copy(update={"pairs": 99})},
-        "purpose: expected tune": {"purpose": "tune"},
-    }
-    for told, change in changes.items():
-        with pytest.raises(FlashladderError, match=f"another {told}.*choose another --out"):
-            bench.earlier(path, fresh.model_copy(update=change))
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kernels": {kernel_key(16, FAST): kernel(16, FAST, text="cd" * 32)}}, "machine code of 16"),
+        ({"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}, "GPU: expected GPU-1"),
+        ({"settings": result().settings.model_copy(update={"pairs": 99})}, "settings, pairs: expected 99"),
+        ({"purpose": "tune"}, "purpose: expected tune"),
+    ],
+)
+def test_resuming_refuses_other_machine_code_gpu_or_settings(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    path = write_result(tmp_path / "bench.json.gz", result())
+    with pytest.raises(FlashladderError, match=f"another {message}.*choose another --out"):
+        bench.earlier(path, result().model_copy(update=change))
 
 
 def test_what_is_timed_where_nothing_is_said() -> None:
@@ -280,9 +267,8 @@ def test_the_whole_command_and_its_resumption(
     first = ["16", "--configs", "a100", "--seq-lens", "512", "1024", "--out", str(out)]
     assert bench.main(first) == 0
     made = load_as(out, BenchResult)
-    assert [(group.dtype, group.shape.seq_len) for group in made.groups] == [
-        ("fp16", 64), ("fp16", 128), ("bf16", 64), ("bf16", 128),
-    ]  # fmt: skip
+    cells = [(dtype, length) for dtype in ("fp16", "bf16") for length in (64, 128)]
+    assert [(group.dtype, group.shape.seq_len) for group in made.groups] == cells
     assert {round(summary.pct) for summary in made.summaries} == {125}
     assert {mean.seq_lens for mean in made.means} == {(64, 128)}
     assert made.reference.kernels == {"fp16": "flash_fwd_fp16_of_fa2", "bf16": "flash_fwd_bf16_of_fa2"}

@@ -177,30 +177,25 @@ def test_a_wheels_arm_is_its_own_function_without_options(
 
 
 def test_a_reference_returns_o_and_its_group_may_lack_the_floor() -> None:
-    def timed(subjects: list[Subject], *, a_a: bool) -> Group:
-        fa2 = slowly(lambda *_: None)
-        return bench_group(gpu.hardware(), subjects, SMALL, PLAN, process=0, warm_up_s=0.1, a_a=a_a, reference=fa2)
+    gpu = FakeGpu()
+    work = gpu.launch("", 1.0)
 
-    def slowly(run: Callable[..., Any]) -> Callable[..., Any]:
-        def launch(*given: Any) -> Any:
-            gpu.now += 1.0
-            return run(*given)
-
-        return launch
+    def timed(*subjects: Subject, a_a: bool = False) -> Group:
+        hardware, fa2 = gpu.hardware(), lambda *_: work(0)
+        return bench_group(hardware, subjects, SMALL, PLAN, process=0, warm_up_s=0.1, a_a=a_a, reference=fa2)
 
     def right(tensors: Any) -> torch.Tensor:
+        work(0)
         before = tensors.out.clone()
         out = attention(tensors.q, tensors.k, tensors.v)
         assert torch.equal(before.view(torch.int16), tensors.out.view(torch.int16))
         return out
 
-    gpu = FakeGpu()
-    alone = timed([Subject("cudnn", "fp16", slowly(right), returns=True)], a_a=False)
+    alone = timed(Subject("cudnn", "fp16", right, returns=True))
     assert [series.kernel for series in alone.series] == ["cudnn"]
     assert all(block.order == ("cudnn",) for block in alone.blocks)
-    assert [series.kernel for series in timed([], a_a=True).series] == [A_A]
-    wrong = Subject("cudnn", "fp16", lambda tensors: torch.zeros_like(tensors.q), returns=True)
-    nothing = timed([wrong], a_a=False)
+    assert [series.kernel for series in timed(a_a=True).series] == [A_A]
+    nothing = timed(Subject("cudnn", "fp16", lambda tensors: torch.zeros_like(tensors.q), returns=True))
     assert (nothing.blocks, nothing.warm_up_s) == ((), 0.0)
 
 
