@@ -1,7 +1,7 @@
-"""How fast is a kernel beside FA2? Paired timings on this GPU, with raw samples, GPU state and an A/A floor.
+"""Times kernels beside FA2 on this GPU, with raw samples, GPU state and an A/A floor; resumes if `--out` exists.
 
-The command follows rules 1 to 11 of the measurement protocol and resumes if `--out` exists. Commands that keep
-a GPU busy for minutes share code that is here as well: options, the lock on the card, the budget (`on_this_gpu`).
+It follows rules 1 to 11 of the measurement protocol. Other commands that use a GPU for minutes share its options, its
+lock on the GPU and its budget (`on_this_gpu`).
 
 Run on a machine with a GPU:
     python -m flashladder.bench 7 --configs a100
@@ -9,7 +9,7 @@ Run on a machine with a GPU:
     python -m flashladder.bench 16 --references all                  # cuDNN, FA3, FA4, flash-attn as further arms
     python -m flashladder.bench 16 --tune --out tune.json.gz         # ranks configurations at one length
     python -m flashladder.bench 16 --method nvbench ncu torch warm   # other timers beside the paired one
-Exit code: 0 done, 1 a kernel is wrong or a time impossible, 2 it could not run.
+Exit code: 0 done, 1 a kernel is wrong or a time is impossible, 2 it could not run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import product
 import math
 from pathlib import Path
 from statistics import median
@@ -41,7 +42,7 @@ from flashladder.arguments import (
     several_of,
     whole,
 )
-from flashladder.bench.references import FA2, Arms, Subject, arms, kernel_subject, profiled, reference_identity
+from flashladder.bench.references import FA2, Subject, arms, kernel_subject, profiled, reference_identity
 from flashladder.bench.timing import bench_group, cuda_hardware, estimate_s, prepare
 from flashladder.build.installed import chosen_configs, load_installed
 from flashladder.cases.inputs import SEQ_LENS, shape_of
@@ -55,22 +56,20 @@ from flashladder.names import DTYPES, GPUS, HEADLINE_LENGTH, REFERENCES
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, problems
 from flashladder.results.files import OTHER_FILE, load_as, write_result
-from flashladder.results.schema import BenchResult, Kernel, Process, Result, Settings, Summary
+from flashladder.results.schema import A_A, BenchResult, Kernel, Process, Reference, Result, Settings, Summary
 from flashladder.results.statistics import stated
 
 ARMS = ("all", *REFERENCES)
 MARKS = {"faster": "+", "slower": "-", "same": "=", "ambiguous": "?"}
-ROUGH_TFLOPS = 300.0  # FA2 on an H200, for the estimate only
 AnyRun = TypeVar("AnyRun", bound=Result)
 Work = TypeVar("Work")
 
 
 def installed_kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[int, KernelConfig, Run, Kernel]]:
-    """The kernels that the command line asks for: iteration, configuration, operator, and what results say about it.
+    """The kernels that the command line selects: iteration, configuration, operator and identity.
 
     Raises:
-        FlashladderError: a wheel is missing, or does not hold a configuration (when tuning, those are left out); none
-            is left.
+        FlashladderError: a wheel is missing; it does not hold a configuration (tuning skips these); no kernel is left.
     """
     found = 0
     for number in runnable(options.numbers, arch):
@@ -86,32 +85,27 @@ def installed_kernels(options: argparse.Namespace, arch: str) -> Iterator[tuple[
         raise FlashladderError("no kernel to run on this GPU", hint=hint)
 
 
-def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel], Arms]:
-    """Kernels to time, their identities, and the references beside them; prints which references are left out."""
+def choose(options: argparse.Namespace, arch: str) -> tuple[list[Subject], dict[str, Kernel], Mapping[str, Reference]]:
+    """What to time, and the identities of kernels and references; prints the references that are left out."""
     chosen = list(installed_kernels(options, arch))
     beside = arms(options.references, options.dtypes)
     for line in beside.left_out:
         print(f"left out: {line}")
-    timed = [kernel_subject(number, config, run) for number, config, run, _ in chosen]
-    return timed, {kernel.key: kernel for *_, kernel in chosen}, beside
+    kernels = [kernel_subject(number, config, run) for number, config, run, _ in chosen]
+    return [*kernels, *beside.subjects], {kernel.key: kernel for *_, kernel in chosen}, beside.identities
 
 
 def default_key(gpu_name: str) -> str:
-    """The configurations that are timed when none are named: those of this GPU, or of all where it has none."""
+    """The default of `--configs`: this GPU's configurations, or those of all GPUs if it has none."""
     key = gpu_key(gpu_name)
     return key if key in GPUS else "prog"
 
 
 def resumable(path: Path | None, fresh: AnyRun, **names: str) -> AnyRun | None:
-    """The file that a run goes on with, None where there is none yet.
-
-    Args:
-        path: of the file.
-        fresh: what this run has so far.
-        names: what messages call the fields, beside GPU and machine code, that must be the same in both.
+    """The result that a run continues; None if there is no file yet.
 
     Raises:
-        FlashladderError: it is of another GPU, of other machine code, or of other `names`.
+        FlashladderError: the GPU, a machine code, or one of the fields `names` (word of messages: field) differs.
     """
     if path is None or not path.is_file():
         return None
@@ -128,33 +122,21 @@ def resumable(path: Path | None, fresh: AnyRun, **names: str) -> AnyRun | None:
 
 
 def earlier(path: Path | None, fresh: BenchResult) -> BenchResult:
-    """`fresh`, with the groups of an earlier file that still hold: same GPU, settings and machine code."""
-    names = {"settings": "settings", "purpose": "purpose", "protocol": "protocol_version"}
-    if path is None or (old := resumable(path, fresh, **names)) is None:
+    """`fresh` with the groups of an earlier file; errors as `resumable`, and other versions of torch or references."""
+    old = resumable(path, fresh, settings="settings", purpose="purpose", protocol="protocol_version")
+    if path is None or old is None:
         return fresh
-    both = sorted(old.references.keys() & fresh.references.keys())
-    versions = ((f"version of {name}", fresh.references[name].version, old.references[name].version) for name in both)
+    names = sorted(old.references.keys() & fresh.references.keys())
+    versions = ((f"version of {name}", fresh.references[name].version, old.references[name].version) for name in names)
     require_same(path, [("torch", fresh.reference.torch, old.reference.torch), *versions])
-    return fresh.model_copy(
-        update={
-            "kernels": old.kernels | fresh.kernels,
-            "reference": old.reference,
-            "references": fresh.references | old.references,
-            "processes": (*old.processes, fresh.processes[0].model_copy(update={"index": len(old.processes)})),
-            "groups": old.groups,
-        }
-    )
-
-
-def missing(result: BenchResult, subjects: Sequence[Subject], dtype: str, shape: Shape) -> list[Subject]:
-    """Subjects of `dtype` that have no pairs at this shape yet."""
-    groups = [group for group in result.groups if (group.dtype, group.shape) == (dtype, shape)]
-    done = {series.kernel for group in groups for series in group.series if series.pairs}
-    return [subject for subject in subjects if subject.dtype == dtype and subject.key not in done]
+    process = fresh.processes[0].model_copy(update={"index": len(old.processes)})
+    kept = {"reference": old.reference, "groups": old.groups, "processes": (*old.processes, process)}
+    both = {"kernels": old.kernels | fresh.kernels, "references": fresh.references | old.references}
+    return fresh.model_copy(update=kept | both)
 
 
 def new_result(plan: Plan, device: Device, kernels: dict[str, Kernel], flush_bytes: int, **more: Any) -> BenchResult:
-    """A result without groups; `more`: its purpose, its references."""
+    """A result without groups; `more` sets further fields."""
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return BenchResult(
         **origin(device),
@@ -168,22 +150,25 @@ def new_result(plan: Plan, device: Device, kernels: dict[str, Kernel], flush_byt
 
 
 def timed(options: argparse.Namespace, device: Device) -> None:
-    """Times everything that is missing, writing after each group, by other tools too if asked for; prints the table.
+    """Times what is missing, by other tools too if asked for, and prints the table; writes `options.out` on the way.
 
     Raises:
         CheckFailed: a kernel is wrong, or a time is impossible.
     """
-    out = None if options.methods else options.out  # with methods the file will hold both, so that it must not exist
+    out = None if options.methods else options.out  # with methods `compare` writes a file of another kind
     if options.methods and options.out is not None and options.out.exists():
         raise FlashladderError("the file exists", where=options.out, hint="choose another --out, or delete it")
     start, plan = time.monotonic(), options.plan
     hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
-    kernels, identities, beside = choose(options, device.gpu.arch)
-    more = {"purpose": "tune" if options.tune else "report", "references": dict(beside.identities)}
-    result = earlier(out, new_result(plan, device, identities, flush_bytes, **more))
-    subjects, shapes = [*kernels, *beside.subjects], [shape_of(seq_len) for seq_len in options.seq_lens]
-    work = [(d, s, left) for d in options.dtypes for s in shapes if (left := missing(result, subjects, d, s))]
-    about = estimate_s([(shape, len(left)) for _, shape, left in work], plan, tflops=ROUGH_TFLOPS)
+    subjects, kernels, references = choose(options, device.gpu.arch)
+    more = {"purpose": "tune" if options.tune else "report", "references": dict(references)}
+    result = earlier(out, new_result(plan, device, kernels, flush_bytes, **more))
+    done = {(one.kernel, group.dtype, group.shape) for group in result.groups for one in group.series if one.pairs}
+    work: list[tuple[str, Shape, list[Subject]]] = []
+    for dtype, shape in product(options.dtypes, map(shape_of, options.seq_lens)):
+        if left := [one for one in subjects if one.dtype == dtype and (one.key, dtype, shape) not in done]:
+            work.append((dtype, shape, left))
+    about = estimate_s([(shape, len(left)) for _, shape, left in work], plan)
     print(f"{sum(len(left) for *_, left in work)} cells, {plan.pairs} pairs each: about {about:.0f} s on an H200")
     with tqdm(total=len(work) * plan.blocks, desc="bench", unit="block", disable=None, leave=False) as bar:
         for index, (dtype, shape, left) in enumerate(until_spent(options, work)):
@@ -196,7 +181,7 @@ def timed(options: argparse.Namespace, device: Device) -> None:
             if out:
                 write_result(out, result)
     print(f"{time.monotonic() - start:.0f} s")
-    result = finish(out, result, device, tuple(beside.identities))
+    result = finish(out, result, device, tuple(references))
     if options.methods:
         from flashladder.bench.cross_checks import compare
 
@@ -233,7 +218,9 @@ def table(result: BenchResult) -> str:
             clock = f"{one.sm_clock_mhz:.0f}" if one and one.sm_clock_mhz is not None else ""
             tail = [f"{one.pct / 100 * fa2:.1f}", f"{_half(one):.2f}", clock] if one else ["", "", ""]
             interval = f"{mean.pct_low:.1f}-{mean.pct_high:.1f}"
-            rows.append([*cells, f"{mean.pct:.1f}", interval, *tail, _label(result, kernel)])
+            version = result.references[kernel].version if kernel in result.references else None
+            label = f"{kernel} ({version})" if version else kernel
+            rows.append([*cells, f"{mean.pct:.1f}", interval, *tail, label])
         lines += columns.table(rows, None, right=range(len(rows[0]) - 1))
         dropped = sum(summary.dropped_share for summary in mine) / len(mine)
         again = sum(summary.readmitted_share for summary in mine) / len(mine)
@@ -243,21 +230,10 @@ def table(result: BenchResult) -> str:
     return "\n".join(lines)
 
 
-def _label(result: BenchResult, key: str) -> str:
-    """A kernel by its key, a reference with its version: ``cudnn (9.19.0)``."""
-    version = result.references[key].version if key in result.references else None
-    return f"{key} ({version})" if version else key
-
-
-def _spread(summary: Summary, enough: int) -> str:
-    """Half an interval; where there are too few pairs for one, how many there are."""
-    return f"+- {_half(summary):4.2f}" if summary.n_pairs >= enough else f"{summary.n_pairs:2d} pairs"
-
-
 def ranking(result: BenchResult, most: int = 8) -> str:
-    """Per iteration, dtype and length the best configurations, fastest first; never to be reported as a measurement.
+    """The best configurations per iteration, dtype and length, fastest first; never report them as a measurement.
 
-    Those that were left out with few pairs follow those that were timed to the end, and have no interval.
+    Configurations with fewer than `min_pairs` pairs come last: with the number of pairs instead of an interval.
     """
     groups: dict[tuple[int, str, int], list[Summary]] = {}
     for summary in result.summaries:
@@ -271,10 +247,9 @@ def ranking(result: BenchResult, most: int = 8) -> str:
         enough = result.settings.min_pairs
         best = sorted(found, key=lambda summary: (-min(summary.n_pairs, enough), -summary.pct))[:most]
         fa2 = median(summary.reference_tflops for summary in found)
-        lines += [
-            f"  {one.pct:6.1f} % {_spread(one, enough)}  {one.pct / 100 * fa2:6.1f} TFLOP/s  {one.kernel[3:]}"
-            for one in best
-        ]
+        for one in best:
+            spread = f"+- {_half(one):4.2f}" if one.n_pairs >= enough else f"{one.n_pairs:2d} pairs"
+            lines.append(f"  {one.pct:6.1f} % {spread}  {one.pct / 100 * fa2:6.1f} TFLOP/s  {one.kernel[3:]}")
     return "\n".join(lines)
 
 
@@ -282,31 +257,21 @@ def finish(out: Path | None, result: BenchResult, device: Device, beside: Sequen
     """After the last pair: derives the tables, looks for other processes, asks the profiler for references' kernels."""
     foreign = device.telemetry.foreign_processes(own_context=True)
     last = result.processes[-1].model_copy(update={"foreign_after": foreign})
+    result = derive(result.model_copy(update={"processes": (*result.processes[:-1], last)}))
     if out:
-        write_result(out, derive(result))  # whole, whatever the profiler does
-    names = {name: profiled(result.references[name], name, _dtypes(result, name)) for name in beside}
-    result = result.model_copy(
-        update={
-            "processes": (*result.processes[:-1], last),
-            "reference": profiled(result.reference, FA2, _dtypes(result)),
-            "references": result.references | names,
-        }
-    )
-    result = derive(result)
+        write_result(out, result)  # before the profiler, which may fail
+    pairs = sorted({(group.dtype, series.kernel) for group in result.groups for series in group.series})
+    dtypes = {name: [dtype for dtype, key in pairs if key == name] for name in (A_A, *beside)}
+    fa2 = profiled(result.reference, FA2, dtypes[A_A])
+    others = {name: profiled(result.references[name], name, dtypes[name]) for name in beside}
+    result = result.model_copy(update={"reference": fa2, "references": result.references | others})
     if out:
         write_result(out, result)
     return result
 
 
-def _dtypes(result: BenchResult, key: str | None = None) -> list[str]:
-    """Dtypes in which something was timed, or the series `key` was."""
-    return sorted(
-        {group.dtype for group in result.groups for series in group.series if key is None or series.kernel == key}
-    )
-
-
 def add_kernels(parser: argparse.ArgumentParser, configs: str = "this GPU's") -> None:
-    """Which kernels: iterations, configurations, dtypes; `configs`: what the help calls the default."""
+    """Options that select iterations, configurations and dtypes; `configs`: the default's name in the help."""
     add_numbers(parser)
     parser.add_argument("--configs", nargs="+", metavar="KEY", help=f"{CONFIGS} (default: {configs})")
     parser.add_argument("--dtype", dest="dtypes", nargs="+", choices=DTYPES, default=list(DTYPES), help=DTYPE)
@@ -314,23 +279,21 @@ def add_kernels(parser: argparse.ArgumentParser, configs: str = "this GPU's") ->
 
 
 def add_result(parser: argparse.ArgumentParser, begun: str) -> None:
-    """How long, and where to; `begun`: what is not begun once the budget is spent."""
+    """Options `--budget` and `--out`; `begun`: what a spent budget does not begin."""
     parser.add_argument("--budget", type=seconds, default=0.0, help=f"begin no {begun} after this many seconds")
     parser.add_argument("--out", type=result_file, help=f"{OUT}; resumes if the file exists")
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:
-    """A file to show instead."""
-    parser.add_argument(
-        "--show", type=result_file, metavar="FILE", help="print the table of a result file and do nothing else"
-    )
+    """Option `--show`: a file whose table is printed instead."""
+    parser.add_argument("--show", type=result_file, metavar="FILE", help="only print the table of this result file")
 
 
 def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> None:
-    """Refuses a file that this run cannot go on with; `facts`: name, what this run has, what the file has.
+    """Refuses a file that this run cannot continue; `facts`: name, this run's value, the file's value.
 
     Raises:
-        FlashladderError: says the first thing that differs, also inside of mappings and models.
+        FlashladderError: names the first difference, also inside mappings and models.
     """
     for what, mine, theirs in facts:
         if mine != theirs:
@@ -354,11 +317,11 @@ def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespa
     """Calls `measure` with the GPU locked.
 
     Raises:
-        FlashladderError: no such iteration, no GPU, another process has it, or the budget was spent before the end.
+        FlashladderError: no such iteration, no GPU, another process uses it, or the budget was spent too early.
     """
     options.numbers = [one.number for one in load_all()] if options.all else options.numbers
     for number in options.numbers:
-        load_iteration(number)  # a wrong number is answered before a GPU is looked for
+        load_iteration(number)  # reports a wrong number before a missing GPU
     device = open_device()
     options.configs = options.configs or [default_key(device.gpu.name)]
     options.until, options.complete = time.monotonic() + (options.budget or math.inf), True
@@ -371,7 +334,7 @@ def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespa
 
 
 def until_spent(options: argparse.Namespace, work: Iterable[Work]) -> Iterator[Work]:
-    """`work`, while the budget lasts; `on_this_gpu` tells where it did not."""
+    """Yields `work` while the budget lasts; `on_this_gpu` raises an error if some is left."""
     for one in work:
         options.complete = time.monotonic() <= options.until
         if not options.complete:
@@ -380,7 +343,7 @@ def until_spent(options: argparse.Namespace, work: Iterable[Work]) -> Iterator[W
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line as a namespace, with the plan of pairs that follows from it."""
+    """The command line as a namespace, with its plan of pairs."""
     program = program_of("bench")
     example = f"example: {program} 7 --configs a100 --seq-lens 4096"
     parser = Parser(prog=program, description="Times iterations, alternating with FA2.", epilog=example)
@@ -413,6 +376,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Times and prints the table; exit code 1 on a wrong kernel or an impossible time."""
+    """Times and prints the table."""
     on_this_gpu(parse_arguments(argv), timed)
     return 0

@@ -1,25 +1,18 @@
-"""Do other timers agree with the paired one, and how fast is a kernel beside the best library? From raw samples alone.
+"""Compares the paired timer with other timers, and each kernel with the fastest library; all from raw samples.
 
-A systematic error of the paired timer would be in every table; tools that share no code with it would not make the same
-one. They time the same launches, on the tensors of the paired timer's first input set; in every round each subject has
-its turn. A tool that is missing or refused is one line, no failure.
-``nvbench`` (PyPI ``cuda-bench``): each launch alone, CUDA events, a cold L2. ``ncu``: the GPU's own duration, caches
-flushed, clocks left alone. Both run this module in a process of its own. ``torch``: `torch.utils.benchmark`, the host's
-clock around launches back to back. Python takes 20 to 120 us to queue a launch, so shorter kernels show that time:
-`HOST` counts it. ``warm``: events around single launches without a flush; the GPU sleeps before each, so that the host
-is ahead and the L2 stays warm. ``turns``: the L2 is flushed before each launch, and all subjects alternate in an order
-drawn anew for every round. The paired timer compares two subjects through FA2's time beside each; at the power limit
-that depends on what runs beside.
+Each tool times the same launches on the paired timer's first input set. In every round each subject has its turn. A
+missing tool is one line, not a failure. The tools:
+``nvbench`` (PyPI ``cuda-bench``): single launches between CUDA events, with a cold L2. ``ncu``: the GPU's own duration;
+caches are flushed, clocks are not locked. Both run this module in a process of its own. ``torch``:
+`torch.utils.benchmark`, the host's clock around back-to-back launches. Python queues a launch in 20 to 120 us, which
+hides shorter kernels; `HOST` records it. ``warm``: events around single launches without a flush. ``turns``: a flush
+before each launch; all subjects alternate, in a new random order each round. In both the GPU sleeps before each launch,
+so that the host is ahead.
 
-Another tool's ratio to FA2 is the median over its samples, each compared with FA2's median in the same round. Its
-95 % interval is a bootstrap over rounds. The timers ``agree`` if the intervals overlap, the paired one widened by the
-A/A floor (rule 4 of the measurement protocol).
-
-Everything is paired with FA2, which is not the fastest library. The best one is chosen in each cell and by each timer
-anew. The paired timer compares kernel and library by their ratios to FA2, pair by pair in the same block, with a
-95 % bootstrap interval over blocks; if a sweep timed them in different blocks, by the medians of these ratios. The
-microseconds may give another ratio: each was taken beside other launches of FA2. Another tool's ratio is
-each sample against the library's median in the same round.
+A tool's ratio to FA2, or to the cell's fastest library, is the median over its samples, each against the other's median
+in the same round, with a 95 % bootstrap interval over rounds. Two timers agree if their intervals overlap once the
+paired one is widened by the A/A floor. The paired timer compares kernel and library by their ratios to FA2, because
+each ran beside other launches of FA2: pair by pair if they share blocks, else by the medians of these ratios.
 
 Run:
     python -m flashladder.bench 1 7 16 --seq-lens 4096 --method nvbench ncu --out opinions.json.gz    # needs a GPU
@@ -30,12 +23,11 @@ Run:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 import importlib
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from random import Random
 import re
@@ -61,7 +53,7 @@ from flashladder.located import first_problem
 from flashladder.names import CYCLES, DURATION, INSTRUCTIONS, KERNEL, LIBRARIES, TENSOR
 from flashladder.problem import Shape
 from flashladder.results import derive as summaries
-from flashladder.results.derive import by_cell, unequal, waited_for_host
+from flashladder.results.derive import by_cell, kept_pairs, unequal, waited_for_host
 from flashladder.results.files import load_result, write_result
 from flashladder.results.schema import (
     Agreement,
@@ -85,19 +77,18 @@ from flashladder.results.statistics import (
 )
 
 PAIRED = "paired"
-HOST = "host_ns"  # counter of torch's timer: what it takes the host to queue one launch
-HELD_UP = 0.9  # if queuing takes this share of a launch's time or more, the host sets the time, not the GPU
+HOST = "host_ns"  # counter of torch's timer: the host's time to queue one launch
+HELD_UP = 0.9  # if queuing takes this share of a launch's time or more, the host limits the time, not the GPU
 Cell = tuple[str, str, Shape]
-Place = tuple[int, int, int]  # group, block, which of the block's pairs
-Pairs = Mapping[Place, tuple[float, float]]  # microseconds of a subject, log ratio of FA2's to them
+Place = tuple[int, int, int]  # group, block, index of the pair in its series
+Pairs = Mapping[Place, tuple[float, float]]  # a subject's microseconds, log ratio of FA2's time to them
 
 
 @dataclass(frozen=True)
 class Advantage:
     """A kernel's percentage of the speed of `over`, the fastest library of `among`, by one timer in one cell.
 
-    `n`: pairs, or rounds. `host`: which of the kernel and `among` were held up by the host. They may be faster
-    than shown.
+    `n`: pairs, or rounds. `host`: those of the kernel and `among` that the host held up; they may be faster than shown.
     """
 
     timer: str
@@ -116,7 +107,7 @@ class Advantage:
 
 
 def advantages(result: BenchResult | SecondOpinionResult) -> tuple[Advantage, ...]:
-    """Of every kernel in every cell with one of the libraries; by all timers of a second opinion."""
+    """The advantage of every kernel in every cell with a library; a second opinion has one by each timer."""
     if isinstance(result, BenchResult):
         return tuple(_paired(result))
     others = (one for opinion in result.opinions for one in _others(opinion, result.paired.kernels))
@@ -142,21 +133,16 @@ def _paired(result: BenchResult) -> Iterator[Advantage]:
 
 
 def _pairs(parts: Sequence[tuple[Group, Series]]) -> Pairs:
-    """Of blocks that count, by place."""
-    found: dict[Place, tuple[float, float]] = {}
-    for group, series in parts:
-        dropped = {block.index for block in group.blocks if block.dropped is not None}
-        seen: dict[int, int] = {}
-        for pair in series.pairs:
-            turn = seen[pair.block] = seen.get(pair.block, -1) + 1
-            if pair.block not in dropped:
-                ratio = float(log_ratios([pair.reference_us], [pair.kernel_us])[0])
-                found[id(group), pair.block, turn] = (pair.kernel_us, ratio)
-    return found
+    """The pairs in blocks that count; subjects of one group have the same places."""
+    return {
+        (id(group), pair.block, index): (pair.kernel_us, float(log_ratios([pair.reference_us], [pair.kernel_us])[0]))
+        for group, series in parts
+        for index, pair in enumerate(kept_pairs(group, series))
+    }
 
 
 def _against(own: Pairs, theirs: Pairs) -> LogSummary:
-    """Log ratio of a library's time to a kernel's: pair by pair where they share blocks, else of both medians."""
+    """Log ratio of a library's time to a kernel's: pair by pair if they share blocks, else from both medians."""
     if places := sorted(own.keys() & theirs.keys()):
         ratios = np.array([own[place][1] - theirs[place][1] for place in places])
         blocks = {block: number for number, block in enumerate(dict.fromkeys(place[:2] for place in places))}
@@ -185,7 +171,7 @@ def _others(opinion: Opinion, kernels: Mapping[str, object]) -> Iterator[Advanta
 
 
 def _against_rounds(opinion: Opinion, own: Timings, over: str) -> tuple[float, float, float]:
-    """Percentage of the speed of `over`, and its 95 % interval: each sample against its median in the same round.
+    """Percentage of the speed of `over`, and its 95 % interval; each sample against its median in the same round.
 
     Raises:
         FlashladderError: `over` was not timed in one of the rounds.
@@ -198,7 +184,7 @@ def _against_rounds(opinion: Opinion, own: Timings, over: str) -> tuple[float, f
 
 
 def by_round(opinion: Opinion, subject: str) -> dict[int, float]:
-    """A subject's median of each round in microseconds; none where it was not timed."""
+    """A subject's median in each round, in microseconds; empty if it was not timed."""
     if (timings := opinion.of(subject)) is None:
         return {}
     numbers, times = np.asarray(timings.rounds), np.asarray(timings.us)
@@ -206,7 +192,7 @@ def by_round(opinion: Opinion, subject: str) -> dict[int, float]:
 
 
 def beside_libraries(found: Sequence[Advantage]) -> list[str]:
-    """A table per dtype and length; nothing where no library was timed."""
+    """A table per dtype and length; empty if no library was timed."""
     lines: list[str] = []
     for dtype, shape in dict.fromkeys((one.dtype, one.shape) for one in found):
         own = [one for one in found if (one.dtype, one.shape) == (dtype, shape)]
@@ -226,7 +212,7 @@ def beside_libraries(found: Sequence[Advantage]) -> list[str]:
 
 
 def held_up(timings: Timings) -> bool:
-    """Whether the host, not the GPU, set the time of a subject's samples."""
+    """Whether the host, not the GPU, limited the time of most samples."""
     behind = [host / 1e3 >= HELD_UP * us for host, us in zip(timings.counters.get(HOST, ()), timings.us, strict=False)]
     return 2 * sum(behind) > len(behind)
 
@@ -239,7 +225,7 @@ def derive(result: SecondOpinionResult) -> SecondOpinionResult:
         if (beside := cells.get((timings.subject, opinion.dtype, opinion.shape))) is None:
             continue
         pct, low, high = _against_rounds(opinion, timings, FA2)
-        floor = 1.0 + paired.floors_pct[opinion.dtype] / 100.0  # the ratio that two runs of FA2 itself may differ by
+        floor = 1.0 + paired.floors_pct[opinion.dtype] / 100.0  # the ratio by which two runs of FA2 may differ
         agreement = Agreement(
             method=opinion.method, kernel=timings.subject, dtype=opinion.dtype, shape=opinion.shape,
             pct=pct, pct_low=low, pct_high=high, kernel_us=float(np.median(timings.us)),
@@ -256,7 +242,7 @@ def _cells(paired: BenchResult) -> Mapping[Cell, Summary]:
 
 
 def problems(result: SecondOpinionResult) -> list[str]:
-    """What is wrong with a result: of the paired timer, times that cannot be, missing cells, numbers out of nowhere."""
+    """What is wrong with a result: the paired timer's problems, impossible times, missing cells, wrong agreements."""
     found = [f"paired: {line}" for line in summaries.problems(result.paired)]
     origin = ("rung", "gpu", "host", "kernels", "protocol_version")
     other = [name for name in origin if getattr(result, name) != getattr(result.paired, name)]
@@ -269,23 +255,19 @@ def problems(result: SecondOpinionResult) -> list[str]:
         found += [f"{where}: {key}: not timed" for key in sorted(expected - set(timed))]
         surplus = sorted({key for key in timed if key not in expected or timed.count(key) > 1})
         found += [f"{where}: {key}: not timed by the paired timer, or twice" for key in surplus]
-        limit = summaries.fastest_possible_us(opinion.shape, result.gpu.name) or 0.0
-        found += [
-            f"{where}: {one.subject}: {min(one.us):.1f} us is below the {limit:.1f} us that the GPU's peaks allow"
-            for one in opinion.timings
-            if min(one.us) < limit
-        ]
+        for one in opinion.timings:
+            found += summaries.too_fast(f"{where}: {one.subject}", min(one.us), opinion.shape, result.gpu.name)
     if found:
         return found
     written, derived = ([one.model_dump() for one in each.agreements] for each in (result, derive(result)))
-    told = "agreements do not follow from the samples"
+    what = "agreements do not follow from the samples"
     if len(written) != len(derived):
-        return [f"{told}: {len(written)} written, {len(derived)} derived"]
-    return [f"{told}: agreement{field}: written {a}, derived {b}" for field, a, b in unequal(written, derived)]
+        return [f"{what}: {len(written)} written, {len(derived)} derived"]
+    return [f"{what}: agreement{field}: written {a}, derived {b}" for field, a, b in unequal(written, derived)]
 
 
 def table(result: SecondOpinionResult) -> str:
-    """Per dtype and shape a row of each kernel by the paired timer, and one by each tool."""
+    """Per dtype, shape and kernel one row of the paired timer and one of each tool."""
     lines = [f"{result.gpu.name}, rung: {result.rung}, FA2 of torch {result.paired.reference.torch}"]
     opinions: dict[object, Opinion] = {(one.method, one.dtype, one.shape): one for one in result.opinions}
     for dtype, shape in dict.fromkeys((one.dtype, one.shape) for one in result.paired.summaries):
@@ -303,9 +285,9 @@ def table(result: SecondOpinionResult) -> str:
                 timings = next(timed for timed in opinion.timings if timed.subject == one.kernel)
                 cycles = timings.counters.get(CYCLES)
                 clock = float(np.median(np.asarray(cycles) / np.asarray(timings.us))) if cycles else None
-                told = f"{'agree' if one.agrees else 'differ'} ({one.off_pct:+.2f} %)"
-                told += "; the host's time" if held_up(timings) else ""
-                rows.append(_row(one.method, opinion.mode, one, clock, told))
+                verdict = f"{'agree' if one.agrees else 'differ'} ({one.off_pct:+.2f} %)"
+                verdict += "; the host's time" if held_up(timings) else ""
+                rows.append(_row(one.method, opinion.mode, one, clock, verdict))
         floor = f"A/A floor {result.paired.floors_pct[dtype]:.2f} points"
         lines.append(f"{dtype}, S={shape.seq_len}, B={shape.batch}, H={shape.n_heads}; {floor}")
         lines += columns.table(rows, None, right={2, 3, 4, 5, 6})
@@ -314,83 +296,76 @@ def table(result: SecondOpinionResult) -> str:
     return "\n".join([*lines, intervals, *(f"left out: {line}" for line in result.left_out)])
 
 
-def _row(timer: str, mode: str, one: Summary | Agreement, clock: float | None, told: str) -> tuple[str, ...]:
-    """`clock`: of the SMs in MHz, where the timer knows it."""
+def _row(timer: str, mode: str, one: Summary | Agreement, clock: float | None, verdict: str) -> tuple[str, ...]:
+    """`clock`: the SM clock in MHz, None if the timer does not know it."""
     times = (f"{one.kernel_us:.1f}", f"{one.reference_us:.1f}", f"{clock:.0f}" if clock else "")
-    return (timer, mode, *times, f"{one.pct:.2f}", f"{one.pct_low:.2f}-{one.pct_high:.2f}", told, one.kernel)
+    return (timer, mode, *times, f"{one.pct:.2f}", f"{one.pct_low:.2f}-{one.pct_high:.2f}", verdict, one.kernel)
 
 
-def print_tables(path: Path) -> None:
-    """Prints what a file says of other timers and of libraries.
-
-    Raises:
-        CheckFailed: a second opinion is implausible or does not follow from its samples.
-        FlashladderError: it holds no timings, or no library beside a kernel.
-    """
-    result = load_result(path)
-    if isinstance(result, SecondOpinionResult):
-        if found := problems(result):
-            raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=path)
-        print(table(result))
-    elif isinstance(result, BenchResult):
-        if not (beside := advantages(result)):
-            raise FlashladderError("no kernel beside a library", where=path, expected=" or ".join(LIBRARIES))
-        print("\n".join(beside_libraries(beside)).strip())
-    else:
-        raise FlashladderError("no timings", where=path, expected="bench or second-opinion", found=result.kind)
+def _require_sound(result: SecondOpinionResult, path: Path | None) -> None:
+    """Raises `CheckFailed` if times are impossible, or agreements do not follow from them."""
+    if found := problems(result):
+        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=path)
 
 
-TIMEOUT_S = 240.0  # of one tool, for each cell
+TIMEOUT_S = 240.0  # of one tool, per cell
 ROUNDS: Mapping[Method, int] = {"nvbench": 8, "ncu": 24, "torch": 12, "warm": 12, "turns": 36}
-"""In each of which every subject has a turn: one sample under ncu, torch and turns, several under the others."""
-MODES: Mapping[Method, str] = {"ncu": "ncu-base", "torch": "wall-free"}  # clocks and caches; of the others event-free
-WARM_UPS = 3  # launches of each subject before its first sample: compilers, plans and allocations are behind it then
+"""Rounds per cell. A turn gives one sample under ncu, torch and turns, several under the others."""
+MODES: Mapping[Method, str] = {"ncu": "ncu-base", "torch": "wall-free"}  # the others are event-free
+WARM_UPS = 3  # launches of each subject before its first sample, for compilers, plans and allocations
 SAMPLES = 12  # of one turn under NVBench
 SAMPLE_TIMES = "nv/json/bin:nv/cold/sample_times"
 METRICS = (DURATION, CYCLES, INSTRUCTIONS, TENSOR)
 RUN_S = 0.06  # of one turn under torch's timer, about
-FIRST = 10  # launches that tell how many a run takes
-QUEUED = (3, 100)  # launches, at least and at most, while queuing is timed: a tenth of a run's
+FIRST = 10  # launches from which the number of launches of a run is computed
+QUEUED = (3, 100)  # least and most launches while queuing is timed, which are a tenth of a run's
 WARM_SAMPLES = 6  # of one turn
-RUN_UP_S = 1.0  # of rounds before the first sample: until the clock is that of these subjects
-# The GPU sleeps 0.5 or 2 ms before a launch: longer than queuing takes, which is up to 1 ms after another subject.
+RUN_UP_S = 1.0  # of rounds before the first sample, until the clock has settled
+# The GPU sleeps 0.5 or 2 ms before a launch. Queuing takes up to 1 ms after another subject.
 SLEEP_CYCLES: Mapping[Method, int] = {"warm": 1_000_000, "turns": 4_000_000}
-TRIES = 5  # of one launch, until the host was ahead: the GPU sleeps twice as long before each further one
+TRIES = 5  # of one launch until the host is ahead; the GPU sleeps twice as long before each further one
 
 Launches = Mapping[str, Callable[[], object]]  # subject to what queues it once
 Single = Callable[[str, Callable[[], object]], float]  # microseconds of one launch of a subject
-Samples = dict[str, list[tuple[int, float]]]  # subject to round and microseconds
+Sample = tuple[float, Mapping[str, int]]  # microseconds of one launch, counters
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """What is launched: `subjects` (references by name, kernels by key) in this order, `rounds` times."""
+    """What is launched: `subjects` (references by name, kernels by key), `rounds` times."""
 
     subjects: tuple[str, ...]
     dtype: str
     shape: Shape
     rounds: int
 
-    def turns(self) -> Iterator[tuple[int, str]]:
-        """Round and subject of each turn, in launch order."""
+    def turns(self, *, shuffled: bool = False) -> Iterator[tuple[int, str]]:
+        """Round and subject of each turn; `shuffled`: in a random order each round, the same in every run."""
+        order = Random(self.shape.seq_len)  # noqa: S311 - no secret
         for number in range(self.rounds):
-            for subject in self.subjects:
+            for subject in order.sample(self.subjects, len(self.subjects)) if shuffled else self.subjects:
                 yield number, subject
+
+    def timings(self, take: Callable[[int, str], Iterable[Sample]], *, shuffled: bool = False) -> tuple[Timings, ...]:
+        """The samples that `take` gives for round and subject, one or more in each turn."""
+        samples: dict[str, list[tuple[int, float, Mapping[str, int]]]] = {key: [] for key in self.subjects}
+        for number, key in self.turns(shuffled=shuffled):
+            samples[key] += [(number, us, counters) for us, counters in take(number, key)]
+        timings = []
+        for key, taken in samples.items():
+            numbers, us, each = zip(*taken, strict=True)
+            counters = {name: tuple(one[name] for one in each) for name in each[0]}
+            timings.append(Timings(subject=key, rounds=numbers, us=us, counters=counters))
+        return tuple(timings)
 
 
 CELLS = TypeAdapter(list[Rounds])
 
 
 def command(cells: Sequence[Rounds], *nvbench: str) -> list[str]:
-    """The command line that launches cells in a new process; `nvbench`: a JSON file that NVBench writes meanwhile."""
-    return [
-        sys.executable,
-        "-m",
-        "flashladder.bench.cross_checks",
-        "--launch",
-        CELLS.dump_json(list(cells)).decode(),
-        *nvbench,
-    ]
+    """The command line that launches cells in a new process; `nvbench`: the JSON file that NVBench writes meanwhile."""
+    spec = CELLS.dump_json(list(cells)).decode()
+    return [sys.executable, "-m", "flashladder.bench.cross_checks", "--launch", spec, *nvbench]
 
 
 def load(key: str, dtype: str) -> Subject:
@@ -419,22 +394,11 @@ def warm_up(launches: Launches) -> None:
             launch()
 
 
-def launch_rounds(rounds: Rounds, launches: Launches, wait: Callable[[], object], window: Any) -> None:
-    """Warms every subject up, then launches all rounds between ``window.start()`` and ``window.stop()``."""
-    warm_up(launches)
-    wait()
-    window.start()
-    for _, key in rounds.turns():
-        launches[key]()
-    wait()
-    window.stop()
-
-
 def ask_nvbench(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
     """NVBench's times of all cells, from one process.
 
     Raises:
-        FlashladderError: it is not installed, failed, or wrote what we cannot read.
+        FlashladderError: it is not installed, failed, or wrote an unreadable file.
     """
     try:
         version = metadata.version("cuda-bench")
@@ -451,31 +415,33 @@ def ask_nvbench(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
 
 
 def read_nvbench(path: Path, cells: Sequence[Rounds]) -> list[tuple[Timings, ...]]:
-    """Per cell samples by subject from NVBench's JSON and the binary files beside it: little-endian float32 seconds.
+    """The timings of each cell from NVBench's JSON and the binary files beside it.
 
     Raises:
-        FlashladderError: a turn is missing, was skipped, or its samples are not those that the document tells of.
+        FlashladderError: a turn is missing or was skipped, or a binary file has another size than the JSON says.
     """
     try:
-        document = load_json(path.read_bytes())
-        states = {bench["name"]: bench["states"][0] for bench in document["benchmarks"]}
-        found: list[tuple[Timings, ...]] = []
-        for cell, rounds in enumerate(cells):
-            samples: Samples = {key: [] for key in rounds.subjects}
-            for number, key in rounds.turns():
-                state = states[f"{cell} {number} {rounds.subjects.index(key)}"]
-                if state.get("is_skipped"):
-                    raise ValueError(f"skipped: {state.get('skip_reason')}")  # noqa: TRY301 - one line for all
-                told = {one["tag"]: one["data"] for one in state["summaries"]}
-                values = {one["name"]: one["value"] for one in told.get(SAMPLE_TIMES, [])}
-                seconds = np.fromfile(path.parent / values["filename"], dtype="<f4")
-                if seconds.size != int(values["size"]) or not seconds.size:
-                    raise ValueError(f"{seconds.size} samples, told {values['size']}")  # noqa: TRY301
-                samples[key] += [(number, float(one) * 1e6) for one in seconds]
-            found.append(_timings(rounds, samples))
+        benches = load_json(path.read_bytes())["benchmarks"]
+        states = {bench["name"]: bench["states"][0] for bench in benches}
+
+        def take(cell: int, number: int, key: str) -> list[Sample]:
+            return _nvbench_samples(path.parent, states[f"{cell} {number} {cells[cell].subjects.index(key)}"])
+
+        return [rounds.timings(partial(take, cell)) for cell, rounds in enumerate(cells)]
     except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise FlashladderError("cannot read what NVBench wrote", found=f"{type(error).__name__}: {error}") from error
-    return found
+
+
+def _nvbench_samples(folder: Path, state: Mapping[str, Any]) -> list[Sample]:
+    """The samples of one turn: little-endian float32 seconds in a file below `folder`."""
+    if state.get("is_skipped"):
+        raise ValueError(f"skipped: {state.get('skip_reason')}")
+    data = {one["tag"]: one["data"] for one in state["summaries"]}.get(SAMPLE_TIMES, [])
+    values = {one["name"]: one["value"] for one in data}
+    seconds = np.fromfile(folder / values["filename"], dtype="<f4")
+    if seconds.size != int(values["size"]) or not seconds.size:
+        raise ValueError(f"expected {values['size']} samples, found {seconds.size}")
+    return [(float(one) * 1e6, {}) for one in seconds]
 
 
 def ask_ncu(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
@@ -491,47 +457,34 @@ def ask_ncu(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
 
 
 def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], cells: Sequence[Rounds]) -> list[tuple[Timings, ...]]:
-    """Assigns kernels, in launch order, to the turns that launched them; a reference's several kernels count together.
+    """Assigns kernels, in launch order, to the turns that launched them; a reference's several kernels are summed.
 
     Raises:
         FlashladderError: an unknown kernel, or another number of launches than turns.
     """
-    turns = [turn for rounds in cells for turn in rounds.turns()]
+    turns = [key for rounds in cells for _, key in rounds.turns()]
     taken: list[dict[str, int]] = []
     for name, found in launches:
         short = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0].strip()
-        mine = (
-            KERNEL
-            if short == KERNEL
-            else next((key for key, one in BACKENDS.items() if re.search(one.marks, name)), None)
-        )
-        last = turns[len(taken) - 1][1] if taken else None
-        if last in BACKENDS and mine in {None, last}:
+        references = (key for key, one in BACKENDS.items() if re.search(one.marks, name))
+        whose = KERNEL if short == KERNEL else next(references, None)
+        last = turns[len(taken) - 1] if taken else None
+        if last in BACKENDS and whose in {None, last}:
             taken[-1] = {metric: taken[-1].get(metric, 0) + value for metric, value in found.items()}
             continue
-        expected = turns[len(taken)][1] if len(taken) < len(turns) else None
-        if expected is None or mine != (expected if expected in BACKENDS else KERNEL):
+        expected = turns[len(taken)] if len(taken) < len(turns) else None
+        if expected is None or whose != (expected if expected in BACKENDS else KERNEL):
             raise FlashladderError(
                 "ncu saw another kernel than was launched", expected=expected or "no more", found=short
             )
         taken.append(dict(found))
     if len(taken) != len(turns):
         raise FlashladderError("ncu saw another number of launches", expected=len(turns), found=len(taken))
+    samples = iter([(one[DURATION] / 1e3, {metric: one[metric] for metric in METRICS[1:]}) for one in taken])
     try:
-        rest = iter(taken)
-        return [_counted(rounds, list(islice(rest, len(rounds.subjects) * rounds.rounds))) for rounds in cells]
+        return [rounds.timings(lambda *_: [next(samples)]) for rounds in cells]
     except ValueError as error:
         raise FlashladderError("ncu's times are none", found=first_problem(error)) from error
-
-
-def _counted(rounds: Rounds, counted: Sequence[Mapping[str, int]]) -> tuple[Timings, ...]:
-    samples: Samples = {key: [] for key in rounds.subjects}
-    counters = {key: {metric: list[int]() for metric in METRICS[1:]} for key in rounds.subjects}  # without the duration
-    for (number, key), found in zip(rounds.turns(), counted, strict=True):
-        samples[key].append((number, found[DURATION] / 1e3))
-        for metric, values in counters[key].items():
-            values.append(found[metric])
-    return _timings(rounds, samples, counters)
 
 
 def _torch_s(launch: Callable[[], object], count: int) -> float:
@@ -544,26 +497,26 @@ def _torch_s(launch: Callable[[], object], count: int) -> float:
 def ask_torch(cells: Sequence[Rounds], _timeout_s: float) -> list[Opinion]:
     """Times of ``torch.utils.benchmark.Timer``: one sample a turn, the mean of as many launches as take about `RUN_S`.
 
-    The host's own time to queue one stands beside it.
+    The counter `HOST` is the host's time to queue one launch.
     """
     import torch
 
     opinions, wait = [], torch.cuda.synchronize
     for rounds, launches in prepared(cells):
         counts = {key: max(1, round(RUN_S / _torch_s(launch, FIRST))) for key, launch in launches.items()}
-        found: Samples = {key: [] for key in launches}
-        host: dict[str, list[int]] = {key: [] for key in launches}
-        for number, key in rounds.turns():
+
+        def take(_: int, key: str, launches: Launches = launches, counts: Mapping[str, int] = counts) -> list[Sample]:
             queued = min(max(QUEUED[0], counts[key] // 10), QUEUED[1])
             wait()
             start = time.perf_counter()
             for _ in range(queued):
                 launches[key]()
-            host[key].append(round((time.perf_counter() - start) / queued * 1e9))
+            host_ns = round((time.perf_counter() - start) / queued * 1e9)
             wait()
-            found[key].append((number, _torch_s(launches[key], counts[key]) * 1e6))
-        timings = _timings(rounds, found, {key: {HOST: values} for key, values in host.items()})
-        opinions.append(_opinion("torch", f"torch.utils.benchmark of torch {torch.__version__}", rounds, timings))
+            return [(_torch_s(launches[key], counts[key]) * 1e6, {HOST: host_ns})]
+
+        version = f"torch.utils.benchmark of torch {torch.__version__}"
+        opinions.append(_opinion("torch", version, rounds, rounds.timings(take)))
     return opinions
 
 
@@ -594,9 +547,9 @@ def one_launch(
     key: str,
     launch: Callable[[], object],
 ) -> float:
-    """Microseconds of one launch that the host had queued before the GPU came to it.
+    """Microseconds of one launch that the host had queued before the GPU was ready for it.
 
-    `prepare` queues what comes before: a sleep of the GPU, so many times as long as first, and perhaps a flush.
+    `prepare` queues a sleep of the GPU, as many times as long as its argument says, and perhaps a flush.
 
     Raises:
         FlashladderError: the GPU waited for the host before a launch `TRIES` times.
@@ -610,53 +563,34 @@ def one_launch(
         late = start.query()
         wait()
         if not late:
-            return start.elapsed_time(end) * 1e3
+            return float(start.elapsed_time(end) * 1e3)
     raise FlashladderError(f"the host was too slow {TRIES} times", where=key, hint="run it on an idle machine")
 
 
 def warm_rounds(single: Single, rounds: Rounds, launches: Launches) -> tuple[Timings, ...]:
-    """`WARM_SAMPLES` samples a turn; a turn's first launch is no sample."""
+    """`WARM_SAMPLES` samples a turn; a turn's first launch is not a sample."""
     warm_up(launches)
-    found: Samples = {key: [] for key in launches}
-    for number, key in rounds.turns():
+
+    def take(_: int, key: str) -> list[Sample]:
         launches[key]()
-        found[key] += [(number, single(key, launches[key])) for _ in range(WARM_SAMPLES)]
-    return _timings(rounds, found)
+        return [(single(key, launches[key]), {}) for _ in range(WARM_SAMPLES)]
+
+    return rounds.timings(take)
 
 
 def turn_rounds(single: Single, rounds: Rounds, launches: Launches) -> tuple[Timings, ...]:
-    """One sample a turn, in each round in another order, the same in every run, after `RUN_UP_S` of such rounds."""
+    """One sample a turn in shuffled rounds, after `RUN_UP_S` seconds of launches in turn."""
     warm_up(launches)
     begun = time.perf_counter()
     while time.perf_counter() - begun < RUN_UP_S:
         for key, launch in launches.items():
             single(key, launch)
-    found: Samples = {key: [] for key in launches}
-    order = Random(rounds.shape.seq_len)  # noqa: S311 - no secret
-    for number in range(rounds.rounds):
-        for key in order.sample(rounds.subjects, len(rounds.subjects)):
-            found[key].append((number, single(key, launches[key])))
-    return _timings(rounds, found)
-
-
-def _timings(
-    rounds: Rounds, samples: Samples, counters: Mapping[str, Mapping[str, Sequence[int]]] | None = None
-) -> tuple[Timings, ...]:
-    return tuple(
-        Timings(
-            subject=key,
-            rounds=tuple(number for number, _ in samples[key]),
-            us=tuple(us for _, us in samples[key]),
-            counters={name: tuple(values) for name, values in (counters or {}).get(key, {}).items()},
-        )
-        for key in rounds.subjects
-    )
+    return rounds.timings(lambda _, key: [(single(key, launches[key]), {})], shuffled=True)
 
 
 def _opinion(method: Method, version: str, rounds: Rounds, timings: tuple[Timings, ...]) -> Opinion:
-    mode = MODES.get(method, "event-free")
-    facts = {"method": method, "mode": mode, "version": version, "dtype": rounds.dtype, "shape": rounds.shape}
-    return Opinion.model_validate({**facts, "timings": timings})
+    facts = {"method": method, "mode": MODES.get(method, "event-free"), "version": version}
+    return Opinion.model_validate({**facts, "dtype": rounds.dtype, "shape": rounds.shape, "timings": timings})
 
 
 ASK: Mapping[Method, Callable[[Sequence[Rounds], float], list[Opinion]]] = {
@@ -671,12 +605,12 @@ ASK: Mapping[Method, Callable[[Sequence[Rounds], float], list[Opinion]]] = {
 def compare(
     out: Path | None, paired: BenchResult, methods: Sequence[Method], rounds: int | None = None
 ) -> SecondOpinionResult:
-    """Has every cell of a fresh paired result timed by other tools; a tool that cannot is left out with its reason.
+    """Times every cell of a fresh paired result with other tools, and prints the table; `rounds`: None for `ROUNDS`.
 
-    Writes what there is before the first tool and after each, and prints the table; `rounds`: None for each tool's own.
+    A tool that fails is left out with its reason. `out` is written before the first tool and after each.
 
     Raises:
-        CheckFailed: a tool's times cannot be; the file is written all the same.
+        CheckFailed: a tool's times are impossible; the file is still written.
     """
     import torch
 
@@ -696,13 +630,12 @@ def compare(
         if out:
             write_result(out, result)
     print(table(result))
-    if found := problems(result):
-        raise CheckFailed(f"{len(found)} problems, the first: {found[0]}", where=out)
+    _require_sound(result, out)
     return result
 
 
 def _alike(paired: BenchResult, rounds: int) -> list[list[Rounds]]:
-    """Per dtype and shape FA2 and what was timed beside it; cells of the same subjects, dtype and heads together."""
+    """The cells of a paired result, grouped by subjects, dtype and number of heads."""
     subjects: dict[tuple[str, Shape], tuple[str, ...]] = {}
     for one in paired.summaries:  # a kernel that was wrong has none
         subjects[one.dtype, one.shape] = (*subjects.get((one.dtype, one.shape), (FA2,)), one.kernel)
@@ -713,19 +646,24 @@ def _alike(paired: BenchResult, rounds: int) -> list[list[Rounds]]:
 
 
 def launch_cells(cells: str, nvbench: str | None = None) -> None:
-    """Launches cells (JSON) on the current GPU: for ncu, or for NVBench, which then writes `nvbench`.
+    """Launches cells (JSON) on the current GPU: for ncu, or for NVBench, which then writes the file `nvbench`.
 
-    NVBench has one benchmark per turn, named ``CELL ROUND INDEX``; cold L2, isolated, at its own throttle rule.
+    ncu profiles the rounds alone. NVBench has one benchmark per turn, named ``CELL ROUND INDEX``.
     """
     import torch
 
     loaded = list(prepared(CELLS.validate_json(cells)))
     torch.cuda.synchronize()
     if nvbench is None:
-        from torch.cuda import profiler
-
+        profiler: Any = torch.cuda.profiler
         for rounds, launches in loaded:
-            launch_rounds(rounds, launches, torch.cuda.synchronize, profiler)
+            warm_up(launches)
+            torch.cuda.synchronize()
+            profiler.start()
+            for _, key in rounds.turns():
+                launches[key]()
+            torch.cuda.synchronize()
+            profiler.stop()
         return
     bench = importlib.import_module("cuda.bench")  # optional package
 
@@ -765,7 +703,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif not options.files:
         parser.error("expected result files")
     for path in options.files:
-        print_tables(path)
+        result = load_result(path)
+        if isinstance(result, SecondOpinionResult):
+            _require_sound(result, path)
+            print(table(result))
+        elif not isinstance(result, BenchResult):
+            raise FlashladderError("no timings", where=path, expected="bench or second-opinion", found=result.kind)
+        elif beside := advantages(result):
+            print("\n".join(beside_libraries(beside)).strip())
+        else:
+            raise FlashladderError("no kernel beside a library", where=path, expected=" or ".join(LIBRARIES))
     return 0
 
 

@@ -1,15 +1,14 @@
 """Power, clock and energy per FLOP of kernels and references that run continuously for seconds, read through NVML.
 
-Paired timings say which kernel is faster, not what limits it. If the GPU is power-limited, fewer joules per FLOP make a
-kernel faster; at full clock something else limits it (`limit_of`). Subjects alternate, each launched back to back for
-half a second to warm up and then for at least `--seconds`. Power is measured between two ticks of the GPU's energy
-counter (about ten a second). Batches of launches are queued ahead of the running one, so that asking the driver, which
-takes milliseconds, leaves no gap.
+They show what limits a kernel: at the power limit fewer joules per FLOP make it faster, at full clock something else
+limits it (`limit_of`). Subjects alternate; each runs back to back, half a second to warm up and then at least
+`--seconds`. Power is measured between two ticks of the GPU's energy counter (about ten a second). Batches of launches
+are queued ahead, so that questions to the driver, which take milliseconds, leave no gap.
 
 Run on a machine with a GPU:
     python -m flashladder.bench.energy 19 24 --references all --seq-lens 512 4096 16384 --out energy.json.gz
     python -m flashladder.bench.energy --show results/h200/energy.json.gz
-Exit code: 0 done, 2 it could not run, or the budget was spent before its end.
+Exit code: 0 done, 2 it could not run, or the budget was spent too early.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from flashladder.bench.command import (
     resumable,
     until_spent,
 )
-from flashladder.bench.references import FA2, Subject, reference_forward, reference_identity
+from flashladder.bench.references import FA2, Subject, reference_identity, reference_subject
 from flashladder.bench.timing import Arm, prepare
 from flashladder.cases.inputs import SEQ_LENS, Tensors, shape_of
 from flashladder.columns import table
@@ -48,17 +47,16 @@ from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Gpu, Sample, Sustained
 
 BATCH_S = 0.005  # of launches that are counted together
-AHEAD = 4  # batches queued behind the one that is at work
+AHEAD = 4  # batches queued behind the running one
 PAUSE_S = 0.0005  # between two questions whether a batch is done
 WARM_UP_S = 0.5
 LOOK_S = 0.2  # between two samples of clock and power
-LONGEST = 4.0  # times the seconds asked for: a counter that has not moved by then does not count
-TURNS = 2
-MORE_S = 0.4  # of a run, for its first launches and the ticks at both ends; and of a cell, for its inputs
+LONGEST = 4.0  # a run's longest time, as a multiple of the seconds asked for: then the counter stands still
+MORE_S = 0.4  # of a run, for its first launches and the ticks at both ends; also of a cell, for its inputs
 
-FULL_CLOCK = 0.96  # of the highest clock: at or above this a card is not held back
-FULL_POWER = 0.95  # of the power limit: at or above this a card below full clock is
-POWER, STRUCTURE, UNKNOWN = "power", "structure", "?"
+FULL_CLOCK = 0.96  # of the highest clock: from here on nothing holds the card back
+FULL_POWER = 0.95  # of the power limit: from here on power holds a card below full clock back
+UNKNOWN = "?"
 LEGEND = (
     f"Limited by power: the clock is below {100 * FULL_CLOCK:.0f} % of the highest one, and power is at "
     f"{100 * FULL_POWER:.0f} % of the limit or more, or the driver reports the power cap; then fewer joules per FLOP "
@@ -69,7 +67,7 @@ Done = Callable[[], bool]
 
 
 def mark() -> Done:
-    """Notes what is queued by now; what it returns tells whether that is done."""
+    """Returns a function that tells whether everything queued so far is done."""
     import torch
 
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch does not annotate it
@@ -78,20 +76,20 @@ def mark() -> Done:
 
 
 def sustain(telemetry: Telemetry, arm: Arm, dtype: Dtype, shape: Shape, at_least_s: float, turn: int = 0) -> Sustained:
-    """Launches `arm` back to back; power is that between two ticks of the energy counter.
+    """Launches `arm` back to back and measures between two ticks of the energy counter.
 
     Raises:
-        FlashladderError: the GPU does not tell its energy, or its counter stands still.
+        FlashladderError: the GPU does not report its energy, or its counter stands still.
     """
     each = _launches_a_batch(arm)
     for _ in _looks(arm, each, WARM_UP_S):
         pass
     ticks: list[tuple[float, int]] = []  # time and energy
-    ends: list[tuple[float, int]] = []  # time and launches, as the first batch behind each tick is done
+    ends: list[tuple[float, int]] = []  # time and launches when the first batch after each tick is done
     samples: list[Sample] = []
     last, seen, looked = telemetry.energy_mj(), 0, 0.0
     if last is None:
-        raise FlashladderError("this GPU does not tell its energy", expected="nvmlDeviceGetTotalEnergyConsumption")
+        raise FlashladderError("this GPU does not report its energy", expected="nvmlDeviceGetTotalEnergyConsumption")
     for now, done in _looks(arm, each, LONGEST * at_least_s):
         if done > seen and len(ends) < len(ticks):
             ends.append((now, done))
@@ -116,7 +114,7 @@ def sustain(telemetry: Telemetry, arm: Arm, dtype: Dtype, shape: Shape, at_least
 
 
 def _launches_a_batch(arm: Arm) -> int:
-    """So many launches that they take about `BATCH_S`; the first of all may compile, and does not count."""
+    """The number of launches that take about `BATCH_S`; the first launch may compile and is not timed."""
     count, took = 1, 0.0
     while count == 1 or took < 4 * BATCH_S:
         count *= 1 if not took else 2
@@ -131,7 +129,7 @@ def _launches_a_batch(arm: Arm) -> int:
 
 
 def _looks(arm: Arm, each: int, most_s: float) -> Iterator[tuple[float, int]]:
-    """For `most_s` seconds the time and how many launches are done, with `AHEAD` batches of `each` queued behind."""
+    """Yields time and finished launches for `most_s` seconds; keeps `AHEAD` batches of `each` launches queued."""
     queued: deque[Done] = deque()
     launched = done = 0
     start = now = time.monotonic()
@@ -151,7 +149,7 @@ def _looks(arm: Arm, each: int, most_s: float) -> Iterator[tuple[float, int]]:
 
 @dataclass(frozen=True)
 class Steady:
-    """A subject at one dtype and length: medians over its turns; `limit` is that of `limit_of`."""
+    """A subject at one dtype and length: medians over its turns, and `limit_of` them."""
 
     subject: str
     dtype: str
@@ -170,22 +168,22 @@ def steady(result: EnergyResult) -> tuple[Steady, ...]:
         cells.setdefault((run.subject, run.dtype, run.shape.seq_len), []).append(run)
     found = []
     for cell, runs in cells.items():
-        tflops, watts, frugal = (median(getattr(run, of) for run in runs) for of in ("tflops", "watts", "pj_per_flop"))
-        found.append(Steady(*cell, tflops, watts, _median_clock(runs), frugal, limit_of(result.gpu, runs)))
+        tflops, watts, pj = (median(getattr(run, of) for run in runs) for of in ("tflops", "watts", "pj_per_flop"))
+        found.append(Steady(*cell, tflops, watts, _median_clock(runs), pj, limit_of(result.gpu, runs)))
     return tuple(found)
 
 
 def limit_of(gpu: Gpu, runs: Sequence[Sustained]) -> str:
-    """What holds a kernel, from its clock, its power and the driver's reasons; ``?`` where they do not tell."""
+    """What limits a kernel, by its clock, its power and the driver's throttle reasons; ``?``: they do not say."""
     clock = _median_clock(runs)
     if clock is None or not gpu.max_sm_clock_mhz:
         return UNKNOWN
     if clock >= FULL_CLOCK * gpu.max_sm_clock_mhz:
-        return STRUCTURE
+        return "structure"
     looks = [one.throttle_bits for run in runs for one in run.samples if one.throttle_bits is not None]
     capped = 2 * sum(bool(bits & SW_POWER_CAP) for bits in looks) > len(looks)
     if capped or (gpu.power_limit_w and median(run.watts for run in runs) >= FULL_POWER * gpu.power_limit_w):
-        return POWER
+        return "power"
     always = reduce(and_, looks) & ~NO_THROTTLE if looks else 0
     return ", ".join(reason_names(always)) or UNKNOWN
 
@@ -196,10 +194,9 @@ def _median_clock(runs: Sequence[Sustained]) -> float | None:
 
 
 def render(result: EnergyResult) -> str:
-    """A table per dtype and length: medians of the turns, the most frugal first."""
-    lines = [
-        f"{result.gpu.name}, power limit {result.gpu.power_limit_w or 0:.0f} W, at least {result.seconds:g} s a run"
-    ]
+    """A table per dtype and length: medians of the turns, the fewest joules per FLOP first."""
+    gpu = result.gpu
+    lines = [f"{gpu.name}, power limit {gpu.power_limit_w or 0:.0f} W, at least {result.seconds:g} s a run"]
     found = sorted(steady(result), key=lambda one: (one.dtype, one.seq_len, one.pj_per_flop))
     for (dtype, seq_len), own in groupby(found, key=lambda one: (one.dtype, one.seq_len)):
         rows = [("subject", "TFLOP/s", "W", "MHz", "pJ/FLOP", "limited by")]
@@ -213,24 +210,21 @@ def render(result: EnergyResult) -> str:
 
 
 def measure(options: argparse.Namespace, device: Device) -> None:
-    """Measures every subject at every dtype and length and prints the table; subjects alternate.
+    """Measures every subject at every dtype and length, in turn, and prints the table.
 
     Raises:
-        FlashladderError: a wheel is missing, the GPU does not tell its energy, or `options.out` is of something else.
+        FlashladderError: a wheel is missing, the GPU does not report its energy, or `options.out` is of another run.
     """
-    kernels, identities, beside = choose(options, device.gpu.arch)
+    subjects, kernels, references = choose(options, device.gpu.arch)
+    subjects = [*(reference_subject(FA2, dtype) for dtype in options.dtypes), *subjects]
     fresh = EnergyResult(
-        **origin(device), kernels=identities, reference=reference_identity({}), references=dict(beside.identities),
+        **origin(device), kernels=kernels, reference=reference_identity({}), references=dict(references),
         seconds=options.seconds, runs=(),
     )  # fmt: skip
     names = {"duration": "seconds", "kernels": "kernels", "references": "references", "FA2": "reference"}
     result = resumable(options.out, fresh, **names) or fresh
     done = {(run.dtype, run.shape) for run in result.runs}
     work = [(d, s) for d in options.dtypes for s in map(shape_of, options.seq_lens) if (d, s) not in done]
-    subjects = [
-        *(Subject(FA2, d, lambda one: reference_forward(one.q, one.k, one.v), returns=True) for d in options.dtypes),
-        *kernels, *beside.subjects,
-    ]  # fmt: skip
     each = options.seconds + WARM_UP_S + MORE_S
     about = sum(MORE_S + each * options.turns * sum(one.dtype == dtype for one in subjects) for dtype, _ in work)
     print(f"{len(work)} cells, {options.turns} turns each: about {about:.0f} s", flush=True)
@@ -264,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--references", nargs="+", default=[], choices=ARMS, metavar="NAME", help=", ".join(ARMS))
     parser.add_argument("--seq-lens", nargs="+", type=whole, choices=SEQ_LENS, default=list(SEQ_LENS), metavar="S")
     parser.add_argument("--seconds", type=some_seconds, default=2.0, help="of a run, at least (default: 2)")
-    parser.add_argument("--turns", type=whole, default=TURNS, help=f"of each subject (default: {TURNS})")
+    parser.add_argument("--turns", type=whole, default=2, help="of each subject (default: 2)")
     add_result(parser, "dtype and length")
     add_show(parser)
     options = parser.parse_args(argv)

@@ -1,12 +1,10 @@
-"""What is timed: kernels of the ladder, and the references that they are compared with.
+"""What is timed: kernels of the ladder, and the references: torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel.
 
-References are torch's FA2 and cuDNN, FA3, FA4 and the flash-attn wheel, on (B, S, H, D) tensors, without a mask;
-everything is paired with FA2 (rule 2 of the measurement protocol). A reference is launched, checked and timed as
-kernels are. If one is not installed or does not run on this GPU, one line says so and the others are timed.
+References take (B, S, H, D) tensors without a mask, and are launched, checked and timed like kernels. All are paired
+with FA2 (rule 2 of the measurement protocol). A reference that does not run here is left out with one line.
 
-``python -m flashladder.bench.references fa2 fp16 --out kernel.json`` asks torch's profiler which kernel a reference
-launches, in a process of its own: when a process that used the profiler ends, CUPTI hands its buffers back to one that
-is gone. On an H200 that ended 6 of 18 runs with ``free(): invalid pointer``. What times kernels never loads CUPTI.
+``python -m flashladder.bench.references fa2 fp16 --out kernel.json`` asks torch's profiler for the kernel that a
+reference launches, in a process of its own: CUPTI crashed 6 of 18 processes at their end on an H200.
 """
 
 from __future__ import annotations
@@ -42,11 +40,11 @@ if TYPE_CHECKING:
 FA2 = "fa2"  # the reference that everything is paired with
 _CUDNN_OP = "scaled_dot_product_attention, SDPBackend.CUDNN_ATTENTION"
 REFERENCE_OP = "torch.ops.aten._flash_attention_forward"
-PROFILER_S = 300.0  # limit of the profiler's process: FA4 is compiled by its first call
-PROBE = (1, 1024, 16, 128)  # what a reference is tried and profiled on
+PROFILER_S = 300.0  # limit of the profiler's process; FA4 compiles at its first call
+PROBE = (1, 1024, 16, 128)  # the shape that a reference is tried and profiled on
 _TRAITS = re.compile(r"kernel_traits<(?:\(int\))?\d+, *(?:\(int\))?(\d+), *(?:\(int\))?(\d+)")  # d_head, B_r, B_c
 _C = r"(?:cute::)?C<(?:\(int\))?(\d+)>"
-# Of ``CollectiveMainloopFwdSm90<2, tuple<cluster>, tuple<C<128>, C<176>, C<128>>, ...`` B_r and B_c.
+# B_r and B_c of ``CollectiveMainloopFwdSm90<2, tuple<cluster>, tuple<C<128>, C<176>, C<128>>, ...``
 _FA3_TILE = re.compile(rf"CollectiveMainloopFwdSm90<.*?tuple<.*?tuple<{_C}, *{_C},")
 _KNOB = re.compile(r"_(\d+x\d+x\d+)_")  # in cuDNN's kernel names: rows of a warp group's product, keys, d_head
 
@@ -57,8 +55,8 @@ Forward = Callable[[Any, Any, Any], Any]
 class Subject:
     """Something to time.
 
-    `key`: a kernel's key, or a reference's name. `launch` queues it once on these tensors and copies nothing besides;
-    with `returns` it returns O, (B, S, H, D), instead of writing it into the tensors' own.
+    `key`: a kernel's key, or a reference's name. `launch` queues one launch on the tensors and copies nothing.
+    `returns`: it returns O, (B, S, H, D), instead of writing it into the tensors' O.
     """
 
     key: str
@@ -76,22 +74,19 @@ class Subject:
 def kernel_subject(iteration: int, config: KernelConfig, run: Run, variant: str = "") -> Subject:
     """A kernel of the ladder, or an ablation of one: `run(q, k, v, out, short_form)`."""
     form = config.short_form()
-
-    def launch(tensors: Tensors) -> object:
-        return run(tensors.q, tensors.k, tensors.v, tensors.out, form)
-
-    return Subject(kernel_key(iteration, form, variant), config.dtype, launch)
+    key = kernel_key(iteration, form, variant)
+    return Subject(key, config.dtype, lambda tensors: run(tensors.q, tensors.k, tensors.v, tensors.out, form))
 
 
 @dataclass(frozen=True)
 class Backend:
     """How to call a reference."""
 
-    op: str  # what results call it
-    forward: Callable[[], Forward]  # loads what it needs; the function of (q, k, v) queues it once and returns O
-    version: Callable[[], str | None]  # None where that is torch's
-    tile: Callable[[str], str | None]  # from the name of its kernel
-    marks: str  # a pattern that the names of its kernels have, and those of the other references have not
+    op: str  # its name in results
+    forward: Callable[[], Forward]  # imports it and returns the function of (q, k, v), which returns O
+    version: Callable[[], str | None]  # None: torch's
+    tile: Callable[[str], str | None]  # by the name of its kernel
+    marks: str  # a pattern that matches only names of its kernels
 
 
 def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -105,7 +100,7 @@ def reference_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
 
 
 def _cudnn() -> Forward:
-    """Attention of cuDNN through torch, on transposed views: nothing is copied."""
+    """CuDNN's attention through torch, on transposed views: nothing is copied."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -118,7 +113,7 @@ def _cudnn() -> Forward:
 
 
 def _package(module: str, version: str | Callable[[], str], tile: Callable[[str], str | None], marks: str) -> Backend:
-    """The function `flash_attn_func` of an optional package, which returns O alone or in front of the log sums."""
+    """The function `flash_attn_func` of an optional package; it returns O, or a tuple of O and the log sums."""
 
     def load() -> Forward:
         attention = importlib.import_module(module).flash_attn_func
@@ -141,7 +136,7 @@ def _cudnn_version() -> str | None:
 
 
 def _fa4_version() -> str:
-    """FA4 is compiled at first use, so the version of its compiler is given, too."""
+    """The versions of FA4 and of its compiler, which compiles it at first use."""
     return f"{metadata.version('flash-attn-4')}, nvidia-cutlass-dsl {metadata.version('nvidia-cutlass-dsl')}"
 
 
@@ -151,7 +146,7 @@ def _named_tile(pattern: re.Pattern[str]) -> Callable[[str], str | None]:
 
 
 def _fa4_tile(kernel: str) -> str | None:
-    """What FA4 chooses on Hopper for 128 dimensions, by its own table; kernel names do not tell."""
+    """FA4's tile on Hopper for d_head = 128, from its own table; kernel names do not contain it."""
     if "sm90" not in kernel.lower():
         return None
     try:
@@ -170,7 +165,6 @@ BACKENDS: dict[str, Backend] = {
     "fa4": _package("flash_attn.cute", _fa4_version, _fa4_tile, r"flash_attn.*cute"),
     "flash-attn": _package("flash_attn", "flash-attn", _named_tile(_TRAITS), r"^(?!.*pytorch_flash).*\bflash_fwd"),
 }
-"""How each subject is called, by its name; all others are paired with the first."""
 INSTALL = {
     "fa3": "pip install 'git+https://github.com/Dao-AILab/flash-attention#subdirectory=hopper'",
     "fa4": "pip install 'flash-attn-4[cu13]'",
@@ -180,7 +174,7 @@ INSTALL = {
 
 @dataclass(frozen=True)
 class Arms:
-    """References that run here: subjects to time, identities by name, and one line for each that is left out."""
+    """References that run here, their identities by name, and one line for each reference that is left out."""
 
     subjects: tuple[Subject, ...] = ()
     identities: Mapping[str, Reference] = field(default_factory=dict)
@@ -188,18 +182,17 @@ class Arms:
 
 
 def lacking(name: str, dtype: str) -> str | None:
-    """Why the reference does not run here, in one line; None when it does. Compiles it where it is compiled at use."""
-    found = BACKENDS[name]
+    """Why the reference does not run here, in one line; None: it runs. May compile it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns once per reason why a backend refuses
             q = probe(dtype)
-            finite = bool(found.forward()(q, q, q).isfinite().all())  # waits for it
+            finite = bool(BACKENDS[name].forward()(q, q, q).isfinite().all())  # waits for the GPU
     except ImportError as error:
         return f"{name}: not installed ({_line(error)})" + (f": {INSTALL[name]}" if name in INSTALL else "")
-    except Exception as error:  # noqa: BLE001 - whatever other people's compilers raise: this reference is left out
+    except Exception as error:  # noqa: BLE001 - libraries and compilers raise anything; leave the reference out
         return f"{name}: does not run on this GPU in {dtype}: {_line(error)}"
-    return None if finite else f"{name}: what it computes in {dtype} on this GPU is not finite"
+    return None if finite else f"{name}: its output in {dtype} on this GPU is not finite"
 
 
 def probe(dtype: str) -> torch.Tensor:
@@ -215,17 +208,13 @@ def _line(error: Exception) -> str:
 
 
 def reference_subject(name: str, dtype: str) -> Subject:
-    """The reference as something to time; it returns O, so that it is copied in the check alone.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """The reference as something to time; only a check copies the O that it returns. ImportError: not installed."""
     forward = BACKENDS[name].forward()
     return Subject(name, dtype, lambda tensors: forward(tensors.q, tensors.k, tensors.v), returns=True)
 
 
 def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Arms:
-    """The references `names` (``all``: every one but FA2, which is timed anyway), in the dtypes that run here."""
+    """The references `names` in the dtypes that run here; ``all``: every reference but FA2, which is always timed."""
     wanted = dict.fromkeys(name for given in names for name in (REFERENCES if given == "all" else (given,)))
     subjects: list[Subject] = []
     left_out: dict[str, None] = {}
@@ -234,29 +223,22 @@ def arms(names: Sequence[str], dtypes: Sequence[str] = DTYPES) -> Arms:
             left_out[reason] = None
         else:
             subjects.append(reference_subject(name, dtype))
-    found = dict.fromkeys(subject.key for subject in subjects)
-    return Arms(tuple(subjects), {name: reference_identity({}, name) for name in found}, tuple(left_out))
+    return Arms(tuple(subjects), {one.key: reference_identity({}, one.key) for one in subjects}, tuple(left_out))
 
 
 def reference_identity(kernels: Mapping[str, str], name: str = FA2) -> Reference:
-    """A reference as it is installed here; `kernels` maps dtype to the name of its kernel, once profiled."""
+    """A reference as it is installed here; `kernels` maps dtype to the name of its kernel (`profiled`)."""
     import torch
 
-    found = BACKENDS[name]
-    return Reference(
-        op=found.op,
-        version=found.version(),
-        tile=next((tile for kernel in kernels.values() if (tile := found.tile(kernel))), None),
-        torch=torch.__version__,
-        cuda=torch.version.cuda,
-        kernels=dict(kernels),
-    )
+    backend, cuda = BACKENDS[name], torch.version.cuda
+    version = backend.version()
+    return Reference(op=backend.op, version=version, torch=torch.__version__, cuda=cuda, kernels=dict(kernels))
 
 
 def reference_kernel(dtype: str, name: str = FA2) -> str | None:
-    """The name of the kernel that a reference launches; None when the profiler sees none, or no second process may run.
+    """The name of the kernel that a reference launches; None: the profiler sees none, or no second process may run.
 
-    Not to be called while anything is timed: it uses the GPU.
+    It uses the GPU: do not call it while anything is timed.
     """
     with TemporaryDirectory(prefix="flashladder-") as folder:
         out = Path(folder, "kernel.json")
@@ -266,7 +248,7 @@ def reference_kernel(dtype: str, name: str = FA2) -> str | None:
 
 
 def seen_kernel(dtype: str, name: str) -> str | None:
-    """The same, by this process's profiler: of several launches the longest; copies and fills do not count."""
+    """As `reference_kernel`, by this process's profiler."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -281,7 +263,7 @@ def seen_kernel(dtype: str, name: str) -> str | None:
 
 
 def longest_kernel(events: Sequence[Any]) -> str | None:
-    """The name of the longest launch among a profiler's events."""
+    """The name of the longest launch among a profiler's events; copies and fills do not count."""
     launches = [
         (float(event.time_range.elapsed_us()), str(event.name))
         for event in events
@@ -291,7 +273,7 @@ def longest_kernel(events: Sequence[Any]) -> str | None:
 
 
 def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Reference:
-    """The same reference with its kernels' names in these dtypes, and its tile; asks the profiler for new ones."""
+    """The reference with its tile and its kernels' names in these dtypes; asks the profiler for unknown names."""
     names = dict(reference.kernels)
     for dtype in dtypes:
         if dtype not in names and (kernel := reference_kernel(dtype, name)):
@@ -303,7 +285,7 @@ def profiled(reference: Reference, name: str, dtypes: Sequence[str]) -> Referenc
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Writes ``{"kernel": name or null}``, and ends at once: nothing of CUPTI runs after that."""
+    """Writes ``{"kernel": name or null}`` and ends without CUPTI's exit handlers."""
     parser = Parser(
         prog="python -m flashladder.bench.references",
         description="Asks which kernel a reference launches.",

@@ -1,9 +1,8 @@
-"""The paired timer: kernel and FA2 alternate, cold L2, order drawn per block, GPU state around every block.
+"""The paired timer: kernel and FA2 alternate, with a cold L2, a random order and GPU state around each block.
 
-On a power-limited card one arm timed after the other moves the ratio by points; adjacent launches share clock and
-temperature (rule 3 of the measurement protocol). Many kernels share one block (R K1 R K2 ...), so that a ladder at one
-length takes seconds, and each ratio still comes from two adjacent launches. A subject is checked before and after its
-pairs. Events, launches and the L2 flush are handed in (`Hardware`), so that the timer is tested without a GPU.
+Adjacent launches share clock and temperature (rule 3 of the measurement protocol); at the power limit arms timed one
+after the other would shift the ratio by points. Many kernels share one block (R K1 R K2 ...), so a ladder at one length
+takes seconds. A subject is checked before and after its pairs. Tests replace events, flush and clock (`Hardware`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 import random
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from flashladder.bench.references import Subject, reference_forward
 from flashladder.cases.inputs import Case, Tensors, make_tensors
@@ -25,28 +24,16 @@ from flashladder.results.schema import A_A, Accuracy, Block, Group, Pair, Sample
 if TYPE_CHECKING:
     import torch
 
-RUN_UP = 4  # flushes queued before a block's first pair, so that the host is ahead of the GPU from then on
-CLOCK_TOLERANCE = 0.02  # the SM clock is level when five looks agree this well
+RUN_UP = 4  # flushes queued before a block's first pair, so that the host is ahead of the GPU
+CLOCK_TOLERANCE = 0.02  # five looks at a level SM clock agree this well
 SLICE_S = 0.1  # of warm-up between two looks at the clock
-FLUSH_BYTES = 256 * 2**20  # at least; twice the L2 where that is larger (an H200 has 60 MB)
+FLUSH_BYTES = 256 * 2**20  # at least; twice the L2 if that is larger (an H200 has 60 MB)
 FIRST_SEED = 20_240_000  # of the input sets
-GROUP_S = 1.5  # about: inputs, references, checks and warm-up of one group
+GROUP_S = 1.5  # for inputs, references, checks and warm-up of one group, about
+ROUGH_TFLOPS = 300.0  # FA2 on an H200, about
 
 
-class Event(Protocol):
-    """A point on the GPU's timeline, such as `torch.cuda.Event(enable_timing=True)`."""
-
-    def record(self) -> Any:
-        """Marks this point of the current stream."""
-
-    def synchronize(self) -> Any:
-        """Waits until the GPU has passed the mark."""
-
-    def query(self) -> bool:
-        """Whether the GPU has passed the mark."""
-
-    def elapsed_time(self, end_event: Any) -> float:
-        """Milliseconds from this mark to `end_event`'s."""
+Event = Any  # `torch.cuda.Event(enable_timing=True)`, whose methods have no types, or a test's stand-in
 
 
 @dataclass(frozen=True)
@@ -59,7 +46,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the timer needs of a GPU: events, an L2 flush that is queued, a way to wait, a look at its state."""
+    """What the timer needs: events, a queued L2 flush, a way to wait, a look at the GPU's state, the host's clock."""
 
     event: Callable[[], Event]
     flush: Callable[[], object]
@@ -69,7 +56,7 @@ class Hardware:
 
 
 def warm_up(hardware: Hardware, arm: Arm, *, least_s: float = 1.0, most_s: float = 6.0) -> float:
-    """Runs `arm` until the SM clock is level, between `least_s` and `most_s` seconds; returns the seconds it took."""
+    """Runs `arm` until the SM clock is level, for `least_s` to `most_s` seconds; returns the seconds it took."""
     start = hardware.clock()
     clocks: list[int | None] = []
     while True:
@@ -82,28 +69,23 @@ def warm_up(hardware: Hardware, arm: Arm, *, least_s: float = 1.0, most_s: float
         clocks.append(hardware.sample().sm_clock_mhz)
         hardware.synchronize()
         spent = hardware.clock() - start
-        if spent >= most_s or (spent >= least_s and is_level(clocks[-5:])):
+        known = [clock for clock in clocks[-5:] if clock is not None]  # none if the GPU does not report it
+        level = not known or (len(clocks) >= 5 and max(known) - min(known) <= CLOCK_TOLERANCE * max(known))
+        if spent >= most_s or (spent >= least_s and level):
             return spent
-
-
-def is_level(clocks: Sequence[int | None]) -> bool:
-    """Whether the last looks at the SM clock (MHz) agree; a GPU that tells no clock is level after its minimum time."""
-    known = [clock for clock in clocks if clock is not None]
-    return not known or (len(clocks) >= 5 and max(known) - min(known) <= CLOCK_TOLERANCE * max(known))
 
 
 def time_block(
     hardware: Hardware, reference: Arm, arms: Sequence[Arm], plan: Plan, block: Block
 ) -> tuple[Block, dict[str, list[Pair]]]:
-    """Times one block: every arm in `block.order`, `plan.visit` pairs each, all queued without waiting in between.
+    """Times one block: `plan.visit` pairs of every arm in `block.order`, all queued without waiting in between.
 
-    Returns:
-        The block with its two samples, and per arm its pairs in microseconds.
+    Returns the block with its two samples, and each arm's pairs in microseconds.
     """
     by_key = {arm.key: arm for arm in arms}
     hardware.flush()
     reference.launch(0)
-    before = hardware.sample()  # while the reference runs, so that the state is that of work and not of idling
+    before = hardware.sample()  # while the reference runs: an idle GPU has another state
     for _ in range(RUN_UP):
         hardware.flush()
     queued: list[tuple[str, int, list[Event]]] = []
@@ -112,12 +94,15 @@ def time_block(
         for turn in range(plan.visit):
             inputs = (block.index * plan.visit + turn) % plan.input_sets
             arm = by_key[key]
-            two = (arm, reference) if block.kernel_first else (reference, arm)
             marks: list[Event] = []
-            for one in two:
-                start, end, waited = _timed(hardware, one, inputs)
+            for one in (arm, reference) if block.kernel_first else (reference, arm):
+                start, end = hardware.event(), hardware.event()
+                hardware.flush()
+                start.record()
+                one.launch(inputs)
+                late += start.query()  # the GPU is at this mark already: it waits for the host
+                end.record()
                 marks += [start, end]
-                late += waited
             queued.append((key, inputs, marks))
     queued[-1][2][1].synchronize()
     after = hardware.sample()  # while the last launch runs
@@ -130,28 +115,21 @@ def time_block(
     return block.model_copy(update={"samples": (before, after), "late": late}), pairs
 
 
-def _timed(hardware: Hardware, arm: Arm, inputs: int) -> tuple[Event, Event, bool]:
-    """Both marks around a launch, and whether the GPU was at the first before the launch was queued: it waited."""
-    start, end = hardware.event(), hardware.event()
-    hardware.flush()
-    start.record()
-    arm.launch(inputs)
-    waited = start.query()
-    end.record()
-    return start, end, waited
-
-
 def time_pairs(
     hardware: Hardware, reference: Arm, arms: Sequence[Arm], plan: Plan, progress: Callable[[], object] = lambda: None
 ) -> tuple[tuple[Block, ...], Mapping[str, tuple[Pair, ...]]]:
-    """Times all arms against the reference; raw pairs of dropped blocks are kept and marked by their block.
+    """Times all arms against the reference; keeps the pairs of dropped blocks too.
 
-    An arm that launches the reference gives the A/A floor; `progress` is called after each block.
+    An arm that launches the reference gives the A/A floor. `progress` is called after each block.
     """
     keys = [arm.key for arm in arms]
     draw = random.Random(plan.seed)  # noqa: S311 - an order of measurements, nothing secret
     most = plan.blocks + plan.extra_blocks
-    directions = _balanced(draw, plan.blocks) + _balanced(draw, plan.extra_blocks)
+    directions: list[bool] = []  # whether the kernel is first: in half of the blocks, and of the extra ones
+    for count in (plan.blocks, plan.extra_blocks):
+        balanced = [bool(index % 2) for index in range(count)]
+        draw.shuffle(balanced)
+        directions += balanced
     blocks: list[Block] = []
     pairs: dict[str, list[Pair]] = {key: [] for key in keys}
     while len(blocks) < plan.blocks or (len(blocks) < most and kept(blocks) < plan.blocks):
@@ -166,15 +144,9 @@ def time_pairs(
     return settled, {key: tuple(found) for key, found in pairs.items()}
 
 
-def _balanced(draw: random.Random, n: int) -> list[bool]:
-    directions = [bool(index % 2) for index in range(n)]
-    draw.shuffle(directions)
-    return directions
-
-
 @dataclass(frozen=True)
 class Prepared:
-    """Inputs of one dtype and shape, and what is right on the first set; a warm process keeps them between cells."""
+    """Inputs of one dtype and shape, and the right result of the first set; a worker keeps them between cells."""
 
     dtype: str
     shape: Shape
@@ -191,35 +163,24 @@ def prepare(dtype: str, shape: Shape, plan: Plan, device: str = "cuda", *, first
 
 
 def flush_bytes(l2_bytes: int) -> int:
-    """Bytes of a buffer that replaces all that an L2 of `l2_bytes` holds when it is filled: at least twice as many."""
+    """Bytes to write so that nothing old is left in an L2 of `l2_bytes`: at least twice its size."""
     return max(FLUSH_BYTES, 2 * l2_bytes)
 
 
 def cuda_event() -> Event:
-    """A CUDA event that takes times."""
+    """A CUDA event with timing."""
     import torch
 
-    made: Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
-    return made
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch does not annotate it
 
 
 def cuda_hardware(sample: Callable[[], Sample], l2_bytes: int) -> tuple[Hardware, int]:
-    """CUDA events, and an L2 flush through a buffer of at least twice the L2; returns its size in bytes as well."""
+    """CUDA events and an L2 flush; the flush's size in bytes."""
     import torch
 
     size = flush_bytes(l2_bytes)
     buffer = torch.empty(size, dtype=torch.uint8, device="cuda")
     return Hardware(cuda_event, buffer.zero_, torch.cuda.synchronize, sample), size
-
-
-def checked_run(subject: Subject, tensors: Tensors, expected: Expected) -> tuple[Accuracy, int, torch.Tensor]:
-    """One run on poisoned output, compared with the reference; the sum of all bits in int32s, the compared slices."""
-    import torch
-
-    tensors.poison()
-    subject.fill(tensors)
-    found = accuracy(tensors.out, expected)
-    return found, int(tensors.out.view(torch.int32).sum(dtype=torch.int64)), gather(tensors.out, expected.slices)
 
 
 def bench_group(
@@ -235,21 +196,27 @@ def bench_group(
     progress: Callable[[], object] = lambda: None,
     about: Callable[[str], object] = lambda _: None,
 ) -> Group:
-    """Checks, times and checks again; a subject that is wrong before is not timed.
+    """Checks all subjects, times the right ones, and checks these again.
 
-    `inputs` are of `prepare` with this plan, `process` is the index of this process in the result, and `warm_up_s` the
-    least seconds of warm-up. `a_a`: also pair FA2 with itself; False where the floor comes from another group.
-    `reference` (of q, k, v) is what the subjects are paired with. `progress` is called after each block, `about` with
-    a subject's key before it is checked, and with "" when none is any more.
+    `inputs` come from `prepare` with this plan. `process` is the index of this process in the result. `warm_up_s` is
+    the least warm-up. `a_a`: also pair FA2 with itself; False if another group gives the floor. `reference` (of q, k,
+    v) is what subjects are paired with. `progress` is called after each block; `about` with a subject's key before its
+    check, and with "" after all checks.
 
     Raises:
         FlashladderError: a subject's output differed between two runs on the same inputs.
     """
+    import torch
+
     sets, first = inputs.sets, inputs.sets[0]
 
     def checked(subject: Subject) -> tuple[Accuracy, int, torch.Tensor]:
+        """Errors of one run on poisoned output, the sum of all its bits as int32, and the compared slices."""
         about(subject.key)
-        return checked_run(subject, first, inputs.expected)
+        first.poison()
+        subject.fill(first)
+        bits = int(first.out.view(torch.int32).sum(dtype=torch.int64))
+        return accuracy(first.out, inputs.expected), bits, gather(first.out, inputs.expected.slices)
 
     def arm(subject: Subject) -> Arm:
         return Arm(subject.key, lambda i: subject.launch(sets[i]))
@@ -272,7 +239,7 @@ def bench_group(
 
     found = [Series(kernel=A_A, pairs=pairs[A_A])] if a_a else []
     for key, (accuracy_before, *_) in before.items():
-        later = after[key][0] if key in after else None  # one that was wrong before has no pairs
+        later = after[key][0] if key in after else None  # a subject that was wrong before has no pairs
         found.append(Series(kernel=key, pairs=pairs.get(key, ()), before=accuracy_before, after=later))
     return Group(
         process=process, dtype=inputs.dtype, shape=inputs.shape, input_seeds=inputs.seeds, warm_up_s=round(warmed, 3),
@@ -280,10 +247,7 @@ def bench_group(
     )  # fmt: skip
 
 
-def estimate_s(counts: Sequence[tuple[Shape, int]], plan: Plan, *, tflops: float) -> float:
-    """About how many seconds a plan takes where FA2 reaches `tflops`; `counts`: per group its shape, and subjects."""
-    total = 0.0
-    for shape, count in counts:
-        launch = shape.flops / (tflops * 1e12) + FLUSH_BYTES / 3e12
-        total += plan.visit * plan.blocks * (count + 1) * 2 * launch + GROUP_S  # the A/A series is one more
-    return total
+def estimate_s(counts: Sequence[tuple[Shape, int]], plan: Plan) -> float:
+    """About how many seconds a plan takes on an H200; `counts`: shape and number of subjects of each group."""
+    launches = ((2 * plan.visit * plan.blocks * (count + 1), shape) for shape, count in counts)  # one more for A/A
+    return sum(n * (shape.flops / (ROUGH_TFLOPS * 1e12) + FLUSH_BYTES / 3e12) + GROUP_S for n, shape in launches)

@@ -1,7 +1,7 @@
-"""The GPU that this process measures on: identity, state through NVML, and the lock that one timing run holds.
+"""The GPU that this process measures on: its identity, its state by NVML, and the lock of a timing run.
 
-`run_bounded` runs a program that uses the GPU, such as a profiler, for a limited time. NVML is only read, nothing is
-ever set. A question that a GPU does not answer gives None (rules 5, 9 and 13 of the measurement protocol).
+NVML is only read, never set. A question that a GPU does not answer gives None (rules 5, 9 and 13 of the measurement
+protocol). `run_bounded` runs a program that uses the GPU, such as a profiler, for a limited time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,7 @@ import time
 from typing import Any
 
 from flashladder.errors import FlashladderError
-from flashladder.gpu.doctor import (
-    CUDA_TORCH,
-    EMULATOR,
-    counters,
-    decoded,
-    find_ncu,
-    nvml,
-    privileged,
-    require_gpu,
-    rung,
-)
+from flashladder.gpu.doctor import CUDA_TORCH, EMULATOR, counters, decoded, nvml, privileged, require_gpu, rung
 from flashladder.results.files import this_host
 from flashladder.results.schema import Gpu, Host, Sample
 
@@ -39,13 +29,13 @@ _FORM_FACTORS = (
     (re.compile(r"SXM\d?"), None),
     (re.compile(r"PCI[eE]", re.IGNORECASE), "PCIe"),
     (re.compile(r"NVL"), "NVL"),
-    (re.compile(r"H100 80GB HBM3|H200$|H20$"), "SXM5"),  # the driver names the SXM parts plainly
+    (re.compile(r"H100 80GB HBM3|H200$|H20$"), "SXM5"),  # the driver gives SXM parts no suffix
     (re.compile(r"GeForce|RTX"), "PCIe"),
 )
 
 
 def form_factor(name: str) -> str | None:
-    """SXM, PCIe or NVL, as far as a device name tells: ``NVIDIA A100-SXM4-80GB`` is SXM4."""
+    """SXM, PCIe or NVL by the device name, else None: ``NVIDIA A100-SXM4-80GB`` is SXM4."""
     for pattern, label in _FORM_FACTORS:
         if found := pattern.search(name):
             return label or found[0]
@@ -55,19 +45,17 @@ def form_factor(name: str) -> str | None:
 class Telemetry:
     """One GPU seen through NVML: the `pynvml` module, or a stand-in, and the device's handle.
 
-    Times of samples count from the creation of this object, in seconds of `clock`.
+    Samples count seconds of `clock` since this object was made.
     """
 
     def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
-        self._nvml = nvml
-        self._handle = handle
-        self._clock = clock
-        self._start = clock()
+        self._nvml, self._handle = nvml, handle
+        self._clock, self._start = clock, clock()
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         try:
             return getattr(self._nvml, function)(self._handle, *arguments)
-        except (self._nvml.NVMLError, AttributeError):  # not every GPU, driver or binding knows every question
+        except (self._nvml.NVMLError, AttributeError):  # this GPU, driver or binding does not know the question
             return None
 
     def sample(self) -> Sample:
@@ -86,12 +74,12 @@ class Telemetry:
         )
 
     def energy_mj(self) -> int | None:
-        """Millijoules that the GPU has taken since its driver was loaded; ticks about ten times a second."""
+        """Millijoules that the GPU has used since its driver was loaded; updated about ten times a second."""
         found = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return None if found is None else int(found)
 
     def identity(self, *, n_sm: int, l2_bytes: int) -> Gpu:
-        """Who this GPU is; the number of SMs and the size of its L2 in bytes come from CUDA."""
+        """This GPU's identity; the number of SMs and the L2's size in bytes come from CUDA."""
         name = decoded(self._ask("nvmlDeviceGetName"))
         memory = self._ask("nvmlDeviceGetMemoryInfo")
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -108,10 +96,10 @@ class Telemetry:
         )  # fmt: skip
 
     def foreign_processes(self, *, own_context: bool) -> int | None:
-        """How many other processes compute on the GPU; None when the driver does not tell.
+        """How many other processes compute on the GPU; None if the driver does not report it.
 
-        In a container NVML may show host process ids, so that our own cannot be recognised: with `own_context`, if this
-        process already uses the GPU, one unknown process is taken to be us.
+        In a container NVML may show the host's process ids, and this process cannot be found among them. If it already
+        uses the GPU (`own_context`), one unknown process counts as this one.
         """
         running = self._ask("nvmlDeviceGetComputeRunningProcesses")
         if running is None:
@@ -124,7 +112,7 @@ class Telemetry:
 
 @dataclass(frozen=True)
 class Device:
-    """An open GPU; `foreign_before` counts other processes on it at the start (None: NVML does not tell)."""
+    """An open GPU; `foreign_before` counts other processes on it at the start (None: NVML does not report them)."""
 
     gpu: Gpu
     host: Host
@@ -134,7 +122,7 @@ class Device:
 
 
 def origin(device: Device) -> dict[str, Any]:
-    """What every result says about the GPU that it is of."""
+    """The fields of a result that describe GPU and host."""
     return {"rung": device.rung, "gpu": device.gpu, "host": device.host}
 
 
@@ -153,25 +141,24 @@ def open_device() -> Device:
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     uuid = "GPU-" + str(properties.uuid).removeprefix("GPU-")
-    with nvml() as asked:  # a container may show its one GPU under another UUID
+    with nvml() as asked:  # in a container a single GPU may have another UUID
         several = asked.nvmlDeviceGetCount() > 1
         handle = asked.nvmlDeviceGetHandleByUUID(uuid) if several else asked.nvmlDeviceGetHandleByIndex(0)
     telemetry = Telemetry(asked, handle)
     foreign = telemetry.foreign_processes(own_context=True)
     gpu = telemetry.identity(n_sm=properties.multi_processor_count, l2_bytes=properties.L2_cache_size)
-    counted = counters(find_ncu()).ok
-    return Device(gpu, this_host(), rung(True, counted, privileged()), telemetry, foreign)
+    return Device(gpu, this_host(), rung(True, counters().ok, privileged()), telemetry, foreign)
 
 
 @contextmanager
 def exclusive(uuid: str, folder: Path | None = None) -> Iterator[None]:
-    """Holds this machine's lock on a GPU, so that two timing runs never share it; the lock ends with the process.
+    """Holds this machine's lock on a GPU, so that two timing runs never share it; it ends with the process.
 
     Raises:
         FlashladderError: another process holds it.
     """
     path = (folder or LOCKS) / f"flashladder-{uuid}.lock"
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # everybody can put a link into this folder
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # anybody can put a link into this folder
     with os.fdopen(os.open(path, flags, 0o666), "a", encoding="ascii") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,32 +168,23 @@ def exclusive(uuid: str, folder: Path | None = None) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What a command did: its exit code (None: it ran out of time), and stdout and stderr together."""
-
-    code: int | None
-    output: str
-
-
 def run_bounded(
-    command: Sequence[str], timeout_s: float, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> Reply:
-    """Runs `command` in a process group of its own and ends the whole group after `timeout_s` seconds.
+    command: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None
+) -> tuple[int | None, str]:
+    """Exit code of `command` (None: it was ended after `timeout_s` seconds), and its stdout and stderr together.
 
-    A profiler starts the program that it watches: if only the profiler ended, that program would stay on the GPU.
+    It runs in a process group of its own, which ends as a whole: a profiler must not leave its program on the GPU.
     """
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=cwd, env=env,
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env,
         start_new_session=True,
     ) as process:  # fmt: skip
         try:
             output, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            return Reply(None, output)
-        except BaseException:  # an interrupt must not leave the group on the GPU either
+            return None, process.communicate()[0]
+        except BaseException:  # also after an interrupt
             os.killpg(process.pid, signal.SIGKILL)
             raise
-    return Reply(process.returncode, output)
+    return process.returncode, output

@@ -1,12 +1,12 @@
-"""What this machine can do, what it lacks, and how to fix what is missing.
+"""What this machine can do, what it lacks, and how to fix that.
 
-It reads NVML, ``/proc`` and torch's files. It changes nothing, launches no kernel and does not import torch, so that a
-command can ask for a GPU before anything slow is loaded.
+It reads NVML, ``/proc`` and torch's files. It changes nothing, launches no kernel and does not import torch: a command
+can ask for a GPU before it loads anything slow.
 
 Run:
     invoke doctor
     invoke doctor --json
-Exit code 0; 2 when the machine can neither compile a kernel nor run one.
+Exit code 0; 2 if the machine can neither compile nor run a kernel.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ EMULATOR = "`invoke check N --backend emulator` checks the PTX on this CPU"
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """The installed torch: its version, and the version of the CUDA that it was built with (None: for the CPU)."""
+    """The installed torch: its version, and the CUDA version that it was built with (None: CPU only)."""
 
     version: str
     cuda: str | None
 
 
 def torch_build() -> TorchBuild | None:
-    """The installed torch, read from its files: importing it takes seconds."""
+    """The installed torch, read from its files: an import takes seconds."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -57,22 +57,19 @@ def require_gpu(instead: str = EMULATOR) -> None:
     """Refuses a machine without a GPU, its driver or a CUDA build of torch, before torch is imported.
 
     Raises:
-        FlashladderError: one of them is missing; says what to install, and that `instead` works on this CPU.
+        FlashladderError: one of them is missing; the hint says what to install, or to use `instead` on this CPU.
     """
     if not n_gpus():
-        raise FlashladderError(
-            "no GPU here", expected="an NVIDIA GPU with its driver", hint=f"{instead}; beside a GPU, {CUDA_TORCH}"
-        )
+        expected, hint = "an NVIDIA GPU with its driver", f"{instead}; beside a GPU, {CUDA_TORCH}"
+        raise FlashladderError("no GPU here", expected=expected, hint=hint)
     build = torch_build()
     if build is None or build.cuda is None:
-        found = "none" if build is None else f"torch {build.version}, CPU only"
-        raise FlashladderError(
-            "no torch that can use the GPU here", expected="a CUDA build", found=found, hint=f"{CUDA_TORCH}; {instead}"
-        )
+        what, found = "no torch that can use the GPU here", f"torch {build.version}, CPU only" if build else "none"
+        raise FlashladderError(what, expected="a CUDA build", found=found, hint=f"{CUDA_TORCH}; {instead}")
 
 
 def n_gpus() -> int:
-    """GPUs that the CUDA driver gives to this process; 0 without a driver."""
+    """The number of GPUs that this process may use; 0 without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -84,17 +81,16 @@ def n_gpus() -> int:
 
 DRIVER_PARAMS = Path("/proc/driver/nvidia/params")
 PROCESS_STATUS = Path("/proc/self/status")
-CAP_SYS_ADMIN = 1 << 21  # capabilities(7); the driver asks for it before it changes clocks or opens restricted counters
-OLDEST_CUDA_DRIVER = (13, 0)  # the runtime linked into the operators is of CUDA 13
-DISK_GB = 8.0  # one torch and toolchain environment is 1.1 GB, all build environments and the store fit in the rest
-
+CAP_SYS_ADMIN = 1 << 21  # capabilities(7); the driver requires it for clock changes and restricted counters
+OLDEST_CUDA_DRIVER = (13, 0)  # the operators link the runtime of CUDA 13
+DISK_GB = 8.0  # 1.1 GB for torch and toolchain, the rest for all build environments and the store
 OLDEST_TORCH = (2, 10)  # first release with the stable ABI that kernels/host/binding.cpp uses
 RUNGS = ("GPU with clock rights", "GPU", "GPU without counters", "CPU only")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: `found` is for people, `remedy` says what to do when it is not `ok`."""
+    """One check: `found` is for people; `remedy` says what to do if it is not `ok`."""
 
     name: str
     ok: bool
@@ -107,7 +103,7 @@ def nvml() -> Iterator[Any]:
     """The module `pynvml`, initialised.
 
     Raises:
-        FlashladderError: the binding or the driver is missing, or NVML refused a question inside of the block.
+        FlashladderError: the binding or the driver is missing, or NVML refused a question inside the block.
     """
     try:
         import pynvml
@@ -139,17 +135,17 @@ def gpus() -> tuple[Finding, Finding]:
     if not found:
         return none, driver
     remedy = "use a whole GPU of sm_80 or newer, with no other process on it, to time kernels"
-    return Finding("gpu", any(ok for ok, _ in found), "; ".join(told for _, told in found), remedy), driver
+    return Finding("gpu", any(ok for ok, _ in found), "; ".join(text for _, text in found), remedy), driver
 
 
 def _gpu(asked: Any, index: int) -> tuple[bool, str]:
-    """Whether kernels can be timed on a GPU, which must be new enough, whole and free; and what NVML says of it."""
+    """Whether a GPU can time kernels (it must be new enough, whole and free), and its description."""
     handle = asked.nvmlDeviceGetHandleByIndex(index)
 
     def ask(name: str) -> Any:
         try:
             return getattr(asked, name)(handle)
-        except asked.NVMLError:  # not every GPU knows every question
+        except asked.NVMLError:  # this GPU does not know the question
             return None
 
     name, memory = decoded(asked.nvmlDeviceGetName(handle)), asked.nvmlDeviceGetMemoryInfo(handle).total / 2**30
@@ -163,12 +159,12 @@ def _gpu(asked: Any, index: int) -> tuple[bool, str]:
 
 
 def decoded(value: object) -> str:
-    """NVML's text, which older bindings give as bytes."""
+    """NVML's text; older bindings return bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def find_tool(name: str, *folders: str) -> Path | None:
-    """A tool of NVIDIA's: on PATH, else the newest in these folders, which may have stars."""
+    """A tool of NVIDIA's: on PATH, else the newest in these folders, which may contain stars."""
     if path := shutil.which(name):
         return Path(path)
     return max((found for folder in folders for found in Path("/").glob(f"{folder[1:]}/{name}")), default=None)
@@ -179,19 +175,8 @@ def find_ncu() -> Path | None:
     return find_tool("ncu", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/bin")
 
 
-def require_ncu() -> Path:
-    """Nsight Compute's command line.
-
-    Raises:
-        FlashladderError: it is not installed.
-    """
-    if ncu := find_ncu():
-        return ncu
-    raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
-
-
 def privileged(status: Path = PROCESS_STATUS) -> bool:
-    """Whether this process has CAP_SYS_ADMIN, which clock changes and restricted counters need."""
+    """Whether this process has CAP_SYS_ADMIN."""
     try:
         found = re.search(r"^CapEff:\s*([0-9a-f]+)", status.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
@@ -199,8 +184,8 @@ def privileged(status: Path = PROCESS_STATUS) -> bool:
     return found is not None and bool(int(found[1], 16) & CAP_SYS_ADMIN)
 
 
-def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, status: Path = PROCESS_STATUS) -> Finding:
-    """Whether hardware counters can be read: Nsight Compute is there and the driver lets this user."""
+def counters(params: Path = DRIVER_PARAMS, status: Path = PROCESS_STATUS) -> Finding:
+    """Whether hardware counters can be read: Nsight Compute is installed, and the driver allows this user."""
     try:
         found = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
@@ -211,19 +196,19 @@ def counters(ncu: Path | None, params: Path = DRIVER_PARAMS, status: Path = PROC
             "counters", False, "the driver keeps them for administrators (ERR_NVGPUCTRPERM)",
             "as root: write 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' to /etc/modprobe.d/, then reboot",
         )  # fmt: skip
-    if ncu is None:
+    if (ncu := find_ncu()) is None:
         return Finding("counters", False, "allowed, but ncu is not installed", "install Nsight Compute")
     return Finding("counters", True, f"allowed{' to administrators' if restricted else ''}, {ncu}")
 
 
 def rung(gpu: bool, counted: bool, clocks: bool) -> str:
-    """This machine's capability level, which results record as their rung: one of `RUNGS`."""
+    """This machine's capability level, one of `RUNGS`."""
     return RUNGS[3 if not gpu else 2 if not counted else 0 if clocks else 1]
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All findings, the capability level (`rung` in documents), and what can be done here."""
+    """All findings, the capability level, and what can be done here."""
 
     findings: tuple[Finding, ...]
     rung: str
@@ -231,13 +216,13 @@ class Diagnosis:
 
 
 def _looked_for(name: str, look: Callable[[], str], remedy: str) -> Finding:
-    """What `look` finds; its error with the hint as the remedy."""
+    """What `look` finds, or its error; the error's hint is the remedy."""
     try:
         return Finding(name, True, look())
     except FlashladderError as error:
-        found = FlashladderError(error.what, where=error.where, expected=error.expected, found=error.found)
-        broken = "mend or restore the file" if ".yaml" in str(error.where) else remedy
-        return Finding(name, False, str(found), error.hint or broken)
+        hint = error.hint or ("correct or restore the file" if ".yaml" in str(error.where) else remedy)
+        error.hint = None
+        return Finding(name, False, str(error), hint)
 
 
 def _compiler() -> str:
@@ -258,7 +243,7 @@ def tool(name: str, remedy: str) -> Finding:
 
 
 def torch(gpu: bool) -> Finding:
-    """Version of torch and the CUDA it was built with."""
+    """Whether torch is new enough, and a CUDA build beside a GPU."""
     remedy, build = "run: nox -s dev (or install torch >= 2.10; a CPU build is enough to compile)", torch_build()
     if build is None:
         return Finding("torch", False, "not installed in this environment", remedy)
@@ -270,7 +255,7 @@ def torch(gpu: bool) -> Finding:
 
 
 def emulator() -> Finding:
-    """What runs PTX on the CPU: this package with bfloat16 for NumPy."""
+    """Whether the packages that run PTX on the CPU are installed."""
     missing = [name for name in ("ptxemu", "numpy", "ml_dtypes") if importlib.util.find_spec(name) is None]
     if missing:
         remedy = f"run: pip install {' '.join(PACKAGES[name] for name in missing)} (in a checkout: nox -s dev)"
@@ -279,7 +264,7 @@ def emulator() -> Finding:
 
 
 def disk() -> Finding:
-    """Free space where builds go."""
+    """Whether the build folder has enough free space."""
     try:
         require_folder_or_nothing(BUILD)
     except FlashladderError as error:
@@ -291,22 +276,21 @@ def disk() -> Finding:
 
 
 def diagnose() -> Diagnosis:
-    """Looks at everything; takes about a second."""
+    """Makes all findings; takes about a second."""
     gpu, driver = gpus()
     has_gpu = gpu.found != "none"
     lockable = has_gpu and privileged()
     may = "may be locked (not tried)" if lockable else "no permission to lock them"
     clocks = Finding("clocks", lockable, may, "not needed: ratios are paired, and nothing here changes a clock")
     uv = "run: pip install 'nox[uv]' (pip is used without it: slower, and no hard links between environments)"
-    ninja = _looked_for("ninja", lambda: str(toolchain.find_ninja()), "run: pip install ninja")
+    python = f"{platform.python_version()} at {sys.executable}"
     findings = (
-        Finding(
-            "python", sys.version_info >= (3, 10), f"{platform.python_version()} at {sys.executable}",
-            "install Python 3.10 or newer",
-        ),
+        Finding("python", sys.version_info >= (3, 10), python, "install Python 3.10 or newer"),
         _looked_for("compiler", _compiler, "install g++, or set CXX"),
-        _looked_for("toolchain", _toolchain, "run: nox -s dev"), ninja, torch(has_gpu), emulator(),
-        tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver, counters(find_ncu()), clocks,
+        _looked_for("toolchain", _toolchain, "run: nox -s dev"),
+        _looked_for("ninja", lambda: str(toolchain.find_ninja()), "run: pip install ninja"),
+        torch(has_gpu), emulator(), tool("nox", "run: pip install nox"), tool("uv", uv), disk(), gpu, driver,
+        counters(), clocks,
     )  # fmt: skip
     ok = {finding.name: finding.ok for finding in findings}
     compiles = ok["compiler"] and ok["toolchain"] and ok["ninja"] and (BUILD.is_dir() or not os.path.lexists(BUILD))
@@ -321,7 +305,7 @@ def diagnose() -> Diagnosis:
 
 
 def render(diagnosis: Diagnosis) -> str:
-    """The diagnosis for people: one line per finding, remedies under what is lacking."""
+    """The diagnosis for people: one line per finding, and a remedy below each that is lacking."""
     lines = []
     for finding in diagnosis.findings:
         lines.append(hanging(f"{'ok' if finding.ok else 'lacking':7s}  {finding.name:9s}  ", finding.found))
@@ -333,7 +317,7 @@ def render(diagnosis: Diagnosis) -> str:
 
 
 def doctor(*, as_json: bool = False) -> int:
-    """Prints the diagnosis; exit code 2 when nothing can be done here."""
+    """Prints the diagnosis; returns 2 if nothing can be done here, else 0."""
     diagnosis = diagnose()
     print(dump_json(asdict(diagnosis)).rstrip() if as_json else render(diagnosis))
     return 0 if diagnosis.can else 2

@@ -1,9 +1,8 @@
-"""Hardware counters of every iteration, read by Nsight Compute and compared with the published kernels' own.
+"""Reads hardware counters of every iteration with Nsight Compute and compares them with the published kernels'.
 
 Equal sectors, ldsm and tensor instructions prove that an iteration moves and multiplies what its published peer does,
-whatever the clock. Profiler runs are separate from timing runs. A profiler or sanitizer watches a process of its own
-(`Launches`): its inputs are drawn on the CPU and copied, so that nothing else runs on the GPU and every byte counts as
-initialised.
+at any clock. A profiler or sanitizer watches a process of its own (`Launches`). It draws inputs on the CPU and
+copies them: no other kernel runs on the GPU, and every byte counts as initialised.
 
 Run on a machine with a GPU and counter rights:
     python -m flashladder.gpu.ncu --all --out counters.json.gz       # also writes counters.csv beside it
@@ -18,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 import io
 from pathlib import Path
-import re
 import sys
 import tempfile
 
@@ -32,7 +30,7 @@ from flashladder.columns import table as aligned
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import read_text, relative, write_atomic
 from flashladder.gpu.device import open_device, origin, run_bounded
-from flashladder.gpu.doctor import require_ncu
+from flashladder.gpu.doctor import find_ncu
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
 from flashladder.names import CONFLICTS, KERNEL, LDSM, PUBLISHED_GPU, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
@@ -43,25 +41,24 @@ from flashladder.results.schema import CounterResult, Kernel, kernel_key
 
 PEER = RESULTS / "published" / "peer_h200_counters.csv"
 SHAPE = Shape(batch=1, seq_len=1024, n_heads=16, d_head=128)  # of the peer's counters
-CONFIGS = (PUBLISHED_GPU,)  # whose published configurations the peer was built with
+CONFIGS = (PUBLISHED_GPU,)  # the peer was built with this GPU's configurations
 
-REFUSED = "ERR_NVGPUCTRPERM"  # what ncu says where the driver keeps counters for administrators
+REFUSED = "ERR_NVGPUCTRPERM"  # ncu prints it if only administrators may read counters
 WAVEFRONT_TOLERANCE = 0.001
 REGISTER_TOLERANCE = 16
-COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}  # of its table, that are read
-_ID = re.compile(r"\d{1,9}", re.ASCII)
-NOISY = range(1, 8)  # iterations whose conflict counters vary from run to run: two pipelines meet at shared memory
-STORE_NOISE = 0.2  # of their store wavefronts: in nine readings conflicts were up to 18 % of those of 2, 15 of others'
-BESIDE_PRODUCTS = 0.3  # as much more where wgmma read shared memory meanwhile: 8 to 25 % of iterations 21 to 24's
+COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}  # of ncu's table, that are read
+NOISY = range(1, 8)  # iterations whose conflict counters vary from run to run: two pipelines share shared memory
+STORE_NOISE = 0.2  # of their store wavefronts; nine readings had up to 18 % conflicts in iteration 2, 15 % in others
+BESIDE_PRODUCTS = 0.3  # of store wavefronts while wgmma reads shared memory; iterations 21 to 24 had 8 to 25 %
 
 Counters = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Launches:
-    """Which kernels to launch, in order: iterations, then their configurations, on one shape.
+    """The kernels to launch on one shape, in order of iterations, then configurations.
 
-    With `rare` also on the shapes at which a kernel's control flow differs: few tiles, divergent warps.
+    `rare`: also on the shapes where a kernel's control flow differs (few tiles, divergent warps).
     """
 
     numbers: tuple[int, ...]
@@ -71,11 +68,11 @@ class Launches:
     rare: bool = False
 
     def command(self) -> list[str]:
-        """The command line that launches them in a new process (`launch`)."""
+        """The command line that launches them in a new process."""
         return [sys.executable, "-m", "flashladder.gpu.ncu", "--launch", SPEC.dump_json(self).decode()]
 
     def shapes(self, config: KernelConfig) -> tuple[Shape, ...]:
-        """What a configuration is launched on, in order."""
+        """The shapes of a configuration's launches, in order."""
         rare = (*config.few_tiles, *config.parting) if self.rare else ()
         return (self.shape, *(Shape(batch=b, seq_len=s, n_heads=h, d_head=config.d_head) for b, s, h in rare))
 
@@ -85,7 +82,7 @@ class Launches:
         return [(number, config) for number, configs in chosen.items() for config in configs]
 
     def identities(self, arch: str) -> dict[str, Kernel]:
-        """What results say about these kernels on a GPU of `arch`, by name."""
+        """The identities of these kernels on a GPU of `arch`, by key."""
         found = (load_installed(number).identity(config, arch) for number, config in self.kernels())
         return {kernel.key: kernel for kernel in found}
 
@@ -94,10 +91,10 @@ SPEC = TypeAdapter(Launches)
 
 
 def launch(launches: Launches) -> int:
-    """Runs every kernel once per shape and waits; returns how many launches that were.
+    """Runs every kernel once per shape and waits; returns the number of launches.
 
     Raises:
-        FlashladderError: a wheel is missing, or the operator or the GPU refused.
+        FlashladderError: a wheel is missing, or a launch failed.
     """
     import torch
 
@@ -118,7 +115,7 @@ def launch(launches: Launches) -> int:
 
 
 def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
-    """The published kernels' counters by iteration; the columns are the metrics to ask for."""
+    """The published kernels' counters by iteration and metric."""
     text = read_text(path)
     try:
         rows = csv_records(io.StringIO(text))
@@ -128,16 +125,14 @@ def read_peer(path: Path = PEER) -> dict[int, dict[str, int]]:
 
 
 def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str, int]]]:
-    """Kernel's name and counters of each launch, in order, from ncu's CSV (messages before its header are skipped).
+    """Kernel name and counters of each launch, in order, from ncu's CSV; skips messages around the table.
 
     Raises:
-        FlashladderError: counters are refused on this machine, or a metric is missing or not a number.
+        FlashladderError: the driver refuses counters, or a metric is missing or not a number.
     """
     if REFUSED in text:
-        raise FlashladderError(
-            f"the driver refuses hardware counters ({REFUSED}), so that this is a 'GPU without counters'",
-            hint="invoke doctor says how to open them",
-        )
+        what = f"the driver refuses hardware counters ({REFUSED}): this is a 'GPU without counters'"
+        raise FlashladderError(what, hint="invoke doctor says how to open them")
     lines = text.splitlines()
     start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -148,7 +143,7 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
         raise FlashladderError("ncu's table is damaged", found=error) from error
     launches: dict[int, tuple[str, dict[str, int]]] = {}
     for row in rows:
-        if not row.keys() >= COLUMNS or not _ID.fullmatch(row["ID"]):
+        if not row.keys() >= COLUMNS or not (row["ID"].isdecimal() and len(row["ID"]) < 10):
             raise FlashladderError("ncu's table is damaged", expected=", ".join(sorted(COLUMNS)), found=list(row))
         if not row["Metric Name"]:
             continue  # advice of a rule, not a metric
@@ -157,40 +152,39 @@ def read_launches(text: str, metrics: Sequence[str]) -> list[tuple[str, dict[str
         except (ValueError, OverflowError) as error:
             raise FlashladderError(f"ncu has no value for {row['Metric Name']}", found=row["Metric Value"]) from error
         launches.setdefault(int(row["ID"]), (row["Kernel Name"], {}))[1][row["Metric Name"]] = value
-    ordered = [launches[index] for index in sorted(launches)]
-    for _, found in ordered:
+    for _, found in launches.values():
         if lacking := set(metrics) - found.keys():
-            raise FlashladderError(
-                "ncu did not measure a metric", expected=min(lacking), found=", ".join(sorted(found))
-            )
-    return ordered
+            expected, names = min(lacking), ", ".join(sorted(found))
+            raise FlashladderError("ncu did not measure a metric", expected=expected, found=names)
+    return [launches[index] for index in sorted(launches)]
 
 
 def profile(command: Sequence[str], timeout_s: float, tool: str, log: Path | None = None) -> str:
-    """Runs a profiler and returns what it wrote to `log`.
+    """Runs a profiler and returns the text of `log`; `read_launches` reports refused counters.
 
     Raises:
-        FlashladderError: it failed, or did not end in time. Refused counters are left to the reader of the log.
+        FlashladderError: it failed, or did not end in time.
     """
-    reply = run_bounded(command, timeout_s)
+    code, output = run_bounded(command, timeout_s)
     text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
-    if reply.code is None:
+    if code is None:
         raise FlashladderError(f"{tool} did not end within {timeout_s:.0f} s")
-    if reply.code and REFUSED not in text:
-        tail = (text + reply.output).strip().splitlines()[-3:]
-        raise FlashladderError(f"{tool} ended with exit code {reply.code}", found=" / ".join(tail))
+    if code and REFUSED not in text:
+        tail = (text + output).strip().splitlines()[-3:]
+        raise FlashladderError(f"{tool} ended with exit code {code}", found=" / ".join(tail))
     return text
 
 
 def run_ncu(
     program: Sequence[str], metrics: Sequence[str], timeout_s: float, *options: str
 ) -> tuple[list[tuple[str, dict[str, int]]], str]:
-    """Nsight Compute over a program, clocks left alone: each launch as of `read_launches`, and ncu's version line.
+    """Runs Nsight Compute over a program without locking clocks; returns `read_launches` and ncu's version line.
 
     Raises:
-        FlashladderError: no ncu, counters are refused, it failed, or it did not measure a metric.
+        FlashladderError: ncu is missing, was refused counters, failed, or did not measure a metric.
     """
-    ncu = require_ncu()
+    if (ncu := find_ncu()) is None:
+        raise FlashladderError("Nsight Compute is not installed", hint="install ncu, or put it on PATH")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ncu.csv"
         line = [
@@ -198,17 +192,17 @@ def run_ncu(
             *options, "--log-file", str(log), *program,
         ]  # fmt: skip
         found = read_launches(profile(line, timeout_s, "ncu", log), metrics)
-    version = run_bounded([str(ncu), "--version"], 60.0).output.strip().splitlines()
-    return found, (version or ["ncu"])[-1]
+    _, version = run_bounded([str(ncu), "--version"], 60.0)
+    return found, (version.strip().splitlines() or ["ncu"])[-1]
 
 
 def read_counters(
     launches: Launches, metrics: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, dict[str, int]], str]:
-    """Runs ncu over the launches; per kernel its counters, and ncu's version line.
+    """The counters of each kernel, by its key, and ncu's version line.
 
     Raises:
-        FlashladderError: as of `run_ncu`, or it saw another number of launches than expected.
+        FlashladderError: as `run_ncu`, or ncu saw another number of launches.
     """
     found, version = run_ncu(launches.command(), metrics, timeout_s, "--kernel-name", f"regex:{KERNEL}")
     keys = [kernel_key(number, config.short_form()) for number, config in launches.kernels()]
@@ -218,14 +212,11 @@ def read_counters(
 
 
 def traffic_differences(iteration: int, ours: Counters, theirs: Counters, whose: str) -> list[str]:
-    """Counters of memory and tensor cores that differ by more than the hardware's own noise; `whose` names `theirs`."""
-    found = [
-        f"{name}: {ours[name]}, {whose} {theirs[name]}"
-        for name in (*SECTORS, LDSM, TENSOR)
-        if ours[name] != theirs[name]
-    ]
+    """Counters of memory and tensor cores that differ by more than the hardware's noise; `whose` names `theirs`."""
+    exact = [name for name in (*SECTORS, LDSM, TENSOR) if ours[name] != theirs[name]]
+    found = [f"{name}: {ours[name]}, {whose} {theirs[name]}" for name in exact]
     noise = {"ld": WAVEFRONT_TOLERANCE, "st": STORE_NOISE if iteration in NOISY else 0.0}
-    if not ours[LDSM]:  # a wavefront that gives way to a product's is counted once more, and as no conflict
+    if not ours[LDSM]:  # a wavefront that waits for wgmma's is counted again, but not as a conflict
         stores = WAVEFRONTS.format("st")
         if not (1 - BESIDE_PRODUCTS) * theirs[stores] <= ours[stores] <= theirs[stores]:
             found.append(f"{stores}: {ours[stores]}, {whose} {theirs[stores]} less at most {BESIDE_PRODUCTS:.0%}")
@@ -241,7 +232,7 @@ def traffic_differences(iteration: int, ours: Counters, theirs: Counters, whose:
 
 
 def differences(iteration: int, ours: Counters, peer: Counters) -> list[str]:
-    """What differs from the published kernel beyond what acceptance allows; empty when it is the same kernel's work."""
+    """Counters that differ from the published kernel's by more than their tolerance."""
     found = traffic_differences(iteration, ours, peer, "published")
     if abs(ours[REGISTERS] - peer[REGISTERS]) > REGISTER_TOLERANCE:
         found.append(f"{REGISTERS}: {ours[REGISTERS]}, published {peer[REGISTERS]} +- {REGISTER_TOLERANCE}")
@@ -249,7 +240,7 @@ def differences(iteration: int, ours: Counters, peer: Counters) -> list[str]:
 
 
 def to_csv(result: CounterResult) -> str:
-    """The counters as a table: iteration, configuration, then one column per metric."""
+    """The counters as CSV: iteration, configuration, then one column per metric."""
     metrics = sorted(next(iter(result.counters.values())))
     named = ((result.kernels[key], found) for key, found in result.counters.items())
     rows = ([kernel.iteration, kernel.config, *(found[metric] for metric in metrics)] for kernel, found in named)
@@ -257,12 +248,12 @@ def to_csv(result: CounterResult) -> str:
 
 
 def csv_beside(path: Path) -> Path:
-    """Where the table of a result file goes: ``counters.csv`` beside ``counters.json.gz``."""
+    """The path of a result's CSV: ``counters.csv`` beside ``counters.json.gz``."""
     return path.with_name(path.name.split(".")[0] + ".csv")
 
 
 def table(counters: Mapping[str, Counters]) -> str:
-    """Counters for people."""
+    """A table of the main counters."""
     shown = {"registers": REGISTERS, "ld wavefr.": WAVEFRONTS.format("ld"), "conflicts": CONFLICTS.format("ld"),
              "st wavefr.": WAVEFRONTS.format("st"), "ld sectors": SECTORS[0], "ldsm": LDSM}  # fmt: skip
     rows = [[*(str(found[metric]) for metric in shown.values()), key] for key, found in counters.items()]
@@ -270,7 +261,7 @@ def table(counters: Mapping[str, Counters]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Reads, prints, compares; raises `CheckFailed` (exit code 1) on a difference."""
+    """Reads, prints and compares the counters; raises `CheckFailed` (exit code 1) for a difference."""
     parser = Parser(
         prog="python -m flashladder.gpu.ncu",
         description="Reads hardware counters with ncu and compares them with the published kernels'.",
@@ -296,9 +287,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_atomic(csv_beside(options.out), to_csv(result))
     found = [
         f"{key}: {line}"
-        for key, own in counters.items()
+        for key, ours in counters.items()
         if (number := kernels[key].iteration) in peer  # later steps have no published peer
-        for line in differences(number, own, peer[number])
+        for line in differences(number, ours, peer[number])
     ]
     print(table(counters))
     print("\n".join(found) if found else "as published: sectors, ldsm, tensor instructions, wavefronts, registers")

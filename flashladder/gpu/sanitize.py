@@ -1,7 +1,7 @@
 """compute-sanitizer over every iteration: memory errors, races, misused barriers, uninitialised reads.
 
-A kernel can be right by luck on the shapes that we compare. Every kernel runs once in one process per tool. A kernel
-whose control flow depends on the shape also runs on those shapes: small grids whose tiles are split, divergent warps.
+Each tool runs every kernel once, in one process. A kernel whose control flow depends on the shape also runs on those
+shapes: small grids whose tiles are split, divergent warps.
 
 Run on a machine with a GPU and compute-sanitizer:
     python -m flashladder.gpu.sanitize --all --out sanitizer.json.gz
@@ -34,39 +34,25 @@ TAIL = 4000  # characters of a tool's output that are kept
 _ERRORS = re.compile(r"(?:ERROR SUMMARY: (\d{1,9}) error|RACECHECK SUMMARY: (\d{1,9}) hazard)")
 
 
-def find_sanitizer() -> Path:
-    """compute-sanitizer: on PATH, else in a CUDA install."""
-    found = find_tool("compute-sanitizer", "/usr/local/cuda*/bin")
-    if found is None:
-        raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
-    return found
-
-
 def count_errors(text: str) -> int | None:
-    """Errors or hazards that the tool's summary line counts; None when it printed none."""
+    """Errors or hazards in the tool's summary line; None: there is no such line."""
     found = _ERRORS.findall(text)
     return int(found[-1][0] or found[-1][1]) if found else None
 
 
-def run_tool(sanitizer: Path, tool: str, shown: Launches, timeout_s: float) -> Finding:
-    """One tool over all launches; a tool that fails or does not end is a finding, not an exception."""
-    command = [str(sanitizer), "--tool", tool, "--error-exitcode", "86", *shown.command()]
+def run_tool(sanitizer: Path, tool: str, launches: Launches, timeout_s: float) -> Finding:
+    """One tool over all launches; a tool that fails or does not end is not clean."""
+    command = [str(sanitizer), "--tool", tool, "--error-exitcode", "86", *launches.command()]
     start = time.monotonic()
-    env = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # an allocation per tensor: none hides behind another
-    reply = run_bounded(command, timeout_s, env=env)
-    errors = count_errors(reply.output)
-    ended = "" if reply.code is not None else f"\ndid not end within {timeout_s:.0f} s"
-    return Finding(
-        tool=tool,
-        clean=reply.code == 0 and errors == 0,
-        errors=errors,
-        seconds=round(time.monotonic() - start, 2),
-        tail=reply.output[-TAIL:] + ended,
-    )
+    env = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}  # one allocation per tensor shows writes past its end
+    code, output = run_bounded(command, timeout_s, env)
+    errors, took = count_errors(output), round(time.monotonic() - start, 2)
+    tail = output[-TAIL:] + ("" if code is not None else f"\ndid not end within {timeout_s:.0f} s")
+    return Finding(tool=tool, clean=code == 0 and errors == 0, errors=errors, seconds=took, tail=tail)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the tools; raises `CheckFailed` (exit code 1) when one is not clean."""
+    """Runs the tools; raises `CheckFailed` (exit code 1) if one is not clean."""
     parser = Parser(
         prog="python -m flashladder.gpu.sanitize",
         description="Runs compute-sanitizer over kernels at a small shape, both dtypes.",
@@ -80,14 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     require_numbers(parser, options)
     numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
-    sanitizer, device = find_sanitizer(), open_device()
-    shown = Launches(tuple(numbers), tuple(options.configs), DTYPES, SHAPE, rare=True)
+    sanitizer = find_tool("compute-sanitizer", "/usr/local/cuda*/bin")
+    if sanitizer is None:
+        raise FlashladderError("compute-sanitizer is not installed", hint="it comes with the CUDA toolkit")
+    device = open_device()
+    launches = Launches(tuple(numbers), tuple(options.configs), DTYPES, SHAPE, rare=True)
     findings = []
     for tool in options.tools:
-        findings.append(run_tool(sanitizer, tool, shown, options.timeout))
+        findings.append(run_tool(sanitizer, tool, launches, options.timeout))
         last = findings[-1]
         print(f"{tool:10s} {'clean' if last.clean else 'NOT CLEAN'}  {last.seconds:.0f} s", flush=True)
-    kernels = shown.identities(device.gpu.arch)
+    kernels = launches.identities(device.gpu.arch)
     result = SanitizerResult(**origin(device), kernels=kernels, shape=SHAPE, findings=tuple(findings))
     if options.out:
         write_result(options.out, result)

@@ -1,7 +1,7 @@
-"""Result files: reading, validating, writing, and the host they were measured on.
+"""Reads, validates and writes result files, and describes the host.
 
-Each file is one JSON document (``.json`` or ``.json.gz``) that follows `flashladder.results.schema`, with the digest of
-its own content. `invoke verify PATH` checks one.
+Each file is one JSON document (``.json`` or ``.json.gz``) that follows `flashladder.results.schema`, and holds the
+digest of its own content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flashladder.ladder.gpus import gpu_key, load_gpus
 from flashladder.paths import RESULTS
 from flashladder.results.schema import KINDS, SCHEMA_VERSION, AnyResult, Host, Origin, Result
 
-DIGEST = "content_sha256"  # the one key that is about the document's text and in no model
+DIGEST = "content_sha256"  # the one key of a document that no model has
 VERSION = "schema_version"
 OTHER_FILE = "choose another --out"
 Kind = TypeVar("Kind", bound=Origin)
@@ -38,18 +38,21 @@ def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of everything in a document but the digest itself, as JSON with sorted keys and without blanks."""
-    content = {key: value for key, value in document.items() if key != DIGEST}
-    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
+    """SHA-256 of a document without its digest, as JSON with sorted keys and without blanks."""
+    return sha256(json.dumps(_without_digest(document), sort_keys=True, separators=(",", ":")))
+
+
+def _without_digest(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key != DIGEST}
 
 
 def machine_name(gpu_name: str) -> str:
-    """How this GPU model's folder is called: ``h200`` for a known one, else its name made safe for a path."""
+    """The name of a GPU model's folder: ``h200`` for a known one, else its name made safe for a path."""
     return gpu_key(gpu_name) or re.sub(r"[^a-z0-9]+", "_", gpu_name.lower()).strip("_")
 
 
 def this_host() -> Host:
-    """The machine we run on; its name enters as a digest only."""
+    """This machine; its name enters as a digest only."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -61,7 +64,7 @@ def this_host() -> Host:
 
 
 def write_result(path: Path, result: Origin) -> Path:
-    """Writes a result, compressed when `path` ends in ``.gz``; the same result always gives the same bytes."""
+    """Writes a result, compressed if `path` ends in ``.gz``; equal results give equal bytes."""
     text = dump_json(with_digest(result.model_dump(mode="json")))
     return write_atomic(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
 
@@ -70,20 +73,19 @@ def read_json(path: Path) -> Any:
     """The JSON document in a plain or gzip-compressed file.
 
     Raises:
-        FlashladderError: no such file, not gzip, damaged, or not JSON.
+        FlashladderError: no such file, damaged, not gzip, or not JSON.
     """
     return _of_file(_document, path)
 
 
 def identity(path: Path) -> tuple[int | None, str | None, str]:
-    """Schema version of a JSON document (None: it is no result), the digest that it notes, and that of its content.
+    """Schema version of a JSON document (None: it is no result), the digest it holds, and the digest of its content.
 
-    Raises:
-        FlashladderError: as `read_json`.
+    Errors: as `read_json`.
     """
     document = _of_file(_last_document, path)
     version, kind = (document.get(key) if isinstance(document, dict) else None for key in (VERSION, "kind"))
-    # Committed predictions and counters have versions of their own; a packed result without its kind is a damaged one.
+    # Committed predictions and counters have their own versions. A compressed file without a kind is a damaged result.
     other = path.suffix == ".json" and RESULTS in path.resolve().parents and kind not in KINDS
     if not isinstance(version, int) or isinstance(version, bool) or other:
         return None, None, ""
@@ -94,50 +96,43 @@ def load_result(path: Path) -> AnyResult:
     """Reads and validates a result file of any kind.
 
     Raises:
-        FlashladderError: unreadable, no result, of another schema version, or in a folder named after another GPU.
-        CheckFailed: the document does not follow the schema; the message names the first offending key.
+        FlashladderError: as `read_json`; not a result; another schema version; or in the folder of another GPU.
+        CheckFailed: the document does not follow the schema; the message names the first wrong key.
     """
     try:
         result = _of_file(_validated, path)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the document"
-        found = first.get("input")
-        whole = isinstance(found, Mapping | Sequence) and not isinstance(found, str)  # the message names what is wrong
-        told = first["msg"].removeprefix("Value error, ")
-        raise CheckFailed(f"{key}: {told}", where=relative(path), found=None if whole else found) from error
+        value, what = first.get("input"), first["msg"].removeprefix("Value error, ")
+        container = isinstance(value, Mapping | Sequence) and not isinstance(value, str)  # too long to print
+        raise CheckFailed(f"{key}: {what}", where=relative(path), found=None if container else value) from error
     if isinstance(result, Result):
         folder, gpu, known = path.absolute().parent.name, result.gpu.name, load_gpus()
-        if (own := gpu_key(gpu)) and folder in known and folder != own:  # else it enters tables under a wrong name
+        if (expected := gpu_key(gpu)) and folder in known and folder != expected:  # tables take the GPU of the folder
             raise FlashladderError(
                 "a result of another GPU than its folder's", where=relative(path), expected=known[folder].title,
-                found=gpu, hint=f"a file of {folder} belongs there, this one into the folder {own}",
+                found=gpu, hint=f"move it into the folder {expected}",
             )  # fmt: skip
     return result
 
 
 def load_as(path: Path, kind: type[Kind], hint: str | None = None) -> Kind:
-    """Reads a result file that must be of one kind.
-
-    Raises:
-        FlashladderError: as `load_result`, and a result of another kind.
-    """
+    """Reads a result of one kind; errors as `load_result`, and FlashladderError for another kind."""
     result = load_result(path)
     if not isinstance(result, kind):
-        expected = kind.model_fields["kind"].default
-        raise FlashladderError(
-            "a result of another kind", where=relative(path), expected=expected, found=result.kind, hint=hint
-        )
+        what, expected = "a result of another kind", kind.model_fields["kind"].default
+        raise FlashladderError(what, where=relative(path), expected=expected, found=result.kind, hint=hint)
     return result
 
 
 def _of_file(read: Callable[[bytes, bool], Answer], path: Path) -> Answer:
-    """`read(bytes, packed)` of a file; its errors name the file."""
+    """`read(bytes, packed)` of a file; errors name the file."""
     try:
         return read(path.read_bytes(), path.suffix == ".gz")
-    except ValidationError:
+    except ValidationError:  # a ValueError that `load_result` explains
         raise
-    except FlashladderError as error:  # of another version
+    except FlashladderError as error:
         error.where = relative(path)
         raise
     except OSError as error:  # gzip.BadGzipFile is one as well
@@ -151,21 +146,16 @@ def _document(raw: bytes, packed: bool) -> Any:
     return load_json(unpacked(raw) if packed else raw)
 
 
-_last_document = lru_cache(maxsize=1)(_document)  # whoever verifies a file asks for its result and its identity
+_last_document = lru_cache(maxsize=1)(_document)  # a verifier asks for a file's result and then for its identity
 
 
-@lru_cache(maxsize=48)  # what is committed, 180 MB
+@lru_cache(maxsize=48)  # the committed files, 180 MB: gate and report read each many times
 def _validated(raw: bytes, packed: bool) -> AnyResult:
-    """The result in a file's bytes; the gate and the report ask for one file many times."""
     document = _last_document(raw, packed)
     version = document.get(VERSION, "none") if isinstance(document, dict) else type(document).__name__
     if version is True or version != SCHEMA_VERSION:
         newer = isinstance(version, int) and version > SCHEMA_VERSION
-        raise FlashladderError(
-            "result of a newer schema" if newer else "result of another schema",
-            expected=f"{VERSION} {SCHEMA_VERSION}",
-            found=str(version)[:40],
-            hint="update flashladder: git pull" if newer else None,
-        )
-    content = {key: value for key, value in document.items() if key != DIGEST}
-    return TypeAdapter[AnyResult](AnyResult).validate_python(content)
+        what, hint = ("a newer", "update flashladder: git pull") if newer else ("another", None)
+        expected, found = f"{VERSION} {SCHEMA_VERSION}", str(version)[:40]
+        raise FlashladderError(f"result of {what} schema", expected=expected, found=found, hint=hint)
+    return TypeAdapter[AnyResult](AnyResult).validate_python(_without_digest(document))

@@ -1,9 +1,7 @@
-"""The published ladder as typed data: every cell with its unit, source and tolerance.
+"""The published ladder as typed data: every cell with its unit, source and tolerance. This project did not measure it.
 
-Why: a reproduction is judged cell by cell, so that the figures must be data, be traceable, and be the same bytes that
-were taken over. The numbers live in `results/published/*.csv`, what they mean in `results/published/progression.yaml`;
-a CSV whose digest differs from the one noted there is refused. The progression was not measured by this project.
-Run: ``python -m flashladder.results.published`` prints every cell with its tolerance.
+`results/published/*.csv` hold the numbers, `results/published/progression.yaml` their meaning and the digest of each
+CSV: an edited CSV is refused. ``python -m flashladder.results.published`` prints every cell.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class Source(Strict):
 
 
 class SourceFile(Strict):
-    """One CSV taken over: what it holds, from where, and the digest of its bytes."""
+    """One copied CSV: its content, where it comes from, and the digest of its bytes."""
 
     holds: str
     source: str
@@ -53,7 +51,7 @@ class SourceFile(Strict):
 
 
 class Shape(Strict):
-    """The shapes behind the figures: (batch, seq_len, n_heads, d_head), batch per sequence length."""
+    """The shapes of the figures; `batch` maps a sequence length to its batch size."""
 
     dtype: str
     d_head: Positive
@@ -77,7 +75,7 @@ class Column(Strict):
 
 
 class Tolerance(Strict):
-    """How far a measurement may lie from a published cell: points of FA2 by statistic, and a rank correlation."""
+    """How much a measurement may differ from a published cell: points of FA2 by statistic, and a rank correlation."""
 
     same_gpu_points: dict[Literal["default", "seq512", "hmean"], Annotated[float, Field(gt=0)]] = Field(min_length=3)
     other_gpu_spearman_at_least: float = Field(ge=-1, le=1)
@@ -89,7 +87,7 @@ class Tolerance(Strict):
 
 
 class Description(Strict):
-    """The whole of `progression.yaml`."""
+    """`progression.yaml`."""
 
     schema_: Literal[1] = Field(alias="schema")
     source: Source
@@ -114,19 +112,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Published:
-    """The published progression: cells of iterations 1 to 16, and FA2 itself in TFLOP/s by (gpu, statistic)."""
+    """The published progression: cells of iterations 1 to 16, and FA2's TFLOP/s by (gpu, statistic)."""
 
     description: Description
     cells: tuple[Cell, ...]
     fa2_tflops: Mapping[tuple[str, str], float]
 
     def find(self, iteration: int, gpu: str, statistic: Statistic) -> Cell | None:
-        """The figure of `iteration` on `gpu` (a100, rtx3090); None where none was published, as of later steps."""
+        """The figure of `iteration` on `gpu` (a100, rtx3090); None: not published, as all later steps."""
         wanted = (iteration, gpu, statistic)
         return next((one for one in self.cells if (one.iteration, one.gpu, one.statistic) == wanted), None)
 
     def cell(self, iteration: int, gpu: str, statistic: Statistic) -> Cell:
-        """As `find`; FlashladderError when none was published."""
+        """As `find`; FlashladderError if it was not published."""
         if found := self.find(iteration, gpu, statistic):
             return found
         what = f"no published figure for iteration {iteration} on {gpu} ({statistic})"
@@ -138,18 +136,18 @@ class Published:
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Keys of the GPUs with published figures, as in configs/gpus/: ``a100``, ``rtx3090``."""
+        """Keys of the GPUs with published figures: ``a100``, ``rtx3090``."""
         return tuple(dict.fromkeys(cell.gpu for cell in self.cells))
 
     def tflops(self, iteration: int, gpu: str, statistic: Statistic) -> float:
-        """TFLOP/s of a published row, counted as 4 B H S^2 d_head FLOPs (the published count adds softmax work)."""
+        """TFLOP/s of a published row at 4 B H S^2 d_head FLOPs (the published count includes softmax)."""
         counted = 4 * self.description.shape.d_head
         share = counted / (counted + self.description.flops.published_extra_per_head_and_s2)
         return self.cell(iteration, gpu, statistic).value / 100 * self.fa2_tflops[gpu, statistic] * share
 
 
 def load_description(folder: Path = PUBLISHED) -> Description:
-    """Reads and validates `progression.yaml`; FlashladderError names file, field and what is wrong."""
+    """Reads and validates `progression.yaml`; FlashladderError names file, field and problem."""
     path = folder / DESCRIPTION
     try:
         return Description.model_validate(plain(_read(path)))
@@ -160,10 +158,10 @@ def load_description(folder: Path = PUBLISHED) -> Description:
 
 @lru_cache(maxsize=4)
 def load(folder: Path = PUBLISHED) -> Published:
-    """The published progression with its meaning attached.
+    """The published progression with its meaning.
 
     Raises:
-        FlashladderError: a file is missing, a CSV's bytes are not those noted, a row or a column is not as described.
+        FlashladderError: a file is missing, a CSV was edited, or a row or column differs from the description.
     """
     description = load_description(folder)
     fa2, *rows = read_csv(folder, PROGRESSION, description)  # FA2's own row is in TFLOP/s
@@ -185,7 +183,7 @@ def load(folder: Path = PUBLISHED) -> Published:
 def sass_counts(folder: Path = PUBLISHED) -> dict[tuple[int, str], dict[str, int]]:
     """Published static instruction counts: (iteration, a100 | rtx3090) -> {class: count}.
 
-    A row published for any GPU appears under both. ``total`` is the length of the listing.
+    Rows for any GPU appear under both. ``total`` is the length of the listing.
     """
     counts: dict[tuple[int, str], dict[str, int]] = {}
     for row in read_csv(folder, SASS_COUNTS, load_description(folder)):
@@ -196,7 +194,7 @@ def sass_counts(folder: Path = PUBLISHED) -> dict[tuple[int, str], dict[str, int
 
 
 def read_csv(folder: Path, name: str, description: Description) -> list[dict[str, str]]:
-    """Rows of one published CSV, after its digest was compared with the description's."""
+    """Rows of one published CSV, whose digest must be the description's."""
     path = folder / name
     text = _read(path)
     if (noted := description.files.get(name)) is None:
@@ -204,7 +202,7 @@ def read_csv(folder: Path, name: str, description: Description) -> list[dict[str
     if (found := sha256(text)) != noted.sha256:
         raise FlashladderError(
             "published figures were edited", where=relative(path), expected=f"SHA-256 {noted.sha256}", found=found,
-            hint="restore the file: published figures are taken over, never changed",
+            hint="restore the file: published figures are copied, never changed",
         )  # fmt: skip
     try:
         return csv_records(io.StringIO(text))
@@ -213,11 +211,7 @@ def read_csv(folder: Path, name: str, description: Description) -> list[dict[str
 
 
 def problems(folder: Path = PUBLISHED) -> list[str]:
-    """One line per CSV that is missing, not described, or not the bytes that were taken over.
-
-    Raises:
-        FlashladderError: the description itself is missing or malformed.
-    """
+    """One line per CSV that is missing, edited or not described; FlashladderError if the description is broken."""
     description = load_description(folder)
     found = []
     for name in sorted({path.name for path in files_in(folder, "*.csv")} | description.files.keys()):
@@ -230,7 +224,7 @@ def problems(folder: Path = PUBLISHED) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        return utf8(read_bytes(path), path)  # bytes as they are: text mode would rewrite CRLF and the digest
+        return utf8(read_bytes(path), path)  # text mode would convert CRLF and so change the digest
     except FlashladderError as error:
         error.hint = "git checkout -- results"
         raise
@@ -238,12 +232,9 @@ def _read(path: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints every published cell with unit and tolerance."""
-    parser = Parser(
-        prog="python -m flashladder.results.published",
-        description="The published progression with unit, source and tolerance.",
-        epilog="example: python -m flashladder.results.published",
-    )
-    parser.parse_args(argv)
+    program = "python -m flashladder.results.published"
+    description = "The published progression with unit, source and tolerance."
+    Parser(prog=program, description=description, epilog=f"example: {program}").parse_args(argv)
     with one_line_errors():
         cells = load().cells
         print(f"percent of FA2, from {cells[0].source}; not measured by this project")

@@ -1,7 +1,6 @@
 """The schema of result files: frozen pydantic models, from one pair of times to a whole document.
 
-A number without its raw samples, machine-code hash and GPU is worth nothing a month later, so a document that lacks one
-of them is refused. Reading and writing: `flashladder.results.files`; what is derived: `flashladder.results.derive`.
+A document without raw samples, machine-code hash or GPU is refused.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ Method = Literal["nvbench", "ncu", "torch", "warm", "turns"]  # of a second opin
 
 
 class Strict(BaseModel):
-    """Base of all models: unknown keys are errors, values do not change after reading, infinities are no numbers."""
+    """Base of all models: unknown keys, infinities and assignments are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Sample(Strict):
-    """One look at the GPU: seconds since the process began to time, MHz, W, degrees C, NVML throttle-reason bits."""
+    """One look at the GPU: seconds since timing began, MHz, W, degrees C, NVML throttle-reason bits."""
 
     t_s: float
     sm_clock_mhz: int | None
@@ -36,10 +35,10 @@ class Sample(Strict):
 
 
 class Accuracy(Strict):
-    """Errors against the high-precision reference in the worst of the compared slices, with what is allowed.
+    """Errors against the high-precision reference in the worst of the compared slices, with their bounds.
 
-    `bias` is the mean error away from zero as a share of O's mean size, `row_bias` the RMS of the same taken row by row
-    (`flashladder.cases.reference`); None in results from before they were looked at.
+    `bias` is the mean error away from zero as a share of O's mean size; `row_bias` is the RMS of the same row by row
+    (`flashladder.cases.reference`). Older results hold None.
     """
 
     max_error: float | None
@@ -56,20 +55,18 @@ class Accuracy(Strict):
     def unbiased(self) -> bool:
         """Whether the mean signed errors are within their bounds, or were never taken."""
         pairs = ((self.bias, self.bias_allowed), (self.row_bias, self.row_bias_allowed))
-        return all(
-            found is allowed if found is None or allowed is None else abs(found) <= allowed for found, allowed in pairs
-        )
+        return all(a is b if a is None or b is None else abs(a) <= b for a, b in pairs)
 
     @property
     def ok(self) -> bool:
-        """Whether all bounds hold; an error that is not a number (None) never does."""
+        """Whether all bounds hold; an error that is not a number (None) breaks them."""
         if not self.finite or self.max_error is None or self.rms_error is None:
             return False
         return self.max_error <= self.max_allowed and self.rms_error <= self.rms_allowed and self.unbiased
 
 
 class Pair(NamedTuple):
-    """Two adjacent launches on the same inputs: block they belong to, input set, microseconds of each."""
+    """Two adjacent launches on the same inputs: their block, the input set, microseconds of each."""
 
     block: int
     input_set: int
@@ -78,22 +75,18 @@ class Pair(NamedTuple):
 
 
 class Block(Strict):
-    """Pairs timed between two looks at the GPU, in one order; `dropped` says why its pairs do not count.
-
-    `late` counts launches that the GPU had to wait for, so that a gap is part of their time; None in results of
-    protocol 1, which did not look.
-    """
+    """Pairs timed between two looks at the GPU, in one order."""
 
     index: int
     kernel_first: bool
     order: tuple[str, ...]
     samples: tuple[Sample, ...]
-    late: int | None = None
-    dropped: str | None = None
+    late: int | None = None  # launches that the GPU waited for: their times include a gap; None: protocol 1
+    dropped: str | None = None  # why the pairs do not count
 
 
 class Series(Strict):
-    """All pairs of one kernel (`kernel` is its key, or `A_A`), and what it computed before and after being timed."""
+    """All pairs of one kernel (`kernel` is its key, or `A_A`), and its errors before and after they were timed."""
 
     kernel: str
     pairs: tuple[Pair, ...]
@@ -102,16 +95,16 @@ class Series(Strict):
 
     @property
     def wrong(self) -> str | None:
-        """What is wrong with its numbers before or after timing; None: nothing."""
-        for when, look in (("before", self.before), ("after", self.after)):
-            if look is not None and not look.ok:
-                error = "NaN" if look.max_error is None else f"{look.max_error:.3g}"
-                return f"wrong {when} timing: max error {error} (allowed {look.max_allowed:.3g})"
+        """Which bound its output breaks before or after timing; None: no bound."""
+        for when, found in (("before", self.before), ("after", self.after)):
+            if found is not None and not found.ok:
+                error = "NaN" if found.max_error is None else f"{found.max_error:.3g}"
+                return f"wrong {when} timing: max error {error} (allowed {found.max_allowed:.3g})"
         return None
 
 
 class Group(Strict):
-    """One dtype and shape, timed in one process with all its kernels in turn."""
+    """One dtype and shape, timed in one process; its kernels alternate."""
 
     process: int
     dtype: str
@@ -123,10 +116,9 @@ class Group(Strict):
 
 
 class Timings(Strict):
-    """One subject's samples: `rounds[i]` is the round in which it ran `us[i]` microseconds.
+    """One subject's samples: it took `us[i]` microseconds in round `rounds[i]`.
 
-    In each round FA2 (``fa2``) and every kernel have their turn. `counters` holds Nsight Compute's other metrics, or
-    what torch's timer was told besides, by name, sample by sample.
+    `counters` holds a value per sample and name: Nsight Compute's other metrics, or the host's time beside torch's.
     """
 
     subject: str
@@ -142,9 +134,9 @@ class Timings(Strict):
 
 
 class Opinion(Strict):
-    """What one tool measured at one dtype and shape; FA2's timings are among them.
+    """What one tool measured at one dtype and shape, FA2 included.
 
-    `mode`: by events or by the host's clock (``wall-free``), at clocks that are left alone; ``ncu-base`` is ncu's.
+    `mode`: events (``event-free``) or the host's clock (``wall-free``), both without locked clocks, or ``ncu-base``.
     """
 
     method: Method
@@ -155,7 +147,7 @@ class Opinion(Strict):
     timings: tuple[Timings, ...]
 
     def of(self, subject: str) -> Timings | None:
-        """The timings of a subject; None when the tool did not time it."""
+        """The timings of a subject; None if the tool did not time it."""
         return next((one for one in self.timings if one.subject == subject), None)
 
 
@@ -169,11 +161,11 @@ class Sustained(Strict):
     launches: int = Field(gt=0)  # within `seconds`
     seconds: float = Field(gt=0)  # between the ends of two launches
     joules: float = Field(gt=0)  # mean power between two ticks of the GPU's energy counter, times `seconds`
-    samples: tuple[Sample, ...]  # looks at the GPU meanwhile
+    samples: tuple[Sample, ...]  # taken meanwhile
 
     @property
     def tflops(self) -> float:
-        """TFLOP/s, launches and gaps between them included, with whatever the L2 holds."""
+        """TFLOP/s, with the gaps between launches and a warm L2."""
         return self.launches * self.shape.flops / self.seconds / 1e12
 
     @property
@@ -183,32 +175,29 @@ class Sustained(Strict):
 
     @property
     def pj_per_flop(self) -> float:
-        """Picojoules per floating-point operation, the idle card's share included."""
+        """Picojoules per floating-point operation; includes the power of an idle card."""
         return self.joules / (self.launches * self.shape.flops) * 1e12
 
     @property
     def sm_clock_mhz(self) -> float | None:
-        """Median SM clock in MHz; None where the GPU does not tell."""
+        """Median SM clock in MHz; None if the GPU does not report it."""
         clocks = [one.sm_clock_mhz for one in self.samples if one.sm_clock_mhz is not None]
         return median(clocks) if clocks else None
 
 
 class Beside(Strict):
-    """How long one case's launches ran, and how much of that beside other work on the GPU; how many products that was.
+    """One case whose launches run beside matrix products on the same GPU."""
 
-    `kernel` is a kernel's key, `case` a case's name; `launches` are those that were looked at.
-    """
-
-    kernel: str
+    kernel: str  # its key
     case: str
-    launches: int = Field(gt=0)
+    launches: int = Field(gt=0)  # that were timed
     products: int = Field(gt=0)
-    seconds: float = Field(gt=0)
-    beside_s: float = Field(ge=0)
+    seconds: float = Field(gt=0)  # of all launches
+    beside_s: float = Field(ge=0)  # of these, the seconds in which a product ran as well
 
 
 class Hammered(Strict):
-    """One kernel at one small shape, launched again and again on one input."""
+    """One kernel at one small shape, launched many times on one input."""
 
     kernel: str
     dtype: Dtype
@@ -216,22 +205,22 @@ class Hammered(Strict):
     plain: int = Field(ge=0)  # launches that the host queued one by one
     replayed: int = Field(ge=0)  # launches that CUDA graphs queued
     looks: int = Field(gt=0)  # how often O was poisoned, written again, and compared with the first O bit by bit
-    differing: int = Field(ge=0)  # looks at which it was another one
+    differing: int = Field(ge=0)  # looks at which O had other bits
     finite: bool  # whether all of the first O is
     seconds: float = Field(gt=0)
     digest: str  # SHA-256 of the first O
 
     @property
     def launches(self) -> int:
-        """All of them."""
+        """All launches."""
         return self.plain + self.replayed
 
 
 class FarRows(Strict):
-    """One kernel at one long or large shape: some rows of some slices against fp64, beside torch's 16-bit attention.
+    """One kernel at one long or large shape: some rows of some slices against fp64.
 
-    Allowed is twice torch's own error on the same rows, at least a unit roundoff, and what tensor cores cut off
-    (`flashladder.cases.reference`).
+    The bounds are twice the error of torch's 16-bit attention on the same rows, at least a unit roundoff, plus what
+    tensor cores truncate (`flashladder.cases.reference`).
     """
 
     kernel: str
@@ -240,7 +229,7 @@ class FarRows(Strict):
     slices: tuple[tuple[int, int], ...] = Field(min_length=1)  # (sample, head) pairs that were compared
     rows: tuple[int, ...] = Field(min_length=1)  # of each
     launches: int = Field(gt=1)  # on the same inputs
-    differing: int = Field(ge=0)  # launches that wrote another O, by the sum of all its bits and the rows themselves
+    differing: int = Field(ge=0)  # launches that wrote another O, by the sum of all its bits and by these rows
     seconds: float = Field(gt=0)  # of one launch, the median
     finite: bool  # whether all of O is
     max_error: float | None  # of these rows; None: not a number
@@ -250,8 +239,8 @@ class FarRows(Strict):
     digest: str  # SHA-256 of that sum and of the rows
 
 
-SCHEMA_VERSION: Literal[2] = 2  # raise it with a step in `flashladder.results.files`
-PROTOCOL_VERSION = "2"  # of the measurement: raise it when the timer, the flush or the statistic changes
+SCHEMA_VERSION: Literal[2] = 2
+PROTOCOL_VERSION = "2"  # of the measurement: raise it if the timer, the flush or the statistic changes
 
 
 def kernel_key(iteration: int, config: str, variant: str = "") -> str:
@@ -260,7 +249,7 @@ def kernel_key(iteration: int, config: str, variant: str = "") -> str:
 
 
 class Gpu(Strict):
-    """Identity of a GPU as NVML and CUDA tell it; None where the GPU does not answer."""
+    """Identity of a GPU by NVML and CUDA; None: the GPU does not report it."""
 
     name: str
     uuid: str
@@ -282,7 +271,7 @@ class Gpu(Strict):
 
 
 class Host(Strict):
-    """The machine around the GPU; `digest` tells hosts apart without naming them."""
+    """The machine around the GPU; `digest` distinguishes hosts without naming them."""
 
     digest: str
     cpu: str
@@ -292,11 +281,10 @@ class Host(Strict):
 
 
 class Kernel(Strict):
-    """One kernel as it was installed: configuration, toolchain, digest of its machine code (None: JIT-compiled).
+    """One installed kernel: configuration, toolchain, digest of its machine code (None: JIT-compiled).
 
-    `build` is the digest of all inputs of the wheel that held it. `variant` is empty for the ladder's own kernels,
-    which locks hold; an ablation has its change there (`` - swizzle``), another toolchain its version (`` cuda 13.1``).
-    Registers per thread and spilled bytes are ptxas's, from the wheel's manifest: no lock tells those of a variant.
+    `build` is the digest of all inputs of its wheel. `variant` is empty for the ladder's own kernels; else it is an
+    ablation's change (`` - swizzle``) or a toolchain's version (`` cuda 13.1``). Spills are in bytes.
     """
 
     iteration: int
@@ -313,31 +301,28 @@ class Kernel(Strict):
 
     @property
     def key(self) -> str:
-        """How series and cases name this kernel."""
+        """The name of this kernel in series and cases."""
         return kernel_key(self.iteration, self.config, self.variant)
 
     def same_code(self, other: Kernel) -> bool:
-        """Whether both are known to be the same machine code."""
+        """Whether both have the same known machine code."""
         mine = self.text_sha256 or self.build
         return mine is not None and (self.arch, mine) == (other.arch, other.text_sha256 or other.build)
 
 
 class Reference(Strict):
-    """What the kernels are compared with; `kernels` maps dtype to the reference's own kernel name, once profiled.
-
-    `version` is that of the package it comes from, where that is not torch; `tile` its (B_r, B_c), where it is known.
-    """
+    """What kernels are compared with."""
 
     op: str
-    version: str | None = None
-    tile: str | None = None
+    version: str | None = None  # of its package; None: torch
+    tile: str | None = None  # (B_r, B_c); None: unknown
     torch: str
     cuda: str | None
-    kernels: dict[str, str]
+    kernels: dict[str, str]  # dtype to the name of its own kernel, once profiled
 
 
 class Origin(Strict):
-    """What every result file holds about its origin, on whatever machine."""
+    """The origin of every result, with or without a GPU."""
 
     schema_version: Literal[2] = SCHEMA_VERSION
     protocol_version: str = PROTOCOL_VERSION
@@ -366,12 +351,12 @@ class PlannedCell(Strict):
     dtype: Dtype
     shape: Shape
     toolchain: str = ""  # CUDA version of the compiler's wheels, ``13.1``; empty for the pinned one and for a reference
-    code: str  # digest of what runs: machine code, or PTX and emulator; a reference's version; empty: it is not built
-    address: str = Field(pattern=ADDRESS)  # digest of all that with machine, settings and protocol: the record's name
+    code: str  # digest of machine code, or of PTX and emulator; a reference's version; empty if it is not built
+    address: str = Field(pattern=ADDRESS)  # digest of the above, machine, settings and protocol; names the record
 
 
 class Failure(Strict):
-    """Why a cell has no numbers: of that cell alone; `tail` is the end of what its process wrote to stderr."""
+    """Why a cell has no numbers; `tail` is the end of its process's stderr."""
 
     address: str = Field(pattern=ADDRESS)
     kind: FailureKind
@@ -381,23 +366,20 @@ class Failure(Strict):
 
 
 class Sweep(Strict):
-    """Which grid a document answers: the digest of its file, all cells that it planned, and those that failed.
-
-    `made_for` is the GPU that the grid was made for where it was measured on another one.
-    """
+    """A grid: the digest of its file, all cells that it planned, and those that failed."""
 
     grid: str = Field(min_length=1)
     grid_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    made_for: str | None = None
+    made_for: str | None = None  # the grid's own GPU, if another one measured it
     planned: tuple[PlannedCell, ...] = Field(min_length=1)
     failures: tuple[Failure, ...] = ()
 
     @model_validator(mode="after")
     def _each_once(self) -> Sweep:
         planned, failed = ([one.address for one in part] for part in (self.planned, self.failures))
-        for told, found in (("is planned twice", planned), ("is failed twice", failed)):
+        for problem, found in (("is planned twice", planned), ("is failed twice", failed)):
             if wrong := sorted((Counter(found) - Counter(set(found))).keys()):
-                raise ValueError(f"cell {wrong[0]} {told}")
+                raise ValueError(f"cell {wrong[0]} {problem}")
         if wrong := sorted({*failed} - {*planned}):
             raise ValueError(f"cell {wrong[0]} failed, but was not planned")
         return self
@@ -414,12 +396,11 @@ class EmulatedCell(Strict):
 
 
 A_A = "reference"  # key of the series that times the reference against itself
-
 Mode = Literal["event-free", "event-locked", "ncu-base"]
 
 
 class Process(Strict):
-    """One process that contributed samples; foreign processes are others on the GPU, None where NVML does not tell."""
+    """One process that contributed samples. Foreign processes are others on the GPU; None: NVML does not tell."""
 
     index: int
     started_utc: str
@@ -428,7 +409,7 @@ class Process(Strict):
 
 
 class Settings(Strict):
-    """How pairs were taken."""
+    """How the pairs were timed."""
 
     pairs: int
     blocks: int
@@ -437,7 +418,7 @@ class Settings(Strict):
 
 
 class Interval(Strict):
-    """Derived: a kernel's percentage of the reference's speed, with the ends of its 95 % interval."""
+    """Derived: a kernel's percentage of the reference's speed, with its 95 % interval."""
 
     kernel: str
     dtype: str
@@ -470,9 +451,8 @@ class Mean(Interval):
 class BenchResult(Result):
     """Paired timings; `floors_pct` is the A/A floor per dtype, in percentage points.
 
-    `references` are those that were timed beside the kernels, by subject (``cudnn``); `reference` is the one that all
-    are paired with. `sweep` names the planned cells where a grid was measured.
-    `purpose`: samples that chose a configuration (``tune``) are never reported; the winner is timed again.
+    All are paired with `reference`; `references` were timed like kernels, by subject (``cudnn``). `sweep` names the
+    cells of a grid. `purpose`: samples that chose a configuration (``tune``) are never reported.
     """
 
     kind: Literal["bench"] = "bench"
@@ -490,7 +470,7 @@ class BenchResult(Result):
 
 
 class CaseResult(Strict):
-    """One kernel on one case: `pass`, `fail`, or `not_applicable` (the kernel refuses such tensors, and did)."""
+    """One kernel on one case: `pass`, `fail`, or `not_applicable` (the kernel refused the tensors, as it should)."""
 
     kernel: str
     case: str
@@ -504,13 +484,12 @@ class CaseResult(Strict):
     @model_validator(mode="after")
     def _a_pass_is_accurate(self) -> CaseResult:
         if self.status == "pass" and not (self.accuracy and self.accuracy.ok):
-            told = f"case {self.case} of {self.kernel} passes, but its errors are not within what is allowed"
-            raise ValueError(told)
+            raise ValueError(f"case {self.case} of {self.kernel} passes, but its errors are not within what is allowed")
         return self
 
 
 class CheckResult(Result):
-    """Numerical checks of kernels on a GPU; `rule` is the digest of the checker that made the verdicts."""
+    """Numerical checks of kernels on a GPU; `rule` is the digest of the checker."""
 
     kind: Literal["check"] = "check"
     reference: Reference
@@ -519,7 +498,7 @@ class CheckResult(Result):
 
 
 class EmulatedCheckResult(Origin):
-    """Numerical checks of kernels' PTX on a CPU; a kernel's `build` is the digest of its PTX, emulator and rule."""
+    """Numerical checks of kernels' PTX on a CPU; a kernel's `build` is the digest of PTX, emulator and rule."""
 
     kind: Literal["emulated-check"] = "emulated-check"
     reference: Reference
@@ -527,7 +506,7 @@ class EmulatedCheckResult(Origin):
 
 
 class EmulatedSweepResult(Origin):
-    """A grid measured on a CPU: counters and numerics of each kernel's PTX; a kernel's `build` as of a check there."""
+    """A grid measured on a CPU: counters and errors of each kernel's PTX; `build` as in `EmulatedCheckResult`."""
 
     kind: Literal["emulated-sweep"] = "emulated-sweep"
     sweep: Sweep
@@ -535,22 +514,19 @@ class EmulatedSweepResult(Origin):
 
 
 class Agreement(Interval):
-    """Derived: another tool's percentage beside the paired timer's; `off_pct` is by how much theirs is larger.
-
-    `agrees`: the two intervals overlap once the paired one is widened by the A/A floor.
-    """
+    """Derived: another tool's percentage beside the paired timer's."""
 
     method: Method
     shape: Shape
     kernel_us: float
     reference_us: float
     n_rounds: int
-    off_pct: float
-    agrees: bool
+    off_pct: float  # how much larger the tool's percentage is
+    agrees: bool  # whether the intervals overlap once the paired one is widened by the A/A floor
 
 
 class SecondOpinionResult(Result):
-    """The same cells timed in turn with FA2 (`paired`) and by other tools; `left_out` says which had to be dropped."""
+    """The same cells by the paired timer (`paired`) and by other tools; `left_out` says which tools failed, and why."""
 
     kind: Literal["second-opinion"] = "second-opinion"
     paired: BenchResult
@@ -560,7 +536,7 @@ class SecondOpinionResult(Result):
 
 
 class CounterResult(Result):
-    """Hardware counters of one launch per kernel, read by Nsight Compute."""
+    """Nsight Compute's counters of one launch per kernel."""
 
     kind: Literal["counters"] = "counters"
     mode: Mode = "ncu-base"
@@ -587,14 +563,14 @@ class Finding(Strict):
     tail: str
 
     @model_validator(mode="after")
-    def _clean_is_without_errors(self) -> Finding:  # one that counted none is not clean when the tool itself failed
+    def _clean_is_without_errors(self) -> Finding:  # without errors it is still not clean if the tool itself failed
         if self.clean and self.errors != 0:
             raise ValueError(f"{self.tool} is called clean, but its errors are {self.errors}")
         return self
 
 
 class SanitizerResult(Result):
-    """compute-sanitizer over one launch per kernel at `shape`, and one per small grid whose tiles a kernel splits."""
+    """compute-sanitizer over one launch per kernel at `shape`, and at the shapes where its control flow differs."""
 
     kind: Literal["sanitizer"] = "sanitizer"
     shape: Shape
@@ -602,7 +578,7 @@ class SanitizerResult(Result):
 
 
 class EnergyResult(Result):
-    """Sustained runs of kernels and references in turn, at least `seconds` each."""
+    """Sustained runs of kernels and references that alternate, each of at least `seconds`."""
 
     kind: Literal["energy"] = "energy"
     reference: Reference
@@ -613,14 +589,14 @@ class EnergyResult(Result):
     @model_validator(mode="after")
     def _each_run_once(self) -> EnergyResult:
         known = {"fa2", *self.kernels, *self.references}
-        cells = [(one.subject, one.dtype, one.shape, one.turn) for one in self.runs]
-        if len(set(cells)) != len(cells) or not {one.subject for one in self.runs} <= known:
+        runs = {(one.subject, one.dtype, one.shape, one.turn) for one in self.runs}
+        if len(runs) != len(self.runs) or not {one.subject for one in self.runs} <= known:
             raise ValueError("a run twice, or of a subject that nothing describes")
         return self
 
 
 class SoakResult(Result):
-    """Kernels under load, launched a million times, and on long rows; `hung` is what did not end, if anything."""
+    """Kernels beside other work, launched a million times, and on long rows; `hung` names a launch that did not end."""
 
     kind: Literal["soak"] = "soak"
     reference: Reference

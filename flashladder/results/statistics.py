@@ -1,16 +1,15 @@
-"""From pairs of times to a ratio, its 95 % interval and an honest verdict.
+"""Turns pairs of times into a ratio, its 95 % interval and a verdict.
 
-Why: on a power-limited card a time alone means little; the median of pairwise log ratios, taken in turn with the
-reference, does (rules 3 and 4 of the measurement protocol). Everything works on natural logarithms of
-``reference time / kernel time``: above 0 the kernel is the faster one. Nothing here knows about GPUs.
+On a power-limited card a time alone says little. The median of log ratios of adjacent launches is stable (rules 3 and 4
+of the measurement protocol). A log ratio is ``ln(reference time / kernel time)``: above 0 the kernel is faster.
 
     >>> summary = summarize(log_ratios([2.0] * 20, [1.0] * 20))
     >>> round(percent(summary.median), 6), verdict(summary, floor=0.01)
     (200.0, 'faster')
 
-The interval that is printed beside a ratio says more than the bootstrap of one run's pairs, which knows nothing of what
-would move them all: addresses, the order of arms, a card. It reaches from the least to the greatest of the samples' own
-ends and other runs' medians, and beyond by the A/A floor (docs/decisions/019). Documents keep the samples' own.
+A bootstrap over one run's pairs misses what moves all of them: addresses, the order of arms, the card. Documents keep
+that interval. Tables print a wider one: it also covers other runs' medians, and the A/A floor is added at both ends
+(docs/decisions/019).
 
     >>> found = widened(LogSummary(0.02, 0.019, 0.021, 24), 0.006, [0.024])
     >>> round(found.low, 3), round(found.high, 3)
@@ -33,18 +32,18 @@ from flashladder.results.schema import BenchResult, Mean, Summary
 
 Verdict = Literal["faster", "slower", "same", "ambiguous"]
 Floats = NDArray[np.float64]
-Key = tuple[str, str, tuple[int, ...]]  # digest of the machine code, dtype, batch and length, or all lengths
+Key = tuple[str, str, tuple[int, ...]]  # digest of the machine code, dtype, batch and length (or all lengths)
 Either = TypeVar("Either", Summary, Mean)
 
-CONFIDENCE = 0.95
+TAIL = (1.0 - 0.95) / 2.0  # of a bootstrap's draws, outside a 95 % interval at each end
 RESAMPLES = 2000
-ROUNDING = 1e-9  # relative: what another order of the same sums may give
+ROUNDING = 1e-9  # in log units: another order of the same sums may change that much
 SEED = 20_240_607  # of the bootstrap: the same samples always give the same interval
 
 
 @dataclass(frozen=True)
 class LogSummary:
-    """Median of log ratios with its bootstrap interval; all three in natural-log units, `n` pairs behind them."""
+    """Median of the log ratios of `n` pairs, with its bootstrap interval; all in natural-log units."""
 
     median: float
     low: float
@@ -53,7 +52,7 @@ class LogSummary:
 
 
 def percent(log_ratio: float) -> float:
-    """A log ratio as a percentage of the reference's speed: 0 is 100 %."""
+    """A log ratio as a percentage of the reference's speed: 0 gives 100."""
     return 100.0 * math.exp(log_ratio)
 
 
@@ -69,32 +68,26 @@ def log_ratios(reference: Sequence[float], kernel: Sequence[float]) -> Floats:
     return np.asarray(np.log(a / b), dtype=np.float64)
 
 
-def resampled_medians(
-    values: Floats, clusters: Sequence[int] | None = None, *, resamples: int = RESAMPLES, seed: int = SEED
-) -> Floats:
-    """Medians of `resamples` bootstrap draws of `values`; shape (resamples,).
+def resampled_medians(values: Floats, clusters: Sequence[int] | None = None, *, seed: int = SEED) -> Floats:
+    """Medians of `RESAMPLES` bootstrap draws of `values`, as a read-only array.
 
-    With `clusters` (one number per value, the process it came from) whole clusters are drawn: samples of one process
-    share its memory layout and clock history and are no independent evidence. One cluster alone is drawn by value.
-    The array cannot be written to: it is kept for whoever asks for the same draws, as a ratio and its mean do.
+    `clusters` holds the process of each value. Then whole processes are drawn: samples of one process share its memory
+    layout and clock history, so they are not independent. If there is only one process, values are drawn.
     """
     groups = None if clusters is None else tuple(clusters)
-    return _resampled(np.asarray(values, dtype=np.float64).tobytes(), groups, resamples, seed)
+    return _resampled(np.asarray(values, dtype=np.float64).tobytes(), groups, seed)
 
 
-@lru_cache(maxsize=2048)  # of 16 KB
-def _resampled(raw: bytes, clusters: tuple[int, ...] | None, resamples: int, seed: int) -> Floats:
+@lru_cache(maxsize=2048)  # of 16 KB; a ratio and its mean ask for the same draws
+def _resampled(raw: bytes, clusters: tuple[int, ...] | None, seed: int) -> Floats:
     values = np.frombuffer(raw, dtype=np.float64)
     labels = np.zeros(values.size) if clusters is None else np.asarray(clusters)
     groups = [values[labels == label] for label in np.unique(labels)]
     alike = len({group.size for group in groups}) == 1
     drawn = groups[0] if len(groups) == 1 else np.stack(groups) if alike else groups
-    picks = _picks(len(drawn), resamples, len(drawn), seed)
+    picks = _picks(len(drawn), seed)
     if isinstance(drawn, np.ndarray):
-        rows = drawn[picks].reshape(resamples, -1)
-        rows.sort(axis=1)  # to the last bit what `np.median` gives, and ten times as fast here
-        middle = rows.shape[1] // 2
-        found = rows[:, middle] if rows.shape[1] % 2 else (rows[:, middle - 1] + rows[:, middle]) / 2
+        found = _medians(drawn[picks].reshape(RESAMPLES, -1))
     else:
         found = np.array([np.median(np.concatenate([drawn[i] for i in pick])) for pick in picks], dtype=np.float64)
     found.flags.writeable = False
@@ -102,21 +95,25 @@ def _resampled(raw: bytes, clusters: tuple[int, ...] | None, resamples: int, see
 
 
 @lru_cache(maxsize=64)  # all cells with as many pairs draw the same places
-def _picks(high: int, rows: int, columns: int, seed: int) -> NDArray[np.int64]:
-    return np.random.default_rng(seed).integers(high, size=(rows, columns))
+def _picks(count: int, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
 
 
-def median(values: Floats) -> float:
-    """To the last bit what `np.median` gives for numbers without NaN, in a fifth of its time for a few dozen."""
-    ordered = np.sort(values)
-    middle = ordered.size // 2
-    return float(ordered[middle] if ordered.size % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
+def _medians(rows: Floats) -> Floats:
+    """`np.median` along the last axis, bit by bit, for numbers without NaN; up to ten times as fast for a few dozen."""
+    ordered = np.sort(rows, axis=-1)
+    middle = ordered.shape[-1] // 2
+    return ordered[..., middle] if ordered.shape[-1] % 2 else (ordered[..., middle - 1] + ordered[..., middle]) / 2
 
 
-def interval(draws: Floats, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The percentile interval of bootstrap draws."""
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(draws, [tail, 1.0 - tail])
+def median(values: Floats | Sequence[float]) -> float:
+    """The median of one or more numbers without NaN."""
+    return float(_medians(np.asarray(values, dtype=np.float64)))
+
+
+def interval(draws: Floats) -> tuple[float, float]:
+    """The 95 % percentile interval of bootstrap draws."""
+    low, high = np.quantile(draws, [TAIL, 1.0 - TAIL])
     return float(low), float(high)
 
 
@@ -127,9 +124,10 @@ def summarize(values: Floats, clusters: Sequence[int] | None = None) -> LogSumma
 
 
 def floor_of(summaries: Sequence[LogSummary]) -> float:
-    """What the protocol sees between two runs of the reference itself: the farthest end of any A/A interval.
+    """The A/A floor in log units, at least 0: the farthest end of any interval of the reference timed against itself.
 
-    Log units, at least 0. Raises `FlashladderError` when there is no A/A series: without a floor there is no verdict.
+    Raises:
+        FlashladderError: there is no A/A series.
     """
     if not summaries:
         raise FlashladderError("no A/A series, so no noise floor", hint="time the reference against itself as well")
@@ -137,10 +135,10 @@ def floor_of(summaries: Sequence[LogSummary]) -> float:
 
 
 def verdict(summary: LogSummary, floor: float, *, enough: int = 1) -> Verdict:
-    """What the interval says once noise of size `floor` (log units) is allowed for.
+    """Compares an interval with the A/A floor (log units).
 
-    `faster` and `slower`: the whole interval lies beyond the floor. `same`: the whole interval lies inside it.
-    Everything else, and anything with fewer than `enough` pairs, is `ambiguous`, which is a valid answer.
+    `faster`, `slower`: the whole interval lies beyond the floor. `same`: the whole interval lies inside it.
+    `ambiguous`: neither, or fewer than `enough` pairs.
     """
     if summary.n < enough:
         return "ambiguous"
@@ -148,9 +146,7 @@ def verdict(summary: LogSummary, floor: float, *, enough: int = 1) -> Verdict:
         return "faster"
     if summary.high < -floor:
         return "slower"
-    if -floor <= summary.low and summary.high <= floor:
-        return "same"
-    return "ambiguous"
+    return "same" if -floor <= summary.low and summary.high <= floor else "ambiguous"
 
 
 def harmonic_mean(ratios: Sequence[float]) -> float:
@@ -159,10 +155,9 @@ def harmonic_mean(ratios: Sequence[float]) -> float:
 
 
 def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> LogSummary:
-    """Harmonic mean of the ratios of several lengths, with its bootstrap interval, as log units.
+    """Harmonic mean of the ratios of several lengths, with its bootstrap interval, in log units.
 
-    Args:
-        series: per length, its log ratios and their clusters (or None). Lengths are resampled independently.
+    `series` holds per length the log ratios and their clusters (or None). Each length is resampled independently.
     """
     mean = harmonic_mean([math.exp(median(values)) for values, _ in series])
     draws = np.stack(
@@ -174,28 +169,27 @@ def harmonic_summary(series: Sequence[tuple[Floats, Sequence[int] | None]]) -> L
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's rank correlation of two equally long sequences; equal values share the mean of their ranks.
+    """Spearman's rank correlation of two equally long sequences; equal values get the mean of their ranks.
 
     Raises:
         FlashladderError: fewer than two values, unequal lengths, or all values of one sequence equal.
     """
     if len(a) != len(b) or len(a) < 2 or len(set(a)) == 1 or len(set(b)) == 1:
         raise FlashladderError("no rank order", expected="two varying sequences of equal length", found=f"{a}, {b}")
-    ranks = [[2 * sum(one < x for one in own) + sum(one == x for one in own) for x in own] for own in (a, b)]
+    ranks = [[2 * sum(y < x for y in values) + sum(y == x for y in values) for x in values] for values in (a, b)]
     return float(np.corrcoef(*np.array(ranks, np.float64))[0, 1])
 
 
-def widened(own: LogSummary, floor: float, others: Sequence[float] = ()) -> LogSummary:
-    """An interval of samples with what the floor (log units) and other runs' medians add."""
-    return LogSummary(own.median, min([own.low, *others]) - floor, max([own.high, *others]) + floor, own.n)
+def widened(samples: LogSummary, floor: float, others: Sequence[float] = ()) -> LogSummary:
+    """The samples' interval, extended to other runs' medians and then by the floor (log units) at both ends."""
+    low, high = min([samples.low, *others]) - floor, max([samples.high, *others]) + floor
+    return LogSummary(samples.median, low, high, samples.n)
 
 
 def stated(result: BenchResult, others: Sequence[BenchResult] = ()) -> BenchResult:
-    """A result for tables: intervals as they are printed, verdicts that fit them. Never to be written to a file.
+    """A derived result with the intervals that tables print, and verdicts that fit them. Never write it to a file.
 
-    Args:
-        result: as derived from its samples.
-        others: other runs of some of the same machine code on the same GPU model.
+    `others` are other runs of some of the same machine code on the same GPU model.
     """
     floors = {dtype: math.log1p(floor / 100.0) for dtype, floor in result.floors_pct.items()}
     known: dict[Key, list[float]] = {}
@@ -206,8 +200,8 @@ def stated(result: BenchResult, others: Sequence[BenchResult] = ()) -> BenchResu
 
     def printed(one: Either) -> Either:
         key = _key(result, one)
-        own = LogSummary(_log(one.pct), _log(one.pct_low), _log(one.pct_high), 0)
-        found = widened(own, floors.get(one.dtype, 0.0), known.get(key, ()) if key else ())
+        samples = LogSummary(_log(one.pct), _log(one.pct_low), _log(one.pct_high), 0)
+        found = widened(samples, floors.get(one.dtype, 0.0), known.get(key, ()) if key else ())
         return one.model_copy(update={"pct_low": percent(found.low), "pct_high": percent(found.high)})
 
     summaries = tuple(_judged(printed(one), floors[one.dtype]) for one in result.summaries)
@@ -215,7 +209,7 @@ def stated(result: BenchResult, others: Sequence[BenchResult] = ()) -> BenchResu
 
 
 def _key(result: BenchResult, one: Summary | Mean) -> Key | None:
-    """What makes two cells of different files the same; None where the machine code is not known."""
+    """Equal for equal cells of different files; None if the machine code is unknown."""
     kernel = result.kernels.get(one.kernel)
     if kernel is None or kernel.text_sha256 is None:
         return None
@@ -224,7 +218,7 @@ def _key(result: BenchResult, one: Summary | Mean) -> Key | None:
 
 
 def _judged(one: Summary, floor: float) -> Summary:
-    """The verdict that fits the printed interval: beyond 100 %, or `same` where others do not leave the floor."""
+    """`ambiguous`, unless the printed interval supports the verdict: beyond 100 %, or for `same` within the floor."""
     inside = 2 * floor + ROUNDING
     fits = {
         "faster": one.pct_low > percent(0.0),

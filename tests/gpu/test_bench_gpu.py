@@ -13,6 +13,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
+from flashladder.bench.command import new_result
 from flashladder.bench.cross_checks import ASK, Rounds
 from flashladder.bench.energy import sustain
 from flashladder.bench.references import (
@@ -34,7 +35,7 @@ from flashladder.names import DTYPES
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results.derive import Plan, derive, fastest_possible_us, problems
-from flashladder.results.schema import BenchResult, Kernel, Method, Process, Settings
+from flashladder.results.schema import Kernel, Method
 
 pytestmark = pytest.mark.gpu
 CONFIG = KernelConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
@@ -60,24 +61,15 @@ def test_twice_the_work_is_about_half_as_fast(device: Device) -> None:
     hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
     timed = [kernel_subject(1, CONFIG, once), kernel_subject(2, CONFIG, twice)]
     group = bench_group(hardware, timed, prepare("fp16", SHAPE, PLAN), PLAN, process=0, warm_up_s=0.5)
-    result = derive(
-        BenchResult(
-            rung=device.rung,
-            gpu=device.gpu,
-            host=device.host,
-            kernels={
-                one.key: Kernel(
-                    iteration=int(one.key[:2]), config=CONFIG.short_form(), dtype="fp16", arch=device.gpu.arch,
-                    text_sha256=None, toolchain={},
-                )
-                for one in timed
-            },
-            reference=reference_identity({}),
-            settings=Settings(pairs=PLAN.pairs, blocks=PLAN.blocks, min_pairs=PLAN.min_pairs, flush_bytes=flush_bytes),
-            processes=(Process(index=0, started_utc="", foreign_before=device.foreign_before),),
-            groups=(group,),
+    kernels = {
+        one.key: Kernel(
+            iteration=int(one.key[:2]), config=CONFIG.short_form(), dtype="fp16", arch=device.gpu.arch,
+            text_sha256=None, toolchain={},
         )
-    )  # fmt: skip
+        for one in timed
+    }  # fmt: skip
+    made = new_result(PLAN, device, kernels, flush_bytes)
+    result = derive(made.model_copy(update={"groups": (group,)}))
     same, half = (next(s for s in result.summaries if s.kernel == one.key) for one in timed)
     assert 85 < same.pct <= 101  # the copy of O costs a little
     assert 40 < half.pct < 52
@@ -135,7 +127,7 @@ def test_a_tool_times_references_round_by_round(method: Method) -> None:
 def test_fa2_takes_power_and_is_as_fast_as_back_to_back() -> None:
     device = open_device()
     if device.telemetry.energy_mj() is None:
-        pytest.skip(f"{device.gpu.name} does not tell its energy")
+        pytest.skip(f"{device.gpu.name} does not report its energy")
     one = prepare("fp16", SHAPE, Plan(pairs=1, blocks=1, extra_blocks=0, min_pairs=1, input_sets=1)).sets[0]
     fa2 = Arm("fa2", lambda _: reference_forward(one.q, one.k, one.v))
     found = sustain(device.telemetry, fa2, "fp16", SHAPE, 1.0)

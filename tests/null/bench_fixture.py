@@ -108,8 +108,12 @@ ROUNDS = Rounds(("fa2", *KERNELS), "fp16", SHAPE, 4)
 SPEED = {"fa2": 1.0, KERNELS[0]: 0.16, KERNELS[1]: 1.1}  # of the fixture's pairs
 FA2_US = SHAPE.flops / 350e12 * 1e6
 NAMES = {
-    "fa2": "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<(int)128>>(Params)",
+    "fa2": "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64>>(Params)",
     "flash-attn": "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>(flash::Flash_fwd_params)",
+    "fa3": (
+        "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
+        "cute::tuple<cute::C<2>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, 128>"
+    ),
     "cudnn": "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
     "fa4": "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm90FlashAttentionForwardSm90_object_at",
 }
@@ -121,21 +125,18 @@ def write_nvbench(path: Path, *cells: Rounds, samples: int = 3, skipped: str | N
     folder = path.with_name(path.name + "-bin")
     folder.mkdir()
     benchmarks: list[dict[str, object]] = []
-    for cell, number in ((cell, number) for cell, one in enumerate(cells) for number in range(one.rounds)):
-        for index in range(len(cells[cell].subjects)):
-            name = f"{folder.name}/{len(benchmarks)}.bin"
-            np.full(samples, 1e-3 * 10**cell * (index + 1), dtype="<f4").tofile(path.parent / name)
-            data = [
-                {"name": "filename", "type": "string", "value": name},
-                {"name": "size", "type": "int64", "value": str(samples)},
-            ]
-            other = {"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "type": "float64", "value": "0.5"}]}
-            state = {"name": "Device=0", "device": 0, "is_skipped": False, "axis_values": None}
-            state["summaries"] = [other, {"tag": SAMPLE_TIMES, "hint": "file/sample_times", "data": data}]
-            if skipped == f"{cell} {number} {index}":
-                state |= {"is_skipped": True, "skip_reason": "too short", "summaries": None}
-            benchmarks.append({"name": f"{cell} {number} {index}", "axes": None, "states": [state]})
-    path.write_text(json.dumps({"meta": {}, "devices": [], "benchmarks": benchmarks}), encoding="utf-8")
+    for cell, rounds in enumerate(cells):
+        for number, key in rounds.turns():
+            index, file = rounds.subjects.index(key), f"{folder.name}/{len(benchmarks)}.bin"
+            np.full(samples, 1e-3 * 10**cell * (index + 1), dtype="<f4").tofile(path.parent / file)
+            data = [{"name": "filename", "value": file}, {"name": "size", "type": "int64", "value": str(samples)}]
+            mean = {"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "value": "0.5"}]}
+            name, timed = f"{cell} {number} {index}", [mean, {"tag": SAMPLE_TIMES, "data": data}]
+            state: dict[str, object] = {"is_skipped": False, "summaries": timed}
+            if skipped == name:
+                state = {"is_skipped": True, "skip_reason": "too short", "summaries": None}
+            benchmarks.append({"name": name, "states": [state]})
+    path.write_text(json.dumps({"devices": [], "benchmarks": benchmarks}), encoding="utf-8")
 
 
 def ncu_csv(kernels: Sequence[str], ns: Mapping[str, int] | None = None) -> str:
@@ -162,18 +163,10 @@ def opinion(method: str, faster: float = 1.0) -> Opinion:
     )
 
 
-def paired() -> BenchResult:
-    assert pairs(1.1, 2)  # the times behind `SPEED`
-    return derive_paired(result())
-
-
 def judged(*opinions: Opinion, left_out: tuple[str, ...] = ()) -> SecondOpinionResult:
-    of = paired()
-    return derive(
-        SecondOpinionResult(
-            rung=of.rung, gpu=of.gpu, host=of.host, kernels=of.kernels, paired=of, opinions=opinions, left_out=left_out
-        )
-    )
+    of = derive_paired(result())
+    origin = {name: getattr(of, name) for name in ("rung", "gpu", "host", "kernels")}
+    return derive(SecondOpinionResult(**origin, paired=of, opinions=opinions, left_out=left_out))
 
 
 KEY = kernel(16, FAST).key  # of the kernel whose sustained runs are made up
@@ -196,7 +189,5 @@ def sustained(subject: str = "fa2", **other: Any) -> Sustained:
 def energy_of(*runs: Sustained) -> EnergyResult:
     """A document about one kernel and FA2."""
     of = result()
-    return EnergyResult(
-        rung=of.rung, gpu=of.gpu, host=of.host, kernels={KEY: of.kernels[KEY]}, reference=of.reference, seconds=1.0,
-        runs=runs,
-    )  # fmt: skip
+    origin = {name: getattr(of, name) for name in ("rung", "gpu", "host", "reference")}
+    return EnergyResult(**origin, kernels={KEY: of.kernels[KEY]}, seconds=1.0, runs=runs)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-import functools
-from importlib import metadata
+from functools import partial
 import itertools
 from pathlib import Path
 import runpy
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
-from torch.nn import functional
 
 from flashladder.bench import command as bench
 from flashladder.bench import references
@@ -36,11 +35,9 @@ from flashladder.results import derive as summaries
 from flashladder.results.derive import Plan, problems
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult, Block, Pair, Sample, kernel_key
-from tests.null.bench_fixture import FAST, GPU, group, kernel, pairs, result, sample
+from tests.null.bench_fixture import FAST, GPU, HOST, SHAPE, group, kernel, pairs, result, sample
 from tests.null.check.test_check import attention, right, zeros
-from tests.null.ladder_fixture import make
-
-THERMAL = 0x40
+from tests.null.ladder_fixture import Fixture, make
 
 
 @dataclass
@@ -54,10 +51,6 @@ class FakeGpu:
     samples: int = 0
     late: list[bool] = field(default_factory=list)
     asked: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def waits(self) -> bool:
-        return self.late.pop(0) if self.late else False
 
     def launch(self, name: str, milliseconds: float) -> Callable[[int], None]:
         def run(inputs: int) -> None:
@@ -82,10 +75,10 @@ class FakeGpu:
         return Hardware(lambda: FakeEvent(self), self.flush, lambda: None, self.sample, lambda: self.now / 1e3)
 
 
+@dataclass
 class FakeEvent:
-    def __init__(self, gpu: FakeGpu) -> None:
-        self.gpu = gpu
-        self.at = -1.0
+    gpu: FakeGpu
+    at: float = -1.0
 
     def record(self) -> None:
         self.at = self.gpu.now
@@ -95,17 +88,16 @@ class FakeEvent:
 
     def query(self) -> bool:
         self.gpu.asked.append((self.at, self.gpu.now))
-        return self.gpu.waits
+        return self.gpu.late.pop(0) if self.gpu.late else False
 
     def elapsed_time(self, end_event: FakeEvent) -> float:
         return end_event.at - self.at
 
 
-def run(gpu: FakeGpu, plan: Plan) -> tuple[tuple[Block, ...], dict[str, tuple[Pair, ...]]]:
+def run(gpu: FakeGpu, plan: Plan) -> tuple[tuple[Block, ...], Mapping[str, tuple[Pair, ...]]]:
     reference = Arm("R", gpu.launch("R", 2.0))
     arms = [Arm("A", gpu.launch("A", 1.0)), Arm("B", gpu.launch("B", 4.0)), Arm("AA", reference.launch)]
-    blocks, pairs = time_pairs(gpu.hardware(), reference, arms, plan)
-    return blocks, dict(pairs)
+    return time_pairs(gpu.hardware(), reference, arms, plan)
 
 
 def test_pairs_carry_the_times_of_their_own_arms_whatever_the_order() -> None:
@@ -114,50 +106,39 @@ def test_pairs_carry_the_times_of_their_own_arms_whatever_the_order() -> None:
     assert gpu.asked
     assert all(now > mark for mark, now in gpu.asked), "asked before the launch was queued: it says nothing about it"
     assert sum(block.kernel_first for block in blocks) == 2
-    assert {(round(p[2]), round(p[3])) for p in pairs["A"]} == {(2000, 1000)}
-    assert {(round(p[2]), round(p[3])) for p in pairs["B"]} == {(2000, 4000)}
-    assert {(round(p[2]), round(p[3])) for p in pairs["AA"]} == {(2000, 2000)}
-    assert [len(found) for found in pairs.values()] == [8, 8, 8]
-    assert gpu.log[: RUN_UP + 3] == ["flush", "R0", *["flush"] * (RUN_UP + 1)], (
-        "the host is ahead from the first pair on"
-    )
+    for key, us in {"A": 1000, "B": 4000, "AA": 2000}.items():
+        assert [(round(pair.reference_us), round(pair.kernel_us)) for pair in pairs[key]] == [(2000, us)] * 8
+    beginning = gpu.log[: RUN_UP + 3]
+    assert beginning == ["flush", "R0", *["flush"] * (RUN_UP + 1)], "the host is ahead from the first pair on"
+    launches = [index for index, name in enumerate(gpu.log) if name != "flush"]
+    assert all(gpu.log[index - 1] == "flush" for index in launches), "a flush before each launch"
     assert len({block.order for block in blocks}) > 1
     again, _ = run(FakeGpu(), Plan(pairs=8, blocks=4))
     assert [block.order for block in again] == [block.order for block in blocks]
 
 
-def test_arms_of_a_pair_are_adjacent_on_the_same_inputs_and_each_is_flushed_before() -> None:
-    gpu = FakeGpu()
-    run(gpu, Plan(pairs=6, blocks=2, input_sets=3))
-    launches = [(index, name) for index, name in enumerate(gpu.log) if name != "flush"]
-    assert all(gpu.log[index - 1] == "flush" for index, _ in launches)
-    timed = [name for _, name in launches]
-    for letter in "AB":
-        own = [index for index, name in enumerate(timed) if name[0] == letter]
-        assert len(own) == 6
-        for index in own:
-            neighbours = {timed[index - 1], timed[index + 1] if index + 1 < len(timed) else ""}
-            assert "R" + timed[index][1] in neighbours
-        assert {timed[index][1] for index in own} == {"0", "1", "2"}
+LATE = [False] * 8 + [True, False, True]  # launches of the second block
 
 
-def test_a_block_whose_throttle_bits_change_is_dropped_and_made_up_for() -> None:
-    gpu = FakeGpu(bits=[0, 0, 0, THERMAL])
-    blocks, pairs = run(gpu, Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))
-    assert [block.dropped is None for block in blocks] == [True, False, True, True, True]
-    assert blocks[1].dropped == "throttle reasons changed: hardware thermal"
-    assert len(pairs["A"]) == 5  # raw pairs of the dropped block are kept
+@pytest.mark.parametrize(
+    ("gpu", "late", "dropped"),
+    [
+        (FakeGpu(bits=[0, 0, 0, 0x40]), [0] * 5, "throttle reasons changed: hardware thermal"),
+        (
+            FakeGpu(late=LATE),
+            [0, 2, 0, 0, 0],
+            "the GPU waited for the host before 2 launches",
+        ),
+    ],
+)
+def test_a_disturbed_block_is_dropped_and_replaced(gpu: FakeGpu, late: list[int], dropped: str) -> None:
+    blocks, pairs = run(gpu, Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))  # six launches a block
+    assert [block.dropped for block in blocks] == [None, dropped, None, None, None]
+    assert [block.late for block in blocks] == late
+    assert len(pairs["A"]) == 5, "raw pairs of the dropped block are kept"
 
 
-def test_a_block_in_which_the_gpu_waited_for_the_host_is_dropped_and_made_up_for() -> None:
-    gpu = FakeGpu(late=[False] * 8 + [True, False, True])
-    blocks, pairs = run(gpu, Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))
-    assert [found.late for found in blocks] == [0, 2, 0, 0, 0]  # six launches a block
-    assert [found.dropped for found in blocks][:3] == [None, "the GPU waited for the host before 2 launches", None]
-    assert len(pairs["A"]) == 5
-
-
-def test_a_host_that_is_always_late_leaves_its_blocks_where_they_would_all_go() -> None:
+def test_blocks_of_a_host_that_is_always_late_count() -> None:
     blocks, _ = run(FakeGpu(late=[True] * 1000), Plan(pairs=4, blocks=4, extra_blocks=2, min_pairs=4))
     assert len(blocks) == 6
     assert all(found.late and found.dropped is None for found in blocks)
@@ -211,41 +192,34 @@ def test_a_group_times_what_is_right_beside_fa2_on_the_same_inputs() -> None:
 
 
 def test_a_kernel_that_changes_its_mind_is_an_error() -> None:
-    calls = 0
+    gpu, calls = FakeGpu(), itertools.count(1)
 
     def moody(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
-        nonlocal calls
-        calls += 1
         right(q, k, v, out, config)
-        if calls > 5:
+        if next(calls) > 5:
             out.view(torch.int16)[0, 0, 0, 0] ^= 1
 
-    gpu = FakeGpu()
-
-    def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        gpu.now += 30.0
-
+    subjects, fa2 = [kernel_subject(16, CONFIG, moody)], gpu.launch("FA2", 30.0)
     with pytest.raises(FlashladderError, match="other bits") as caught:
-        bench_group(
-            gpu.hardware(), [kernel_subject(16, CONFIG, moody)], SMALL, PLAN,
-            process=0, warm_up_s=0.1, reference=reference,
-        )  # fmt: skip
+        bench_group(gpu.hardware(), subjects, SMALL, PLAN, process=0, warm_up_s=0.1, reference=lambda *_: fa2(0))
     assert caught.value.exit_code == 1
 
 
-def test_resuming_refuses_other_machine_code_gpu_or_settings(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kernels": {kernel_key(16, FAST): kernel(16, FAST, text="cd" * 32)}}, "machine code of 16"),
+        ({"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}, "GPU: expected GPU-1"),
+        ({"settings": result().settings.model_copy(update={"pairs": 99})}, "settings, pairs: expected 99"),
+        ({"purpose": "tune"}, "purpose: expected tune"),
+    ],
+)
+def test_resuming_refuses_other_machine_code_gpu_or_settings(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
     path = write_result(tmp_path / "bench.json.gz", result())
-    fresh = result()
-    other_code = {kernel_key(16, FAST): kernel(16, FAST, text="cd" * 32)}
-    changes: dict[str, dict[str, object]] = {
-        "machine code of 16": {"kernels": other_code},
-        "GPU: expected GPU-1": {"gpu": fresh.gpu.model_copy(update={"uuid": "GPU-1"})},
-        "settings, pairs: expected 99": {"settings": fresh.settings.model_copy(update={"pairs": 99})},
-        "purpose: expected tune": {"purpose": "tune"},
-    }
-    for told, change in changes.items():
-        with pytest.raises(FlashladderError, match=f"another {told}.*choose another --out"):
-            bench.earlier(path, fresh.model_copy(update=change))
+    with pytest.raises(FlashladderError, match=f"another {message}.*choose another --out"):
+        bench.earlier(path, result().model_copy(update=change))
 
 
 def test_what_is_timed_where_nothing_is_said() -> None:
@@ -257,21 +231,6 @@ def test_what_is_timed_where_nothing_is_said() -> None:
     assert bench.default_key("NVIDIA H100 80GB HBM3") == bench.default_key("NVIDIA GeForce GTX 1080") == "prog"
 
 
-class FakeDevice:
-    """What the bench asks of an open GPU."""
-
-    def __init__(self, gpu: FakeGpu) -> None:
-        self.gpu = GPU
-        self.host = result().host
-        self.rung = "GPU"
-        self.telemetry = self
-        self.foreign_before = 0
-        self.sample = gpu.sample
-
-    def foreign_processes(self, *, own_context: bool) -> int:
-        return 0
-
-
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     """The whole command on a simulated GPU: FA2 takes 2 ms, iteration 16 a right 1.6 ms, iteration 15 is wrong."""
@@ -281,8 +240,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         gpu.now += 1.6
         right(q, k, v, out, config)
 
-    def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        gpu.now += 2.0
+    fa2 = gpu.launch("FA2", 2.0)
 
     def load(number: int) -> Installed:
         forms = [config.short_form() for config in chosen_configs(number, ["a100"], ["fp16", "bf16"])]
@@ -290,13 +248,15 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
         return Installed(number, zeros if number == 15 else fast, {"kernels": kernels})
 
     monkeypatch.setattr(bench, "load_installed", load)
-    monkeypatch.setattr(bench, "open_device", lambda: FakeDevice(gpu))
+    telemetry = SimpleNamespace(sample=gpu.sample, foreign_processes=lambda own_context: 0)
+    device = SimpleNamespace(gpu=GPU, host=HOST, rung="GPU", telemetry=telemetry, foreign_before=0)
+    monkeypatch.setattr(bench, "open_device", lambda: device)
     monkeypatch.setattr(bench, "reference_identity", lambda kernels: result().reference)
     monkeypatch.setattr(bench, "cuda_hardware", lambda *_: (gpu.hardware(), 2**28))
     monkeypatch.setattr(references, "reference_kernel", lambda dtype, name: f"flash_fwd_{dtype}_of_{name}")
     monkeypatch.setattr(bench, "shape_of", lambda length: TINY.model_copy(update={"seq_len": length // 8}))
-    monkeypatch.setattr(bench, "bench_group", functools.partial(bench_group, reference=reference))
-    monkeypatch.setattr(bench, "prepare", functools.partial(prepare, device="cpu"))
+    monkeypatch.setattr(bench, "bench_group", partial(bench_group, reference=lambda *_: fa2(0)))
+    monkeypatch.setattr(bench, "prepare", partial(prepare, device="cpu"))
     return gpu
 
 
@@ -307,9 +267,8 @@ def test_the_whole_command_and_its_resumption(
     first = ["16", "--configs", "a100", "--seq-lens", "512", "1024", "--out", str(out)]
     assert bench.main(first) == 0
     made = load_as(out, BenchResult)
-    assert [(group.dtype, group.shape.seq_len) for group in made.groups] == [
-        ("fp16", 64), ("fp16", 128), ("bf16", 64), ("bf16", 128),
-    ]  # fmt: skip
+    cells = [(dtype, length) for dtype in ("fp16", "bf16") for length in (64, 128)]
+    assert [(group.dtype, group.shape.seq_len) for group in made.groups] == cells
     assert {round(summary.pct) for summary in made.summaries} == {125}
     assert {mean.seq_lens for mean in made.means} == {(64, 128)}
     assert made.reference.kernels == {"fp16": "flash_fwd_fp16_of_fa2", "bf16": "flash_fwd_bf16_of_fa2"}
@@ -358,51 +317,51 @@ def test_the_flush_writes_at_least_twice_the_l2(monkeypatch: pytest.MonkeyPatch)
         assert written.pop() == size >= 2 * l2_bytes
 
 
-def test_only_the_grids_batch_and_heads_stand_in_a_table(tmp_path: Path) -> None:
-    """A length that was timed at another batch is no cell of the table, alone or beside the grid's."""
+@pytest.fixture
+def measured(tmp_path: Path) -> tuple[Fixture, BenchResult]:
+    """A folder of results that a report is made of, and its one bench result."""
     fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
-    off = Shape(batch=1, seq_len=4096, n_heads=16, d_head=128)
-    other = made.groups[0].model_copy(update={"shape": off})
+    return fixture, load_as(fixture.bench, BenchResult)
+
+
+def test_only_the_grids_batch_and_heads_stand_in_a_table(measured: tuple[Fixture, BenchResult]) -> None:
+    """A length that was timed at another batch is no cell of the table, alone or beside the grid's."""
+    fixture, made = measured
+    other = made.groups[0].model_copy(update={"shape": SHAPE.model_copy(update={"batch": 1})})
     for groups, expected in (((other,), None), ((other, made.groups[0]), 16)):
         write_result(fixture.bench, summaries.derive(made.model_copy(update={"groups": groups})))
         ladder = report_data.collect(fixture.folder)
-        row = ladder.rows(ladder.machines[0], "fp16")[0]
-        summary = row.headline
+        summary = ladder.rows(ladder.machines[0], "fp16")[0].headline
         assert (summary.shape.batch if summary else None) == expected
         assert all(cell["batch"] == 16 for cell in report_tables.cells(ladder))
 
 
 @pytest.mark.parametrize("names", [("bench.json.gz", "bench_more.json.gz"), ("bench_more.json.gz", "bench.json.gz")])
-def test_a_floor_is_of_the_run_that_timed_the_kernel(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_a_floor_is_of_the_run_that_timed_the_kernel(
+    measured: tuple[Fixture, BenchResult], names: tuple[str, str]
+) -> None:
     """Of two files the first has step 1 and the second the rest; a page's noise is the larger floor of its two runs."""
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
+    fixture, made = measured
     for name, floor, first in zip(names, (0.25, 0.75), (True, False), strict=True):
         kernels = {key: one for key, one in made.kernels.items() if (one.iteration == 1) is first}
-        alone: dict[str, object] = {
-            "kernels": kernels,
-            "summaries": tuple(one for one in made.summaries if one.kernel in kernels),
-            "means": tuple(one for one in made.means if one.kernel in kernels),
-            "floors_pct": {"fp16": floor},
+        own = {
+            part: tuple(one for one in getattr(made, part) if one.kernel in kernels) for part in ("summaries", "means")
         }
+        alone = {"kernels": kernels, "floors_pct": {"fp16": floor}, **own}
         write_result(fixture.bench.parent / name, made.model_copy(update=alone))
     ladder = report_data.collect(fixture.folder)
     (machine,) = ladder.machines
-    assert machine.floors("fp16") == (0.25, 0.75)
-    assert machine.floors("bf16") == ()
+    assert (machine.floors("fp16"), machine.floors("bf16")) == ((0.25, 0.75), ())
     assert [row.measured.floor for row in ladder.rows(machine, "fp16")[:3] if row.measured] == [0.25, 0.75, 0.75]
-    told = [row["a_a_floor_points"] for row in report_tables.progression(ladder)[:2]]
-    assert told == ["0.250", "0.750"]
+    assert [row["a_a_floor_points"] for row in report_tables.progression(ladder)[:2]] == ["0.250", "0.750"]
     assert "(A/A floor) ±0.25 to ±0.75 points; intervals" in report_tables.readme_block(ladder)
     assert [Words(ladder, number).noise_points for number in (1, 2, 3)] == [0.25 * BOTH, 0.75 * BOTH, 0.75 * BOTH]
     with pytest.raises(FlashladderError, match="iteration 28 was not measured"):
         Words(ladder, 28).called["noise"]()
 
 
-def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
+def test_the_floor_of_another_card_stands_beside_the_table(measured: tuple[Fixture, BenchResult]) -> None:
+    fixture, made = measured
     gpu = made.gpu.model_copy(update={"uuid": "GPU-other"})
     path = fixture.bench.parent / "second_card.json.gz"
     write_result(path, made.model_copy(update={"gpu": gpu, "floors_pct": {"fp16": 0.88}}))
@@ -416,12 +375,13 @@ def test_the_floor_of_another_card_stands_beside_the_table(tmp_path: Path) -> No
         report_data.collect(fixture.folder)
 
 
-def test_samples_that_chose_a_configuration_are_not_reported(tmp_path: Path) -> None:
-    fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
-    made = load_as(fixture.bench, BenchResult)
-    for change in ({"purpose": "tune"}, {"mode": "event-locked"}):
-        write_result(fixture.bench, made.model_copy(update=change))
-        assert report_data.collect(fixture.folder).machines == ()
+@pytest.mark.parametrize("change", [{"purpose": "tune"}, {"mode": "event-locked"}])
+def test_samples_that_chose_a_configuration_are_not_reported(
+    measured: tuple[Fixture, BenchResult], change: dict[str, str]
+) -> None:
+    fixture, made = measured
+    write_result(fixture.bench, made.model_copy(update=change))
+    assert report_data.collect(fixture.folder).machines == ()
 
 
 def test_a_reference_that_is_impossibly_fast_is_an_error_too() -> None:
@@ -458,70 +418,60 @@ SCRIPT = ROOT / "examples" / "one_cell.py"
 MS = {"flashladder_27": 2.0, "cudnn": 3.0, "fa3": 2.4, "fa4": 2.5}
 
 
-class Gpu(FakeGpu):
-    """Launches take the times of `MS`."""
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """An H200 on which cuDNN, FA3, FA4 and iteration 27 take the times of `MS`."""
+    made = FakeGpu()
 
-    def call(self, name: str) -> Callable[..., torch.Tensor]:
+    def call(name: str) -> Callable[..., torch.Tensor]:
         def launch(q: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
-            self.now += MS[name]
-            self.log.append(name)
+            made.now += MS[name]
+            made.log.append(name)
             return torch.zeros_like(q)
 
         return launch
 
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """An H200 on which all three run."""
-    made, on_cpu = Gpu(), {name: getattr(torch, name) for name in ("randn", "empty")}
-    for name, function in on_cpu.items():
-        monkeypatch.setattr(torch, name, lambda *a, function=function, **b: function(*a, **{**b, "device": "cpu"}))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: FakeEvent(made))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
-    monkeypatch.setitem(sys.modules, "flashladder_27", ModuleType("flashladder_27"))
-    operator = SimpleNamespace(forward=made.call("flashladder_27"))
-    monkeypatch.setattr(torch.ops, "flashladder_27", operator, raising=False)
-    monkeypatch.setitem(sys.modules, "flash_attn", ModuleType("flash_attn"))
+    events = [SimpleNamespace(name=name, device_type=where) for name, where in SEEN]
+    stand_ins = {
+        "torch.randn": partial(lambda make, *size, device, **more: make(*size, **more), torch.randn),
+        "torch.empty": lambda *_, **__: SimpleNamespace(zero_=lambda: None),
+        "torch.cuda.is_available": lambda: True,
+        "torch.cuda.get_device_capability": lambda: (9, 0),
+        "torch.cuda.get_device_name": lambda: "NVIDIA H200",
+        "torch.cuda.Event": lambda enable_timing: FakeEvent(made),
+        "torch.cuda.synchronize": lambda: None,
+        "torch.backends.cudnn.version": lambda: 91900,
+        "torch.nn.functional.scaled_dot_product_attention": call("cudnn"),
+        "torch.profiler.profile": lambda acc_events: nullcontext(SimpleNamespace(events=lambda: events)),
+        "importlib.metadata.version": VERSIONS.__getitem__,
+        "os._exit": sys.exit,
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(name, stand_in)
+    monkeypatch.setattr(torch.ops, "flashladder_27", SimpleNamespace(forward=call("flashladder_27")), raising=False)
+    for module in ("flashladder_27", "flash_attn"):
+        monkeypatch.setitem(sys.modules, module, ModuleType(module))
     for name, module in MODULES.items():
-        library: Any = ModuleType(module)
-        library.flash_attn_func = made.call(name)
-        monkeypatch.setitem(sys.modules, module, library)
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", made.call("cudnn"))
-    monkeypatch.setattr(metadata, "version", VERSIONS.__getitem__)
-
-    @contextmanager
-    def profile(*, acc_events: bool) -> Iterator[SimpleNamespace]:
-        assert acc_events
-        names = (("flash_fwd_kernel", "CUDA"), ("cudnn_sdpa", "CUDA"), ("aten::empty", "CPU"))
-        events = [SimpleNamespace(name=name, device_type=f"DeviceType.{where}") for name, where in names]
-        yield SimpleNamespace(events=lambda: events)
-
-    monkeypatch.setattr(torch.profiler, "profile", profile)
-
-    def leave(code: int) -> None:
-        raise SystemExit(code)
-
-    monkeypatch.setattr("os._exit", leave)
+        monkeypatch.setitem(sys.modules, module, Mock(flash_attn_func=call(name)))
     return made
 
 
 MODULES = {"fa3": "flash_attn_interface", "fa4": "flash_attn.cute"}
 VERSIONS = {"flashladder_27": "0.1.0", "flash-attn-3": "3.0.0", "flash-attn-4": "4.0"}
+SEEN = [("flash_fwd_kernel", "DeviceType.CUDA"), ("cudnn_sdpa", "DeviceType.CUDA"), ("aten::empty", "DeviceType.CPU")]
 
 
 def ran(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
-    """The script with these words; what it leaves with."""
+    """Runs the script with these words; returns its exit code."""
     monkeypatch.setattr(sys, "argv", [SCRIPT.name, *words])
     with pytest.raises(SystemExit) as caught:
         runpy.run_path(str(SCRIPT), run_name="__main__")
     return caught.value.code
 
 
-def test_it_tells_who_is_faster(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_cell_prints_who_is_faster(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ran(monkeypatch, "--seq-len", "64", "--dtype", "bfloat16") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"NVIDIA H200, torch {torch.__version__}; bfloat16, B=16, S=64, H=16"
@@ -539,7 +489,7 @@ def test_it_tells_who_is_faster(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_what_is_missing_or_odd_is_one_line(
-    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for text in ("abc", "0", "1.5"):
         assert ran(monkeypatch, f"--seq-len={text}") == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +13,14 @@ from pydantic import ValidationError
 import pytest
 
 from flashladder.bench import command, energy
-from flashladder.bench.energy import PAUSE_S, WARM_UP_S, limit_of, steady, sustain
+from flashladder.bench.energy import PAUSE_S, WARM_UP_S, steady, sustain
 from flashladder.bench.references import Arms, Subject
 from flashladder.bench.timing import Arm
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.files import load_as, write_result
-from flashladder.results.schema import EnergyResult, Reference, Sample, Sustained
-from tests.null.bench_fixture import FAST, GPU, KEY, SHAPE, energy_of, group, look, result, sustained
+from flashladder.results.schema import EnergyResult, Sample, Sustained
+from tests.null.bench_fixture import FAST, GPU, KEY, SHAPE, energy_of, group, kernel, look, result, sustained
 
 CONFIG = KernelConfig.parse(FAST)
 LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
@@ -29,20 +28,13 @@ LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
 
 @dataclass
 class Card:
-    """A GPU that takes `LAUNCH_S` and `WATTS` for a launch; its counter ticks every `TICK_S` seconds.
+    """A GPU that takes `LAUNCH_S` and `WATTS` for a launch; its counter ticks every `TICK_S` seconds."""
 
-    Attributes:
-        now: on the host's clock.
-        end: when all that is queued is done.
-        idle: seconds without work between two launches.
-        answer_s: that the driver takes to answer.
-    """
-
-    now: float = 0.0
-    end: float = 0.0
-    idle: float = 0.0
+    now: float = 0.0  # on the host's clock
+    end: float = 0.0  # of all queued launches
+    idle: float = 0.0  # seconds without work between two launches
     launches: int = 0
-    answer_s: float = 0.0
+    answer_s: float = 0.0  # of the driver
     tells: bool = True
     ticks: bool = True
 
@@ -64,9 +56,7 @@ class Card:
         return round(ticks * TICK_S * WATTS * 1e3) + 12345 if self.tells else None
 
     def sample(self) -> Sample:
-        return Sample(
-            t_s=self.now, sm_clock_mhz=1500, memory_clock_mhz=3200, power_w=WATTS, temperature_c=50, throttle_bits=4
-        )
+        return look(t_s=self.now, power_w=WATTS)
 
     def sustain(self, arm: Arm, at_least_s: float) -> Sustained:
         telemetry: Any = self
@@ -75,7 +65,7 @@ class Card:
             return sustain(telemetry, arm, "fp16", SHAPE, at_least_s)
 
     def stand_in(self, patch: pytest.MonkeyPatch) -> None:
-        """For torch and the clock."""
+        """Replaces torch's events and the clock."""
         patch.setattr(energy, "mark", self.mark)
         patch.setattr(time, "monotonic", lambda: self.now)
         patch.setattr(time, "sleep", self.sleep)
@@ -98,28 +88,27 @@ def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
     assert card.launches * LAUNCH_S > run.seconds + WARM_UP_S, "warm before the first tick"
 
 
-def test_launches_that_take_longer_than_a_batch_are_counted_one_by_one() -> None:
-    card = Card()
-    slow = Arm("slow", lambda i: tuple(map(card.launch, [i] * 20)))
-    found = card.sustain(slow, 0.5)
-    assert found.launches * 20 * LAUNCH_S == pytest.approx(found.seconds, abs=2 * PAUSE_S)
-    assert found.watts == pytest.approx(WATTS, rel=0.005)
-    assert found.seconds >= 0.5
-
-
-def test_the_gpu_works_on_while_the_driver_is_asked() -> None:
-    card = Card(answer_s=0.008)
-    found = card.sustain(card.arm, 1.0)
-    assert found.launches * LAUNCH_S == pytest.approx(found.seconds, rel=0.01)
-    assert found.watts == pytest.approx(WATTS, rel=0.02)
+@pytest.mark.parametrize(("answer_s", "each"), [(0.0, 20), (0.008, 1)], ids=["longer than a batch", "a slow driver"])
+def test_the_gpu_works_on_while_the_driver_is_asked(answer_s: float, each: int) -> None:
+    card = Card(answer_s=answer_s)
+    found = card.sustain(Arm("fa2", lambda i: tuple(map(card.launch, [i] * each))), 1.0)
+    assert found.launches * each * LAUNCH_S == pytest.approx(found.seconds, abs=2 * PAUSE_S + answer_s)
+    assert found.watts == pytest.approx(WATTS, rel=0.02 if answer_s else 0.005)
+    assert found.seconds >= 1.0
     assert found.samples
     assert card.idle < 6 * PAUSE_S, "between launches that are waited for, before the first batch"
-    for card, message in (
-        (Card(tells=False), "this GPU does not tell its energy"),
+
+
+@pytest.mark.parametrize(
+    ("card", "message"),
+    [
+        (Card(tells=False), "this GPU does not report its energy"),
         (Card(ticks=False), "fa2: the GPU's energy counter stands still"),
-    ):
-        with pytest.raises(FlashladderError, match=message):
-            card.sustain(card.arm, 0.2)
+    ],
+)
+def test_without_an_energy_counter_there_is_no_run(card: Card, message: str) -> None:
+    with pytest.raises(FlashladderError, match=message):
+        card.sustain(card.arm, 0.2)
 
 
 def test_a_document_comes_back_as_it_was_written_and_prints_a_table(
@@ -156,7 +145,6 @@ def test_a_document_comes_back_as_it_was_written_and_prints_a_table(
 def test_clock_and_power_say_what_holds_a_kernel(clock: int | None, joules: float, bits: int, limit: str) -> None:
     looks = (look(sm_clock_mhz=clock, throttle_bits=bits),) * 3
     runs = [sustained(turn=turn, joules=joules, samples=looks) for turn in range(3)]
-    assert limit_of(GPU, runs) == limit
     (found,) = steady(energy_of(*runs))
     assert (found.limit, found.mhz, found.watts) == (limit, clock, joules / 1.5)
 
@@ -165,23 +153,17 @@ def test_clock_and_power_say_what_holds_a_kernel(clock: int | None, joules: floa
 def simulated(monkeypatch: pytest.MonkeyPatch) -> Card:
     """The whole command on a card; a kernel and cuDNN run on it, FA4 is not installed."""
     card, timed = Card(), result(group())
-
-    def subject(key: str) -> Subject:
-        return Subject(key, "fp16", lambda _: card.launch(0))
-
-    cudnn = Reference(op="sdpa", torch="2.11", cuda="13.0", kernels={})
-    device = SimpleNamespace(
-        rung="GPU", gpu=timed.gpu, host=timed.host,
-        telemetry=SimpleNamespace(energy_mj=card.energy_mj, sample=card.sample),
-    )  # fmt: skip
+    device = SimpleNamespace(rung="GPU", gpu=timed.gpu, host=timed.host, telemetry=card)
     monkeypatch.setattr(command, "open_device", lambda: device)
     card.stand_in(monkeypatch)
-    kernel = (16, CONFIG, lambda *_: card.launch(0), timed.kernels[KEY])
-    monkeypatch.setattr(command, "installed_kernels", lambda *_: [kernel])
-    found = Arms((subject("cudnn"),), {"cudnn": cudnn}, ("fa4: not installed",))
+    installed = (16, CONFIG, lambda *_: card.launch(0), timed.kernels[KEY])
+    monkeypatch.setattr(command, "installed_kernels", lambda *_: [installed])
+    cudnn = Subject("cudnn", "fp16", lambda _: card.launch(0))
+    found = Arms((cudnn,), {"cudnn": timed.reference}, ("fa4: not installed",))
     monkeypatch.setattr(command, "arms", lambda *_: found)
     monkeypatch.setattr(energy, "reference_identity", lambda _: timed.reference)
-    monkeypatch.setattr(energy, "reference_forward", lambda *_: card.launch(0))
+    fa2 = Subject("fa2", "fp16", cudnn.launch)
+    monkeypatch.setattr(energy, "reference_subject", lambda *_: fa2)
     tensors = SimpleNamespace(q=0, k=0, v=0, out=0)
     monkeypatch.setattr(energy, "prepare", lambda *_: SimpleNamespace(sets=(tensors,)))
     return card
@@ -210,21 +192,19 @@ def test_the_whole_command_and_its_resumption(
 
 
 @pytest.mark.usefixtures("simulated")
-def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seconds": 1.0}, "duration: expected 0.5, found 1.0; choose another --out"),
+        ({"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}, "GPU: expected .*, found GPU-1; choose"),
+        ({"kernels": {KEY: kernel(16, FAST, "cd" * 32)}}, f"kernels, .*, text_sha256: .*found {'cd' * 32}"),
+        ({"references": {}, "runs": (sustained(),)}, "set of references: expected cudnn, found none"),
+    ],
+)
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, change: dict[str, object], message: str) -> None:
     path = tmp_path / "energy.json.gz"
     line = [*LINE, "--out", str(path), "--seq-lens", "4096"]
     assert energy.main(line) == 0
-    document = load_as(path, EnergyResult)
-    (key,) = document.kernels
-    changes: dict[str, dict[str, object]] = {
-        "duration: expected 0.5, found 1.0; choose another --out": {"seconds": 1.0},
-        "GPU: expected .*, found GPU-1; choose": {"gpu": document.gpu.model_copy(update={"uuid": "GPU-1"})},
-        rf"kernels, {re.escape(key)}, text_sha256: .*found {'cd' * 32}": {
-            "kernels": {key: document.kernels[key].model_copy(update={"text_sha256": "cd" * 32})}
-        },
-        "set of references: expected cudnn, found none": {"references": {}, "runs": document.runs[:1]},
-    }
-    for told, change in changes.items():
-        write_result(path, document.model_copy(update=change))
-        with pytest.raises(FlashladderError, match=f"the file holds another {told}"):
-            energy.main(line)
+    write_result(path, load_as(path, EnergyResult).model_copy(update=change))
+    with pytest.raises(FlashladderError, match=f"the file holds another {message}"):
+        energy.main(line)

@@ -8,7 +8,6 @@ from pathlib import Path
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, call
 import warnings
@@ -19,32 +18,17 @@ import torch
 from flashladder.bench import command as bench
 from flashladder.bench import references
 from flashladder.bench.references import Backend, Subject, arms, lacking, longest_kernel, profiled, reference_identity
-from flashladder.bench.timing import bench_group, prepare
+from flashladder.bench.timing import bench_group
 from flashladder.cases.inputs import torch_dtype
 from flashladder.errors import FlashladderError
-from flashladder.gpu.device import Reply
-from flashladder.problem import Shape
-from flashladder.results.derive import Plan, derive, problems
+from flashladder.results.derive import derive, problems
 from flashladder.results.files import load_as
-from flashladder.results.schema import A_A, BenchResult, Group, Reference, Series
-from tests.null.bench.test_bench import FakeGpu, simulated
-from tests.null.bench_fixture import GOOD, group, pairs, result
+from flashladder.results.schema import A_A, Accuracy, BenchResult, Group, Reference, Series
+from tests.null.bench.test_bench import PLAN, SMALL, FakeGpu, simulated
+from tests.null.bench_fixture import GOOD, NAMES, group, pairs, result
 from tests.null.check.test_check import attention
 
 __all__ = ["simulated"]  # a fixture
-
-TINY = Shape(batch=1, seq_len=64, n_heads=2, d_head=128)
-PLAN = Plan(pairs=4, blocks=2, min_pairs=4, input_sets=2)
-TORCH_FA2 = (
-    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, "
-    "cutlass::half_t, pytorch_flash::Flash_kernel_traits<128, 128, 64, 4, cutlass::half_t> >, false, false, false>"
-)
-FA3 = (
-    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
-    "cute::tuple<cute::C<2>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, 128, "
-    "cutlass::half_t, float, cutlass::arch::Sm90, false>"
-)
-CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
 
 
 def missing() -> references.Forward:
@@ -86,19 +70,19 @@ def test_a_missing_reference_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     assert arms(["cudnn", "all", "cudnn"], ["fp16"]).subjects[1:] == ()
     assert arms([]) == references.Arms()
     monkeypatch.setitem(references.BACKENDS, "cudnn", fake(lambda: lambda q, k, v: q / 0))
-    assert lacking("cudnn", "fp16") == "cudnn: what it computes in fp16 on this GPU is not finite"
+    assert lacking("cudnn", "fp16") == "cudnn: its output in fp16 on this GPU is not finite"
 
 
 @pytest.mark.parametrize(
     ("name", "kernel", "tile"),
     [
-        ("fa2", TORCH_FA2, "128x64"),
-        ("flash-attn", TORCH_FA2.replace("pytorch_flash::", ""), "128x64"),
-        ("cudnn", CUDNN, "64x128x128"),
+        ("fa2", NAMES["fa2"], "128x64"),
+        ("flash-attn", NAMES["flash-attn"], "128x64"),
+        ("cudnn", NAMES["cudnn"], "64x128x128"),
         ("cudnn", "cudnn_sdpa", None),
         ("fa4", "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm80Flash", None),
-        ("fa3", FA3, "128x176"),
-        ("fa3", FA3.replace("cute::C<", "cute::C<(int)"), "128x176"),
+        ("fa3", NAMES["fa3"], "128x176"),
+        ("fa3", NAMES["fa3"].replace("cute::C<", "cute::C<(int)"), "128x176"),
     ],
 )
 def test_a_kernels_name_tells_whose_it_is_and_its_tile(name: str, kernel: str, tile: str | None) -> None:
@@ -106,32 +90,26 @@ def test_a_kernels_name_tells_whose_it_is_and_its_tile(name: str, kernel: str, t
     assert [one for one, backend in references.BACKENDS.items() if re.search(backend.marks, kernel)] == [name]
 
 
-def event(name: str, us: float, where: str = "CUDA") -> SimpleNamespace:
+def event(name: str, us: float, where: str = "CUDA") -> Mock:
     """A profiler's event."""
-    return SimpleNamespace(
-        name=name, device_type=f"DeviceType.{where}", time_range=SimpleNamespace(elapsed_us=lambda: us)
-    )
+    made = Mock(device_type=f"DeviceType.{where}", time_range=Mock(elapsed_us=lambda: us))
+    made.name = name
+    return made
 
 
 def test_the_longest_launch_is_the_references_kernel() -> None:
     other = [event("aten::randn", 900.0, "CPU"), event("Memset (Device)", 700.0), event("Memcpy DtoD", 600.0)]
-    assert longest_kernel([*other, event("prepare", 2.0), event(CUDNN, 300.0)]) == CUDNN
+    assert longest_kernel([*other, event("prepare", 2.0), event(NAMES["cudnn"], 300.0)]) == NAMES["cudnn"]
     assert longest_kernel(other) is None
 
 
 def test_the_profiler_is_asked_once_per_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def kernel(dtype: str, name: str) -> str | None:
-        asked.append(f"{name} {dtype}")
-        return CUDNN if dtype == "fp16" else None
-
+    kernel = Mock(side_effect=lambda dtype, name: NAMES["cudnn"] if dtype == "fp16" else None)
     monkeypatch.setattr(references, "reference_kernel", kernel)
-    bare = Reference(op="op", torch="2", cuda="13", kernels={})
-    once = profiled(bare, "cudnn", ["bf16", "fp16"])
-    assert (once.kernels, once.tile) == ({"fp16": CUDNN}, "64x128x128")
+    once = profiled(Reference(op="op", torch="2", cuda="13", kernels={}), "cudnn", ["bf16", "fp16"])
+    assert (once.kernels, once.tile) == ({"fp16": NAMES["cudnn"]}, "64x128x128")
     assert profiled(once, "cudnn", ["fp16"]) is once
-    assert asked == ["cudnn bf16", "cudnn fp16"]
+    assert kernel.mock_calls == [call("bf16", "cudnn"), call("fp16", "cudnn")]
 
 
 @pytest.mark.parametrize(
@@ -142,13 +120,13 @@ def test_the_profiler_lives_in_a_process_of_its_own(
 ) -> None:
     """What counts is what it wrote: CUPTI may end that process as it likes."""
 
-    def run(command: Sequence[str], timeout_s: float) -> Reply:
+    def run(command: Sequence[str], timeout_s: float) -> tuple[int, str]:
         assert command[:3] == [sys.executable, "-m", "flashladder.bench.references"]
         assert command[3:6] == ["cudnn", "bf16", "--out"]
         assert timeout_s > 0
         if written is not None:
             Path(command[6]).write_text(written, encoding="utf-8")
-        return Reply(134, "free(): invalid pointer")
+        return 134, "free(): invalid pointer"
 
     monkeypatch.setattr(references, "run_bounded", run)
     assert references.reference_kernel("bf16", "cudnn") == name
@@ -199,51 +177,38 @@ def test_a_wheels_arm_is_its_own_function_without_options(
 
 
 def test_a_reference_returns_o_and_its_group_may_lack_the_floor() -> None:
-    def timed(subjects: list[Subject], *, a_a: bool) -> Group:
-        inputs, fa2 = prepare("fp16", TINY, PLAN, "cpu"), slowly(lambda *_: None)
-        return bench_group(gpu.hardware(), subjects, inputs, PLAN, process=0, warm_up_s=0.1, a_a=a_a, reference=fa2)
+    gpu = FakeGpu()
+    work = gpu.launch("", 1.0)
 
-    def slowly(run: Callable[..., Any]) -> Callable[..., Any]:
-        def launch(*given: Any) -> Any:
-            gpu.now += 1.0
-            return run(*given)
-
-        return launch
+    def timed(*subjects: Subject, a_a: bool = False) -> Group:
+        hardware, fa2 = gpu.hardware(), lambda *_: work(0)
+        return bench_group(hardware, subjects, SMALL, PLAN, process=0, warm_up_s=0.1, a_a=a_a, reference=fa2)
 
     def right(tensors: Any) -> torch.Tensor:
+        work(0)
         before = tensors.out.clone()
         out = attention(tensors.q, tensors.k, tensors.v)
         assert torch.equal(before.view(torch.int16), tensors.out.view(torch.int16))
         return out
 
-    gpu = FakeGpu()
-    alone = timed([Subject("cudnn", "fp16", slowly(right), returns=True)], a_a=False)
+    alone = timed(Subject("cudnn", "fp16", right, returns=True))
     assert [series.kernel for series in alone.series] == ["cudnn"]
     assert all(block.order == ("cudnn",) for block in alone.blocks)
-    assert [series.kernel for series in timed([], a_a=True).series] == [A_A]
-    wrong = Subject("cudnn", "fp16", lambda tensors: torch.zeros_like(tensors.q), returns=True)
-    nothing = timed([wrong], a_a=False)
+    assert [series.kernel for series in timed(a_a=True).series] == [A_A]
+    nothing = timed(Subject("cudnn", "fp16", lambda tensors: torch.zeros_like(tensors.q), returns=True))
     assert (nothing.blocks, nothing.warm_up_s) == ((), 0.0)
 
 
-def beside() -> BenchResult:
-    """The fixture's result, with cuDNN timed beside its kernels."""
-    series = Series(kernel="cudnn", pairs=pairs(1.8, 9), before=GOOD, after=GOOD)
+@pytest.mark.parametrize(("known", "after"), [(True, GOOD), (False, GOOD), (True, None)])
+def test_summaries_take_a_reference_that_is_known_and_checked(known: bool, after: Accuracy | None) -> None:
+    series = Series(kernel="cudnn", pairs=pairs(1.8, 9), before=GOOD, after=after)
     blocks = tuple(one.model_copy(update={"order": (*one.order, "cudnn")}) for one in group().blocks)
-    with_it = group().model_copy(update={"series": (*group().series, series), "blocks": blocks})
-    known = Reference(op="op", version="9.19.0", tile="64x128x128", torch="2.11", cuda="13.0", kernels={})
-    return derive(result(with_it).model_copy(update={"references": {"cudnn": known}}))
-
-
-def test_summaries_take_a_reference_that_is_known() -> None:
-    made = beside()
+    made = result(group().model_copy(update={"series": (*group().series, series), "blocks": blocks}))
+    made = derive(made.model_copy(update={"references": {"cudnn": made.reference} if known else {}}))
     assert round(next(one.pct for one in made.summaries if one.kernel == "cudnn")) == 180
-    assert problems(made) == []
-    unknown = made.model_copy(update={"references": {}})
-    assert problems(unknown) == ["cudnn fp16 S=4096: the result does not say which machine code this is"]
-    unchecked = made.groups[0].series[3].model_copy(update={"after": None})
-    group_ = made.groups[0].model_copy(update={"series": (*made.groups[0].series[:3], unchecked)})
-    assert "not correct after timing" in problems(made.model_copy(update={"groups": (group_,)}))[0]
+    unknown = "" if known else "the result does not say which machine code this is"
+    problem = unknown if after else "not correct after timing"
+    assert problems(made) == ([f"cudnn fp16 S=4096: {problem}"] if problem else [])
 
 
 @pytest.mark.usefixtures("here")

@@ -15,8 +15,7 @@ from flashladder.gpu import sanitize
 from flashladder.gpu.ncu import SPEC, Launches, differences, read_launches, read_peer
 from flashladder.names import CONFLICTS, LDSM, REGISTERS, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.problem import Shape
-
-HEADER = '"ID","Process ID","Process Name","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
+from tests.null.bench_fixture import HEADER
 
 
 def ncu_text(*rows: tuple[int, str, str]) -> str:
@@ -55,24 +54,26 @@ def test_counters_are_exact_and_registers_within_sixteen(metric: str, off: int, 
     assert [metric in line for line in found] == [True] * fails
 
 
-def test_noise_of_conflicts_is_allowed_where_the_published_kernels_have_it() -> None:
-    peer = read_peer()
-    load, load_conflicts = WAVEFRONTS.format("ld"), CONFLICTS.format("ld")
-    store, store_conflicts = WAVEFRONTS.format("st"), CONFLICTS.format("st")
-
-    def with_conflicts(iteration: int, loads: int, stores: int) -> dict[str, int]:
-        base = dict(peer[iteration])
-        for wavefronts, conflicts, more in ((load, load_conflicts, loads), (store, store_conflicts, stores)):
-            base[wavefronts] += more
-            base[conflicts] += more
-        return base
-
-    assert differences(5, with_conflicts(5, 400, 3000), peer[5]) == []
-    assert len(differences(5, with_conflicts(5, 40_000, 0), peer[5])) == 1
-    assert len(differences(5, with_conflicts(5, 0, 9000), peer[5])) == 1
-    assert len(differences(8, with_conflicts(8, 0, 1), peer[8])) == 1  # as exact as the emulator is held to be
-    moved = with_conflicts(8, 0, 0) | {load: peer[8][load] + 1}
-    assert "without conflicts" in differences(8, moved, peer[8])[0]
+@pytest.mark.parametrize(
+    ("iteration", "loads", "stores", "problems"),
+    [
+        (5, 400, 3000, []),
+        (5, 40_000, 0, [WAVEFRONTS.format("ld")]),
+        (5, 0, 9000, [WAVEFRONTS.format("st")]),
+        (8, 0, 1, [WAVEFRONTS.format("st")]),  # as exact as the emulator is held to be
+    ],
+)
+def test_noise_of_conflicts_is_allowed_where_the_published_kernels_have_it(
+    iteration: int, loads: int, stores: int, problems: list[str]
+) -> None:
+    peer = read_peer()[iteration]
+    ours = dict(peer)
+    for operation, more in (("ld", loads), ("st", stores)):
+        for metric in (WAVEFRONTS, CONFLICTS):
+            ours[metric.format(operation)] += more
+    assert [line.partition(":")[0] for line in differences(iteration, ours, peer)] == problems
+    ours[WAVEFRONTS.format("ld")] += 1
+    assert any("ld.sum without conflicts" in line for line in differences(iteration, ours, peer))
 
 
 def test_kernels_are_launched_where_they_take_other_ways_besides() -> None:
@@ -124,7 +125,7 @@ def fake_ncu(folder: Path, text: str, code: int = 0) -> Path:
 
 def test_counters_are_given_to_the_kernels_in_launch_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ncu = fake_ncu(tmp_path, ncu_text((0, "a", "1"), (1, "a", "2")))
-    monkeypatch.setattr(counters, "require_ncu", lambda: ncu)
+    monkeypatch.setattr(counters, "find_ncu", lambda: ncu)
     launches = Launches((2, 1), ("a100",), ("fp16",), counters.SHAPE)
     found, version = counters.read_counters(launches, ["a"], timeout_s=10)
     assert [(key[:2], own["a"]) for key, own in found.items()] == [("02", 1), ("01", 2)]
@@ -149,6 +150,6 @@ def test_an_ncu_that_fails_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int, message: str
 ) -> None:
     ncu = fake_ncu(tmp_path, text, code)
-    monkeypatch.setattr(counters, "require_ncu", lambda: ncu)
+    monkeypatch.setattr(counters, "find_ncu", lambda: ncu)
     with pytest.raises(FlashladderError, match=message):
         counters.read_counters(Launches((2, 1), ("a100",), ("fp16",), counters.SHAPE), ["a"], timeout_s=10)

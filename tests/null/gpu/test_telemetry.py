@@ -106,14 +106,10 @@ def test_one_timing_run_per_gpu(tmp_path: Path) -> None:
 
 
 def test_identity_from_the_manifest() -> None:
-    flags = {"ptxas": ["-v", "-lineinfo"]}
-    host = {"versions": {"host_compiler": "g++ 12"}}
-    manifest = {
-        "inputs": {"toolchain": {"nvcc": "13.0.88"}, "host": host, "flags": flags},
-        "inputs_digest": "d",
-        "kernels": {FAST: {"sm_90": {"text_sha256": "ab"}}},
-    }
-    wheel, config = Installed(16, lambda *_: None, manifest), KernelConfig.parse(FAST)
-    found, jit = wheel.identity(config, "sm_90"), wheel.identity(config, "sm_120")
+    toolchain, host = {"nvcc": "13.0.88"}, {"versions": {"host_compiler": "g++ 12"}}
+    inputs = {"toolchain": toolchain, "host": host, "flags": {"ptxas": ["-v", "-lineinfo"]}}
+    kernels = {FAST: {"sm_90": {"text_sha256": "ab"}}}
+    wheel = Installed(16, lambda *_: None, {"inputs": inputs, "inputs_digest": "d", "kernels": kernels})
+    found, jit = (wheel.identity(KernelConfig.parse(FAST), arch) for arch in ("sm_90", "sm_120"))
     assert (found.text_sha256, found.build, jit.text_sha256) == ("ab", "d", None)
     assert found.toolchain == {"nvcc": "13.0.88", "host_compiler": "g++ 12", "ptxas flags": "-v -lineinfo"}

@@ -18,7 +18,7 @@ from flashladder.results.derive import (
     unequal,
     waited_for_host,
 )
-from flashladder.results.schema import BenchResult, Block, Group
+from flashladder.results.schema import Block, Group
 from tests.null.bench_fixture import FAST, SLOW, group, result, sample
 
 THERMAL = 0x40
@@ -50,63 +50,39 @@ def test_a_look_without_reasons_is_passed_over() -> None:
     assert changed_state(looks, ignore=0x8) is None
 
 
-def reasons(blocks: list[Block], visit: int, min_pairs: int) -> list[str | None]:
-    return [one.dropped for one in settle(blocks, visit=visit, min_pairs=min_pairs)]
-
-
 def test_only_where_too_few_pairs_are_left_do_power_and_late_blocks_count_again() -> None:
     blocks = [block(0), block(1, 0, SW_POWER_CAP), block(2, late=2), block(3, 0, THERMAL)]
-    strict = [
-        None,
-        DROPPED + "power cap",
-        "the GPU waited for the host before 2 launches",
-        DROPPED + "hardware thermal",
-    ]
-    assert reasons(blocks, visit=3, min_pairs=3) == strict  # one block of three is just enough
-    assert reasons(blocks, visit=3, min_pairs=4) == [None, None, None, DROPPED + "hardware thermal"]
-    assert kept(settle(blocks, visit=3, min_pairs=3)) == 1
-    assert kept(settle(blocks, visit=3, min_pairs=4)) == 3
-    again = settle(settle(blocks, visit=3, min_pairs=4), visit=3, min_pairs=3)
-    assert [one.dropped for one in again] == strict  # from the samples alone, whatever was written
-
-
-def late(group: Group, late_blocks: Sequence[int], dropped: Sequence[int] = ()) -> Group:
-    """The group with launches that came late in these many blocks."""
-    blocks = tuple(
-        block.model_copy(
-            update={"late": int(block.index in late_blocks), "dropped": "power" if block.index in dropped else None}
-        )
-        for block in group.blocks
-    )
-    return group.model_copy(update={"blocks": blocks})
+    late = "the GPU waited for the host before 2 launches"
+    strict = [None, f"{DROPPED}power cap", late, f"{DROPPED}hardware thermal"]
+    enough, lenient = (settle(blocks, visit=3, min_pairs=least) for least in (3, 4))  # one block of three, or more
+    assert [one.dropped for one in enough] == strict
+    assert [one.dropped for one in lenient] == [None, None, None, f"{DROPPED}hardware thermal"]
+    assert (kept(enough), kept(lenient)) == (1, 3)
+    again = settle(lenient, visit=3, min_pairs=3)
+    assert [one.dropped for one in again] == strict, "from the samples alone, whatever was written"
 
 
 @pytest.mark.parametrize(
-    ("late_blocks", "dropped", "expected"),
+    ("late", "dropped", "expected"),
     [
         ([], [], False),
         ([0, 1], [], False),  # half of four
         ([0, 1, 2], [], True),
         ([0, 1, 2], [0, 1], False),  # one of the two that count
-        ([0, 1, 2, 3], [0, 1, 2, 3], False),  # where no block counts nothing is known
+        ([0, 1, 2, 3], [0, 1, 2, 3], False),  # no block counts, so nothing is known
     ],
 )
 def test_a_cell_waited_for_the_host_in_most_blocks_that_count(
-    late_blocks: Sequence[int], dropped: Sequence[int], expected: bool
+    late: Sequence[int], dropped: Sequence[int], expected: bool
 ) -> None:
-    made = late(group(), late_blocks, dropped)
-    assert len(made.blocks) == 4
+    blocks = tuple(
+        one.model_copy(update={"late": int(one.index in late), "dropped": "power" if one.index in dropped else None})
+        for one in group().blocks
+    )
+    made = group().model_copy(update={"blocks": blocks})
     assert waited_for_host([(made, made.series[0])]) is expected
-    own = {(one.kernel, made.dtype, made.shape) for one in made.series}
-    assert cells_of_host_time([made]) == (own if expected else set())
-
-
-WHERE = "S=4096 B=16 H=16"
-TOLD = "does not follow from the raw samples"
-
-
-def made() -> BenchResult:
-    return derive(result(group(0), group(1)))
+    cells = {(one.kernel, made.dtype, made.shape) for one in made.series}
+    assert cells_of_host_time([made]) == (cells if expected else set())
 
 
 @pytest.mark.parametrize(
@@ -124,45 +100,45 @@ def test_values_that_differ_by_more_than_rounding_are_found_where_they_stand(a: 
     assert list(unequal(a, b)) == found
 
 
-def test_every_difference_is_one_line() -> None:
-    derived = made()
-    first, second = derived.summaries
-    one = first.model_copy(update={"n_pairs": 3})
-    mean = derived.means[0].model_copy(update={"seq_lens": (512,)})
-    late = derived.groups[0].blocks[1].model_copy(update={"dropped": "because"})
-    blocks = (derived.groups[0].blocks[0], late, *derived.groups[0].blocks[2:])
-    groups = (derived.groups[0].model_copy(update={"blocks": blocks}), derived.groups[1])
-    written = derived.model_copy(
-        update={
-            "summaries": (one, second),
-            "means": (mean, *derived.means[1:]),
-            "groups": groups,
-            "floors_pct": {"fp16": 9.0},
-        }
-    )
-    floor = derived.floors_pct["fp16"]
-    assert differences(written, derived) == [
-        f"groups {TOLD}: process 0 fp16 {WHERE} blocks.1.dropped: written because, derived None",
-        f"summaries {TOLD}: 01 {SLOW} fp16 {WHERE} n_pairs: written 3, derived 24",
-        f"means {TOLD}: 01 {SLOW} fp16 all S seq_lens.0: written 512, derived 4096",
-        f"floors_pct {TOLD}: fp16: written 9.0, derived {floor}",
-    ]
+DERIVED = derive(result(group(0), group(1)))
+SLOW_ONE, FAST_ONE = DERIVED.summaries
+WHERE, FLOOR = "fp16 S=4096 B=16 H=16", f"floors_pct: fp16: written 9.0, derived {DERIVED.floors_pct['fp16']}"
+REPEATED = "summaries: cells repeated or in another order"
 
 
-def test_cells_that_are_gone_added_or_repeated_are_named_and_the_rest_is_still_compared() -> None:
-    derived = made()
-    first, second = derived.summaries
-    told, slow, fast = f"summaries {TOLD}", f"01 {SLOW} fp16 {WHERE}", f"16 {FAST} fp16 {WHERE}"
-    gone = derived.model_copy(update={"summaries": (first,), "floors_pct": {"fp16": 9.0}})
-    assert differences(gone, derived) == [
-        f"{told}: {fast}: not written",
-        f"floors_pct {TOLD}: fp16: written 9.0, derived {derived.floors_pct['fp16']}",
-    ]
-    other = second.model_copy(update={"dtype": "bf16"})
-    assert differences(derived.model_copy(update={"summaries": (first, second, other)}), derived) == [
-        f"{told}: 16 {FAST} bf16 {WHERE}: written, not derived"
-    ]
-    for order in ((second, first), (first, second, first)):
-        found = differences(derived.model_copy(update={"summaries": order}), derived)
-        assert found == [f"{told}: cells repeated or in another order"]
-    assert slow != fast
+def without_first_block() -> tuple[Group, ...]:
+    first, *others = DERIVED.groups
+    dropped = first.blocks[1].model_copy(update={"dropped": "because"})
+    return first.model_copy(update={"blocks": (first.blocks[0], dropped, *first.blocks[2:])}), *others
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (
+            {"groups": without_first_block()},
+            [f"groups: process 0 {WHERE} blocks.1.dropped: written because, derived None"],
+        ),
+        (
+            {"summaries": (SLOW_ONE.model_copy(update={"n_pairs": 3}), FAST_ONE), "floors_pct": {"fp16": 9.0}},
+            [f"summaries: 01 {SLOW} {WHERE} n_pairs: written 3, derived 24", FLOOR],
+        ),
+        (
+            {"means": (DERIVED.means[0].model_copy(update={"seq_lens": (512,)}), *DERIVED.means[1:])},
+            [f"means: 01 {SLOW} fp16 all S seq_lens.0: written 512, derived 4096"],
+        ),
+        (
+            {"summaries": (SLOW_ONE,), "floors_pct": {"fp16": 9.0}},
+            [f"summaries: 16 {FAST} {WHERE}: not written", FLOOR],
+        ),
+        (
+            {"summaries": (SLOW_ONE, FAST_ONE, FAST_ONE.model_copy(update={"dtype": "bf16"}))},
+            [f"summaries: 16 {FAST} {WHERE.replace('fp16', 'bf16')}: written, not derived"],
+        ),
+        ({"summaries": (FAST_ONE, SLOW_ONE)}, [REPEATED]),
+        ({"summaries": (SLOW_ONE, FAST_ONE, SLOW_ONE)}, [REPEATED]),
+    ],
+)
+def test_every_difference_is_one_line(change: dict[str, Any], lines: list[str]) -> None:
+    found = differences(DERIVED.model_copy(update=change), DERIVED)
+    assert [line.replace(" does not follow from the raw samples", "", 1) for line in found] == lines

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from flashladder.results.derive import incomplete
-from flashladder.results.schema import A_A, BenchResult, Block, Group, Pair, PlannedCell, Series, Sweep
-from tests.null.bench_fixture import FAST, GOOD, SHAPE, SLOW, group, result, sample
+from flashladder.results.schema import A_A, BenchResult, Group, Pair, PlannedCell, Series, Sweep
+from tests.null.bench_fixture import FAST, GOOD, SHAPE, SLOW, group, result
 
 WHERE = "process 0 fp16 S=4096"
 FAST_KEY, SLOW_KEY = f"16 {FAST}", f"01 {SLOW}"
@@ -16,26 +16,18 @@ CELL = PlannedCell(subject="16", config=FAST, dtype="fp16", shape=SHAPE, code=""
 SWEEP = Sweep(grid="smoke", grid_sha256="0" * 64, planned=(CELL,))
 
 
-def blocks(n: int, disturbed: int = 0) -> tuple[Block, ...]:
-    """`n` blocks, of which the last `disturbed` do not count."""
-    made = group().blocks[0]
-    return tuple(
-        made.model_copy(update={"index": index, "samples": (sample(), sample()), "late": int(index >= n - disturbed)})
-        for index in range(n)
-    )
-
-
-def timed(series: Series, n: int) -> Series:
-    pair = Pair(0, 0, 2.0, 1.0)
-    pairs = tuple(pair._replace(block=block) for block in range(n) for _ in range(3))
-    return series.model_copy(update={"pairs": pairs})
+def edited(**changed: Any) -> Group:
+    return group().model_copy(update=changed)
 
 
 def with_blocks(n: int, disturbed: int = 0, **changed: object) -> BenchResult:
-    """A result of one group with `n` blocks of three pairs each, where its settings ask for four blocks."""
-    one = group()
-    series = tuple(timed(own, n) for own in one.series)
-    return result(one.model_copy(update={"blocks": blocks(n, disturbed), "series": series})).model_copy(update=changed)
+    """A group of `n` blocks, three pairs each; the last `disturbed` blocks do not count. Its settings ask for four."""
+    first, pair = group().blocks[0], Pair(0, 0, 2.0, 1.0)
+    late = [int(index >= n - disturbed) for index in range(n)]
+    blocks = tuple(first.model_copy(update={"index": index, "late": one}) for index, one in enumerate(late))
+    pairs = tuple(pair._replace(block=index) for index in range(n) for _ in range(3))
+    series = tuple(one.model_copy(update={"pairs": pairs}) for one in group().series)
+    return result(edited(blocks=blocks, series=series)).model_copy(update=changed)
 
 
 def lines(made: BenchResult) -> list[str]:
@@ -55,6 +47,7 @@ def few(n: int, counted: int, more: str = ", and up to 8 until 4 count") -> list
         (5, 1, []),
         (8, 5, []),  # that many are tried, and no more
         (9, 5, few(9, 4)),
+        (9, 0, few(9, 9)),
     ],
 )
 def test_dropped_blocks_are_replaced_by_four_at_most(n: int, disturbed: int, found: list[str]) -> None:
@@ -62,19 +55,12 @@ def test_dropped_blocks_are_replaced_by_four_at_most(n: int, disturbed: int, fou
 
 
 def test_a_sweeps_cells_have_twelve_blocks_more_and_a_tuning_run_any_number() -> None:
-    more = ", and up to 16 until 4 count"
     assert lines(with_blocks(16, 13, sweep=SWEEP)) == []
-    assert lines(with_blocks(15, 13, sweep=SWEEP)) == few(15, 2, more)
+    assert lines(with_blocks(15, 13, sweep=SWEEP)) == few(15, 2, ", and up to 16 until 4 count")
     assert lines(with_blocks(8, 5, sweep=SWEEP, protocol_version="1")) == []
     assert lines(with_blocks(9, 8, sweep=SWEEP, protocol_version="1")) == few(9, 1)
-    assert lines(with_blocks(8, 5, protocol_version="1")) == []
-    assert lines(with_blocks(9, 0, protocol_version="2")) == few(9, 9)
     assert lines(with_blocks(30, 30, purpose="tune")) == []
     assert lines(with_blocks(3, 0, purpose="tune")) == few(3, 3, "")
-
-
-def edited(**changed: Any) -> Group:
-    return group().model_copy(update=changed)
 
 
 def test_blocks_are_numbered_from_nothing() -> None:
@@ -85,23 +71,13 @@ def test_blocks_are_numbered_from_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("order", "odd"),
-    [
-        ((A_A, FAST_KEY), SLOW_KEY),
-        ((A_A, FAST_KEY, SLOW_KEY, SLOW_KEY), "one of them twice"),
-    ],
+    [((A_A, FAST_KEY), SLOW_KEY), ((A_A, FAST_KEY, SLOW_KEY, SLOW_KEY), "one of them twice")],
 )
 def test_a_blocks_order_names_the_kernels_that_have_pairs(order: tuple[str, ...], odd: str) -> None:
     own = group().blocks
     found = incomplete(result(edited(blocks=(own[0].model_copy(update={"order": order}), *own[1:]))))
     told = "block 0: its order and the series with pairs are not the same kernels"
     assert found == [f"{WHERE}: {told}: {odd}"]
-
-
-def with_pairs(change: Any) -> list[str]:
-    a_a, fast, slow = group().series
-    pairs = list(fast.pairs)
-    change(pairs)
-    return lines(result(edited(series=(a_a, fast.model_copy(update={"pairs": tuple(pairs)}), slow))))
 
 
 @pytest.mark.parametrize(
@@ -113,22 +89,24 @@ def with_pairs(change: Any) -> list[str]:
     ],
 )
 def test_every_block_has_its_pairs_in_turn(change: Any, found: str) -> None:
-    assert with_pairs(change) == [f"{FAST_KEY}: expected 3 pairs in each of 4 blocks, found {found}"]
+    a_a, fast, slow = group().series
+    pairs = list(fast.pairs)
+    change(pairs)
+    made = result(edited(series=(a_a, fast.model_copy(update={"pairs": tuple(pairs)}), slow)))
+    assert lines(made) == [f"{FAST_KEY}: expected 3 pairs in each of 4 blocks, found {found}"]
 
 
 def test_only_a_kernel_that_was_wrong_before_has_no_pairs() -> None:
     a_a, fast, slow = group().series
-    order = (A_A, FAST_KEY)
-    own = tuple(block.model_copy(update={"order": order}) for block in group().blocks)
+    own = tuple(block.model_copy(update={"order": (A_A, FAST_KEY)}) for block in group().blocks)
     wrong = GOOD.model_copy(update={"max_error": 1.0})
     none = f"{SLOW_KEY}: expected 3 pairs in each of 4 blocks, found 0 in block 0"
     for before, found in ((wrong, []), (GOOD, [none]), (None, [none])):
         series = (a_a, fast, slow.model_copy(update={"pairs": (), "before": before}))
         assert lines(result(edited(blocks=own, series=series))) == found
     timed_though_wrong = slow.model_copy(update={"pairs": slow.pairs[:-1], "before": wrong})
-    assert lines(result(edited(series=(a_a, fast, timed_though_wrong)))) == [
-        none.replace("0 in block 0", "2 in block 3")
-    ]
+    found = lines(result(edited(series=(a_a, fast, timed_though_wrong))))
+    assert found == [none.replace("0 in block 0", "2 in block 3")]
 
 
 def test_every_shape_has_its_floor_but_for_a_sweeps_cells() -> None:

@@ -18,23 +18,17 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copytree(published.PUBLISHED, tmp_path / "published"))
 
 
-def test_every_cell_has_value_source_and_tolerance() -> None:
-    cells = published.load().cells
-    assert len(cells) == 16 * 4
-    assert {(cell.gpu, cell.statistic) for cell in cells} == {
-        (gpu, statistic) for gpu in ("a100", "rtx3090") for statistic in ("seq4096", "hmean")
-    }
-    assert all(0 < cell.value < 150 and cell.source for cell in cells)
-    assert {cell.tolerance for cell in cells if cell.statistic == "hmean"} == {1.5}
-    assert {cell.tolerance for cell in cells if cell.statistic == "seq4096"} == {2.0}
-
-
-def test_cells_are_the_csv_to_the_digit() -> None:
-    lines = (published.PUBLISHED / published.PROGRESSION).read_text(encoding="utf-8").splitlines()
+def test_every_cell_is_the_csv_to_the_digit_with_source_and_tolerance() -> None:
     found = published.load()
-    last = [found.cell(16, gpu, statistic).value for gpu in found.gpus for statistic in ("seq4096", "hmean")]
+    columns = [(gpu, statistic) for gpu in ("a100", "rtx3090") for statistic in ("seq4096", "hmean")]
+    assert len(found.cells) == 16 * 4
+    assert {(cell.gpu, cell.statistic) for cell in found.cells} == set(columns)
+    assert all(0 < cell.value < 150 and cell.source for cell in found.cells)
+    assert {(cell.statistic, cell.tolerance) for cell in found.cells} == {("hmean", 1.5), ("seq4096", 2.0)}
+    lines = (published.PUBLISHED / published.PROGRESSION).read_text(encoding="utf-8").splitlines()
+    last = [cell.value for cell in found.cells if cell.iteration == 16]
     assert last == [float(text) for text in lines[-1].split(",")[2:]]
-    assert found.column("a100", "seq4096")[-1] == last[0]
+    assert found.column("a100", "seq4096")[-1] == found.cell(16, "a100", "seq4096").value == last[0]
 
 
 def test_published_tflops_are_converted_to_our_flop_count() -> None:
@@ -66,7 +60,7 @@ def test_an_edited_figure_is_refused(copy: Path) -> None:
     noted = published.load_description().files[published.PROGRESSION].sha256
     told = (
         f"{path}: published figures were edited: expected SHA-256 {noted}, found {sha256(path.read_bytes())}; "
-        "restore the file: published figures are taken over, never changed"
+        "restore the file: published figures are copied, never changed"
     )
     assert str(error.value) == told
     (copy / "extra.csv").write_text("a\n1\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results import derive as summaries
 from flashladder.results.files import load_as, load_result, this_host, write_result
-from flashladder.results.schema import A_A, BenchResult, PlannedCell, Sweep, kernel_key
+from flashladder.results.schema import BenchResult, Group, PlannedCell, Summary, Sweep, kernel_key
 from tests.null.bench_fixture import FAST, SHAPE, SLOW, group, result
 
 FAST_KEY = kernel_key(16, FAST)
@@ -30,33 +30,28 @@ def test_this_host_names_nobody() -> None:
     assert not platform.node() or platform.node() not in this_host().model_dump_json()
 
 
+def derived(*groups: Group, **settings: int) -> tuple[BenchResult, Summary]:
+    """A derived result, and its summary of iteration 16."""
+    given = result(*groups)
+    made = summaries.derive(given.model_copy(update={"settings": given.settings.model_copy(update=settings)}))
+    return made, next(one for one in made.summaries if one.kernel == FAST_KEY)
+
+
 def test_summaries_say_what_was_put_in() -> None:
-    made = summaries.derive(result())
-    fast, slow = (next(s for s in made.summaries if s.kernel == key) for key in (FAST_KEY, kernel_key(1, SLOW)))
+    made, fast = derived()
+    assert {one.kernel: one.verdict for one in made.summaries} == {FAST_KEY: "faster", kernel_key(1, SLOW): "slower"}
+    assert made.summaries[0].pct == pytest.approx(16, abs=0.1)
     assert fast.pct == pytest.approx(110, abs=0.3)
-    assert fast.verdict == "faster"
-    assert slow.pct == pytest.approx(16, abs=0.1)
-    assert slow.verdict == "slower"
-    assert fast.reference_tflops == pytest.approx(350, abs=1)
-    assert fast.tflops == pytest.approx(385, abs=1)
-    assert fast.n_pairs == 12
-    assert fast.sm_clock_mhz == 1700
+    assert (fast.reference_tflops, fast.tflops) == pytest.approx((350, 385), abs=1)
+    assert (fast.n_pairs, fast.sm_clock_mhz) == (12, 1700)
     assert 0 < made.floors_pct["fp16"] < 0.2
-    assert A_A not in {summary.kernel for summary in made.summaries}
 
 
-def test_dropped_blocks_do_not_count_and_are_reported() -> None:
-    made = summaries.derive(result(group(bits=(0, 0x40))))
-    fast = next(s for s in made.summaries if s.kernel == FAST_KEY)
-    assert fast.n_pairs == 9
-    assert fast.dropped_share == 0.25
+def test_dropped_and_readmitted_blocks_are_reported() -> None:
+    made, fast = derived(group(bits=(0, 0x40)))
+    assert (fast.n_pairs, fast.dropped_share, fast.readmitted_share) == (9, 0.25, 0.0)
     assert len(made.groups[0].series[1].pairs) == 12
-
-
-def test_a_readmitted_block_is_reported() -> None:
-    few = result(group(bits=(0, 0x4)))
-    few = few.model_copy(update={"settings": few.settings.model_copy(update={"min_pairs": 12})})
-    fast = next(s for s in summaries.derive(few).summaries if s.kernel == FAST_KEY)
+    _, fast = derived(group(bits=(0, 0x4)), min_pairs=12)
     assert (fast.n_pairs, fast.dropped_share, fast.readmitted_share) == (12, 0.0, 0.25)
 
 
@@ -67,12 +62,10 @@ def test_a_short_sequence_is_limited_by_the_memory() -> None:
     assert limit == pytest.approx(short.input_bytes / 4800e9 * 1e6)
 
 
-@pytest.mark.parametrize(("flush", "told"), [(119_999_999, True), (120_000_000, False)])
-def test_a_flush_is_twice_the_l2(flush: int, told: bool) -> None:
-    made = result()
-    small = made.model_copy(update={"settings": made.settings.model_copy(update={"flush_bytes": flush})})
+@pytest.mark.parametrize(("flush", "wrong"), [(119_999_999, True), (120_000_000, False)])
+def test_a_flush_is_twice_the_l2(flush: int, wrong: bool) -> None:
     line = f"settings.flush_bytes: expected at least 120000000, twice the L2, found {flush}"
-    assert (line in summaries.problems(summaries.derive(small))) == told
+    assert (line in summaries.problems(derived(flush_bytes=flush)[0])) == wrong
 
 
 def test_processes_are_clusters_of_the_summary_and_of_the_floor() -> None:
@@ -85,8 +78,7 @@ def test_processes_are_clusters_of_the_summary_and_of_the_floor() -> None:
             for series in one.series
         )
         groups.append(one.model_copy(update={"series": slower}))
-    made = summaries.derive(result(*groups))
-    fast = next(s for s in made.summaries if s.kernel == FAST_KEY)
+    made, fast = derived(*groups)
     assert (fast.pct_low, fast.pct, fast.pct_high) == pytest.approx((110 / 1.4, 110 / 1.2, 110), abs=0.3)
     assert made.floors_pct["fp16"] == pytest.approx(40, abs=0.5)
     mean = next(m for m in made.means if m.kernel == FAST_KEY)
@@ -101,15 +93,11 @@ def test_a_sweeps_cell_without_a_floor_has_no_summaries() -> None:
     cell = PlannedCell(subject="16", config=FAST, dtype="fp16", shape=SHAPE, code="", address="0" * 16)
     sweep = Sweep(grid="smoke", grid_sha256="0" * 64, planned=(cell,))
     made = summaries.derive(result(first, bare).model_copy(update={"sweep": sweep}))
-    assert {(s.kernel, s.dtype) for s in made.summaries} == {(FAST_KEY, "fp16"), (kernel_key(1, SLOW), "fp16")}
-    assert set(made.floors_pct) == {"fp16"}
-    assert {mean.dtype for mean in made.means} == {"fp16"}
+    assert len(made.summaries) == 2
+    assert {one.dtype for one in (*made.summaries, *made.means)} == set(made.floors_pct) == {"fp16"}
 
 
 def test_a_result_of_another_kind_is_one_line_with_the_hint() -> None:
-    path = RESULTS / "h200" / "check.json.gz"
-    with pytest.raises(FlashladderError) as caught:
-        load_as(path, BenchResult, hint="choose another --out")
-    assert str(caught.value) == (
-        "results/h200/check.json.gz: a result of another kind: expected bench, found check; choose another --out"
-    )
+    line = "results/h200/check.json.gz: a result of another kind: expected bench, found check; choose another --out"
+    with pytest.raises(FlashladderError, match=line):
+        load_as(RESULTS / "h200" / "check.json.gz", BenchResult, hint="choose another --out")
