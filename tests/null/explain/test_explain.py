@@ -34,11 +34,11 @@ from flashladder.lock.command import locked_kernel
 from flashladder.paths import RESULTS
 
 CHIP: Chip = chip_of(load_gpus()["h200"])
-FMA = Step("FFMA", "plain", PIPES.index("fma"), CHIP.fma, 1.0, 1, (), None, None)
-MUFU = Step("MUFU", "plain", PIPES.index("mufu"), CHIP.mufu, 1.0, 1, (), None, None)
-MMA = Step("HMMA", "mma", PIPES.index("mma"), CHIP.mma, CHIP.mma_issue, 1, (), None, None, latency=CHIP.mma_latency)
-LDSM = Step("LDSM", "shared", None, 0, 1.0, 1, (), None, None, CHIP.shared_latency, 4.0, 4.0 * CHIP.shared_return)
-BARRIER = Step("BAR", "barrier", None, 0, 1.0, 1, (), None, None)
+FMA = Step("plain", PIPES.index("fma"), CHIP.holds["fma"], 1.0, 1, (), None, None)
+MUFU = Step("plain", PIPES.index("mufu"), CHIP.holds["mufu"], 1.0, 1, (), None, None)
+MMA = Step("mma", PIPES.index("mma"), CHIP.holds["mma"], CHIP.mma_issue, 1, (), None, None, latency=CHIP.latency["mma"])
+LDSM = Step("shared", None, 0, 1.0, 1, (), None, None, CHIP.latency["shared"], 4.0, 4.0 * CHIP.shared_return)
+BARRIER = Step("barrier", None, 0, 1.0, 1, (), None, None)
 
 
 def clocks(*steps: Step, ctas: int = 2, warps: int = 4) -> float:
@@ -48,12 +48,12 @@ def clocks(*steps: Step, ctas: int = 2, warps: int = 4) -> float:
 @pytest.mark.parametrize(
     ("steps", "ctas", "expected"),
     [
-        ([MUFU] * 20, 2, 20 * CHIP.mufu * 2),  # two warps on a scheduler
+        ([MUFU] * 20, 2, 20 * CHIP.holds["mufu"] * 2),  # two warps on a scheduler
         ([FMA] * 40, 2, 40 * 2),
-        ([MMA] * 20, 2, 20 * CHIP.mma * 2),
+        ([MMA] * 20, 2, 20 * CHIP.holds["mma"] * 2),
         ([MMA, FMA, FMA, FMA, FMA] * 10, 2, 10 * (CHIP.mma_issue + 4) * 2),  # an mma keeps its scheduler from others
         ([LDSM] * 10, 2, 10 * 4 * 8),  # wavefronts of eight warps: shared memory is one pipe for all schedulers
-        ([replace(MMA, after=(8, 9, 10, 11), makes=(8, 9, 10, 11))] * 10, 1, 10 * CHIP.mma_latency),  # a chain
+        ([replace(MMA, after=(8, 9, 10, 11), makes=(8, 9, 10, 11))] * 10, 1, 10 * CHIP.latency["mma"]),  # a chain
     ],
 )
 def test_warps_take_the_rate_of_a_pipe_that_they_fill(steps: list[Step], ctas: int, expected: float) -> None:
@@ -64,26 +64,26 @@ def test_a_warp_waits_for_its_own_result_and_not_for_another_warps() -> None:
     load = replace(LDSM, written=0)
     use = replace(FMA, waits=(0,))
     alone = simulate([load, use] * 5, CHIP, ctas=1, warps=1)
-    latency = CHIP.shared_latency + 3 * CHIP.shared_return
+    latency = CHIP.latency["shared"] + 3 * CHIP.shared_return
     assert alone.clocks == pytest.approx(5 * latency, rel=0.1)
     assert alone.idle["scoreboard"] > 0.2 * 0.9  # one of four schedulers has a warp
     assert clocks(*[load, use] * 5) < 2 * alone.clocks
 
 
 def test_a_copy_is_waited_for_only_as_far_as_the_wait_says() -> None:
-    copy = Step("LDGSTS", "copy", None, 0, 1.0, 1, (), None, None, 0.0, ASSUMED.copy_wavefronts, copied=512)
-    commit = Step("LDGDEPBAR", "commit", None, 0, 1.0, 1, (), None, None)
-    wait = Step("DEPBAR", "wait", None, 0, 1.0, 1, (), None, None)
+    copy = Step("copy", None, 0, 1.0, 1, (), None, None, 0.0, ASSUMED.copy_wavefronts, copied=512)
+    commit = Step("commit", None, 0, 1.0, 1, (), None, None)
+    wait = Step("wait", None, 0, 1.0, 1, (), None, None)
     exposed = simulate([copy, commit, wait], CHIP, ctas=1, warps=4)
-    assert exposed.clocks > CHIP.l2_latency
+    assert exposed.clocks > CHIP.latency["l2"]
     assert exposed.idle["copies"] > 0.9
     one_behind = simulate([copy, commit, replace(wait, left=1)], CHIP, ctas=1, warps=4)
-    assert CHIP.l2_latency / 2 < one_behind.clocks < exposed.clocks
+    assert CHIP.latency["l2"] / 2 < one_behind.clocks < exposed.clocks
 
 
 def test_a_barrier_holds_a_cta_until_its_slowest_warp() -> None:
     assert clocks(*[FMA] * 8, BARRIER) > clocks(*[FMA] * 8)
-    assert simulate([BARRIER], CHIP, ctas=1, warps=4).clocks == pytest.approx(CHIP.barrier_latency, abs=2)
+    assert simulate([BARRIER], CHIP, ctas=1, warps=4).clocks == pytest.approx(CHIP.latency["barrier"], abs=2)
 
 
 MEASURED = ("h100", "h200")
