@@ -116,7 +116,10 @@ def makes_scores(product: Event) -> bool:
 
 
 class Window:
-    """The events of one KV block in order: from the first mma of its S to before that of the next block."""
+    """The events of one KV block in order: from the first mma of its S to before that of the next block.
+
+    Its methods raise `UnknownForm` for a value that they do not find, or find more than once.
+    """
 
     def __init__(self, events: Sequence[Event], geometry: Geometry) -> None:
         self.events = events
@@ -149,11 +152,7 @@ class Window:
         return hits
 
     def products(self) -> tuple[Grid, Grid]:
-        """The mma of S and those of O, by accumulator.
-
-        Raises:
-            UnknownForm: another kind of mma, diverging warps, or a wrong number of tiles.
-        """
+        """The mma of S and those of O, by accumulator."""
         products = [event for event in self.events if event.word == "mma"]
         for event in products:
             if not event.instruction.opcode.startswith(PRODUCT):
@@ -167,11 +166,7 @@ class Window:
         return of_scores, self._grid("O", output, d_head // TILE_N, keys // TILE_K)
 
     def _grid(self, name: str, products: Sequence[Event], n_tiles: int, k_tiles: int) -> Grid:
-        """The mma of a matrix by m-tile and n-tile, each a chain over the k-tiles.
-
-        Raises:
-            UnknownForm: a wrong number of chains, or of mma in one.
-        """
+        """The mma of a matrix by m-tile and n-tile, each a chain over the k-tiles."""
         m_tiles, chains = self.geometry.m_tiles, self._chains(products)
         if len(chains) != m_tiles * n_tiles:
             where, n = chains[0][0] if chains else None, m_tiles * n_tiles
@@ -198,11 +193,7 @@ class Window:
         return sorted(chains.values(), key=lambda chain: chain[0].number)
 
     def exponentials(self, packed: Value, dtype: str) -> list[Value]:
-        """The results of the `ex2` behind the low and the high half of a register of P.
-
-        Raises:
-            UnknownForm: there are not two.
-        """
+        """The results of the `ex2` behind the low and the high half of a register of P."""
         event = packed.event
         converts = event is not None and event.word == "cvt"
         sources = event.sources[::-1] if event and converts else [packed]  # cvt d, a, b: a becomes the upper half
@@ -215,11 +206,7 @@ class Window:
         return both[::-1] if not converts and second < first else both
 
     def maximum(self, elements: Sequence[Value]) -> Value:
-        """The last maximum that all these exponentials depend on.
-
-        Raises:
-            UnknownForm: there is none.
-        """
+        """The last maximum that all these exponentials depend on."""
         marks, maxima = self._maxima
         common = -1
         for element in elements:
@@ -247,11 +234,7 @@ class Window:
         return marks
 
     def total(self, elements: Sequence[Value]) -> Value:
-        """The sum with most of a row's exponentials, including the sum of earlier blocks.
-
-        Raises:
-            UnknownForm: no instruction adds them.
-        """
+        """The sum with most of a row's exponentials, including the sum of earlier blocks."""
         bits = {one.event.number: 1 << place for place, one in enumerate(elements) if one.event}
         marks = self._marks(bits, lambda event: event.word in CARRIES)
         sums = [event for event in self.events if event.word in ADDS and marks[event.number].bit_count() > 1]
@@ -266,11 +249,7 @@ class Window:
             total = more[0].results[0]
 
     def multiplied(self, value: Value) -> Value:
-        """The nearest product of an element of S.
-
-        Raises:
-            UnknownForm: there is none.
-        """
+        """The nearest product of an element of S."""
         work = [value]
         while work:
             for user in self.consumers.get(id(work.pop(0)), []):
@@ -288,11 +267,7 @@ def _ranks(keys: Iterable[tuple[int, ...]]) -> list[int]:
 
 
 def subtracted(rows: Sequence[Sequence[Value]]) -> list[Value]:
-    """For each of two or more rows of `ex2` results, the value in all exponents of that row and of no other row.
-
-    Raises:
-        UnknownForm: there is no such value, or more than one.
-    """
+    """For each of two or more rows of `ex2` results, the value in all exponents of that row and of no other row."""
     exponents = [[_exponent(element) for element in row] for row in rows]
     shared = [set.intersection(*({id(value) for value in one.sources} for one in row)) for row in exponents]
     of_all = set.intersection(*shared)
@@ -385,11 +360,7 @@ class Recorder(Dataflow):
 
 
 def read_step(window: Window, dtype: str, softmax: str) -> KvStep:
-    """The intermediates of a KV block.
-
-    Raises:
-        UnknownForm: the kernel computes them in a way that `Window` does not know.
-    """
+    """The intermediates of a KV block."""
     of_scores, of_output = window.products()
     scores = [[chain[-1].results for chain in row] for row in of_scores]
     packed = _packed(of_output)
@@ -408,11 +379,7 @@ def read_step(window: Window, dtype: str, softmax: str) -> KvStep:
 
 
 def _packed(output: Grid) -> list[list[list[Value]]]:
-    """P's registers by [m-tile][8 columns][half of the rows]: the A operands of O's products.
-
-    Raises:
-        UnknownForm: the n-tiles of O multiply different registers.
-    """
+    """P's registers by [m-tile][8 columns][half of the rows]: the A operands of O's products."""
     found = []
     for row in output:
         for chain in row[1:]:
