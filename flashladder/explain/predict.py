@@ -115,11 +115,7 @@ class Anchor:
 
 
 def anchor_of(gpu: Gpu, seq_len: int) -> Anchor | None:
-    """FA2 on a GPU; None if it was neither measured nor published at this length.
-
-    Raises:
-        FlashladderError: a result file is malformed.
-    """
+    """FA2 on a GPU; None if it was neither measured nor published at this length."""
     path, sms = RESULTS / gpu.gpu / f"{gpu.gpu}.json.gz", gpu.whole("sms")
     if path.is_file():
         cells = _cells(path, seq_len)

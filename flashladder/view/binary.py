@@ -162,11 +162,7 @@ def is_file(text: str) -> bool:
 
 
 def file_named(word: str, wanted: Wanted) -> Path | None:
-    """The file that a word names; None if it names an iteration.
-
-    Raises:
-        FlashladderError: ``--config`` with a file, or ``--kernel`` or ``--list`` with an iteration.
-    """
+    """The file that a word names; None for an iteration. Raises `FlashladderError` for options of the other."""
     if is_file(word):
         if wanted.config:
             hint = "--kernel chooses in a file"
@@ -179,11 +175,7 @@ def file_named(word: str, wanted: Wanted) -> Path | None:
 
 
 def output_of(wanted: Wanted, ending: str) -> Path | None:
-    """The file of ``--out``; None without it.
-
-    Raises:
-        FlashladderError: a bad name, or another option that ``--out`` would ignore.
-    """
+    """The file of ``--out``, or None; raises `FlashladderError` for a bad name or an option that it would ignore."""
     if not wanted.out:
         return None
     wanted.require_only("--out", "out", "config", "kernel", "arch")
@@ -312,11 +304,7 @@ def _only(kernels: Sequence[Kernel], arch: str) -> Kernel:
 
 
 def _chosen_or_listed(found: Sequence[Image], kind: Kind, wanted: Wanted) -> Kernel | None:
-    """The one kernel that fits `wanted`; None if all that fit have been listed instead.
-
-    Raises:
-        FlashladderError: no such kernel, or options that do not go with a list or with ``--json``.
-    """
+    """The one kernel that fits `wanted`; None if all that fit have been listed instead."""
     if wanted.json and (wanted.clean or wanted.normalised):
         raise FlashladderError(f"--{'clean' if wanted.clean else 'normalised'} does not go with --json")
     kernels = _matching(found, kind, wanted)

@@ -311,11 +311,7 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
 
 
 def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: str, forms: Sequence[str] = ()) -> None:
-    """Prints the control flow of an iteration, or of a kernel in a file, in the one form that `forms` names.
-
-    Raises:
-        FlashladderError: several forms, or as `drawn`.
-    """
+    """Prints the control flow of an iteration, or of a kernel in a file, in the form of `forms`, at most one."""
     by_width = partial(per_block, limit=terminal_width())
     as_json = partial(json.dumps, indent=2)
     renderers: dict[str, Callable[[Picture], str]] = {"counts": by_width, "dot": dot, "svg": svg, "json": as_json}

@@ -111,11 +111,7 @@ def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool
 
 
 def order(title: str, sass: Sass) -> str:
-    """The events of a kernel's main loop, the instructions between them, and how many of those products hide.
-
-    Raises:
-        FlashladderError: the kernel has no loop.
-    """
+    """The events of a kernel's main loop and the code between them; raises `FlashladderError` if there is no loop."""
     whole = main_loop(sass)
     code = usual_path(whole, sass.targets)
     if not code:
@@ -247,16 +243,17 @@ def occupancy_table(rows: Sequence[PtxasRow], limit: int) -> str:
             cells[gpu] = f"{one.ctas}x{one.warps_per_cta} {100 * one.fraction:.1f}% {letters}"
     gpus = _described()
     shown = [key for key in gpus if any(key in cells for cells in served.values())]
-    configs = [(number, KernelConfig.parse(text)) for number, text in served]
-    names = [(number, config.dtype, config.brief()) for number, config in configs]
-    values = [[gpus[key].title for key in shown]]
-    values += [[cells.get(key, "-") for key in shown] for cells in served.values()]
-    wide = [(*n, *cells) for n, cells in zip([("#", "dtype", "configuration"), *names], values, strict=True)]
-    if natural_width(wide) <= limit:
-        lines = table(wide, limit, right={0})
+    rows_of_table = [("#", "dtype", "configuration", *(gpus[key].title for key in shown))]
+    for (number, text), cells in served.items():
+        config = KernelConfig.parse(text)
+        rows_of_table.append((number, config.dtype, config.brief(), *(cells.get(key, "-") for key in shown)))
+    if natural_width(rows_of_table) <= limit:
+        lines = table(rows_of_table, limit, right={0})
     else:
-        head, *below = (f"  {line}" for line in table(values, limit - 2))
-        lines = [head, *(line for name, row in zip(names, below, strict=True) for line in (" ".join(name), row))]
+        head, *below = (f"  {line}" for line in table([row[3:] for row in rows_of_table], limit - 2))
+        lines = [head]
+        for row_of_table, line in zip(rows_of_table[1:], below, strict=True):
+            lines += [" ".join(row_of_table[:3]), line]
     absent = [key for key in gpus if key not in shown]
     legend = OCCUPANCY + (f" No code for {', '.join(absent)}: --arch." if absent else "")
     return "\n".join([*lines, "", *textwrap.wrap(legend, limit)]) + "\n"

@@ -50,16 +50,15 @@ def list_iterations(limit: int | None = None) -> str:
     """
     limit = limit or terminal_width()
     steps = load_all()
-    numbers = [("#",), *((str(step.number),) for step in steps)]
-    texts = [("title", "changes"), *((step.title, changes(step)) for step in steps)]
-    configs = [GPUS, *(tuple(c.brief() if c else "-" for c in on_gpus(step).values()) for step in steps)]
-    whole = [(*n, *t, *c) for n, t, c in zip(numbers, texts, configs, strict=True)]
-    if natural_width(whole) <= limit:
-        lines = table(whole, limit, right={0})
+    rows: list[tuple[str, ...]] = [("#", "title", "changes", *GPUS)]
+    for step in steps:
+        configs = (config.brief() if config else "-" for config in on_gpus(step).values())
+        rows.append((str(step.number), step.title, changes(step), *configs))
+    if natural_width(rows) <= limit:
+        lines = table(rows, limit, right={0})
     else:
-        lines = table([(*n, *t) for n, t in zip(numbers, texts, strict=True)], limit, right={0}, wrapped={1, 2})
-        below = [(*n, *c) for n, c in zip(numbers, configs, strict=True)]
-        lines += ["", *table(below, limit, right={0}, wrapped={1, 2, 3})]
+        lines = table([row[:3] for row in rows], limit, right={0}, wrapped={1, 2})
+        lines += ["", *table([(row[0], *row[3:]) for row in rows], limit, right={0}, wrapped={1, 2, 3})]
     legends = [legend for family in dict.fromkeys(step.family for step in steps) if (legend := family.legend)]
     return "\n".join([*lines, "", "Configurations, as --config takes them:", *legends])
 

@@ -85,11 +85,7 @@ def caveat(before: Iteration, after: Iteration, configs: Configs) -> str:
 
 
 def diff_iterations(before: Iteration, after: Iteration, configs: Configs, *, whole: bool = False) -> str:
-    """The unified diff of the parts and kernels of two iterations, folded or `whole`; empty if they are equal.
-
-    Raises:
-        FlashladderError: a kernel cannot be composed.
-    """
+    """The unified diff of the parts and kernels of two iterations, folded or `whole`; empty if they are equal."""
     pages = []
     for iteration, config in zip((before, after), configs, strict=True):
         head = f"{section('parts', asdict(iteration.parts).items())}\n\nconfiguration: {config.short_form()}\n\n"

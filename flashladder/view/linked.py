@@ -172,11 +172,7 @@ class Selection(NamedTuple):
 
 
 def select(kernel: Linked, line: str, opcode: str) -> Selection:
-    """The code that a source line and an opcode both name; either of them may be empty.
-
-    Raises:
-        FlashladderError: as `of_line` and `of_opcode`, or no code fits both.
-    """
+    """The code that a source line and an opcode both name, either of them empty; errors as of `of_line`."""
     found = [find(kernel, word.strip()) for find, word in ((of_line, line), (of_opcode, opcode)) if word]
     both = Selection(*(frozenset.intersection(*side) for side in zip(*found, strict=True)))
     if not any(both):
