@@ -100,11 +100,7 @@ def _row(one: Comparison) -> Sequence[str]:
 
 
 def verdict(found: Trace) -> list[str]:
-    """The result for the person who repairs the kernel.
-
-    It names the first wrong element and its error, the wrong intermediate, the number of wrong elements, the
-    instruction that made the first, and where to look.
-    """
+    """The first wrong element and its error, the number of wrong elements, their maker, and where to look."""
     from flashladder.trace.compare import lookalike
 
     counted = len(found.steps) == found.n_expected

@@ -1,7 +1,8 @@
 """Prints machine code and PTX, also of kernels that others built: `invoke sass FILE`, `invoke ptx FILE`.
 
 A file is a wheel, library, object, fatbin, cubin or PTX file. If it holds several kernels and ``--kernel`` names none,
-the command lists them. ``--kernel`` takes a part of a name, mangled or not, or a configuration.
+the command lists them. ``--kernel`` takes a part of a name, mangled or not, or a configuration. Both commands raise
+`FlashladderError` for a missing file, an unknown kernel, and options that do not go together.
 
 Run: ``invoke sass libtorch_cuda.so --kernel "flash_fwd_kernel (FP16, 128, 128, 64, 4)"``;
 ``diff <(invoke sass 7 --clean) <(invoke sass 8 --clean)``.
@@ -183,11 +184,7 @@ def output_of(wanted: Wanted, ending: str) -> Path | None:
 
 
 def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
-    """Prints the machine code of one kernel of a file under `title`, or lists the kernels.
-
-    Raises:
-        FlashladderError: no such file or kernel, or the options fit several kernels.
-    """
+    """Prints the machine code of one kernel of a file under `title`, or lists the kernels."""
     out = output_of(wanted, CUBIN)
     with images(path) as found:
         if (kernel := _chosen_or_listed(found, "SASS", wanted)) is None:
@@ -218,15 +215,9 @@ def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
 
 
 def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
-    """The title and the machine code of one kernel of a file.
+    """The title and the machine code of the only kernel of a file whose name has `name` as a part.
 
-    Args:
-        path: the file.
-        name: a part of the kernel's name; empty if the file has only one.
-        arch: the architecture; empty prefers `DEFAULT_ARCH`.
-
-    Raises:
-        FlashladderError: no such file or kernel, none for `arch`, or several.
+    Without `arch`, a kernel for `DEFAULT_ARCH` is preferred. Raises `FlashladderError` if there is none or several.
     """
     with images(path) as found:
         kernel, sass = _disassembled(_only(_matching(found, "SASS", Wanted(kernel=name, arch=arch)), arch))
@@ -247,9 +238,6 @@ def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
     """Prints the PTX of one kernel of a file, or lists the kernels.
 
     If the file holds no PTX, the PTX that ptxas kept in a cubin (``-lineinfo``) is printed.
-
-    Raises:
-        FlashladderError: no such file or kernel, no PTX, or the options fit several kernels.
     """
     out = output_of(wanted, PTX)
     with images(path) as found:

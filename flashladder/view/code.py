@@ -1,6 +1,7 @@
 """``invoke sass``, ``invoke ptx`` and ``invoke ptxas``: the compilers' output for iterations, and others' kernels.
 
-A kernel that the content-addressed store lacks is compiled first.
+A kernel that the content-addressed store lacks is compiled first. All commands raise `FlashladderError` for conflicting
+options, unknown iterations, configurations and files, and failed compilations.
 
 Run:
     invoke sass 7                       # the listing; `|` marks the main loop
@@ -53,11 +54,7 @@ LEGEND = "Behind each event: instructions up to the next one. Groups: of product
 
 
 def show_sass_of(target: str, wanted: Wanted) -> None:
-    """Prints machine code of an iteration, or of a kernel in a file.
-
-    Raises:
-        FlashladderError: no such iteration, configuration or file, or options that do not go together.
-    """
+    """Prints machine code of an iteration, or of a kernel in a file."""
     if show_linked(target, wanted):
         return
     if wanted.order:
@@ -81,9 +78,6 @@ def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool
     """Handles ``--line``, ``--opcode`` and ``--page`` for an iteration; False if none of them is given.
 
     With `ptx_first`, the listing is in PTX order, else in address order.
-
-    Raises:
-        FlashladderError: conflicting options, or no such line or opcode.
     """
     if not (wanted.page or wanted.line or wanted.opcode):
         return False
@@ -135,11 +129,7 @@ def order(title: str, sass: Sass) -> str:
 
 
 def show_ptx(description: str, wanted: Wanted) -> None:
-    """Prints the PTX of an iteration (``7``), an ablation (``16 - swizzle``) or a kernel in a file.
-
-    Raises:
-        FlashladderError: no such iteration, configuration or file, or a failed compilation.
-    """
+    """Prints the PTX of an iteration (``7``), an ablation (``16 - swizzle``) or a kernel in a file."""
     if show_linked(description, wanted, ptx_first=True):
         return
     if path := file_named(description, wanted):
@@ -169,9 +159,6 @@ def show_ptxas(
         configs: selection key: prog, a100, tune, all, ``"64,64"``.
         as_json: prints JSON instead of a table.
         csv: a CSV file to write instead of printing.
-
-    Raises:
-        FlashladderError: bad arguments, nothing selected, or a failed compilation.
     """
     if as_json and csv:
         raise FlashladderError("--json does not go with --csv")

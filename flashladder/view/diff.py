@@ -135,11 +135,7 @@ def deltas(before: Iteration, after: Iteration, configs: Configs) -> dict[str, l
     if before.is_ablation or after.is_ablation:
         return {heading: [] for heading in HEADINGS}
     steps = before, after
-    return {
-        "registers": list(_registers(steps, configs)),
-        "counters": list(_counters(steps)),
-        "speed": list(_speeds(steps)),
-    }
+    return {"registers": [*_registers(steps, configs)], "counters": [*_counters(steps)], "speed": [*_speeds(steps)]}
 
 
 def _registers(steps: Steps, configs: Configs) -> Iterator[Delta]:
@@ -204,7 +200,7 @@ def _speeds(steps: Steps) -> Iterator[Delta]:
 
 def _timed(machine: Machine, step: Iteration, key: str) -> float | None:
     measured = machine.measured.get((step.number, _config(step, key).short_form()))
-    summary = measured.summaries.get(HEADLINE_LENGTH) if measured else None
+    summary = measured and measured.summaries.get(HEADLINE_LENGTH)
     return summary.pct if summary else None
 
 
