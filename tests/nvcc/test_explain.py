@@ -40,9 +40,7 @@ OFF = 0.13  # of a measured rate
 )
 def test_the_committed_predictions_are_the_models(gpu: str, number: int) -> None:
     data = load_predictions()
-    committed = next(one for one in data.gpus[gpu] if one.iteration == number)
-    made = explain(str(number), gpu, None, data.seq_len).data
-    assert made == committed
+    assert explain(str(number), gpu, None, data.seq_len).data in data.gpus[gpu]
 
 
 def test_a_change_taken_back_is_predicted_too() -> None:
@@ -93,14 +91,12 @@ def test_the_model_runs_its_own_micro_benchmarks_as_fast_as_the_chip(name: str, 
     kernel, cubin = named(name, 4), tmp_path / "rate.cubin"
     ptx = tmp_path / "rate.ptx"
     ptx.write_text(kernel.text(), encoding="utf-8")
-    chip, toolchain = chip_of(load_gpus()[GPU]), find_toolchain()
-    subprocess.run([str(toolchain.ptxas), "-arch=sm_90", "-o", str(cubin), str(ptx)], check=True)
-    sass = disassemble(cubin, kernel="rate", lines=False)
+    subprocess.run([find_toolchain().ptxas, "-arch=sm_90", "-o", cubin, ptx], check=True)
+    chip, sass = chip_of(load_gpus()[GPU]), disassemble(cubin, kernel="rate", lines=False)
     steps = steps_of(main_loop(sass), read_cubin(cubin, "rate").text, chip)
     found = simulate(steps, chip, ctas=1, warps=16, rounds=4, skipped=1)
-    first = next(iter(kernel.instructions))
-    measured = measured_rates(GPU)[name, 16, 4]
-    assert kernel.instructions[first] * 16 / found.clocks == pytest.approx(measured, rel=OFF)
+    n = next(iter(kernel.instructions.values()))
+    assert n * 16 / found.clocks == pytest.approx(measured_rates(GPU)[name, 16, 4], rel=OFF)
 
 
 SOURCE = r"""

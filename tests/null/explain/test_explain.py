@@ -15,13 +15,13 @@ from analysis import explain_validation
 from analysis.explain_validation import compare, compare_tuned
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.explain.predict import D_HEAD, NAME, Resource, anchor_of, binding, known, load_predictions, worth
-from flashladder.explain.simulate import ASSUMED, PIPES, SCHEDULERS, Chip, Step, chip_of, simulate
+from flashladder.explain.simulate import ASSUMED, PIPES, SCHEDULERS, Step, chip_of, simulate
 from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock.command import locked_kernel
 from flashladder.paths import RESULTS
 
-CHIP: Chip = chip_of(load_gpus()["h200"])
+CHIP = chip_of(load_gpus()["h200"])
 FMA = Step("plain", PIPES.index("fma"), CHIP.holds["fma"], 1.0, 1, (), None, None)
 MUFU = Step("plain", PIPES.index("mufu"), CHIP.holds["mufu"], 1.0, 1, (), None, None)
 MMA = Step("mma", PIPES.index("mma"), CHIP.holds["mma"], CHIP.mma_issue, 1, (), None, None, latency=CHIP.latency["mma"])
@@ -117,9 +117,8 @@ def test_documented_rates_are_those_of_the_guide_by_compute_capability() -> None
 
 
 def test_a_gpu_without_a_rate_is_one_line() -> None:
-    gpu = load_gpus()["a100"]
-    lacking = Gpu.model_validate({**gpu.model_dump(), "rates": {}})
-    with pytest.raises(FlashladderError, match=r"lacks a rate: a100.yaml|a100.yaml: .*lacks a rate|expected mma"):
+    lacking = Gpu.model_validate({**load_gpus()["a100"].model_dump(), "rates": {}})
+    with pytest.raises(FlashladderError, match="expected mma"):
         chip_of(lacking)
 
 
@@ -148,33 +147,30 @@ def test_kernels_of_other_tiles_are_predicted_too() -> None:
 def test_a_4090_is_compared_with_nothing_as_nobody_timed_fa2_there() -> None:
     assert compare(PREDICTIONS, "rtx4090") is None
     assert known(load_gpus()["rtx4090"], PREDICTIONS.gpus["rtx4090"], PREDICTIONS.seq_len)[1] == {}
-    assert known(load_gpus()["rtx4090"], PREDICTIONS.gpus["rtx4090"], PREDICTIONS.seq_len)[1] == {}
 
 
 def test_sweeps_beyond_the_ladder_join_where_they_exist_and_time_the_same_code(tmp_path: Path) -> None:
-    kernels = PREDICTIONS.gpus["h200"]
+    gpu, kernels = load_gpus()["h200"], PREDICTIONS.gpus["h200"]
     (tmp_path / "published").symlink_to(RESULTS / "published")
     (tmp_path / "h200").mkdir()
-    assert known(load_gpus()["h200"], kernels, 4096, tmp_path)[1] == {}
+    assert known(gpu, kernels, 4096, tmp_path)[1] == {}
     for name in ("beyond.json.gz", "bench_16.json.gz"):
         joined = tmp_path / "h200" / name
-        joined.write_bytes((RESULTS / "h200" / "h200.json.gz").read_bytes())
-        what, found = known(load_gpus()["h200"], kernels, 4096, tmp_path)
+        joined.symlink_to(RESULTS / "h200" / "h200.json.gz")
+        what, found = known(gpu, kernels, 4096, tmp_path)
         assert what == "measured"
-        assert set(NUMBERS) <= set(found)
         assert found[16] == pytest.approx(108.6, abs=0.1)
+        assert set(NUMBERS) <= set(found)
         other = tuple(one.model_copy(update={"text_sha256": "0" * 64}) for one in kernels)
-        assert known(load_gpus()["h200"], other, 4096, tmp_path)[1] == {}
+        assert known(gpu, other, 4096, tmp_path)[1] == {}
         joined.unlink()
 
 
 def test_what_a_step_is_worth_is_told_against_the_one_before_it() -> None:
     by_number = {one.iteration: one for one in PREDICTIONS.gpus["a100"]}
     assert worth(PREDICTIONS, "a100", by_number[1]) is None
-    parent, percent = worth(PREDICTIONS, "a100", by_number[17]) or (0, 0.0)
     ratio = by_number[17].percent_of_peak / by_number[16].percent_of_peak
-    assert parent == 16
-    assert percent == pytest.approx(100 * ratio - 100, abs=0.01)
+    assert worth(PREDICTIONS, "a100", by_number[17]) == pytest.approx((16, 100 * ratio - 100), abs=0.01)
     assert worth(PREDICTIONS, "nowhere", PREDICTIONS.gpus["a100"][1]) is None
 
 
