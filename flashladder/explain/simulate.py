@@ -91,7 +91,7 @@ _OPCODES = {
     "mma": "HMMA",
     "fma": "FFMA FMUL FADD",
     "imad": "IMAD F2FP",
-    "mufu": "MUFU I2F",
+    "mufu": "MUFU I2F",  # the unit for exponentials also converts integers to floats
     "alu": "BMSK CS2R FMNMX FSEL FSETP HADD2 HFMA2 HMUL2 I2FP IABS IADD3 IMNMX ISETP LEA LOP3 MOV P2R PLOP3 POPC "
     "PRMT R2P SEL SGXT SHF VIADD VIMNMX VOTE",
     "uniform": "BREAK BSSY BSYNC CALL LDC NOP R2UR RET S2R S2UR WARPSYNC YIELD R2B MEMBAR ERRBAR CCTL",
@@ -243,7 +243,7 @@ class Rounds(NamedTuple):
     """The result of a simulation."""
 
     clocks: float  # for one round of every warp
-    idle: dict[str, float]  # shares of the clocks without an issue, by what the first warp to go on waited for
+    idle: dict[str, float]  # share of the clocks without an issue, by what the next warp to issue waited for
 
 
 @dataclass

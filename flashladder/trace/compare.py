@@ -88,7 +88,7 @@ SLACK = 2.0  # `slack`: powers of two by which a score may exceed the m in use
 WEIGHTS = ((1024, 2.0), (512, 1.25), (0, 1.5))  # `weight`, from a number of keys on
 LIGHT = range(512, 1024)  # `starts_light`: row lengths for which the first block leaves rows light,
 APART = 4.0  # `apart`: unless the maxima of their lanes differ by more powers of two than this
-MARKED = 1024.0  # `marks`: from this size of m on, a row is light and m is an integer
+MARKED = 1024.0  # `marks`: from this size of m on, every row is light and the last bit of m is no mark
 HEAVY_ERROR = 2.0**-17  # rounding of a row's sum, in units of its largest P, by two sums and two exponentials
 TOGETHER = 8  # rows that update their maximum together: a warp's rows in one half of an m-tile
 
