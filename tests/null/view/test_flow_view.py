@@ -54,9 +54,9 @@ def test_an_outline_shows_regions_loops_and_runs(rounds: Picture) -> None:
         "epilogue: 2 instructions",
     ]
     assert max(map(len, text.splitlines())) <= 80
-    assert [" ".join(line.split()) for line in text.partition("by kind:\n")[2].splitlines()[1:4]] == [
-        "total 1 3 5.8 2 35", "tensor 0 1 1 0 6", "fp32 0 0 1 0 5",
-    ]  # fmt: skip
+    table = {line.split()[0]: line.split()[1:] for line in text.partition("by kind:\n")[2].splitlines()}
+    assert table["tensor"] == ["0", "1", "1", "0", "6"]
+    assert table["copies"] == ["0", "0", "0.8", "0", "4"]
 
 
 def test_counts_stand_by_kind_and_add_up(rounds: Picture) -> None:
@@ -141,5 +141,3 @@ def test_two_conditions_of_a_branch_are_both_told() -> None:
     assert [(way["kind"], way["when"]) for way in picture["blocks"][0]["ways"]] == [
         ("falls", "not (!P1 and P0)"), ("branches", "!P1 and P0"),
     ]  # fmt: skip
-    with pytest.raises(FlashladderError):
-        picture_of("none", regions_of(code("BRX R2 -0x10", "EXIT")))
