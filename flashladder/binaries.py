@@ -1,19 +1,16 @@
-"""Kernels in files that others built: wheel, library, object, fatbin, cubin or PTX, told by its content.
+"""Finds the kernels in files that others built: wheels, libraries, objects, fatbins, cubins and PTX.
 
-`images` gives the cubins and PTX of a file, `kernels_of` their kernels. ``invoke sass FILE`` and
-``invoke ptx FILE`` use it (`flashladder.view.binary`).
+`images` gives the cubins and PTX of a file, `kernels_of` their kernels. The content tells the kind of a file. ``invoke
+sass FILE`` and ``invoke ptx FILE`` use both (`flashladder.view.binary`).
 
-A fatbin is a header of 16 bytes and entries, each with a header of its own; the format has no public description, what
-is read here is what fatbinary 12 and 13 write and cuobjdump reads. An entry is unpacked on demand, as far as it is
-asked for, by the system's zstd and LZ4. Members of a wheel are inflated into files without a name: no name in the
-archive is ever a path here. Sizes are bounded before anything is read.
+A fatbin is a header of 16 bytes and entries, each with its own header. The format has no public description: this
+module reads what fatbinary 12 and 13 write. The system's zstd and LZ4 unpack an entry on demand, as far as needed.
+Members of a wheel are inflated into unnamed files, so no name in the archive becomes a path.
 
-Names come from the first kilobytes of each cubin, so that a library with a hundred thousand kernels answers in seconds;
-registers, shared memory and sizes need whole cubins, and only those that a question is about are unpacked. A name of
-FlashAttention-2's templates holds a configuration. Template parameters are named as in FlashAttention's
-``csrc/flash_attn/src/flash_{fwd,bwd}_launch_template.h`` and ``kernel_traits.h``, 2.6 to 2.8 and PyTorch's copy; an
-instance with another number of them is not guessed at. All kernels of this project have one symbol: a table in their
-library names their configurations.
+Names come from the first kilobytes of each cubin, so a library with 100,000 kernels answers in seconds. Registers and
+sizes need whole cubins. A kernel name of FlashAttention-2 holds its configuration: template parameters are named as in
+``csrc/flash_attn/src/flash_{fwd,bwd}_launch_template.h`` and ``kernel_traits.h`` of versions 2.6 to 2.8. All kernels of
+this project have one symbol; a table in their library names their configurations.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 import ctypes
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import groupby
 import lzma
 import mmap
 import os
@@ -52,16 +50,16 @@ Kind = Literal["SASS", "PTX"]
 _KINDS: Mapping[int, Kind] = {1: "PTX", 2: "SASS"}  # others (LTO-IR) are passed over
 _LZ4, _ZSTD, _ALONE = 0x2000, 0x8000, 0x100000  # flags
 MOST_UNPACKED = 256 << 20  # bytes of an entry; the largest of PyTorch has 34 MiB
-MOST_RATIO = 4096  # of unpacked to stored bytes: what a bomb would need more of
+MOST_RATIO = 4096  # of unpacked to stored bytes; a compression bomb has more
 MOST_BYTES = 8 << 30  # of a member of a wheel, inflated; the largest of PyTorch has 1.3 GiB
 MOST_TEXT = 64 << 20  # bytes of a PTX file
 MOST_FACTS = 1 << 30  # bytes of cubins that a listing unpacks for registers and sizes
-_FRONT = 1 << 16  # bytes of a cubin that are read for names at first, and four times as many each time it is too little
+_FRONT = 1 << 16  # bytes of a cubin to read for names first; then four times as many, until they suffice
 _CODE = (".so", ".pyd", ".dll", ".cubin", ".fatbin", ".ptx", ".o", ".a", ".bin")
 _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, IndexError, NotImplementedError, OverflowError, RuntimeError),
-)  # what zipfile lets through of an archive that it cannot read
+)  # what zipfile raises for an archive that it cannot read
 LIBRARIES = {"zstd": "libzstd.so.1", "lz4": "liblz4.so.1"}
 _RELATIVE = 8
 _RELA = struct.Struct("<QQq")
@@ -74,16 +72,15 @@ class Image:
     """One cubin or one PTX: a whole file, or an entry of a fatbin in one."""
 
     kind: Kind
-    arch: str  # ``sm_80`` of machine code, ``compute_80`` of PTX, ``sm_90a`` of what is for one architecture alone
-    place: str  # where it lies, for people: the file's name, or the member of the wheel
+    arch: str  # ``sm_80`` for machine code, ``compute_80`` for PTX, ``sm_90a`` for architecture-specific code
+    place: str  # for people: the name of the file, or of the wheel's member
     data: Data  # of the file
-    size: int  # bytes unpacked
-    begin: int = 0  # where its bytes begin in the file
-    stored: int = 0  # how many bytes there are
-    # whether and how they are compressed; ``damaged`` where their size cannot be true
-    form: Literal["plain", "lz4", "zstd", "damaged"] = "plain"
-    container: int = 0  # where the fatbin begins that holds it
-    config: str = ""  # short form of its configuration, by the table of a library of this project
+    size: int  # bytes, unpacked
+    begin: int = 0  # offset of its bytes in the file
+    stored: int = 0  # bytes in the file
+    form: Literal["plain", "lz4", "zstd", "damaged"] = "plain"  # compression; ``damaged`` if its size cannot be true
+    container: int = 0  # offset of its fatbin in the file
+    config: str = ""  # short form of its configuration, from the table in a library of this project
 
     def read(self, most: int | None = None) -> bytes:
         """Its bytes, or the first `most` of them.
@@ -92,57 +89,61 @@ class Image:
             FlashladderError: they are damaged, or the system has no library that unpacks them.
         """
         wanted = self.size if most is None else min(most, self.size)
-        if self.form == "damaged":
-            raise self._damaged("a size that can be true", self.size)
         if self.form == "plain":
             return bytes(self.data[self.begin : self.begin + wanted])
-        own = library(self.form)
-        if own is None:
+        where = f"{self.place}: entry at byte {self.begin}"
+        if self.form == "damaged":
+            expected = "a size that can be true"
+            raise FlashladderError("the fatbin is damaged", where=where, expected=expected, found=self.size)
+        if (unpacker := library(self.form)) is None:
             raise FlashladderError(
                 f"the kernels are packed with {self.form}", where=self.place, expected=LIBRARIES[self.form],
                 found="no such library here", hint="install it, or unpack the kernels: cuobjdump -xelf all FILE",
             )  # fmt: skip
         stored = self.data[self.begin : self.begin + self.stored]
-        found = (_zstd if self.form == "zstd" else _lz4)(own, stored, wanted)
-        if len(found) != wanted:
-            raise self._damaged(f"{wanted} bytes of {self.form}", len(found))
-        return found
-
-    def _damaged(self, expected: str, found: object) -> FlashladderError:
-        where = f"{self.place}: entry at byte {self.begin}"
-        return FlashladderError("the fatbin is damaged", where=where, expected=expected, found=found)
+        unpacked = (_zstd if self.form == "zstd" else _lz4)(unpacker, stored, wanted)
+        if len(unpacked) != wanted:
+            expected = f"{wanted} bytes of {self.form}"
+            raise FlashladderError("the fatbin is damaged", where=where, expected=expected, found=len(unpacked))
+        return unpacked
 
 
 @contextmanager
 def images(path: Path) -> Iterator[list[Image]]:
-    """The images of a file, in its order, while the context lasts.
+    """The images of a file, in file order, while the context lasts.
+
+    Errors of the body that name no place get the path of the file.
 
     Raises:
-        FlashladderError: no such file, one that holds no kernels, or an image turns out to be damaged.
+        FlashladderError: no such file, no kernels in it, or a damaged archive.
     """
     with ExitStack() as stack:
         try:
-            try:
-                found = list(_images(path, stack))
-            except _DAMAGED as error:
-                raise FlashladderError("the archive is damaged", found=str(error) or "its end") from error
-            except (OSError, ValueError) as error:
-                what = getattr(error, "strerror", None) or str(error)
-                raise FlashladderError(f"the file cannot be read ({what})") from error
-            if not found:
-                expected = "a wheel, library, object, fatbin, cubin or PTX file"
-                hint = "link-time code (LTO) becomes code when it is linked"
-                raise FlashladderError("no GPU code in the file", expected=expected, hint=hint)  # noqa: TRY301 - named below
-            yield found
+            yield _all_images(path, stack)
         except FlashladderError as error:
             error.where = error.where or relative(path)
             raise
 
 
-def _images(path: Path, stack: ExitStack) -> Iterator[Image]:
+def _all_images(path: Path, stack: ExitStack) -> list[Image]:
     if not path.is_file():
         what = "not a regular file" if path.exists() else "no such file"
         raise FlashladderError(what, expected="a file that holds kernels")
+    try:
+        found = list(_images(path, stack))
+    except _DAMAGED as error:
+        raise FlashladderError("the archive is damaged", found=str(error) or "its end") from error
+    except (OSError, ValueError) as error:
+        what = getattr(error, "strerror", None) or str(error)
+        raise FlashladderError(f"the file cannot be read ({what})") from error
+    if not found:
+        expected = "a wheel, library, object, fatbin, cubin or PTX file"
+        hint = "link-time code (LTO) becomes code when it is linked"
+        raise FlashladderError("no GPU code in the file", expected=expected, hint=hint)
+    return found
+
+
+def _images(path: Path, stack: ExitStack) -> Iterator[Image]:
     stream = stack.enter_context(path.open("rb"))
     if stream.read(4) != b"PK\x03\x04":
         yield from _of_file(stream, path.name, stack)
@@ -185,9 +186,9 @@ def _of_file(stream: IO[bytes], name: str, stack: ExitStack) -> Iterator[Image]:
 
 
 def entries(data: Data, place: str = "") -> Iterator[Image]:
-    """Every PTX and cubin of every fatbin in a file, wherever it lies.
+    """Every PTX and cubin of every fatbin in a file, at any offset.
 
-    A place that only looks like a fatbin is passed over: its header or its first entry does not hold together.
+    Bytes that only look like a fatbin are skipped: their header or first entry is inconsistent.
     """
     at = data.find(MAGIC)
     while at >= 0:
@@ -202,7 +203,7 @@ def entries(data: Data, place: str = "") -> Iterator[Image]:
 
 
 def _entry_end(data: Data, at: int, end: int) -> int:
-    """Where the entry ends whose header begins at `at`, in a fatbin that ends at `end`; 0 when there is none."""
+    """The end of the entry whose header begins at `at`, in a fatbin that ends at `end`; 0 if there is none."""
     if at + ENTRY.size > end:
         return 0
     header, payload = struct.unpack_from("<IQ", data, at + 4)
@@ -227,10 +228,10 @@ def _entries_of(data: Data, place: str, container: int, end: int) -> Iterator[Im
 
 
 def _table_of(data: Data, containers: Collection[int]) -> Mapping[int, str]:
-    """Place of a fatbin in a library to the short form that the library's table of kernels gives it; empty without one.
+    """Maps the offset of a fatbin to the short form of its configuration, by the table in a library of this project.
 
-    A row of the table begins with pointers to the short form and to the dtype and ends with one to the fatbin; in a
-    shared library each pointer is a relocation ``R_X86_64_RELATIVE``, whose addend is where it points.
+    A row of the table begins with pointers to the short form and the dtype, and ends with one to the fatbin. In a
+    shared library each pointer is a relocation ``R_X86_64_RELATIVE``, whose addend is its target.
     """
     try:
         sections = cubin.sections_of(data)
@@ -239,7 +240,7 @@ def _table_of(data: Data, containers: Collection[int]) -> Mapping[int, str]:
             return {}
         rows = _RELA.iter_unpack(cubin.bytes_of(data, relocations))
     except FlashladderError:
-        return {}  # a table that cannot be read names nothing: the kernels are there without it
+        return {}  # the kernels can be listed without the table
     pointers = [addend for _, addend in sorted((at, to) for at, info, to in rows if info & 0xFFFFFFFF == _RELATIVE)]
     loaded = [one for one in sections.values() if one.address]
 
@@ -256,14 +257,14 @@ def _table_of(data: Data, containers: Collection[int]) -> Mapping[int, str]:
 
 
 class _Buffer(ctypes.Structure):
-    """``ZSTD_inBuffer`` and ``ZSTD_outBuffer``: address, bytes, how many of them are done."""
+    """``ZSTD_inBuffer`` and ``ZSTD_outBuffer``: address, bytes, bytes done."""
 
     _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t), ("done", ctypes.c_size_t))
 
 
 @cache
 def library(form: str) -> ctypes.CDLL | None:
-    """The system's library for ``zstd`` or ``lz4``; None where it has none."""
+    """The system's library for ``zstd`` or ``lz4``; None if it is not installed."""
     try:
         found = ctypes.CDLL(LIBRARIES[form])
     except OSError:
@@ -277,28 +278,27 @@ def library(form: str) -> ctypes.CDLL | None:
     return found
 
 
-def _zstd(own: ctypes.CDLL, stored: bytes, wanted: int) -> bytes:
-    """As many of the `wanted` bytes as there are: none where the stream is none."""
+def _zstd(zstd: ctypes.CDLL, stored: bytes, wanted: int) -> bytes:
+    """The first `wanted` unpacked bytes; empty if the stream is damaged."""
     out = (ctypes.c_char * wanted)()
-    source = ctypes.c_char_p(stored)
-    given = _Buffer(ctypes.cast(source, ctypes.c_void_p), len(stored), 0)
-    made = _Buffer(ctypes.cast(out, ctypes.c_void_p), wanted, 0)
-    stream = own.ZSTD_createDStream()
+    source = _Buffer(ctypes.cast(ctypes.c_char_p(stored), ctypes.c_void_p), len(stored), 0)
+    target = _Buffer(ctypes.cast(out, ctypes.c_void_p), wanted, 0)
+    stream = zstd.ZSTD_createDStream()
     try:
-        while made.done < wanted:
-            before = (given.done, made.done)
-            left = own.ZSTD_decompressStream(stream, ctypes.byref(made), ctypes.byref(given))
-            if own.ZSTD_isError(left) or (given.done, made.done) == before:
+        while target.done < wanted:
+            before = (source.done, target.done)
+            left = zstd.ZSTD_decompressStream(stream, ctypes.byref(target), ctypes.byref(source))
+            if zstd.ZSTD_isError(left) or (source.done, target.done) == before:
                 return b""
     finally:
-        own.ZSTD_freeDStream(stream)
+        zstd.ZSTD_freeDStream(stream)
     return out.raw
 
 
-def _lz4(own: ctypes.CDLL, stored: bytes, wanted: int) -> bytes:
-    """As many of the `wanted` bytes as there are: none where the block is none."""
+def _lz4(lz4: ctypes.CDLL, stored: bytes, wanted: int) -> bytes:
+    """The first `wanted` unpacked bytes, or fewer; empty if the block is damaged."""
     out = (ctypes.c_char * wanted)()
-    done = own.LZ4_decompress_safe_partial(ctypes.c_char_p(stored), out, len(stored), wanted, wanted)
+    done = lz4.LZ4_decompress_safe_partial(ctypes.c_char_p(stored), out, len(stored), wanted, wanted)
     return out.raw[:done] if done > 0 else b""
 
 
@@ -307,7 +307,7 @@ TRAITS = {
     "Flash_fwd_kernel_traits": ("Q_in_regs", "share_Q_K_smem"),
     "Flash_bwd_kernel_traits": ("layout_MSdP", "layout_NdKV", "layout_MdQ", "V_in_regs", "no_double_buffer"),
 }
-"""What a traits type has between the number of warps and the element type."""
+"""Parameters of a traits type between the number of warps and the element type."""
 KERNELS = {
     "flash_fwd_kernel": ("dropout", *_FORWARD, "return_softmax"),
     "flash_fwd_splitkv_kernel": (*_FORWARD, "split", "append_KV"),
@@ -316,7 +316,7 @@ KERNELS = {
     "flash_bwd_dot_do_o_kernel": ("clear_dQaccum",),
     "flash_bwd_convert_dq_kernel": (),
 }
-"""What a kernel has beside its traits."""
+"""Parameters of a kernel beside its traits."""
 _NUMBERS = {"layout_MSdP", "layout_NdKV", "layout_MdQ", "rows", "log_max_splits"}  # the others are switches
 _DTYPES = {"half_t": "FP16", "bfloat16_t": "BF16"}
 _TEMPLATE = re.compile(
@@ -328,18 +328,15 @@ _TEMPLATE = re.compile(
 )
 _TYPES_AND_BLANKS = re.compile(r"\((?:int|bool)\)|(?<=[,<>])\s+|\s+(?=[,<>])")
 _TRUTH = re.compile(r"\b(?:true|false)\b")
-_VALUES = re.compile(r"\d+")
 LONGEST = 72  # characters of a shortened name
-_NESTING = re.compile(r"[<>(]")
-_RETURNS = re.compile(r"^(?:void|std::enable_if<.*?>::type)\s+")
 
 
 @lru_cache(maxsize=1 << 16)
 def configuration(name: str) -> str:
-    """What a demangled name is an instance of: kernel, dtype, d_head, B_r, B_c, warps: switches; empty where unknown.
+    """Kernel, dtype, d_head, B_r, B_c, warps and switches that a demangled name holds; empty if it holds none.
 
-    Switches that are on, and numbers as ``name=value``, stand in the order of the template's parameters. Types
-    (``(int)128, (bool)1``, as profilers print) do not matter.
+    Switches that are on, and numbers as ``name=value``, follow the order of the template's parameters. Types that
+    profilers print (``(int)128, (bool)1``) are ignored.
     """
     if "_kernel_traits" not in name:
         return ""
@@ -349,33 +346,34 @@ def configuration(name: str) -> str:
     named = ((TRAITS[found["traits"]], found["own"]), (KERNELS[found["kernel"]], found["before"] + found["after"]))
     words = []
     for names, text in named:
-        values = _VALUES.findall(text)
+        values = re.findall(r"\d+", text)
         if len(values) != len(names):
             return ""
         pairs = zip(names, values, strict=True)
         words += [f"{one}={value}" if one in _NUMBERS else one for one, value in pairs if one in _NUMBERS or int(value)]
-    sizes = ", ".join(_VALUES.findall(found["sizes"]))
+    sizes = ", ".join(re.findall(r"\d+", found["sizes"]))
     return f"{found['kernel']} ({_DTYPES[found['dtype']]}, {sizes}){': ' if words else ''}{'+'.join(words)}"
 
 
 @lru_cache(maxsize=1 << 16)
 def shortened(name: str) -> str:
-    """A demangled name for a line of a table: its configuration, or the name without types of arguments, cut."""
+    """A demangled name for a line of a table: its configuration, or the name without argument types, cut."""
     if found := configuration(name):
         return found
-    text = _RETURNS.sub("", name[: 4 * LONGEST].replace("(anonymous namespace)", "{}"))
-    depth, end = 0, len(text)
-    for found_at in _NESTING.finditer(text):
-        depth += {"<": 1, ">": -1}.get(found_at[0], 0)
-        if found_at[0] == "(" and depth <= 0:
-            end = found_at.start()
+    text = name[: 4 * LONGEST].replace("(anonymous namespace)", "{}")
+    text = re.sub(r"^(?:void|std::enable_if<.*?>::type)\s+", "", text)
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += {"<": 1, ">": -1}.get(letter, 0)
+        if letter == "(" and depth <= 0:
+            text = text[:place]
             break
-    text = re.sub(r"\b(?:\w+::)+", "", text[:end]).replace("{}::", "")
+    text = re.sub(r"\b(?:\w+::)+", "", text).replace("{}::", "")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def demangled(symbols: Iterable[str]) -> dict[str, str]:
-    """Symbol to its C++ name, by one run of the host's c++filt; to itself where there is none or it gives up."""
+    """Maps each symbol to its C++ name by one run of the host's c++filt, or to itself if that is not possible."""
     listed = sorted(symbols)
     given = [symbol for symbol in listed if symbol.startswith("_Z") and symbol.isprintable()]
     names, program = {symbol: symbol for symbol in listed}, shutil.which("c++filt")
@@ -387,12 +385,10 @@ def demangled(symbols: Iterable[str]) -> dict[str, str]:
 
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
-_BLANKS = re.compile(r"\s+")
 
 
-@lru_cache(maxsize=1 << 17)
-def _bare(text: str) -> str:
-    return _BLANKS.sub("", text)
+def _without_blanks(text: str) -> str:
+    return "".join(text.split())
 
 
 @dataclass(frozen=True)
@@ -400,38 +396,37 @@ class Kernel:
     """One kernel for one architecture."""
 
     symbol: str  # its name in the file, mangled
-    name: str  # demangled; the symbol where no demangler is here
-    config: str  # the short form of what it is an instance of; empty where the name holds none
-    arch: str  # ``sm_80``, or ``compute_80`` of PTX
-    kind: Kind  # machine code or PTX
-    image: Image  # where it lies
-    facts: cubin.CodeKernel | None = None  # what its cubin says; None of PTX, and until `with_facts` has read it
+    name: str  # demangled; the symbol if this machine has no demangler
+    config: str  # the short form of its configuration; empty if unknown
+    arch: str  # ``sm_80``, or ``compute_80`` for PTX
+    kind: Kind
+    image: Image  # which holds it
+    facts: cubin.CodeKernel | None = None  # from its cubin; None for PTX, and until `with_facts` has read the cubin
 
     @property
     def title(self) -> str:
-        """Its name for people, short."""
+        """Its short name for people."""
         return printable(self.config or shortened(self.name))
 
     def matches(self, wanted: str) -> bool:
-        """Whether `wanted` is a part of one of its spellings; blanks do not matter."""
-        part = _bare(wanted)
-        return any(part in text for text in self.without_blanks)
+        """Whether `wanted` is a part of one of its spellings, blanks ignored."""
+        part = _without_blanks(wanted)
+        return any(part in spelling for spelling in self.spellings)
 
     @property
-    def without_blanks(self) -> tuple[str, ...]:
-        """Its spellings: the symbol, demangled, the configuration, both of them, and what a listing prints."""
-        named = f"{self.symbol} {self.config}" if self.config else ""  # of our own kernels, as others' are listed
-        return tuple(map(_bare, (self.symbol, self.name, self.config, named, self.title)))
+    def spellings(self) -> tuple[str, ...]:
+        """Its names without blanks: symbol, demangled name, configuration, both of them, and title."""
+        both = f"{self.symbol} {self.config}" if self.config else ""  # for this project's kernels, listed as others'
+        return tuple(map(_without_blanks, (self.symbol, self.name, self.config, both, self.title)))
 
 
 def kernels_of(images: Sequence[Image], kind: Kind, arch: str = "") -> list[Kernel]:
-    """The kernels of `kind` in a file, for every architecture or for one, without their facts.
+    """The kernels of `kind` in a file, for every architecture or for `arch`, without their facts.
 
     Raises:
         FlashladderError: an image is damaged.
     """
-    number = _number(arch)
-    chosen = [one for one in images if one.kind == kind and (not arch or _number(one.arch) == number)]
+    chosen = [one for one in images if one.kind == kind and (not arch or _number(one.arch) == _number(arch))]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # threads, as unpacking holds no lock
         found = list(zip(chosen, pool.map(_symbols, chosen), strict=True))
     names = demangled({symbol for _, symbols in found for symbol in symbols})
@@ -459,42 +454,36 @@ def _symbols(image: Image) -> list[str]:
 
 
 def with_facts(kernels: Iterable[Kernel]) -> list[Kernel]:
-    """The kernels with what their cubins say of them; device functions, which are none, are left out.
+    """The kernels with the facts of their cubins; device functions are left out.
 
     Raises:
         FlashladderError: a cubin is damaged.
     """
     found: list[Kernel] = []
-    image, arch, facts = None, "", dict[str, cubin.CodeKernel]()
-    for kernel in kernels:
-        if kernel.kind == "PTX":
-            found.append(kernel)
+    for _, group in groupby(kernels, key=lambda kernel: id(kernel.image)):
+        same_image = list(group)
+        if same_image[0].kind == "PTX":
+            found += same_image
             continue
-        if kernel.image is not image:
-            image = kernel.image
-            data = image.read()
-            facts, arch = {one.symbol: one for one in cubin.kernels_of(data)}, cubin.arch_of(data)
-        if kernel.symbol in facts:
-            own = kernel.arch if _number(kernel.arch) == _number(arch) else arch  # a cubin tells no suffix
-            found.append(replace(kernel, facts=facts[kernel.symbol], arch=own))
+        data = same_image[0].image.read()
+        facts, arch = {one.symbol: one for one in cubin.kernels_of(data)}, cubin.arch_of(data)
+        for kernel in same_image:
+            if kernel.symbol in facts:
+                full = kernel.arch if _number(kernel.arch) == _number(arch) else arch  # a cubin's has no suffix
+                found.append(replace(kernel, facts=facts[kernel.symbol], arch=full))
     return found
 
 
-def bytes_of(kernels: Iterable[Kernel]) -> int:
-    """Bytes of all images that hold these kernels, unpacked."""
-    return sum({id(kernel.image): kernel.image.size for kernel in kernels}.values())
-
-
 def chosen(kernels: Sequence[Kernel], wanted: str) -> list[Kernel]:
-    """Those that `wanted` names: all where it is empty, one where it is the whole of a name, else those it is part of.
+    """The kernels whose whole name is `wanted`, else those that have it as a part; all if it is empty.
 
     Raises:
-        FlashladderError: none.
+        FlashladderError: there is none.
     """
-    part = _bare(wanted)
+    part = _without_blanks(wanted)
     found = [one for one in kernels if not part or one.matches(part)]
     if not found:
         n = len({one.symbol for one in kernels})
         expected = f"a part of one of {n} names" if n else "a file that has some"
         raise FlashladderError("no such kernel in the file", expected=expected, found=wanted, hint="--list shows them")
-    return [one for one in found if part and part in one.without_blanks] or found
+    return [one for one in found if part and part in one.spellings] or found

@@ -1,11 +1,11 @@
-"""``invoke explain 16 --gpu a100``: what binds a kernel on a GPU, TFLOP/s, percent of FA2, by the model.
+"""``invoke explain 16 --gpu a100``: predicts what limits a kernel on a GPU, its TFLOP/s and percent of FA2.
 
-A kernel is the machine instructions of one KV block and of a short CTA, in the order in which a launch runs them: which
-way branches go follows from the launch's parameters. Votes on data take the common path, on which no lane asks
-(docs/explain.md). An SM makes rounds of the loop, each CTA has a begin and an end (`overhead`), and the last wave of
-CTAs does not fill all SMs (`waves`). Each is simulated; nothing is fitted to a kernel's measured speed. FA2's own FLOP
-per clock (`Anchor`) turns clocks into percent of FA2. ``results/explain/`` holds what the model said,
-with digests of the machine code; ``analysis/explain_validation.py`` makes it and compares it with timings.
+The input is the machine instructions of one KV block and of a short CTA, in the order in which a launch runs them. The
+launch's parameters decide the branches; votes on data take the common path, on which no lane asks (docs/explain.md).
+The model simulates rounds of the loop on one SM, adds the begin and end of each CTA (`overhead`), and corrects for the
+last wave of CTAs, which does not fill all SMs (`waves`). Nothing is fitted to a kernel's measured speed. FA2's FLOP per
+clock (`Anchor`) turns clocks into percent of FA2. ``analysis/explain_validation.py`` writes the predictions of
+``results/explain/``, with digests of the machine code, and compares them with timings.
 
 Try ``predict(kernel_of(load_iteration(16), config, "sm_80"), load_gpus()["a100"], 4096)``.
 """
@@ -52,7 +52,7 @@ from ptxemu import Counters
 
 DTYPE = "fp16"
 PUBLISHED_LENGTH = 4096
-BEYOND = "beyond.json.gz"  # of a machine's folder: the sweep of the steps that were published nowhere
+BEYOND = "beyond.json.gz"  # in a machine's folder: the sweep of the unpublished steps
 TERA, MEGA = 1e12, 1e6
 NAME = "explain/predictions.json"  # under a results folder
 HOW_TO_WRITE = "run: python analysis/explain_validation.py"
@@ -61,55 +61,45 @@ Share = Annotated[float, AfterValidator(lambda number: round(number, 6))]
 
 
 class Predicted(Strict):
-    """What the model says of one kernel on one GPU, as it is kept."""
+    """The prediction for one kernel on one GPU, as it is committed."""
 
     iteration: int
     config: str  # short form
     text_sha256: str  # of the machine code
     ctas: int  # resident on an SM
     clocks: Rounded  # of one SM for one KV block of one CTA, in the steady loop
-    alone: Rounded  # clocks of a KV block in one CTA that has the SM to itself
-    chain: Rounded  # of dependences through a KV block
-    overhead: Rounded  # clocks that a CTA takes beside its KV blocks, while others run
-    waves: Share  # rounds of CTAs that an SM makes over those that the launch is worth
+    alone: Rounded  # clocks of a KV block in a CTA that has the SM to itself
+    chain: Rounded  # clocks of the longest dependence path through a KV block
+    overhead: Rounded  # clocks of a CTA beside its KV blocks, while others run
+    waves: Share  # rounds of CTAs on an SM over those that full SMs would need
     resources: dict[str, Rounded]  # clocks of a KV block, by name
-    idle: dict[str, Share]  # why schedulers issue nothing, as shares of their clocks, the largest first
-    binding: str  # what binds
+    idle: dict[str, Share]  # clocks without an issue, by reason, as shares, the largest first
+    binding: str  # the resource or latency that limits the kernel
     flop_per_clock: Rounded  # of one SM over the whole launch
-    tflops: Rounded  # at the clock at which FA2 reached its own; where that is not known at the boost clock
-    percent_of_fa2: Rounded | None  # None where FA2's speed is not known
-    percent_of_peak: Rounded  # of what the tensor cores can do
+    tflops: Rounded  # at the clock at which FA2 was timed; if unknown, at the boost clock
+    percent_of_fa2: Rounded | None  # None if FA2's speed is unknown
+    percent_of_peak: Rounded  # of the tensor cores' peak
 
 
 class Predictions(Strict):
-    """What the model says of the ladder: kernels by GPU, at one length.
-
-    `tuned` are kernels of other tiles and loads, drawn from a GPU's tuning run: nobody looked at them before.
-    """
+    """The predictions for the ladder at one length, by GPU."""
 
     schema_version: Literal[1] = 1
     kind: Literal["predictions"] = "predictions"
     seq_len: int
     gpus: dict[str, tuple[Predicted, ...]]
-    tuned: dict[str, tuple[Predicted, ...]]
+    tuned: dict[str, tuple[Predicted, ...]]  # kernels of other tiles and loads, drawn from a GPU's tuning run
 
 
 def load_predictions(path: Path = RESULTS / NAME) -> Predictions:
-    """The committed predictions.
-
-    Raises:
-        FlashladderError: they are missing or malformed.
-    """
+    """The committed predictions; raises `FlashladderError` if they are missing or malformed."""
     return read_committed(
         path, lambda raw: Predictions.model_validate_json(checked_json(raw)), "no predictions", HOW_TO_WRITE
     )
 
 
 def worth(predictions: Predictions, gpu: str, one: Predicted) -> tuple[int, float] | None:
-    """The step before a kernel's, and by how many percent the kernel is faster than that one, both as predicted.
-
-    Each step has the configuration that the GPU gives it. None for the first, and on a GPU without predictions.
-    """
+    """The parent of a kernel's iteration, and the predicted gain over it in percent; None if that is not predicted."""
     parent = load_iteration(one.iteration).parent
     before = next((other for other in predictions.gpus.get(gpu, ()) if other.iteration == parent), None)
     return None if before is None else (before.iteration, 100 * (one.flop_per_clock / before.flop_per_clock - 1))
@@ -120,24 +110,20 @@ class Anchor:
     """FA2 on one GPU at one length."""
 
     flop_per_clock: float  # of one SM
-    tflops: float  # what it reached; on a measured GPU the median over all cells, throttled as they were
-    source: str  # where both come from
+    tflops: float  # on a measured GPU the median over all cells, throttled or not
+    source: str  # of both numbers
 
 
 def anchor_of(gpu: Gpu, seq_len: int) -> Anchor | None:
-    """FA2 on a GPU; None where nobody measured or published it at this length.
-
-    Raises:
-        FlashladderError: a file of results is malformed.
-    """
+    """FA2 on a GPU; None if it was neither measured nor published at this length."""
     path, sms = RESULTS / gpu.gpu / f"{gpu.gpu}.json.gz", gpu.whole("sms")
     if path.is_file():
-        timed = [one for one in _cells(path, seq_len) if one.sm_clock_mhz is not None]
-        highest = max((one.sm_clock_mhz or 0 for one in timed), default=0)
+        cells = _cells(path, seq_len)
+        highest = max((one.sm_clock_mhz or 0 for one in cells), default=0)
         if not highest:
             return None
-        level = statistics.median(one.reference_tflops for one in timed if one.sm_clock_mhz == highest)
-        tflops = statistics.median(one.reference_tflops for one in _cells(path, seq_len))
+        level = statistics.median(one.reference_tflops for one in cells if one.sm_clock_mhz == highest)
+        tflops = statistics.median(one.reference_tflops for one in cells)
         source = f"{relative(path)}: {highest:.0f} MHz, the highest clock of its cells"
         return Anchor(level * TERA / (highest * MEGA * sms), tflops, source)
     theirs = published.load()
@@ -150,10 +136,10 @@ def anchor_of(gpu: Gpu, seq_len: int) -> Anchor | None:
 
 
 def known(gpu: Gpu, kernels: Sequence[Predicted], seq_len: int, folder: Path = RESULTS) -> tuple[str, dict[int, float]]:
-    """``measured`` or ``published``, and percent of FA2 by iteration; nothing where nobody has it.
+    """``measured`` or ``published``, and the known percentages of FA2 by iteration.
 
-    The sweep of the ladder counts first, then that of the steps beyond it, then single benchmarks; timings of other
-    machine code do not count.
+    The sweep of the ladder has priority over that of the later steps, and this over single benchmarks. Timings of other
+    machine code are ignored.
     """
     own, measured = folder / gpu.gpu, dict[int, float]()
     for path in (own / f"{gpu.gpu}.json.gz", own / BEYOND, *files_in(own, "bench*.json.gz")):
@@ -173,11 +159,7 @@ def known(gpu: Gpu, kernels: Sequence[Predicted], seq_len: int, folder: Path = R
 
 
 def percentages(path: Path, seq_len: int) -> dict[str, float]:
-    """Percent of FA2 by kernel (``16 (FP16, ...)``), of a file of timings.
-
-    Raises:
-        FlashladderError: it is missing or malformed.
-    """
+    """Percent of FA2 by kernel (``16 (FP16, ...)``) of a file of timings, or `FlashladderError` if it is unusable."""
     return {one.kernel: one.pct for one in _cells(path, seq_len)}
 
 
@@ -190,37 +172,36 @@ def _read(path: Path) -> BenchResult:
     return load_as(path, BenchResult)
 
 
-KV_BLOCKS = 4  # of the short CTA: enough for what is peeled and for rounds of the loop
+KV_BLOCKS = 4  # of the short CTA: enough for peeled blocks and rounds of the loop
 HEADS, D_HEAD = 16, 128
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One iteration's machine code in one configuration, and what runs of it."""
+    """The machine code of one kernel, and the instructions that a warp runs of it."""
 
     iteration: Iteration  # of the ladder, or an ablation
-    config: KernelConfig  # of it
-    cubin: Cubin  # its machine code
-    whole: tuple[Instruction, ...]  # instructions of a warp from a CTA's begin to its end, with `kv_blocks` KV blocks
-    block: tuple[Instruction, ...]  # those of one round of the main loop: a KV block
+    config: KernelConfig
+    cubin: Cubin
+    whole: tuple[Instruction, ...]  # from a CTA's begin to its end, with `kv_blocks` KV blocks
+    block: tuple[Instruction, ...]  # one round of the main loop: a KV block
     kv_blocks: int  # of `whole`
-    # wavefronts of loads from shared memory over those without bank conflicts, as the emulator counts them in the PTX
-    conflicts: float
-    votes: int = 0  # votes of the warp in `block`; none is taken to find a lane that asks for what stands behind it
+    conflicts: float  # as of `conflicts_of`
+    votes: int = 0  # of the warp in `block`, all without a lane that asks
 
     @property
     def warps(self) -> int:
-        """Of a CTA."""
+        """Warps of a CTA."""
         return self.config.n_threads // WARP
 
 
 def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
-    """An iteration's kernel, compiled if it is not in the store yet.
+    """An iteration's kernel, compiled if needed.
 
     Raises:
-        FlashladderError: it does not compile, loops over nothing, or its branches depend on more than the launch.
+        FlashladderError: the compilation fails, the kernel has no loop, or its branches depend on more than the launch.
     """
-    length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # of the short CTA: whole blocks of query rows
+    length = -(-KV_BLOCKS * config.B_c // config.B_r) * config.B_r  # whole blocks of query rows
     shape = Shape(batch=1, seq_len=length, n_heads=HEADS, d_head=D_HEAD)
     cubin, sass, constants = machine_code(iteration, config, arch, shape)
     flow = regions_of(sass).flow
@@ -245,12 +226,10 @@ def kernel_of(iteration: Iteration, config: KernelConfig, arch: str) -> Kernel:
 
 
 def conflicts_of(iteration: Iteration, config: KernelConfig) -> float:
-    """Wavefronts of loads from shared memory over those without bank conflicts, as the emulator counts them.
+    """Wavefronts of loads from shared memory over those without bank conflicts.
 
-    They are read where they were counted, in the A100's configuration, and counted on a short CTA where not.
-
-    Raises:
-        EmulationError: the kernel does something it may not.
+    The emulator's committed counts in the A100's configuration give them, or else an emulation of a short CTA, which
+    may raise `EmulationError`.
     """
     read = READING.is_file() and not iteration.is_ablation
     found = load_reading().find(iteration.number) if read else None
@@ -262,8 +241,8 @@ def conflicts_of(iteration: Iteration, config: KernelConfig) -> float:
     return counters.as_dict()[WAVEFRONTS.format("ld")] / counters.traffic("shared", "ld").phases
 
 
-BINDS_FROM = 0.7  # of the predicted clocks: a resource that is taken for less of them does not bind
-EXPOSED_FROM = 0.1  # of them: schedulers that wait longer than this for copies are bound by the latency of memory
+BINDS_FROM = 0.7  # of the predicted clocks: a resource that is busy for less of them does not bind
+EXPOSED_FROM = 0.1  # of the predicted clocks: a longer wait for copies means that memory latency binds
 COPIES = "copies"
 ELEMENT = 2  # bytes of fp16 and bf16
 TENSORS = 4  # Q, K, V and O
@@ -271,25 +250,24 @@ TENSORS = 4  # Q, K, V and O
 
 @dataclass(frozen=True)
 class Resource:
-    """One resource."""
+    """The use of one resource of an SM by one KV block of a CTA."""
 
-    name: str  # of it
-    count: float  # what a KV block of a CTA asks for, in `unit`
-    unit: str  # of the count
-    clocks: float  # for which one SM is taken by it
+    name: str
+    count: float  # in `unit`
+    unit: str
+    clocks: float  # for which the resource is busy
 
 
 def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -> tuple[Resource, ...]:
-    """Every resource, for the steps of one warp in one KV block; the same in all warps of the CTA.
+    """Every resource; `steps` are those of one warp in one KV block, equal in all warps of the CTA.
 
-    What comes from DRAM is each tensor once, shared out among the KV blocks of a head: K and V that another CTA has
-    read are in L2.
+    DRAM delivers each tensor once per head, as K and V of later CTAs are in L2.
     """
     config, warps = kernel.config, kernel.warps
     share = warps / SCHEDULERS
 
-    def pipe(title: str, *names: str) -> Resource:
-        own = [one for one in steps if one.pipe is not None and PIPES[one.pipe] in names]
+    def pipe(title: str, name: str) -> Resource:
+        own = [one for one in steps if one.pipe == PIPES.index(name)]
         return Resource(title, len(own) * warps, "instructions", sum(one.holds for one in own) * share)
 
     waves = sum(one.wavefronts for one in steps) * warps
@@ -309,12 +287,12 @@ def resources(steps: Sequence[Step], chip: Chip, kernel: Kernel, seq_len: int) -
 
 
 def binding(found: Sequence[Resource], clocks: float, waits: dict[str, float]) -> str:
-    """What binds, by name: copies that nothing hides, a resource that is taken most of the time, or else the waits.
+    """The limit of a kernel: exposed copies, a resource that is busy most of the time, or else the longest wait.
 
     Args:
-        found: what a KV block asks for.
-        clocks: predicted for it.
-        waits: why schedulers are idle, as shares of their clocks, the largest first.
+        found: the resources of a KV block.
+        clocks: predicted for a KV block.
+        waits: shares of idle clocks by reason, the largest first.
     """
     most = max(found, key=lambda one: one.clocks)
     if waits.get(COPIES, 0.0) >= EXPOSED_FROM:
@@ -324,36 +302,35 @@ def binding(found: Sequence[Resource], clocks: float, waits: dict[str, float]) -
     return f"latency ({next(iter(waits))})"
 
 
-PHASES = 8  # between two CTAs of an SM, over which the mean is taken
-APART = tuple(phase / PHASES for phase in range(PHASES))  # of a KV block's clocks
-APART_WHOLE = (0.1, 0.6)  # the same, of a short CTA
+APART = tuple(phase / 8 for phase in range(8))  # phases between two CTAs of an SM, in KV blocks; they are averaged
+APART_WHOLE = (0.1, 0.6)  # the same in short CTAs
 BATCH = 16
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The model's answer, with what it was made of."""
+    """The model's answer, with its inputs."""
 
-    data: Predicted  # the answer
-    kernel: Kernel  # what runs
-    gpu: Gpu  # where
+    data: Predicted
+    kernel: Kernel
+    gpu: Gpu
     seq_len: int  # of the launch, with 16 heads and a batch of 16
-    occupancy: Occupancy  # of an SM
-    resources: tuple[Resource, ...]  # what a KV block asks each for
-    anchor: Anchor | None  # FA2 on that GPU; None where it is not known
+    occupancy: Occupancy
+    resources: tuple[Resource, ...]  # for a KV block
+    anchor: Anchor | None  # FA2 on that GPU, if known
 
     @property
     def warps_to_hide(self) -> float:
-        """Warps on a scheduler that would keep the most wanted resource busy, each as slow as it is alone."""
+        """Warps on a scheduler that would keep the busiest resource busy, each as slow as it is alone."""
         return self.data.alone / max(one.clocks for one in self.resources)
 
 
 def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
-    """What the model says.
+    """The prediction for a kernel.
 
     Raises:
         FlashladderError: the kernel does not fit the GPU, the length is no multiple of its tiles, the GPU's file lacks
-            a rate, or the kernel has an instruction that the model does not know.
+            a rate, or the model does not know an instruction.
     """
     config = kernel.config
     require_length(config, seq_len)
@@ -371,12 +348,12 @@ def predict(kernel: Kernel, gpu: Gpu, seq_len: int) -> Prediction:
     span = kernel.kv_blocks * alone.clocks
     ends = [
         simulate(whole, chip, ctas=ctas, warps=kernel.warps, rounds=2, skipped=1, apart=part * span).clocks
-        for part in APART_WHOLE  # a short CTA among others, each followed by the next one in its place
+        for part in APART_WHOLE
     ]
     overhead = statistics.harmonic_mean(ends) - kernel.kv_blocks * clocks
     blocks = seq_len // config.B_c
     rounds = (BATCH * HEADS * seq_len // config.B_r) / (ctas * chip.sms)
-    full, rest = divmod(rounds, 1)  # rounds of CTAs; in the last, an SM with one CTA is faster than a full one
+    full, rest = divmod(rounds, 1)  # in the last round of CTAs, an SM with one CTA is faster than a full one
     last = alone.clocks / clocks if rest * ctas <= 1 else 1.0
     waves = (full + last) / rounds if rest else 1.0
     flop = 4 * config.B_r * config.B_c * D_HEAD * ctas * blocks / ((blocks * clocks + overhead) * waves)
@@ -414,16 +391,14 @@ def show(description: str, gpu: str, config: str | None, seq_len: int, *, as_jso
 
 
 def explain(description: str, key: str, config: str | None, seq_len: int) -> Prediction:
-    """What the model says of an iteration or an ablation on a GPU.
+    """The prediction for an iteration or ablation on a GPU.
 
     Raises:
         FlashladderError: no such iteration, GPU or configuration; else as `predict`.
     """
-    gpu = load_gpus().get(key)
-    if gpu is None:
-        raise FlashladderError(
-            "no such GPU", expected=", ".join(load_gpus()), found=repr(key), hint=closest(key, list(load_gpus()))
-        )
+    gpus = load_gpus()
+    if (gpu := gpus.get(key)) is None:
+        raise FlashladderError("no such GPU", expected=", ".join(gpus), found=repr(key), hint=closest(key, gpus))
     iteration = load_description(description)
     iteration.family.require_alike("explain")
     arch = iteration.family.targets.serving(gpu.arch)
@@ -438,8 +413,8 @@ def explain(description: str, key: str, config: str | None, seq_len: int) -> Pre
 
 
 def document(prediction: Prediction) -> dict[str, object]:
-    """The prediction for scripts, with what was measured or published beside it."""
-    told, step = actual(prediction), worth_of(prediction)
+    """The prediction as JSON, with the measured or published percentage of FA2."""
+    known_percent, step = actual(prediction), worth_of(prediction)
     return {
         "gpu": prediction.gpu.gpu,
         "seq_len": prediction.seq_len,
@@ -451,19 +426,19 @@ def document(prediction: Prediction) -> dict[str, object]:
         "step": None if step is None else {"parent": step[0], "percent_faster": round(step[1], 3)},
         "conflicts": round(prediction.kernel.conflicts, 6),
         "anchor": None if prediction.anchor is None else vars(prediction.anchor),
-        **({told[0]: told[1]} if told else {}),
+        **({known_percent[0]: known_percent[1]} if known_percent else {}),
     }
 
 
 def is_a_step(prediction: Prediction) -> bool:
-    """Whether it is of an iteration in the configuration that the GPU gives it."""
+    """Whether it is for an iteration in its configuration for the GPU."""
     kernel = prediction.kernel
     own = kernel.iteration.configs[prediction.gpu.configs_of]
     return not kernel.iteration.is_ablation and own.short_form() == kernel.config.short_form()
 
 
 def worth_of(prediction: Prediction) -> tuple[int, float] | None:
-    """The step before it, as the committed predictions have that one, and by how many percent it is faster."""
+    """`worth` of the prediction by the committed ones; None if these have another length."""
     if not (is_a_step(prediction) and (RESULTS / NAME).is_file()):
         return None
     committed = load_predictions()
@@ -472,16 +447,16 @@ def worth_of(prediction: Prediction) -> tuple[int, float] | None:
 
 
 def actual(prediction: Prediction) -> tuple[str, float] | None:
-    """``measured`` or ``published``, and that percentage of FA2; None where there is neither."""
-    if prediction.kernel.iteration.is_ablation:
+    """``measured`` or ``published``, and that percentage of FA2; None if there is neither."""
+    data, gpu, iteration = prediction.data, prediction.gpu, prediction.kernel.iteration
+    if iteration.is_ablation:
         return None
-    data = prediction.data
-    what, found = known(prediction.gpu, (data,), prediction.seq_len)
-    same = what == "measured" or prediction.gpu.configs_of == prediction.gpu.gpu
-    own = prediction.kernel.iteration.configs.get(prediction.gpu.gpu)
-    if what == "published" and own is not None and own.short_form() != data.config:
-        return None
-    return (what, found[data.iteration]) if same and data.iteration in found else None
+    what, found = known(gpu, (data,), prediction.seq_len)
+    if what == "published":
+        own = iteration.configs.get(gpu.gpu)
+        if gpu.configs_of != gpu.gpu or (own is not None and own.short_form() != data.config):
+            return None
+    return (what, found[data.iteration]) if data.iteration in found else None
 
 
 def text(prediction: Prediction, width: int) -> str:
@@ -502,7 +477,7 @@ def text(prediction: Prediction, width: int) -> str:
 def _story(prediction: Prediction) -> list[str]:
     data, occupancy = prediction.data, prediction.occupancy
     waits = [f"{why} {100 * share:.0f} %" for why, share in data.idle.items() if share >= SHOWN_FROM]
-    told = {
+    story = {
         "binding": data.binding,
         "occupancy": f"{occupancy.ctas} CTA{'s' * (occupancy.ctas != 1)}, {occupancy.warps} warps on an SM; limited by "
         + ", ".join(occupancy.limited_by),
@@ -512,19 +487,17 @@ def _story(prediction: Prediction) -> list[str]:
         "waits": f"schedulers issue nothing: {', '.join(waits) or 'never'}",
         "overhead": f"{data.overhead:,.0f} clocks of a CTA beside its KV blocks; waves {data.waves:.3f}",
     }
-    if prediction.kernel.conflicts > 1:
-        told["conflicts"] = (
-            f"{prediction.kernel.conflicts:.1f} wavefronts where one would do, in loads from shared memory"
-        )
+    if (conflicts := prediction.kernel.conflicts) > 1:
+        story["conflicts"] = f"{conflicts:.1f} wavefronts where one would do, in loads from shared memory"
     if votes := prediction.kernel.votes:
         which = "the vote" if votes == 1 else f"{votes} votes"
-        told["assumed"] = f"no lane asks in {which} of a KV block, so that what stands behind is left out"
-    return [f"{name:<11} {words}" for name, words in told.items()]
+        story["assumed"] = f"no lane asks in {which} of a KV block, so that what stands behind is left out"
+    return [f"{name:<11} {words}" for name, words in story.items()]
 
 
 def _verdict(prediction: Prediction) -> list[str]:
     data = prediction.data
-    fa2, told = data.percent_of_fa2, actual(prediction)
+    fa2, known_percent = data.percent_of_fa2, actual(prediction)
     speed = f"predicted   {data.tflops:.0f} TFLOP/s, {data.percent_of_peak:.0f} % of the peak"
     if fa2 is None or prediction.anchor is None:
         lines = [f"{speed} at the boost clock; FA2 was neither measured nor published there"]
@@ -532,8 +505,9 @@ def _verdict(prediction: Prediction) -> list[str]:
         lines = [f"{speed}, {fa2:.0f} % of FA2 (FA2: {prediction.anchor.source})"]
     if step := worth_of(prediction):
         lines.append(f"step        {step[1]:+.1f} % over iteration {step[0]}, both predicted")
-    if told and fa2 is not None:
-        lines.append(f"{told[0]:<11} {told[1]:.1f} % of FA2: the prediction is off by {fa2 - told[1]:+.1f} points")
-    elif not told and is_a_step(prediction):
+    if known_percent and fa2 is not None:
+        what, percent = known_percent
+        lines.append(f"{what:<11} {percent:.1f} % of FA2: the prediction is off by {fa2 - percent:+.1f} points")
+    elif not known_percent and is_a_step(prediction):
         lines.append(f"measured    nothing: no timing of it on the {prediction.gpu.title} at this length is known here")
     return lines

@@ -1,13 +1,13 @@
-"""One SM that runs warps: its rates, what each machine instruction asks of it, and the simulation.
+"""Simulates one SM that runs warps of a kernel: its rates, the needs of each machine instruction, and the simulation.
 
-Four schedulers issue in order, one instruction per clock, of the warp that each issued last as long as it can, else of
-the next one (greedy). A warp's next instruction starts when its stall has passed, its scoreboards are clear, the mma
-that it depends on are done, and its pipe is free. All warps run the same steps, over and over; what is counted is how
-many rounds they make, once they have begun to run apart. A simulation and not a formula, because two warps share a
-scheduler, and whether one waits while the other multiplies is what the ladder's second half is about.
+Four schedulers issue in order, one instruction per clock. Each is greedy: it stays with the warp that it issued last as
+long as that warp can issue. A warp's next instruction starts when its stall has passed, its scoreboards are clear, the
+mma that it depends on are done, and its pipe is free. All warps repeat the same steps; the simulation counts their
+rounds after they have begun to run apart. A formula would not do: two warps share a scheduler, and the ladder's second
+half is about whether one of them waits while the other multiplies.
 
-Rates and latencies come from ``configs/gpus/``, as they are measured and documented; what neither gives is in
-`ASSUMED`, one number for all GPUs, fitted to none. An opcode that stands in no table here is an error, never a guess.
+Rates and latencies come from ``configs/gpus/``. `ASSUMED` has the numbers that are neither measured nor documented, the
+same for all GPUs and fitted to none. An opcode that no table lists is an error, never a guess.
 
 Try ``simulate(steps_of(instructions, cubin.text, chip), chip, ctas=2, warps=4).clocks``.
 """
@@ -25,23 +25,23 @@ from typing import Literal, NamedTuple
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import Gpu
 from flashladder.machine_code.executions import operands, written_by
+from flashladder.machine_code.ptxas import WARP
 from flashladder.machine_code.sass import BYTES, N_BARRIERS, Instruction, control_of
 
 SCHEDULERS = 4  # of an SM, from compute capability 7.0 on
-DRAM_UNIT = 1e9  # GB/s
 
 
 @dataclass(frozen=True)
 class Assumed:
     """Clocks and sizes that nobody documents, the same for every GPU."""
 
-    queue: int = 8  # instructions of one scheduler that may wait for shared memory before the next one cannot be issued
+    queue: int = 8  # instructions of one scheduler that may wait for shared memory at once
     to_shared: int = 2  # clocks from issue to the pipe of shared memory
     operands_read: int = 6  # clocks until the address of a memory instruction may be overwritten
-    branch: int = 8  # clocks from a branch that is taken to the next instruction
-    launch: int = 500  # clocks from a CTA's end to the first instruction of the next one in its place
+    branch: int = 8  # clocks from a taken branch to the next instruction
+    launch: int = 500  # clocks from a CTA's end to the first instruction of its successor
     copy_wavefronts: int = 4  # wavefronts that a cp.async of 16 bytes per lane takes when its data are written
-    variable: int = 14  # clocks of an instruction that sets a scoreboard and has no latency of its own here
+    variable: int = 14  # clocks of an instruction that sets a scoreboard and has no other latency here
     store: int = 20  # clocks until a store's data may be overwritten
 
 
@@ -50,45 +50,31 @@ ASSUMED = Assumed()
 
 @dataclass(frozen=True)
 class Chip:
-    """One SM in clocks; of a pipe, those for which an instruction of a warp holds it on one of four schedulers."""
+    """One SM, in clocks and bytes."""
 
-    mma: float  # tensor pipe; `mma_issue` of those clocks the scheduler can issue nothing else
-    mma_issue: float
-    # the other pipes; an imad, and a conversion to 16 bit, hold the FMA pipe for longer than an fma: mixed rounds on
-    # the chip take the sum of both
-    fma: float
-    imad: float
-    alu: float
-    mufu: float
-    l2: float  # bytes per clock and SM from L2; `dram` from memory, at the boost clock
-    dram: float
-    # from issue to result
-    mma_latency: float
-    shared_latency: float
-    shared_return: float  # clocks for which each wavefront of a load holds the way back into a scheduler's registers
-    shuffle_latency: float
-    mufu_latency: float
-    barrier_latency: float
-    l2_latency: float
+    # By pipe, the clocks for which an instruction of a warp holds it on one of four schedulers. ``imad`` is the FMA
+    # pipe under an imad or a conversion to 16 bits, which hold it longer than an fma.
+    holds: Mapping[str, float]
+    latency: Mapping[str, float]  # clocks from issue to result: mma, shared, shuffle, mufu, barrier, l2
+    mma_issue: float  # clocks of an mma in which the scheduler can issue nothing else
+    shared_return: float  # clocks for which a wavefront of a load holds the path back to a scheduler's registers
+    l2: float  # bytes per clock and SM from L2
+    dram: float  # bytes per clock and SM from memory, at the boost clock
     sms: int  # of the GPU
 
 
 def chip_of(gpu: Gpu) -> Chip:
-    """One SM of a GPU.
-
-    Raises:
-        FlashladderError: the GPU's file lacks a rate.
-    """
-    pipes = {name: SCHEDULERS / gpu.rate(name) for name in ("mma", "fma", "imad", "alu", "mufu")}
+    """One SM of a GPU; raises `FlashladderError` if the GPU's file lacks a rate."""
+    holds = {name: SCHEDULERS / gpu.rate(name) for name in ("mma", "fma", "imad", "alu", "mufu")}
     latencies = ("mma", "shared", "shuffle", "mufu", "barrier", "l2")
-    per_clock = gpu.peaks["memory_bandwidth"].value * DRAM_UNIT / (gpu.peaks["boost_clock"].value * 1e6)
+    dram = gpu.peaks["memory_bandwidth"].value * 1e9 / (gpu.peaks["boost_clock"].value * 1e6)
     return Chip(
-        **pipes,
-        **{f"{name}_latency": gpu.rate(f"{name}_latency") for name in latencies},
+        holds={**holds, "uniform": 2.0},
+        latency={name: gpu.rate(f"{name}_latency") for name in latencies},
         mma_issue=gpu.rate("mma_issue"),
         shared_return=gpu.rate("shared_return"),
         l2=gpu.rate("l2"),
-        dram=per_clock / gpu.whole("sms"),
+        dram=dram / gpu.whole("sms"),
         sms=gpu.whole("sms"),
     )
 
@@ -105,53 +91,48 @@ _OPCODES = {
     "mma": "HMMA",
     "fma": "FFMA FMUL FADD",
     "imad": "IMAD F2FP",
-    "mufu": "MUFU I2F",  # whole numbers become floats where exponentials are made
+    "mufu": "MUFU I2F",  # the unit for exponentials also converts integers to floats
     "alu": "BMSK CS2R FMNMX FSEL FSETP HADD2 HFMA2 HMUL2 I2FP IABS IADD3 IMNMX ISETP LEA LOP3 MOV P2R PLOP3 POPC "
     "PRMT R2P SEL SGXT SHF VIADD VIMNMX VOTE",
     "uniform": "BREAK BSSY BSYNC CALL LDC NOP R2UR RET S2R S2UR WARPSYNC YIELD R2B MEMBAR ERRBAR CCTL",
 }
-_SHARED_PIPE = {"imad": "fma"}  # what takes a pipe for another time than most of its instructions
 _PIPE_OF = {opcode: pipe for pipe, text in _OPCODES.items() for opcode in text.split()}
-_UNIFORM = re.compile(r"^U[A-Z]")  # the uniform datapath: one for a scheduler
+_UNIFORM = re.compile(r"^U[A-Z]")  # the uniform datapath, one per scheduler
 _REGISTER = re.compile(r"\bR(\d+)")
 _GROUPS_LEFT = re.compile(r"SB\d,\s*(0x[0-9a-f]+|\d+)")
-_OFF = "@!PT"  # never runs, takes its slot
+_OFF = "@!PT"  # the predicate of an instruction that never runs but takes an issue slot
 _MMA_OPERANDS = (4, 4, 2, 4)  # registers of D, A, B and C of HMMA.16816.F32
-_LANE_BYTES = 32  # lanes
-HALF = 2.0  # the uniform datapath is taken for two clocks
 
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction."""
+    """One instruction of a warp."""
 
-    text: str  # the instruction
-    kind: Kind  # what it does beside taking a pipe
-    pipe: int | None  # place in `PIPES`; None for what takes no pipe of a scheduler's own
-    holds: float  # clocks for which it takes the pipe; `issues` those for which nothing else is issued
-    issues: float
+    kind: Kind
+    pipe: int | None  # place in `PIPES`; None if it takes no pipe of a scheduler
+    holds: float  # clocks for which it takes the pipe
+    issues: float  # clocks in which the scheduler issues nothing else
     stall: int  # clocks to the warp's next instruction, at least
     waits: tuple[int, ...]  # scoreboards that must be clear
-    # scoreboards that it sets until its result is there, and until its operands were read
-    written: int | None
-    read: int | None
-    latency: float = 0.0  # clocks to its result; of a memory instruction, without its wavefronts
-    wavefronts: float = 0.0  # for which it takes the pipe of shared memory; `returns` clocks of the way back
-    returns: float = 0.0
-    copied: int = 0  # bytes that it brings from L2
+    written: int | None  # scoreboard that is set until its result is there
+    read: int | None  # scoreboard that is set until its operands were read
+    latency: float = 0.0  # clocks to its result; for a memory instruction without its wavefronts
+    wavefronts: float = 0.0  # clocks for which it takes the pipe of shared memory
+    returns: float = 0.0  # clocks for which its result takes the path back
+    copied: int = 0  # bytes from L2
     left: int = 0  # groups of copies that a wait leaves in flight
-    after: tuple[int, ...] = ()  # registers that it reads, as far as an mma may still be writing them
+    after: tuple[int, ...] = ()  # registers that it reads and an mma may still be writing
     makes: tuple[int, ...] = ()  # registers that an mma writes
 
 
 def steps_of(instructions: Sequence[Instruction], text: bytes, chip: Chip, conflicts: float = 1.0) -> tuple[Step, ...]:
-    """Instructions, in the order in which a warp runs them, as steps.
+    """Instructions as steps.
 
     Args:
-        instructions: any of a kernel, as often as they run.
+        instructions: in the order in which a warp runs them.
         text: the kernel's ``.text`` section.
         chip: the SM.
-        conflicts: wavefronts of an ldmatrix over those that it has without bank conflicts.
+        conflicts: wavefronts of an ldmatrix over those without bank conflicts.
 
     Raises:
         FlashladderError: an opcode that the model does not know.
@@ -173,10 +154,9 @@ def _step(one: Instruction, text: bytes, chip: Chip, conflicts: float) -> Step:
     waves = _wavefronts(opcode, conflicts) if kind in ("shared", "copy") else 0.0
     left = _GROUPS_LEFT.search(one.operands) if kind == "wait" else None
     return Step(
-        text=str(one),
         kind=kind,
-        pipe=None if pipe is None else PIPES.index(_SHARED_PIPE.get(pipe, pipe)),
-        holds=0.0 if pipe is None else HALF if pipe == "uniform" else getattr(chip, pipe),
+        pipe=None if pipe is None else PIPES.index("fma" if pipe == "imad" else pipe),
+        holds=0.0 if pipe is None else chip.holds[pipe],
         issues=chip.mma_issue if kind == "mma" else 1.0,
         stall=max(1, code.stall),
         waits=code.waits,
@@ -185,37 +165,34 @@ def _step(one: Instruction, text: bytes, chip: Chip, conflicts: float) -> Step:
         latency=_latency(name, chip),
         wavefronts=waves,
         returns=waves * chip.shared_return if name in _LOADS else 0.0,
-        copied=lane_bytes(opcode) * _LANE_BYTES if kind == "copy" else 0,
+        copied=_bytes_per_lane(opcode) * WARP if kind == "copy" else 0,
         left=int(left[1], 0) if left else 0,
         after=_reads(kind, one.operands),
         makes=_registers(one.operands)[0] if kind == "mma" else (),
     )
 
 
-def lane_bytes(opcode: str) -> int:
+def _bytes_per_lane(opcode: str) -> int:
     """Bytes per lane that a memory instruction moves: 4 unless its opcode says 64 or 128 bits."""
     parts = opcode.split(".")
     return 16 if "128" in parts else 8 if "64" in parts else 4
 
 
 def _wavefronts(opcode: str, conflicts: float) -> float:
-    """Wavefronts of 128 bytes; of an ldmatrix as many as matrices, of other accesses without conflicts."""
+    """Wavefronts of 128 bytes: one per matrix of an ldmatrix, times `conflicts`; other accesses have no conflicts."""
     name, _, rest = opcode.partition(".")
     if name == "LDSM":
         return float(rest.rpartition(".")[2]) * conflicts if rest[-1].isdigit() else conflicts
     if name == "LDGSTS":
-        return ASSUMED.copy_wavefronts * lane_bytes(opcode) / 16
-    return lane_bytes(opcode) / 4
+        return ASSUMED.copy_wavefronts * _bytes_per_lane(opcode) / 16
+    return _bytes_per_lane(opcode) / 4
 
 
 def _latency(name: str, chip: Chip) -> float:
-    if name in ("LDSM", "LDS", "LDL", "STS"):
-        return chip.shared_latency
-    fixed = {
-        "HMMA": chip.mma_latency, "MUFU": chip.mufu_latency, "SHFL": chip.shuffle_latency, "LDG": chip.l2_latency,
-        "STG": ASSUMED.store, "STL": ASSUMED.store, "LDGSTS": 0.0,
-    }  # fmt: skip
-    return fixed.get(name, ASSUMED.variable)
+    fixed = {"STG": ASSUMED.store, "STL": ASSUMED.store, "LDGSTS": 0.0}
+    by_kind = {"HMMA": "mma", "MUFU": "mufu", "SHFL": "shuffle", "LDG": "l2"}
+    by_kind |= dict.fromkeys(("LDSM", "LDS", "LDL", "STS"), "shared")
+    return chip.latency[by_kind[name]] if name in by_kind else fixed.get(name, ASSUMED.variable)
 
 
 def _registers(operands: str) -> list[tuple[int, ...]]:
@@ -226,7 +203,7 @@ def _registers(operands: str) -> list[tuple[int, ...]]:
 
 
 def _reads(kind: Kind, operands: str) -> tuple[int, ...]:
-    """Registers that may have to wait for an mma: those named, of an mma all of A, B and C."""
+    """Registers that an mma may still be writing: those in `operands`; for an mma all of A, B and C."""
     if kind == "mma":
         return sum(_registers(operands)[1:], ())
     return tuple(int(name) for name in _REGISTER.findall(operands.partition(",")[2]))
@@ -238,12 +215,7 @@ _NAMES = re.compile(r"\bU?[RP]\d+")
 
 
 def chain(block: Sequence[Instruction], steps: Sequence[Step]) -> float:
-    """Clocks of the longest path of dependences through one KV block.
-
-    Args:
-        block: instructions of a round of the loop.
-        steps: the same ones.
-    """
+    """Clocks of the longest dependence path through one KV block, given as instructions and as steps."""
     there: dict[str, float] = {}
     floor = last = 0.0
     ends = []
@@ -257,54 +229,50 @@ def chain(block: Sequence[Instruction], steps: Sequence[Step]) -> float:
             if step.kind in ("barrier", "wait"):
                 floor = done = max(last, done)
             last = max(last, done)
-            for name in written_by(one, operands(one)) or ():
-                there[name] = done
-            for register in step.makes:
-                there[f"R{register}"] = done
+            written = [*(written_by(one, operands(one)) or ()), *(f"R{register}" for register in step.makes)]
+            there |= dict.fromkeys(written, done)
         ends.append(last)
     return (ends[-1] - ends[0]) / (ROUNDS - 1)
 
 
 REGISTERS = 256
-GROUPS = 8  # of copies that are remembered; no kernel has more in flight
+GROUPS = 8  # of copies to remember; no kernel has more in flight
 
 
 class Rounds(NamedTuple):
-    """What came out: `idle` tells why a scheduler issued nothing, by what its first warp to go on waited for."""
+    """The result of a simulation."""
 
     clocks: float  # for one round of every warp
-    idle: dict[str, float]  # shares of its clocks
+    idle: dict[str, float]  # share of the clocks without an issue, by what the next warp to issue waited for
 
 
 @dataclass
 class _Warp:
-    """A warp: where it is, and when what it waits for is there."""
-
     cta: int
     scheduler: int
-    ready: float
-    at: int = 0
-    held: bool = False
-    boards: list[float] = field(default_factory=lambda: [0.0] * N_BARRIERS)
-    made: list[float] = field(default_factory=lambda: [0.0] * REGISTERS)
-    copied: float = 0.0
-    groups: deque[float] = field(default_factory=lambda: deque(maxlen=GROUPS))
+    ready: float  # clock at which its stall ends
+    at: int = 0  # its next step
+    held: bool = False  # at a barrier
+    boards: list[float] = field(default_factory=lambda: [0.0] * N_BARRIERS)  # clocks at which scoreboards clear
+    made: list[float] = field(default_factory=lambda: [0.0] * REGISTERS)  # clocks at which mma results are there
+    copied: float = 0.0  # clock at which its last copy lands
+    groups: deque[float] = field(default_factory=lambda: deque(maxlen=GROUPS))  # the same for its last groups
 
 
 @dataclass
 class _Scheduler:
-    """A quarter of the SM: its warps, when its pipes are free, and what it has waiting for shared memory."""
+    """A quarter of the SM."""
 
     warps: list[_Warp] = field(default_factory=list)
-    pipes: list[float] = field(default_factory=lambda: [0.0] * len(PIPES))
-    waiting: deque[float] = field(default_factory=deque)
-    way_back: float = 0.0
+    pipes: list[float] = field(default_factory=lambda: [0.0] * len(PIPES))  # clocks at which its pipes are free
+    waiting: deque[float] = field(default_factory=deque)  # clocks at which its accesses reach shared memory
+    way_back: float = 0.0  # clock at which the path back from shared memory is free
     last: _Warp | None = None
     wakes: float = 0.0
 
 
 class _Sm:
-    """The SM while it runs."""
+    """The state of the SM."""
 
     def __init__(self, steps: Sequence[Step], chip: Chip, ctas: int, warps: int, apart: float) -> None:
         self.steps, self.chip = steps, chip
@@ -321,16 +289,16 @@ class _Sm:
 
     @property
     def progress(self) -> float:
-        """Rounds of all warps, with the parts of those that they are in."""
+        """Rounds of all warps, with the finished parts of current rounds."""
         return self.rounds + sum(warp.at for one in self.schedulers for warp in one.warps) / len(self.steps)
 
     def run(self, rounds: int) -> float:
-        """Goes on until the warps have made so many rounds, all together; the clock then."""
+        """Simulates until the warps have made `rounds` rounds in total; returns the clock at that time."""
         while self.queue:
             now, place = heapq.heappop(self.queue)
             scheduler = self.schedulers[place]
             if now != scheduler.wakes:
-                continue  # it was woken earlier
+                continue  # another event woke it earlier
             warp, then, why = self._choose(scheduler, now)
             if warp is None:
                 if then < math.inf:
@@ -351,7 +319,7 @@ class _Sm:
             heapq.heappush(self.queue, (then, place))
 
     def _choose(self, scheduler: _Scheduler, now: float) -> tuple[_Warp | None, float, str]:
-        """The warp that goes on now; or None, when the first one can, and what it waits for."""
+        """The warp that issues now; or None, the clock at which one can, and its reason to wait."""
         then, why = math.inf, ""
         for warp in (scheduler.last, *scheduler.warps):
             if warp is not None and not warp.held:
@@ -363,7 +331,7 @@ class _Sm:
         return None, then, why
 
     def _earliest(self, scheduler: _Scheduler, warp: _Warp, now: float) -> tuple[float, str]:
-        """When a warp's next instruction can be issued, and what decides that."""
+        """The earliest clock for a warp's next instruction, and what decides it."""
         step = self.steps[warp.at]
         at, why = warp.ready, "dependence"
         for board in step.waits:
@@ -402,7 +370,7 @@ class _Sm:
         elif step.kind == "branch":
             warp.ready = now + max(step.stall, ASSUMED.branch)
         elif step.kind in ("barrier", "end"):
-            self._arrive(warp, now, self.chip.barrier_latency if step.kind == "barrier" else ASSUMED.launch)
+            self._arrive(warp, now, self.chip.latency["barrier"] if step.kind == "barrier" else ASSUMED.launch)
         if step.written is not None and done > warp.boards[step.written]:
             warp.boards[step.written] = done
         if step.read is not None and read > warp.boards[step.read]:
@@ -413,14 +381,14 @@ class _Sm:
             self.rounds += 1
 
     def _access(self, scheduler: _Scheduler, warp: _Warp, step: Step, now: float) -> tuple[float, float]:
-        """An access to shared memory, a shuffle or a copy; when its result is there and its operands are read."""
+        """Clocks at which an access to shared memory, a shuffle or a copy has its result and has read its operands."""
         start = max(now + ASSUMED.to_shared, self.shared)
         self.shared = start + step.wavefronts
         scheduler.waiting.append(start)
         latency = step.latency - ASSUMED.to_shared
         if step.kind == "copy":
             self.l2 = max(self.l2, start) + step.copied / self.chip.l2
-            warp.copied = max(warp.copied, self.l2 + self.chip.l2_latency)
+            warp.copied = max(warp.copied, self.l2 + self.chip.latency["l2"])
             return warp.copied, start + ASSUMED.operands_read
         if step.returns:  # the first wavefront is in the latency
             scheduler.way_back = max(scheduler.way_back, start) + step.returns
@@ -430,7 +398,7 @@ class _Sm:
         return done, start + ASSUMED.operands_read
 
     def _arrive(self, warp: _Warp, now: float, latency: float) -> None:
-        """A warp at a barrier of its CTA: held until all of them are there."""
+        """Holds a warp at a barrier until all warps of its CTA are there."""
         there = self.arrived[warp.cta]
         there.append(warp)
         warp.held = True
@@ -447,19 +415,19 @@ class _Sm:
 def simulate(
     steps: Sequence[Step], chip: Chip, *, ctas: int, warps: int, rounds: int = 6, skipped: int = 2, apart: float = 0.0
 ) -> Rounds:
-    """Runs `steps` on one SM, over and over, in every warp.
+    """Repeats `steps` in every warp of one SM.
 
     Args:
-        steps: of one round: a KV block, or a CTA from its first instruction to its last.
+        steps: one round: a KV block, or a CTA from its first instruction to its last.
         chip: the SM.
-        ctas: resident at once.
-        warps: of each.
-        rounds: of every warp that are counted.
+        ctas: resident CTAs.
+        warps: warps of each CTA.
+        rounds: counted rounds of every warp.
         skipped: rounds before these.
-        apart: clocks between the begins of two CTAs.
+        apart: clocks between the starts of two CTAs.
 
     Raises:
-        FlashladderError: warps of a CTA wait at a barrier for others that never come.
+        FlashladderError: warps wait at a barrier that others never reach.
     """
     sm = _Sm(steps, chip, ctas, warps, apart)
     n = ctas * warps

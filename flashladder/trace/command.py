@@ -1,7 +1,7 @@
-"""``invoke trace N``: every intermediate of an iteration's softmax beside plain PyTorch, and the first that differs.
+"""``invoke trace N``: compares each intermediate of an iteration's softmax with PyTorch, and names the first wrong one.
 
-Why: a wrong O says that something is wrong; S, m, P, l and O of each KV block say what, in which warp, row and column.
-They are taken from the PTX that ships, on this CPU. On a GPU ``--sanitize`` adds compute-sanitizer's four tools.
+A wrong O only shows that there is a mistake. S, m, P, l and O of each KV block show which step makes it, in which warp,
+row and column. They come from the shipped PTX on this CPU. On a GPU ``--sanitize`` adds compute-sanitizer's four tools.
 
 Run:
     invoke trace 7
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 import math
 import re
 from typing import TYPE_CHECKING
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from flashladder.trace.compare import Comparison, Trace, Where
 
 SCHEMA_VERSION = 1
-MOST_BLOCKS = 6  # KV blocks whose rows are all shown
+MOST_BLOCKS = 6  # KV blocks of which all rows are shown
 MOST_RANGES = 4
-WINDOW = 8  # rows and columns of values that are shown
+WINDOW = 8  # shown rows and columns of values
 HEAD = ("KV block", "", "max error", "RMS error", "of allowed", "from fp64", "beyond", "warp", "row", "column")
 
 
@@ -58,29 +59,25 @@ TOLD = {
     "out": ("O / l in 16 bits, as it is stored",
             "O and l are right there: look at l's sum over the quad, the division, the rounding, the store"),
 }  # fmt: skip
-"""What an intermediate is, and where to look when it is the first that differs: what it was made of is right."""
+"""The meaning of each intermediate, and where to look if it is the first that differs."""
 
 
 def render(found: Trace) -> str:
     """The screen: head, table, verdict."""
-    return "\n\n".join([_head(found), "\n".join(_table(found)), "\n".join(verdict(found))])
-
-
-def _head(found: Trace) -> str:
     shape = found.shape
     order = "last to first" if found.backward else "first to last"
     size = f"batch {shape.batch}, seq_len {shape.seq_len}, heads {shape.n_heads}, d_head {shape.d_head}"
-    lines = [
+    head = [
         f"iteration {found.iteration.description}: {found.iteration.title}",
         found.config.short_form(),
         f"{size}: {len(found.ctas)} CTAs, {len(found.steps)} KV blocks of {found.config.B_c} keys, {order}",
         relative(ptx_for(found.iteration, found.config).ptx),
     ]
-    return "\n".join(lines)
+    return "\n".join([*head, "", *_table(found), "", *verdict(found)])
 
 
 def _table(found: Trace) -> list[str]:
-    """A row per KV block and intermediate; of many KV blocks those with a difference, the first and the last."""
+    """A row per KV block and intermediate; of many KV blocks, only wrong ones, the first and the last."""
     steps = sorted({one.step for one in found.comparisons if one.block is not None})
     wrong = {one.step for one in found.comparisons if one.first is not None}
     shown = set(steps) if len(steps) <= MOST_BLOCKS else {*sorted(wrong)[: MOST_BLOCKS - 2], steps[0], steps[-1]}
@@ -95,7 +92,7 @@ def _table(found: Trace) -> list[str]:
 
 
 def _row(one: Comparison) -> Sequence[str]:
-    """Name, errors, how many elements are beyond what is allowed, and where the error is largest against that."""
+    """Name, errors, number of elements beyond their bounds, and the element with the largest share of its bound."""
     block = "end" if one.block is None else str(one.block) if one.name == INTERMEDIATES[0] else ""
     errors = f"{one.max_error:.1e}", f"{one.rms:.1e}", f"{one.share:.2g}", f"{one.drift:.1e}"
     column = "" if one.worst.column is None else str(one.worst.column)
@@ -103,10 +100,7 @@ def _row(one: Comparison) -> Sequence[str]:
 
 
 def verdict(found: Trace) -> list[str]:
-    """What was found, for somebody who is going to mend it.
-
-    Where the first wrong element is and how far off; what it is; how many are; made by whom; where to look.
-    """
+    """The first wrong element and its error, the number of wrong elements, their maker, and where to look."""
     from flashladder.trace.compare import lookalike
 
     counted = len(found.steps) == found.n_expected
@@ -116,10 +110,11 @@ def verdict(found: Trace) -> list[str]:
         return [*lines, "no difference beyond rounding" if counted else "no other difference"]
     first = wrong.first
     what, suspects = TOLD[wrong.name]
-    off = abs(first.found - first.expected)
-    keys, begin, (x, y, z) = found.config.B_c, (wrong.block or 0) * found.config.B_c, first.cta
-    when = f"in KV block {wrong.block} (keys {begin} to {begin + keys - 1}, visit {wrong.step + 1})"
-    when = "after the last KV block" if wrong.block is None else when
+    off, (x, y, z) = abs(first.found - first.expected), first.cta
+    when = "after the last KV block"
+    if wrong.block is not None:
+        begin, end = (block * found.config.B_c for block in (wrong.block, wrong.block + 1))
+        when = f"in KV block {wrong.block} (keys {begin} to {end - 1}, visit {wrong.step + 1})"
     lane = "" if first.lane is None else f" lane {first.lane}"
     column = "" if first.column is None else f", column {first.column}"
     holder = f"CTA ({x}, {y}, {z}) warp {first.warp}{lane}, row {first.row}{column}"
@@ -136,7 +131,7 @@ def verdict(found: Trace) -> list[str]:
 
 
 def _extent(found: Trace, wrong: Comparison) -> str:
-    """How many elements differ, and in which rows and columns of the tile."""
+    """The number of wrong elements, and their rows and columns of the tile."""
     total = wrong.beyond.numel()
     ctas, rows, columns = (sorted(set(axis.tolist())) for axis in wrong.beyond.nonzero(as_tuple=True))
     where = f"{wrong.n_beyond} of {total} differ, in {len(ctas)} of {len(found.ctas)} CTAs, rows {ranges(rows)}"
@@ -145,21 +140,17 @@ def _extent(found: Trace, wrong: Comparison) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Sorted numbers as ranges, ``0-7, 16-23``; the first few of many."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    words = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
-    return ", ".join(words[:MOST_RANGES]) + (
-        f" and {len(words) - MOST_RANGES} more" if len(words) > MOST_RANGES else ""
-    )
+    """Sorted numbers as ranges, ``0-7, 16-23``, at most `MOST_RANGES` of them."""
+    words = []
+    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):  # equal within a range
+        span = [number for _, number in group]
+        words.append(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]))
+    more = f" and {len(words) - MOST_RANGES} more" if len(words) > MOST_RANGES else ""
+    return ", ".join(words[:MOST_RANGES]) + more
 
 
 def values(found: Trace, chosen: Comparison, row: int, column: int) -> str:
-    """Some of the kernel's values and what they should be, from (row, column) of the first CTA that differs on."""
+    """The kernel's and the expected values of the first wrong CTA, from (row, column) on."""
     cta = 0 if chosen.first is None else found.ctas.index(chosen.first.cta)
     _, n_rows, n_columns = chosen.held.shape
     if row >= n_rows or column >= n_columns:
@@ -199,6 +190,7 @@ def as_json(found: Trace, contents: str, seed: int) -> str:
 
 
 def _facts(one: Comparison) -> dict[str, object]:
+    """A comparison as JSON."""
     return {
         "visit": one.step,
         "block": one.block,
@@ -215,18 +207,19 @@ def _facts(one: Comparison) -> dict[str, object]:
 
 
 def _place(where: Where) -> dict[str, object]:
-    maker = where.maker
     facts = {name: _number(value) if isinstance(value, float) else value for name, value in vars(where).items()}
+    del facts["maker"]
+    maker, source = where.maker, where.maker and where.maker.source
     return {
-        **{name: value for name, value in facts.items() if name != "maker"},
-        "instruction": None if maker is None else str(maker),
-        "ptx_line": None if maker is None else maker.line,
-        "source": None if maker is None or maker.source is None else maker.source.chain,
+        **facts,
+        "instruction": str(maker) if maker else None,
+        "ptx_line": maker.line if maker else None,
+        "source": source.chain if source else None,
     }
 
 
 def _number(value: float) -> float | None:
-    """JSON has neither NaN nor infinity."""
+    """A number as JSON, which has neither NaN nor infinity."""
     return value if math.isfinite(value) else None
 
 
@@ -235,7 +228,7 @@ _AT = re.compile(r"(\d{1,9}),(\d{1,9})", re.ASCII)
 
 @dataclass(frozen=True)
 class Options(LaunchOptions):
-    """What ``invoke trace`` is asked for; tasks.py says what each option is, None is left out."""
+    """The options of ``invoke trace``; tasks.py explains each."""
 
     input: str = "normal"
     show: str | None = None
@@ -247,11 +240,11 @@ class Options(LaunchOptions):
 
 
 def traced(options: Options) -> tuple[str, bool]:
-    """Traces an iteration; the text to print, and whether all is within rounding.
+    """The text to print for an iteration, and whether all errors are within rounding.
 
     Raises:
-        FlashladderError: bad options, or a kernel that cannot be read.
-        EmulationError: the kernel does something it may not.
+        FlashladderError: bad options, or a kernel that trace cannot read.
+        EmulationError: the kernel does something forbidden.
     """
     iteration = load_description(options.iteration)
     iteration.family.require_alike("trace")
@@ -259,7 +252,7 @@ def traced(options: Options) -> tuple[str, bool]:
     config = one_config(iteration, options.config, options.dtype or "")
     require_fits(iteration, config, shape)
     row, column = _first_shown(options)
-    from flashladder.trace.compare import trace  # which brings torch: not for a command line that is wrong
+    from flashladder.trace.compare import trace  # slow to import: it brings torch
 
     found = trace(iteration, config, shape, contents=options.input, seed=seed)
     if options.json:
@@ -287,7 +280,7 @@ def _first_shown(options: Options) -> tuple[int, int]:
 
 
 def _chosen(found: Trace, options: Options) -> Comparison:
-    """The intermediate of ``--show``, of the KV block that ``--block`` names: that of the first difference."""
+    """The intermediate of ``--show`` in the KV block of ``--block``, or else in the first wrong one."""
     mine = [one for one in found.comparisons if one.name == options.show]
     if not mine:
         names = dict.fromkeys(one.name for one in found.comparisons)
@@ -304,13 +297,13 @@ def _chosen(found: Trace, options: Options) -> Comparison:
 
 
 def run(options: Options) -> int:
-    """Traces and prints; exit code 1 when a kernel's intermediate is wrong.
+    """Traces and prints; the exit code is 1 if an intermediate is wrong.
 
     Raises:
-        FlashladderError: bad options, or a kernel that cannot be read.
-        CheckFailed: the kernel does something it may not, or a tool of ``--sanitize`` finds something.
+        FlashladderError: bad options, or a kernel that trace cannot read.
+        CheckFailed: the kernel does something forbidden, or a tool of ``--sanitize`` reports an error.
     """
-    if options.sanitize:  # refused before anything slow
+    if options.sanitize:  # checked before anything slow
         from flashladder.gpu.doctor import require_gpu
 
         if options.json or not options.iteration.isdecimal():

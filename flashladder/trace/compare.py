@@ -1,18 +1,18 @@
-"""A kernel on the emulator beside the online softmax in plain PyTorch and fp64: which intermediate is wrong first.
+"""Compares a kernel on the emulator with the online softmax in PyTorch and fp64, to find the first wrong intermediate.
 
-`fill` gives Q, K and V contents whose intermediates can be read off. `kv_block` is one round of algorithm 1 of
-FlashAttention-2 (Dao 2023, arXiv:2307.08691) on a CTA's rows; with each value it tells how far a right kernel may be
-from it. The bounds are worst cases of rounding: fp32 keeps 2^-24 of a number, a sum of n terms n times that of the
-terms' sizes; ``ex2.approx.ftz`` 2^-22, ``rsqrt.approx.ftz`` 2^-22.9, ``rcp.approx.ftz`` 2^-23, ``div.approx.ftz`` 2^-22
-(PTX ISA 9.0, 9.7.3); what is less than 2^-126 is flushed to zero.
+`fill` gives Q, K and V contents with readable intermediates. `kv_block` is one round of algorithm 1 of FlashAttention-2
+(Dao 2023, arXiv:2307.08691) on a CTA's rows, with an error bound for each value. The bounds are worst cases of
+rounding: relative 2^-24 in fp32; n times that of the terms' sizes for a sum of n terms; ``ex2.approx.ftz`` 2^-22,
+``rsqrt.approx.ftz`` 2^-22.9, ``rcp.approx.ftz`` 2^-23, ``div.approx.ftz`` 2^-22 (PTX ISA 9.0, 9.7.3). Numbers below
+2^-126 are flushed to zero.
 
-Each intermediate is compared with what the kernel's own values before it give: P with the kernel's S and m, O with the
-kernel's O, P and V. So a mistake is wrong once, where it is made, and the bounds are those of one step's rounding. The
-drift is the distance from fp64 throughout. `lookalike` asks whether a wrong row is another one's: an index that is off
-gives right numbers in the wrong place.
+Each intermediate is compared with a result of the kernel's own earlier values: P with the kernel's S and m, O with the
+kernel's O, P and V. So a mistake shows once, where it is made, and a bound covers the rounding of one step. The drift
+is the distance from fp64 throughout. `lookalike` finds a wrong row that belongs elsewhere, as a wrong index gives right
+numbers in the wrong place.
 
-Tensors are (CTAs, B_r, columns), fp64. Row statistics have a column for each of the four lanes that share a row: a lane
-has a copy of m, and of l the part of its own columns (c % 8 // 2 is the lane of column c).
+Tensors are (CTAs, B_r, columns), fp64. Row statistics have a column for each of the four lanes that share a row: each
+has a copy of m, and the part of l that sums its columns (c % 8 // 2 is the lane of column c).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ STRENGTH = 32  # of a one-hot: 1024 x 1 / sqrt(128) apart, exp(-90) counts as no
 
 
 def fill(name: str, q: Array, k: Array, v: Array) -> None:
-    """Changes N(0, 1) draws, (batch, seq_len, n_heads, d_head), to the contents `name`, in place.
+    """Overwrites N(0, 1) draws, (batch, seq_len, n_heads, d_head), with the contents `name`.
 
-    ``range``: S[i, j] = 1000 i + j, so that m[i] is the last column seen; V[j, c] = c, so that rows of O / l count up.
-    ``identity``: S[i, j] = 2048 where i = j, 1024 or less elsewhere, so that O[i] = V[i]; V[j, c] = j, in odd columns
-    c. ``ones``: V = 1, so that O is l but for the rounding of P. ``normal`` stays.
+    ``range``: S[i, j] = 1000 i + j, so m[i] is the last column so far; V[j, c] = c, so rows of O / l count up.
+    ``identity``: S[i, j] = 2048 for i = j, else at most 1024, so O[i] = V[i]; V[j, c] = j, or c in odd columns.
+    ``ones``: V = 1, so O is l up to the rounding of P. ``normal``: unchanged.
     """
     position = np.arange(q.shape[1])
     if name in ("range", "identity"):
@@ -78,26 +78,27 @@ def fill(name: str, q: Array, k: Array, v: Array) -> None:
 EPSILON = 2.0**-24  # unit roundoff of fp32
 EX2 = 2.0**-22  # relative errors of approximate instructions
 RSQRT = 2.0**-22.9
-DIVISION = 2.0**-22  # div.approx; rcp and the multiplication behind it have less
-FLUSHED = 2.0**-126  # the least number that .ftz keeps
-SCALE = RSQRT + 2 * EPSILON  # the scale: a reciprocal root, and log2(e), times each other
-LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the least subnormal: error of what is too small for the dtype
+DIVISION = 2.0**-22  # div.approx; rcp with a multiplication has less
+FLUSHED = 2.0**-126  # the smallest number that .ftz keeps
+SCALE = RSQRT + 2 * EPSILON  # the scale: a reciprocal root times log2(e)
+LEAST = {"fp16": 2.0**-25, "bf16": 2.0**-134}  # half the smallest subnormal: error of numbers below it
 
-SLACK = 2.0  # powers of two by which a score may exceed the m in use: `slack` of softmax/exp2_stale.cuh
-WEIGHTS = ((1024, 2.0), (512, 1.25), (0, 1.5))  # its `weight`, from so many keys on
-LIGHT = range(512, 1024)  # its `starts_light`: lengths of rows that the first block leaves light,
-APART = 4.0  # its `apart`: unless the maxima of their lanes lie farther apart than so many powers of two
-MARKED = 1024.0  # its `marks`: the size of m from which on a row is light and its m whole
-HEAVY_ERROR = 2.0**-17  # of a row's sum in units of its largest P: what two sums and two exponentials round
-TOGETHER = 8  # rows that follow a maximum together: those of a warp's lanes in one half of an m-tile
+# Constants of softmax/exp2_stale.cuh
+SLACK = 2.0  # `slack`: powers of two by which a score may exceed the m in use
+WEIGHTS = ((1024, 2.0), (512, 1.25), (0, 1.5))  # `weight`, from a number of keys on
+LIGHT = range(512, 1024)  # `starts_light`: row lengths for which the first block leaves rows light,
+APART = 4.0  # `apart`: unless the maxima of their lanes differ by more powers of two than this
+MARKED = 1024.0  # `marks`: from this size of m on, every row is light and the last bit of m is no mark
+HEAVY_ERROR = 2.0**-17  # rounding of a row's sum, in units of its largest P, by two sums and two exponentials
+TOGETHER = 8  # rows that update their maximum together: a warp's rows in one half of an m-tile
 
 Bounded = tuple[torch.Tensor, torch.Tensor]
-"""A value, and the error that a right kernel may have."""
+"""A value, and its error bound for a right kernel."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What one KV block hands to the next: m and l (CTAs, B_r, 4), O (CTAs, B_r, d_head), not yet divided by l."""
+    """The output of a KV block for the next: m and l (CTAs, B_r, 4), O (CTAs, B_r, d_head) not yet divided by l."""
 
     m: torch.Tensor
     l: torch.Tensor  # noqa: E741 - the paper's name
@@ -105,25 +106,24 @@ class State:
 
     @classmethod
     def empty(cls, ctas: int, rows: int, d_head: int) -> State:
-        """Before the first block."""
+        """The state before the first block."""
         statistics = torch.zeros(ctas, rows, QUAD, dtype=torch.float64)
         return cls(statistics - math.inf, statistics, torch.zeros(ctas, rows, d_head, dtype=torch.float64))
 
     @classmethod
     def behind(cls, values: Mapping[str, torch.Tensor]) -> State:
-        """After a block with these intermediates."""
+        """The state after a block with these intermediates."""
         return cls(values["m"], values["l"], values["O"])
 
 
 def over_columns(statistic: torch.Tensor, columns: int) -> torch.Tensor:
-    """A row statistic as each column's lane has it, (CTAs, B_r, columns)."""
+    """A row statistic, repeated for the columns of each lane, (CTAs, B_r, columns)."""
     return statistic[..., torch.arange(columns) % TILE_N // 2]
 
 
 def by_lane(values: torch.Tensor) -> torch.Tensor:
-    """Sums over the columns of each lane of the quad, (CTAs, B_r, 4)."""
-    split = values.reshape(*values.shape[:-1], -1, QUAD, 2)
-    return split.sum(dim=(-3, -1))
+    """The columns of each lane of the quad, (CTAs, B_r, n-tiles, 4, 2)."""
+    return values.reshape(*values.shape[:-1], -1, QUAD, 2)
 
 
 def _summed(terms: int, sizes: torch.Tensor) -> torch.Tensor:
@@ -131,20 +131,20 @@ def _summed(terms: int, sizes: torch.Tensor) -> torch.Tensor:
 
 
 def _exponential_error(exponent_error: torch.Tensor) -> torch.Tensor:
-    """Relative error of 2^x when x is so far off."""
+    """Relative error of 2^x for this error of x."""
     return torch.expm1(exponent_error * math.log(2)) + EX2
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How many keys came before a block, and how many there are."""
+    """The position of a KV block in its row."""
 
-    done: int
-    keys: int
+    done: int  # keys before the block
+    keys: int  # of the row
 
     @property
     def due(self) -> float:
-        """The sum, in units of its largest P, from which on a row is a light one."""
+        """The sum, in units of its largest P, from which on a row is light."""
         weight = next(weight for keys, weight in WEIGHTS if self.keys >= keys)
         return weight * self.done / math.sqrt(self.keys)
 
@@ -155,7 +155,7 @@ class Progress:
 
 
 def marked(top: torch.Tensor, heavy: torch.Tensor) -> torch.Tensor:
-    """The m in use of rows with this maximum: below it by `SLACK` if the row is heavy; the last bit of fp32 says so."""
+    """The m in use for a maximum `top`: less by `SLACK` if the row is heavy, which the last bit of fp32 marks."""
     heavy = heavy & ((top - SLACK).abs() < MARKED)
     value = torch.where(heavy, top - SLACK, top).float()
     bits = value.view(torch.int32)
@@ -171,15 +171,15 @@ def is_heavy(m: torch.Tensor) -> torch.Tensor:
 def stale_maximum(
     before: State, s: torch.Tensor, scale: float, progress: Progress, seen: torch.Tensor | None = None
 ) -> Bounded:
-    """The m of a row that keeps its maximum, in powers of two: that of before, until a score is above it by `SLACK`.
+    """The m of rows that keep their maximum until a score exceeds it by `SLACK`, in powers of two.
 
-    Eight rows follow together, to the largest score so far of each, and say anew whether they are heavy: the m of a
-    heavy row is below its maximum by the slack, so that the next score above the maximum is above by the slack. The
-    first block has no sum to go by; the length decides, and how far the lanes' maxima lie apart. Where rounding decides
-    whether one is above, or heavy, `seen` may have it either way.
+    Eight rows update together: each takes its largest score so far and decides anew whether it is heavy. The m of a
+    heavy row is below its maximum by the slack, so any larger score triggers an update. In the first block there is no
+    sum to decide by; the row's length and the distance of its lanes' maxima decide. If rounding decides, the result
+    follows `seen`, the kernel's m.
     """
     c = scale / math.log(2)
-    lanes = s.reshape(*s.shape[:-1], -1, QUAD, 2).amax(dim=(-3, -1)) * c
+    lanes = by_lane(s).amax(dim=(-3, -1)) * c
     above, unsure = lanes - before.m - SLACK, lanes.abs() * (SCALE + EPSILON) + EPSILON * SLACK
     if seen is None:
         unsure = torch.zeros_like(unsure)
@@ -201,7 +201,7 @@ def stale_maximum(
 
 
 def _together(above: torch.Tensor) -> torch.Tensor:
-    """Whether any lane of its eight rows says yes, for each element of (CTAs, B_r, 4)."""
+    """For each element of (CTAs, B_r, 4), whether any lane of its eight rows is true."""
     eight = above.reshape(above.shape[0], -1, TOGETHER * QUAD).any(dim=-1, keepdim=True)
     return eight.expand(-1, -1, TOGETHER * QUAD).reshape(above.shape)
 
@@ -216,21 +216,21 @@ def kv_block(
     scaled: bool = False,
     kernel: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[str, Bounded]:
-    """The intermediates of a KV block by name, in the order in which they are computed.
+    """The intermediates of a KV block by name, in the order of computation.
 
     Args:
-        before: what the block before left.
+        before: the state after the previous block.
         inputs: Q (CTAs, B_r, d_head), and the block's rows of K and V (CTAs, B_c, d_head).
         scale: of S.
-        dtype: in which the tensor cores take P.
-        progress: where a row may keep its maximum (`stale_maximum`); m is in powers of two then.
-        scaled: whether S is multiplied before the maximum; else exponents are S c - m c with one constant c.
-        kernel: a kernel's values of this block, of which each next one is made; without them those computed here are.
+        dtype: of P as the tensor cores take it.
+        progress: for kernels that keep a row's maximum (`stale_maximum`); m is then in powers of two.
+        scaled: whether S is scaled before the maximum; else exponents are S c - m c with one constant c.
+        kernel: a kernel's values of this block, from which each next one is computed; None uses the values found here.
     """
     found: dict[str, Bounded] = {}
 
     def made(name: str, value: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
-        """Keeps an intermediate; returns what the next ones are made of."""
+        """Keeps an intermediate; returns the input of the next ones."""
         found[name] = value, error
         return value if kernel is None else kernel[name]
 
@@ -256,7 +256,7 @@ def kv_block(
     correction = torch.exp2(exponent)
     off = torch.where(correction > 0, exponent.abs() * (SCALE + 3 * EPSILON), 0.0)
     error = correction * _exponential_error(off) + FLUSHED
-    kept, added = before.l * correction, by_lane(p)
+    kept, added = before.l * correction, by_lane(p).sum(dim=(-3, -1))
     made("l", kept + added, _summed(keys // QUAD + 2, kept.abs() + added.abs()) + before.l.abs() * error)
     kept, error = before.o * over_columns(correction, d_head), over_columns(error, d_head)
     kept = made("O_rescaled", kept, before.o.abs() * error + kept.abs() * EPSILON + FLUSHED)
@@ -265,7 +265,7 @@ def kv_block(
 
 
 def normalised(after: State, dtype: str) -> Bounded:
-    """O / l in 16 bits: what is stored."""
+    """O / l in 16 bits, as stored."""
     value = after.o / after.l.sum(dim=-1, keepdim=True)
     error = value.abs() * (UNIT_ROUNDOFF[dtype] + DIVISION + 4 * EPSILON)
     return value, torch.clamp(error, min=LEAST[dtype])
@@ -273,88 +273,86 @@ def normalised(after: State, dtype: str) -> Bounded:
 
 @dataclass(frozen=True)
 class Where:
-    """One element, who holds it, and what it is."""
+    """One element of an intermediate."""
 
     cta: tuple[int, int, int]  # ``blockIdx`` (x, y, z)
-    # of the CTA, of the warp; None in what is stored
-    warp: int | None
-    lane: int | None
-    row: int  # of the CTA's tile; `query` the same over the sequence
-    query: int
-    column: int | None  # of the matrix (a key of the block, or of d_head); None of row statistics
-    # the kernel's value, the reference's, and how far they may be apart
-    found: float
-    expected: float
-    allowed: float
-    maker: Instruction | None  # the instruction that made it
+    warp: int | None  # of the CTA
+    lane: int | None  # of the warp; None for the stored output
+    row: int  # of the CTA's tile
+    query: int  # the row in the sequence
+    column: int | None  # a key of the block or a column of d_head; None for row statistics
+    found: float  # the kernel's value
+    expected: float  # the reference's value
+    allowed: float  # their largest allowed distance
+    maker: Instruction | None  # the instruction that made the value
 
 
 @dataclass(frozen=True)
 class Comparison:
     """One intermediate of one KV block."""
 
-    step: int  # how many KV blocks were visited before
-    block: int | None  # which it is, from key 0 on; None for what is stored
+    step: int  # KV blocks visited before
+    block: int | None  # its number, from key 0 on; None for the stored output
     name: str  # of `INTERMEDIATES`
     held: Array  # the kernel's values, (CTAs, rows, columns)
-    expected: torch.Tensor  # what they should be by the values before them, fp64
-    max_error: float  # largest absolute error; NaN where the kernel holds one
+    expected: torch.Tensor  # the result of the kernel's earlier values, fp64
+    max_error: float  # largest absolute error; NaN if the kernel holds one
     rms: float  # root mean square of the error, over all CTAs
-    share: float  # the largest error in units of what is allowed there: more than 1 is a difference
+    share: float  # the largest error over its bound; more than 1 is a difference
     drift: float  # largest distance from the fp64 reference that starts from Q, K and V
-    beyond: torch.Tensor  # for each element whether it is further off than allowed, (CTAs, rows, columns)
-    worst: Where  # where that is
-    first: Where | None  # the first element beyond, by CTA, row and column; None: all are within
+    beyond: torch.Tensor  # for each element whether its error exceeds its bound, (CTAs, rows, columns)
+    worst: Where  # the element of `share`
+    first: Where | None  # the first element of `beyond`, by CTA, row and column; None: all are within
 
     @property
     def n_beyond(self) -> int:
-        """Elements that are further off than allowed."""
+        """Elements whose error exceeds its bound."""
         return int(self.beyond.sum())
 
 
 @dataclass(frozen=True)
 class Trace:
-    """All comparisons of a launch, in the order in which a kernel computes."""
+    """All comparisons of a launch, in the order of computation."""
 
     iteration: Iteration
     config: KernelConfig
     shape: Shape
     tensors: tuple[Array, Array, Array, Array]  # Q, K, V and O, (batch, seq_len, n_heads, d_head)
     ctas: tuple[tuple[int, int, int], ...]  # ``blockIdx`` in the order of the arrays
-    steps: tuple[KvStep, ...]  # what the kernel held, a step a KV block, all CTAs
-    backward: bool  # from the last KV block to the first
+    steps: tuple[KvStep, ...]  # the kernel's values, by KV block, of all CTAs
+    backward: bool  # whether it visits the last KV block first
     comparisons: tuple[Comparison, ...]
 
     @property
     def n_expected(self) -> int:
-        """KV blocks that the shape has."""
+        """KV blocks of the shape."""
         return self.shape.seq_len // self.config.B_c
 
     @property
     def first(self) -> Comparison | None:
-        """The first that has an element beyond what is allowed."""
+        """The first comparison with an element beyond its bound."""
         return next((one for one in self.comparisons if one.first is not None), None)
 
     @property
     def passed(self) -> bool:
-        """All within bounds, and as many KV blocks as there are."""
+        """Whether all errors are within bounds and the number of KV blocks is right."""
         return self.first is None and len(self.steps) == self.n_expected
 
 
 def of_ctas(found: Trace, tensor: Array, *, rows: bool = False) -> torch.Tensor:
-    """Each CTA's head of a tensor in fp64, (CTAs, seq_len, d_head); with `rows` its own B_r rows of it."""
+    """Each CTA's head of a tensor in fp64, (CTAs, seq_len, d_head), or with `rows` only the CTA's B_r rows."""
     size = found.config.B_r
     pieces = [tensor[z, x * size : (x + 1) * size, y] if rows else tensor[z, :, y] for x, y, z in found.ctas]
     return torch.from_numpy(np.stack(pieces).astype(np.float64))
 
 
 def exact(array: Array) -> torch.Tensor:
-    """In fp64."""
+    """The array in fp64."""
     return torch.from_numpy(array.astype(np.float64))
 
 
-ALL_AT_ONCE = 1 << 62  # bytes: the grid is one slice, of which all KV blocks are kept anyway
-LARGEST = 1 << 22  # scores of all heads together: the trace keeps S and P, and what they should be in fp64
+ALL_AT_ONCE = 1 << 62  # bytes of a slice: the whole grid runs as one
+LARGEST = 1 << 22  # scores of all heads; the trace keeps S and P, and both again in fp64
 
 
 def trace(
@@ -369,16 +367,16 @@ def trace(
     """Runs a kernel and compares all its intermediates.
 
     Args:
-        iteration: whose kernel.
+        iteration: of the kernel.
         config: its configuration, which decides the dtype.
         shape: of Q, K, V and O.
         contents: a name of `fill`.
-        seed: of what is drawn.
-        kernel: another kernel with the same parameters, instead of the iteration's own.
+        seed: of the random inputs.
+        kernel: another kernel with the same parameters, in place of the iteration's.
 
     Raises:
-        FlashladderError: a shape that the kernel cannot take, or a form of kernel that cannot be read.
-        EmulationError: the kernel does something it may not.
+        FlashladderError: the kernel cannot take the shape, or trace cannot read the kernel.
+        EmulationError: the kernel does something forbidden.
     """
     scores = shape.batch * shape.n_heads * shape.seq_len**2
     if scores > LARGEST:
@@ -415,22 +413,16 @@ def _compared(found: Trace) -> Iterator[Comparison]:
 
 
 def comparison(
-    found: Trace,
-    name: str,
-    held: Held,
-    bounded: Bounded,
-    throughout: torch.Tensor,
-    step: int,
-    block: int | None,
+    found: Trace, name: str, held: Held, bounded: Bounded, throughout: torch.Tensor, step: int, block: int | None
 ) -> Comparison:
-    """One intermediate against what it should be by the values before it, and by Q, K and V alone (`throughout`)."""
+    """Compares an intermediate with the result of earlier values, and with that of Q, K and V alone (`throughout`)."""
     value, (expected, allowed) = exact(held.array), bounded
     error = _distance(value, expected)
     beyond = ~(error <= allowed)
     ratio = torch.nan_to_num(error / allowed, nan=math.inf)
 
     def where(scores: torch.Tensor) -> Where:
-        """The element with the largest score, the first of equal ones."""
+        """The first element with the largest score."""
         at = cta, row, column = tuple(int(axis) for axis in np.unravel_index(int(scores.argmax()), held.array.shape))
         statistic, (x, _, _) = name in STATISTICS, found.ctas[cta]
         place = Geometry.of(found.config).place(row, column, statistic=statistic)
@@ -464,15 +456,15 @@ def comparison(
 
 
 def _distance(value: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """Absolute difference; nothing between equal infinities, NaN where either is one."""
+    """Absolute difference; 0 between equal infinities, NaN if either is NaN."""
     return torch.where(value == expected, 0.0, (value - expected).abs())
 
 
-ANOTHER_ROW = 4.0  # times what is allowed: another row's bound is of the same size, not the same
+ANOTHER_ROW = 4.0  # times the bound: another row's bound has a similar size
 
 
 def lookalike(found: Trace, wrong: Comparison) -> str | None:
-    """What the first wrong row of S, or column of O, holds instead, in words; None where nothing fits."""
+    """Says which other row or column the first wrong row of S, or column of O, holds; None if nothing fits."""
     first, block, keys = wrong.first, wrong.block, found.config.B_c
     if first is None or block is None or wrong.name not in ("S", "O"):
         return None
@@ -490,7 +482,7 @@ def lookalike(found: Trace, wrong: Comparison) -> str | None:
         candidates = {f"{added} column {{0}}": (p @ v[here]).T, f"{added} rows {{1}} to {{2}}": of_blocks}
     for words, rows in candidates.items():
         near = ((rows - wanted).abs() <= ANOTHER_ROW * first.allowed).all(dim=-1)
-        if bool(near.any()) and not bool(near.all()):  # equal inputs tell nothing
+        if bool(near.any()) and not bool(near.all()):  # if all rows are equal, nothing can be said
             place = int(near.int().argmax())
             return words.format(place, place * keys, (place + 1) * keys - 1)
     return None

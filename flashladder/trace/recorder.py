@@ -1,19 +1,18 @@
-"""Takes S, m, P, l and O of every KV block out of a kernel while the emulator runs its PTX.
+"""Reads S, m, P, l and O of every KV block from a kernel while the emulator runs its PTX.
 
-Where a warp keeps a matrix (PTX ISA 9.0, 9.7.14.5.8): a warp owns consecutive rows. A 16 x 8 accumulator is four
-registers over 32 lanes: lane 4 g + t has rows g (registers 0, 1) and g + 8 (2, 3), columns 2 t and 2 t + 1. P as the
-next product's A operand has the same shape, two columns to a register. Row statistics have a copy in each lane t of the
-quad that shares a row.
+Layout of a matrix (PTX ISA 9.0, 9.7.14.5.8): a warp owns consecutive rows. A 16 x 8 accumulator is four registers over
+32 lanes: lane 4 g + t has rows g (registers 0, 1) and g + 8 (2, 3), columns 2 t and 2 t + 1. P as the A operand of the
+next product has the same shape with two columns per register. Each lane t of a quad has a copy of its row statistics.
 
-What a value is follows from what it was made of, not from its register's name, so that a kernel with a mistake in it is
-read as well as one without:
-- A product whose A operand came from `ldmatrix` is S = Q K^T; one whose A operand was computed is O += P V. The two are
-  chains of mma, one per 16 x 8 accumulator. The first product with K after products with V begins a KV block.
-- From the A operand of P V back to `ex2` is P. The maximum that all of a row's `ex2` depend on is m, or what they
-  subtract where a maximum is kept from block to block. The sum that has taken up most of them is l.
-- Fragments are told apart by the operands that they share: all n-tiles of an m-tile have one A, all m-tiles of an
-  n-tile one B; tiles count in the order of execution, which is that of the source (NVPTX keeps it).
-A form that these rules do not fit is an error (`UnknownForm`).
+The role of a value follows from how it was computed, not from its register's name. So kernels with mistakes can be
+read, too:
+- An mma whose A operand came from `ldmatrix` belongs to S = Q K^T; one whose A operand was computed, to O += P V. Each
+  16 x 8 accumulator is a chain of mma. The first mma of S after those of O begins a KV block.
+- P is found from the A operand of P V back to `ex2`. m is the maximum that all `ex2` of a row depend on, or the value
+  that they subtract if the kernel keeps a maximum from block to block. l is the sum with most of these `ex2`.
+- Operands identify tiles: all n-tiles of an m-tile share A, all m-tiles of an n-tile share B. Tiles count in the order
+  of execution, which is the order of the source.
+A kernel that these rules do not fit raises `UnknownForm`.
 """
 
 from __future__ import annotations
@@ -27,20 +26,19 @@ import numpy as np
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
+from flashladder.machine_code.ptxas import WARP
 from ptxemu import Access, Array, Dataflow, Event, Instruction, Machine, Step, Value
 
 TILE_M, TILE_N, TILE_K = 16, 8, 16
 QUAD = 4  # lanes that share a row
-
-WARP = 32  # lanes
-STATISTICS = ("m", "l")  # intermediates with a number a row, of which each lane of a quad has its own
-SCALED = "exp"  # softmax of kernels that multiply S by the scale before they take the maximum
-STALE = "exp2_stale"  # of those in which a row keeps its maximum until a score is far above it
+STATISTICS = ("m", "l")  # one number per row, with a copy in each lane of a quad
+SCALED = "exp"  # the softmax that scales S before it takes the maximum
+STALE = "exp2_stale"  # the softmax that keeps a row's maximum until a score is far above it
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a CTA's tile is shared out."""
+    """The division of a CTA's tile among its warps."""
 
     ctas: int  # of the launch
     warps: int  # of a CTA
@@ -49,9 +47,9 @@ class Geometry:
     d_head: int  # columns of Q, K, V and O
 
     @classmethod
-    def of(cls, config: KernelConfig, ctas: int = 1) -> Geometry:
-        """That of a kernel's configuration."""
-        return cls(ctas, config.n_threads // WARP, config.B_r, config.B_c, config.d_head)
+    def of(cls, config: KernelConfig) -> Geometry:
+        """That of one CTA of a kernel."""
+        return cls(1, config.n_threads // WARP, config.B_r, config.B_c, config.d_head)
 
     @property
     def m_tiles(self) -> int:
@@ -59,7 +57,7 @@ class Geometry:
         return self.rows // self.warps // TILE_M
 
     def place(self, row: int, column: int, *, statistic: bool = False) -> Place:
-        """Who holds an element of the CTA's tile; of a row statistic `column` counts the lanes of the quad."""
+        """The place of an element of the CTA's tile; for a row statistic `column` is the lane within the quad."""
         per_warp = self.rows // self.warps
         warp, inside = divmod(row, per_warp)
         m, in_tile = divmod(inside, TILE_M)
@@ -70,21 +68,19 @@ class Geometry:
 
 
 class Place(NamedTuple):
-    """Warp, lane, m-tile, n-tile and element of an accumulator (0 to 3; of a row statistic 0 or 2)."""
+    """The holder of an element."""
 
     warp: int
     lane: int
-    m: int
-    n: int
-    element: int
+    m: int  # m-tile
+    n: int  # n-tile
+    element: int  # of the accumulator, 0 to 3; for a row statistic 0 or 2
 
 
 def matrix(registers: Sequence[Sequence[Sequence[Array]]], geometry: Geometry) -> Array:
-    """The CTA's matrix that registers hold, (CTAs, B_r, 8 x n-tiles).
+    """The CTA's matrix in these registers, (CTAs, B_r, 8 x n-tiles).
 
-    Args:
-        registers: [m-tile][n-tile][element]: a register's value over the lanes, (CTAs|1, warps|1, 32|1).
-        geometry: of the CTA's tile.
+    `registers` is [m-tile][n-tile][element]: the value of a register over the lanes, (CTAs|1, warps|1, 32|1).
     """
     shape = (geometry.ctas, geometry.warps, WARP)
     stacked = np.stack([[[np.broadcast_to(a, shape) for a in four] for four in across] for across in registers])
@@ -94,10 +90,10 @@ def matrix(registers: Sequence[Sequence[Sequence[Array]]], geometry: Geometry) -
 
 
 PRODUCT = "mma.sync.aligned.m16n8k16.row.col.f32."
-A, B, C = slice(0, 4), slice(4, 6), slice(6, 10)  # of the registers that it reads
+A, B, C = slice(0, 4), slice(4, 6), slice(6, 10)  # among the registers that it reads
 ADDS = ("add", "fma", "sub")
-CARRIES = (*ADDS, "mul", "cvt", "selp")  # a sum is still one behind these
-MADE_ANEW = ("mma", "ldmatrix", "ld", "cp")  # what they give is not made of what they read, as a search goes
+CARRIES = (*ADDS, "mul", "cvt", "selp")  # their results are still sums
+MADE_ANEW = ("mma", "ldmatrix", "ld", "cp")  # a search for origins ends at them
 
 Chain = tuple[Event, ...]
 Grid = Sequence[Sequence[Chain]]  # [m-tile][n-tile]
@@ -105,7 +101,7 @@ Registers = Sequence[Sequence[Sequence[Value]]]  # [m-tile][n-tile][element]
 
 
 class UnknownForm(FlashladderError):
-    """The kernel computes attention in a way that these rules do not know."""
+    """The kernel computes attention in a way that the rules above do not cover."""
 
     def __init__(self, what: str, event: Event | None = None, **facts: object) -> None:
         where = event.instruction.place if event else None
@@ -114,17 +110,15 @@ class UnknownForm(FlashladderError):
 
 
 def makes_scores(product: Event) -> bool:
-    """Whether an mma belongs to S = Q K^T, not to O += P V."""
+    """Whether an mma belongs to S = Q K^T; else it belongs to O += P V."""
     source = product.sources[0].event
     return source is not None and source.word == "ldmatrix"
 
 
 class Window:
-    """What ran for one KV block: from the first mma of its S to before that of the next.
+    """The events of one KV block in order: from the first mma of its S to before that of the next block.
 
-    Args:
-        events: in order.
-        geometry: of the CTA's tile.
+    Its methods raise `UnknownForm` for a value that they do not find, or find more than once.
     """
 
     def __init__(self, events: Sequence[Event], geometry: Geometry) -> None:
@@ -137,12 +131,12 @@ class Window:
                 self.consumers.setdefault(id(source), []).append(event)
 
     def maker(self, value: Value) -> Event | None:
-        """What made a value, if that was in this window and not before its first product."""
+        """The event that made a value, unless that was before the first mma of this window."""
         event = value.event
         return event if event is not None and event.number >= self.first else None
 
     def ancestors(self, value: Value, found: Callable[[Event], bool]) -> list[Event]:
-        """The nearest events behind a value for which `found` holds; nothing is sought behind those."""
+        """The nearest events behind a value for which `found` holds; the search ends at these."""
         hits: list[Event] = []
         seen: set[int] = set()
         work = [value]
@@ -158,51 +152,48 @@ class Window:
         return hits
 
     def products(self) -> tuple[Grid, Grid]:
-        """The mma of S and those of O, by accumulator.
-
-        Raises:
-            UnknownForm: another instruction, warps that part, or other numbers of tiles than the configuration has.
-        """
-        all_products = [event for event in self.events if event.word == "mma"]
-        for event in all_products:
+        """The mma of S and those of O, by accumulator."""
+        products = [event for event in self.events if event.word == "mma"]
+        for event in products:
             if not event.instruction.opcode.startswith(PRODUCT):
                 raise UnknownForm("another mma", event, expected=f"{PRODUCT}*")
             if not event.whole:
                 raise UnknownForm("its warps take different paths to the tensor cores", event)
-        g = self.geometry
-        both = (
-            (True, g.keys // TILE_N, g.d_head // TILE_K, "S"),
-            (False, g.d_head // TILE_N, g.keys // TILE_K, "O"),
-        )
-        grids = []
-        for scores, n_tiles, k_tiles, name in both:
-            chains = self._chains([event for event in all_products if makes_scores(event) is scores], scores=scores)
-            grids.append(_grid(chains, g.m_tiles, n_tiles, name))
-            lengths = {len(chain) for chain in chains}
-            if lengths != {k_tiles}:
-                what, expected = f"{name} is not summed over its k-tiles", f"{k_tiles} mma"
-                raise UnknownForm(what, chains[0][0], expected=expected, found=sorted(lengths))
-        return grids[0], grids[1]
+        keys, d_head = self.geometry.keys, self.geometry.d_head
+        scores = [event for event in products if makes_scores(event)]
+        of_scores = self._grid("S", scores, keys // TILE_N, d_head // TILE_K)
+        output = [event for event in products if not makes_scores(event)]
+        return of_scores, self._grid("O", output, d_head // TILE_N, keys // TILE_K)
 
-    def _chains(self, products: Iterable[Event], *, scores: bool) -> list[Chain]:
-        """Products that add to one accumulator, in order; rounding in between does not part them."""
+    def _grid(self, name: str, products: Sequence[Event], n_tiles: int, k_tiles: int) -> Grid:
+        """The mma of a matrix by m-tile and n-tile, each a chain over the k-tiles."""
+        m_tiles, chains = self.geometry.m_tiles, self._chains(products)
+        if len(chains) != m_tiles * n_tiles:
+            where, n = chains[0][0] if chains else None, m_tiles * n_tiles
+            raise UnknownForm(f"accumulators of {name} in a KV block", where, expected=n, found=len(chains))
+        lengths = {len(chain) for chain in chains}
+        if lengths != {k_tiles}:
+            what, expected = f"{name} is not summed over its k-tiles", f"{k_tiles} mma"
+            raise UnknownForm(what, chains[0][0], expected=expected, found=sorted(lengths))
+        left = _ranks(tuple(map(id, chain[0].sources[A])) for chain in chains)
+        right = _ranks(tuple(map(id, chain[0].sources[B])) for chain in chains)
+        by_tile = {(m, n): chain for m, n, chain in zip(left, right, chains, strict=True)}
+        if len(by_tile) != len(chains) or max(left) + 1 != m_tiles:  # tiles share other operands: m runs fastest
+            by_tile = {(place % m_tiles, place // m_tiles): chain for place, chain in enumerate(chains)}
+        return [[by_tile[m, n] for n in range(n_tiles)] for m in range(m_tiles)]
 
-        def adds(other: Event) -> bool:
-            return other.word == "mma" and makes_scores(other) is scores
-
-        chains: dict[int, list[Event]] = {}
+    def _chains(self, products: Sequence[Event]) -> list[Chain]:
+        """The mma that add to one accumulator, in order; rounding between them does not end a chain."""
+        numbers = {event.number for event in products}
+        chains: dict[int, Chain] = {}
         for event in products:
-            before = self.ancestors(event.sources[6], adds)
-            chain = chains.pop(before[0].number, None) if len(before) == 1 else None
-            chains[event.number] = [*(chain or ()), event]
-        return sorted((tuple(chain) for chain in chains.values()), key=lambda chain: chain[0].number)
+            before = self.ancestors(event.sources[6], lambda other: other.number in numbers)
+            chain = chains.pop(before[0].number, ()) if len(before) == 1 else ()
+            chains[event.number] = (*chain, event)
+        return sorted(chains.values(), key=lambda chain: chain[0].number)
 
     def exponentials(self, packed: Value, dtype: str) -> list[Value]:
-        """The results of the `ex2` behind the low and the high half of a register of P.
-
-        Raises:
-            UnknownForm: there are not two.
-        """
+        """The results of the `ex2` behind the low and the high half of a register of P."""
         event = packed.event
         converts = event is not None and event.word == "cvt"
         sources = event.sources[::-1] if event and converts else [packed]  # cvt d, a, b: a becomes the upper half
@@ -210,16 +201,12 @@ class Window:
         if len(found) != 2:
             raise UnknownForm("a register of P without two ex2 behind it", event, found=len(found))
         both = [one.results[0] for one in found]
-        low = packed.halves(f"{dtype}x2")[..., 0].astype(np.float64)  # put together by bits: the values tell
+        low = packed.halves(f"{dtype}x2")[..., 0].astype(np.float64)  # for halves joined by bit operations
         first, second = (float(np.abs(low - one.array).sum()) for one in both)
         return both[::-1] if not converts and second < first else both
 
     def maximum(self, elements: Sequence[Value]) -> Value:
-        """The last maximum that all these exponentials depend on.
-
-        Raises:
-            UnknownForm: there is none.
-        """
+        """The last maximum that all these exponentials depend on."""
         marks, maxima = self._maxima
         common = -1
         for element in elements:
@@ -231,13 +218,13 @@ class Window:
 
     @cached_property
     def _maxima(self) -> tuple[Mapping[int, int], Sequence[Event]]:
-        """For each event the set of maxima behind it, as bits, and the maxima in order."""
+        """For each event a bit for every maximum behind it, and the maxima in order."""
         maxima = [event for event in self.events if event.word == "max"]
         own = {event.number: 1 << place for place, event in enumerate(maxima)}
         return self._marks(own, lambda event: event.word not in MADE_ANEW), maxima
 
     def _marks(self, own: Mapping[int, int], passes: Callable[[Event], bool]) -> Mapping[int, int]:
-        """For each event, by its number, its `own` bits and those of all events behind it that pass them on."""
+        """The bits of each event by its number: its `own`, and those of its sources if it `passes` them on."""
         marks: dict[int, int] = {}
         for event in self.events:
             mark = own.get(event.number, 0)
@@ -247,40 +234,25 @@ class Window:
         return marks
 
     def total(self, elements: Sequence[Value]) -> Value:
-        """The sum that has taken up most of a row's exponentials, with the sum of the blocks before.
-
-        Raises:
-            UnknownForm: nothing adds them.
-        """
+        """The sum with most of a row's exponentials, including the sum of earlier blocks."""
         bits = {one.event.number: 1 << place for place, one in enumerate(elements) if one.event}
         marks = self._marks(bits, lambda event: event.word in CARRIES)
         sums = [event for event in self.events if event.word in ADDS and marks[event.number].bit_count() > 1]
         if not sums:
             raise UnknownForm("nothing adds the exponentials of a row", elements[0].event)
-        return self._with_later_terms(max(sums, key=lambda event: marks[event.number].bit_count()).results[0])
-
-    def _with_later_terms(self, total: Value) -> Value:
-        """A sum to which more is added before the lanes of a row exchange it."""
-        while True:
-            users = self._users(total)
+        total = max(sums, key=lambda event: marks[event.number].bit_count()).results[0]
+        while True:  # more terms may follow until the lanes of a row exchange the sum
+            users = self.consumers.get(id(total), [])
             more = [event for event in users if event.word in ADDS]
             if len(more) != 1 or any(event.word == "shfl" for event in users):
                 return total
             total = more[0].results[0]
 
-    def _users(self, value: Value) -> list[Event]:
-        return self.consumers.get(id(value), [])
-
     def multiplied(self, value: Value) -> Value:
-        """The nearest product that an element of S goes into.
-
-        Raises:
-            UnknownForm: it goes into none.
-        """
+        """The nearest product of an element of S."""
         work = [value]
         while work:
-            one = work.pop(0)
-            for user in self._users(one):
+            for user in self.consumers.get(id(work.pop(0)), []):
                 if user.word == "mul":
                     return user.results[0]
                 if user.word not in ("max", "ex2", *MADE_ANEW):
@@ -288,38 +260,14 @@ class Window:
         raise UnknownForm("an element of S that is not scaled", value.event)
 
 
-def _grid(chains: Sequence[Chain], m_tiles: int, n_tiles: int, name: str) -> Grid:
-    """Chains by m-tile and n-tile.
-
-    Raises:
-        UnknownForm: there are more or fewer.
-    """
-    if len(chains) != m_tiles * n_tiles:
-        where = chains[0][0] if chains else None
-        raise UnknownForm(f"accumulators of {name} in a KV block", where, expected=m_tiles * n_tiles, found=len(chains))
-    left = _ranks(tuple(map(id, chain[0].sources[A])) for chain in chains)
-    right = _ranks(tuple(map(id, chain[0].sources[B])) for chain in chains)
-    by_tile = {(m, n): chain for m, n, chain in zip(left, right, chains, strict=True)}
-    if len(by_tile) != len(chains) or max(left) + 1 != m_tiles:  # operands shared otherwise: m runs fastest
-        by_tile = {(place % m_tiles, place // m_tiles): chain for place, chain in enumerate(chains)}
-    return [[by_tile[m, n] for n in range(n_tiles)] for m in range(m_tiles)]
-
-
 def _ranks(keys: Iterable[tuple[int, ...]]) -> list[int]:
-    """For each key how many different ones came before its first appearance."""
+    """For each key the number of different keys before its first appearance."""
     ranks: dict[tuple[int, ...], int] = {}
     return [ranks.setdefault(key, len(ranks)) for key in keys]
 
 
 def subtracted(rows: Sequence[Sequence[Value]]) -> list[Value]:
-    """What all exponents of a row were made of, and none of another row's.
-
-    Args:
-        rows: of two or more rows the results of their `ex2`.
-
-    Raises:
-        UnknownForm: there is no such value, or more than one.
-    """
+    """For each of two or more rows of `ex2` results, the value in all exponents of that row and of no other row."""
     exponents = [[_exponent(element) for element in row] for row in rows]
     shared = [set.intersection(*({id(value) for value in one.sources} for one in row)) for row in exponents]
     of_all = set.intersection(*shared)
@@ -333,7 +281,7 @@ def subtracted(rows: Sequence[Sequence[Value]]) -> list[Value]:
 
 
 def _exponent(element: Value) -> Event:
-    """What made the exponent of an `ex2`."""
+    """The event that made the exponent of an `ex2`."""
     event = element.event.sources[0].event if element.event else None
     if event is None or event.word not in ("fma", "sub"):
         raise UnknownForm("an exponent that is no fma or sub", event or element.event)
@@ -341,7 +289,7 @@ def _exponent(element: Value) -> Event:
 
 
 def _positive(value: Value, user: Event) -> Value:
-    """What a ``sub`` subtracts, or the opposite of what an ``fma`` adds, with what made it."""
+    """The value that a ``sub`` subtracts, or the negative of what an ``fma`` adds, with the event that made it."""
     if user.word == "sub":
         return value
     event = value.event
@@ -357,26 +305,24 @@ K_BUFFER = 1  # Q, K, V and O are allocated in this order
 class Held:
     """One intermediate of one KV block."""
 
-    array: Array  # (CTAs, B_r, columns) float32; of m and l the columns are the quad's four lanes
-    # the instruction that made the values of an accumulator's element, by (m-tile, n-tile, element)
-    makers: Mapping[tuple[int, int, int], Instruction]
+    array: Array  # (CTAs, B_r, columns) float32; for m and l the columns are the quad's four lanes
+    makers: Mapping[tuple[int, int, int], Instruction]  # of the values, by (m-tile, n-tile, element)
 
 
 KvStep = Mapping[str, Held]
-"""What a kernel held for one KV block, by the names of `INTERMEDIATES`, in the order in which it is computed."""
+"""The values of one KV block, by the names of `INTERMEDIATES`, in the order of computation."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Recorder(Dataflow):
-    """Listens to a launch in one slice; read `steps`, `ctas` and `backward` after it."""
+    """Observes a launch in one slice; read `steps`, `ctas` and `backward` after it."""
 
-    geometry: Geometry = field(default_factory=lambda: Geometry(1, 1, 16, 16, 16))  # of one CTA, then of the launch
-    dtype: str = "f16"  # of P as an operand, ``f16`` or ``bf16``
-    softmax: str = ""  # the part: `SCALED`, `STALE` or another one
+    geometry: Geometry  # of one CTA, then of the launch
+    dtype: str  # of P as an operand, ``f16`` or ``bf16``
+    softmax: str  # the part: `SCALED`, `STALE` or another one
     steps: list[KvStep] = field(default_factory=list)  # the KV blocks in the order in which they ran
-    # ``%ctaid`` (x, y, z) of each CTA, in the order of the arrays
-    ctas: list[tuple[int, int, int]] = field(default_factory=list)
-    k_addresses: list[int] = field(default_factory=list)  # what the first thread copied of K, in order
+    ctas: list[tuple[int, int, int]] = field(default_factory=list)  # ``%ctaid`` of each CTA, in the order of arrays
+    k_addresses: list[int] = field(default_factory=list)  # from which the first thread copied K, in order
     _after_output: bool = False
 
     @property
@@ -385,22 +331,22 @@ class Recorder(Dataflow):
         return bool(self.k_addresses) and self.k_addresses[0] > self.k_addresses[-1]
 
     def start(self, machine: Machine) -> None:
-        """The grid begins."""
+        """Notes the CTAs of the grid."""
         super().start(machine)
         self.geometry = replace(self.geometry, ctas=machine.shape[0])
         self.ctas += [(int(x), int(y), int(z)) for x, y, z in machine.blocks]
 
     def finish(self, machine: Machine) -> None:  # noqa: ARG002 - the observer's signature
-        """The last block is complete."""
+        """Reads the last KV block."""
         self._close(self.events)
 
     def access(self, step: Step, access: Access) -> None:  # noqa: ARG002 - the observer's signature
-        """Notes where K is read."""
+        """Notes the addresses of K."""
         if (access.space, access.kind, access.buffer) == ("global", "cp.async", K_BUFFER):
             self.k_addresses.append(int(access.address.flat[0]))
 
     def happened(self, event: Event) -> None:
-        """Ends a KV block where the next one's S begins."""
+        """Reads a KV block when the S of the next one begins."""
         if event.word != "mma":
             return
         scores = makes_scores(event)
@@ -414,11 +360,7 @@ class Recorder(Dataflow):
 
 
 def read_step(window: Window, dtype: str, softmax: str) -> KvStep:
-    """The intermediates of a KV block.
-
-    Raises:
-        UnknownForm: the kernel computes them in another way than `Window` knows.
-    """
+    """The intermediates of a KV block."""
     of_scores, of_output = window.products()
     scores = [[chain[-1].results for chain in row] for row in of_scores]
     packed = _packed(of_output)
@@ -437,11 +379,7 @@ def read_step(window: Window, dtype: str, softmax: str) -> KvStep:
 
 
 def _packed(output: Grid) -> list[list[list[Value]]]:
-    """P's registers by [m-tile][8 columns][half of the rows]: the A operands of O's products.
-
-    Raises:
-        UnknownForm: the column tiles of O multiply different P.
-    """
+    """P's registers by [m-tile][8 columns][half of the rows]: the A operands of O's products."""
     found = []
     for row in output:
         for chain in row[1:]:
@@ -454,7 +392,7 @@ def _packed(output: Grid) -> list[list[list[Value]]]:
 
 
 def _as_tiles(rows: Sequence[Value]) -> Registers:
-    """A row statistic, of which there are two for each m-tile, as an accumulator of two equal columns a lane."""
+    """A row statistic, of which an m-tile has two, as an accumulator with two equal columns per lane."""
     return [[[upper, upper, lower, lower]] for upper, lower in zip(rows[::2], rows[1::2], strict=True)]
 
 

@@ -1,7 +1,8 @@
-"""Machine code and PTX as text, and `invoke sass FILE` and `invoke ptx FILE`: kernels that others built.
+"""Prints machine code and PTX, also of kernels that others built: `invoke sass FILE`, `invoke ptx FILE`.
 
-A file is a wheel, library, object, fatbin, cubin or PTX file. Where it holds several kernels and none is named they are
-listed; ``--kernel`` takes a part of a name, mangled or not, or a configuration.
+A file is a wheel, library, object, fatbin, cubin or PTX file. If it holds several kernels and ``--kernel`` names none,
+the command lists them. ``--kernel`` takes a part of a name, mangled or not, or a configuration. Both commands raise
+`FlashladderError` for a missing file, an unknown kernel, and options that do not go together.
 
 Run: ``invoke sass libtorch_cuda.so --kernel "flash_fwd_kernel (FP16, 128, 128, 64, 4)"``;
 ``diff <(invoke sass 7 --clean) <(invoke sass 8 --clean)``.
@@ -11,24 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 import json
+import linecache
 from pathlib import Path
 import re
 import sys
 import tempfile
 
-from flashladder.binaries import (
-    MOST_FACTS,
-    Image,
-    Kernel,
-    Kind,
-    bytes_of,
-    chosen,
-    images,
-    kernels_of,
-    with_facts,
-)
+from flashladder.binaries import MOST_FACTS, Image, Kernel, Kind, chosen, images, kernels_of, with_facts
 from flashladder.columns import table
 from flashladder.errors import FlashladderError, printable
 from flashladder.files import output_file, relative, write_atomic
@@ -48,7 +39,7 @@ COLUMNS = [
 
 
 def kernel_counts(sass: Sass) -> str:
-    """The table of a kernel and its main loop: the published classes of opcodes first, then the others by size."""
+    """Opcode counts of a kernel and its main loop: the published classes first, then the others by count."""
     whole, loop = sass.counts(), count(main_loop(sass))
     others = sorted(whole.keys() - set(COLUMNS), key=lambda name: (-whole[name], name))
     rows = [("opcode", "whole kernel", "main loop")]
@@ -57,11 +48,9 @@ def kernel_counts(sass: Sass) -> str:
 
 
 def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
-    """The machine code with the source line over the instructions that came from it; ``|`` marks the main loop.
+    """The machine code of a kernel under its source lines; ``|`` marks the main loop.
 
-    Args:
-        sass: a kernel's machine code.
-        controls: of each instruction, to stand beside its address; none where there are none.
+    `controls` has the control code of each instruction, which stands beside its address; empty leaves them out.
     """
     inside = {instruction.address for instruction in main_loop(sass)}
     names = {address: label for label, address in sass.labels.items()}
@@ -72,19 +61,11 @@ def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
             lines.append(f"{names[one.address]}:")
         if one.file is not None and one.line is not None and (one.file, one.line) != last:
             last = one.file, one.line
-            text = "".join(_source_lines(one.file)[one.line - 1 : one.line]).strip()
+            text = linecache.getline(one.file, one.line).strip()  # empty if the cubin outlived its source
             lines.append(f"      // {relative(Path(one.file))}:{one.line}  {text}".rstrip())
         control = f"{controls[index]}  " if controls else ""
         lines.append(f"{'|' if one.address in inside else ' '} {one.address:04x}  {control}{one}")
     return "\n".join(lines)
-
-
-@cache
-def _source_lines(file: str) -> tuple[str, ...]:
-    try:
-        return tuple(Path(file).read_text(encoding="utf-8", errors="replace").splitlines())
-    except OSError:  # a cubin outlives its source: the listing then has the name and the number alone
-        return ()
 
 
 _SASS_LABEL = re.compile(r"\.L_\w+")
@@ -96,13 +77,9 @@ _TOKEN = re.compile(
 
 
 def clean_sass(sass: Sass, symbol: str = "", title: str = "", controls: Sequence[Control] = ()) -> str:
-    """The instructions for a diff: no addresses, source lines and padding at the end; labels as ``L1``, in order.
+    """The instructions for a diff: without addresses, source lines and final padding; labels are ``L1``, ``L2``.
 
-    Args:
-        sass: a kernel's machine code.
-        symbol: of the kernel; `title` stands for it.
-        title: a name for people.
-        controls: of each instruction, to stand before it; none where there are none.
+    `title` replaces the kernel's `symbol`. `controls` is as in `listing`.
     """
     last = len(sass.instructions)
     while last and sass.instructions[last - 1].opcode == "NOP":
@@ -120,14 +97,14 @@ def clean_sass(sass: Sass, symbol: str = "", title: str = "", controls: Sequence
 
 
 def clean_ptx(text: str, symbol: str = "", title: str = "") -> str:
-    """The normal form for a diff: labels as ``$L1``, in order of first mention, and `title` in place of `symbol`."""
+    """The normal form for a diff: labels are ``$L1``, ``$L2`` in order of mention; `title` replaces `symbol`."""
     text = normalise(text)
     numbers = {label: f"$L{n}" for n, label in enumerate(dict.fromkeys(_PTX_LABEL.findall(text)), 1)}
     return _named(_PTX_LABEL.sub(lambda found: numbers[found[0]], text), symbol, title)
 
 
 def _named(text: str, symbol: str, title: str) -> str:
-    """`text` with a title in place of a symbol, also where it begins a word (``SYMBOL_param_0``)."""
+    """`text` with `title` in place of `symbol`, also where a word begins with it (``SYMBOL_param_0``)."""
     if not symbol:
         return text
     local = f"_ZZ{symbol[2:]}E" if symbol.startswith("_Z") else f"_ZZ{len(symbol)}{symbol}E"  # its static variables
@@ -137,9 +114,9 @@ def _named(text: str, symbol: str, title: str) -> str:
 
 
 def only_entry(text: str, symbol: str) -> str | None:
-    """A PTX module with the entry `symbol` alone: declarations and functions stay, the other entries go.
+    """A PTX module without its other entries than `symbol`; declarations and functions stay.
 
-    None if a brace that opens does not close: the file was cut off within a kernel.
+    None if a brace is not closed: the file was cut off within a kernel.
     """
     kept, at, depth, entry = list[str](), 0, 0, None
     for token in _TOKEN.finditer(text):
@@ -156,7 +133,7 @@ def only_entry(text: str, symbol: str) -> str | None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What ``invoke sass`` and ``invoke ptx`` are asked for; tasks.py says what each option is."""
+    """The options of ``invoke sass`` and ``invoke ptx``; tasks.py explains each."""
 
     config: str | None = None
     kernel: str = ""
@@ -174,9 +151,10 @@ class Wanted:
     out: str = ""
 
     def require_only(self, what: str, *taken: str) -> None:
-        """Raises `FlashladderError` for an option that does not go with `what`, which takes the options `taken`."""
-        if wrong := [name for name, value in vars(self).items() if value and name not in taken]:
-            raise FlashladderError(f"--{wrong[0]} does not go with {what}")
+        """Raises `FlashladderError` for any option beside `taken`, the only ones that go with `what`."""
+        for name, value in vars(self).items():
+            if value and name not in taken:
+                raise FlashladderError(f"--{name} does not go with {what}")
 
 
 def is_file(text: str) -> bool:
@@ -185,27 +163,20 @@ def is_file(text: str) -> bool:
 
 
 def file_named(word: str, wanted: Wanted) -> Path | None:
-    """The file that a word names; None where it names an iteration.
-
-    Raises:
-        FlashladderError: an option that goes with the other of the two.
-    """
+    """The file that a word names; None for an iteration. Raises `FlashladderError` for options of the other."""
     if is_file(word):
         if wanted.config:
             hint = "--kernel chooses in a file"
             raise FlashladderError("--config is for iterations", found=relative(Path(word)), hint=hint)
         return Path(word)
-    if name := next((name for name in ("kernel", "list") if getattr(wanted, name)), None):
-        raise FlashladderError(f"--{name} is for files", expected="a library, cubin or PTX file", found=word)
+    if wanted.kernel or wanted.list:
+        option = "--kernel" if wanted.kernel else "--list"
+        raise FlashladderError(f"{option} is for files", expected="a library, cubin or PTX file", found=word)
     return None
 
 
 def output_of(wanted: Wanted, ending: str) -> Path | None:
-    """The file of ``--out``; None without it.
-
-    Raises:
-        FlashladderError: a bad name, or a form of printing beside it, which would be ignored.
-    """
+    """The file of ``--out``, or None; raises `FlashladderError` for a bad name or an option that it would ignore."""
     if not wanted.out:
         return None
     wanted.require_only("--out", "out", "config", "kernel", "arch")
@@ -213,20 +184,10 @@ def output_of(wanted: Wanted, ending: str) -> Path | None:
 
 
 def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
-    """Prints the machine code of one kernel of a file, or the kernels that there are.
-
-    Args:
-        path: the file.
-        wanted: what of it, and how it is printed.
-        title: of the kernel; empty for what the file says of it.
-
-    Raises:
-        FlashladderError: no such file or kernel, or several where one is needed.
-    """
+    """Prints the machine code of one kernel of a file under `title`, or lists the kernels."""
     out = output_of(wanted, CUBIN)
     with images(path) as found:
-        kernel = _listed_or_one(found, "SASS", wanted, relative(path))
-        if kernel is None:
+        if (kernel := _chosen_or_listed(found, "SASS", wanted)) is None:
             return
         data = kernel.image.read()
         if out:
@@ -239,41 +200,34 @@ def show_sass(path: Path, wanted: Wanted, title: str = "") -> None:
         rows = [{name: getattr(one, name) for name in parts} for one in sass.instructions]
         for row, control in zip(rows, controls, strict=False):
             row["control"] = str(control)
-        told = {"counts": sass.counts(), "labels": dict(sass.labels), "instructions": rows}
-        print(json.dumps({**_data(kernel), **told}, indent=2))
+        facts = {"counts": sass.counts(), "labels": dict(sass.labels), "instructions": rows}
+        print(json.dumps({**_data(kernel), **facts}, indent=2))
     elif wanted.clean:
         print(clean_sass(sass, kernel.symbol, kernel.title, controls), end="")
     elif wanted.counts:
         print(f"{title or f'{kernel.title}, {kernel.arch}'}\n\n{kernel_counts(sass)}")
     else:
         registers, shared, _, size = ("?" if fact is None else fact for fact in _facts(kernel).values())
-        takes = f"{registers} registers, {shared} B static shared memory, {size} B code"
+        uses = f"{registers} registers, {shared} B static shared memory, {size} B code"
         legend = f"// {LEGEND}\n" if controls else ""
-        print(f"{title or f'// {kernel.title}, {kernel.arch}, {takes}'}\n{legend}{listing(sass, controls)}")
+        print(f"{title or f'// {kernel.title}, {kernel.arch}, {uses}'}\n{legend}{listing(sass, controls)}")
         print(kernel_counts(sass))
 
 
 def sass_of(path: Path, name: str, arch: str) -> tuple[str, Sass]:
-    """The title and the machine code of the one kernel of a file that is meant.
+    """The title and the machine code of the only kernel of a file whose name has `name` as a part.
 
-    Args:
-        path: the file.
-        name: a part of the kernel's name; empty for the only one.
-        arch: the architecture; empty for the usual one where there are several.
-
-    Raises:
-        FlashladderError: no such file or kernel, none for `arch`, or several.
+    Without `arch`, a kernel for `DEFAULT_ARCH` is preferred. Raises `FlashladderError` if there is none or several.
     """
     with images(path) as found:
-        meant = _meant(found, "SASS", Wanted(kernel=name, arch=arch), relative(path))
-        kernel, sass = _disassembled(_only(meant, relative(path), arch))
+        kernel, sass = _disassembled(_only(_matching(found, "SASS", Wanted(kernel=name, arch=arch)), arch))
         return f"{relative(path)}: {kernel.title}, {kernel.arch}", sass
 
 
 def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
-    """A kernel with what its cubin says of it, and its machine code."""
+    """A kernel with the facts of its cubin, and its machine code."""
     (kernel,) = with_facts([kernel]) or [kernel]
-    assert kernel.facts is not None  # its cubin has been read
+    assert kernel.facts is not None  # `with_facts` has read the cubin
     with tempfile.TemporaryDirectory(prefix="flashladder-") as folder:
         cubin = Path(folder, "kernel.cubin")
         cubin.write_bytes(kernel.image.read())
@@ -281,96 +235,82 @@ def _disassembled(kernel: Kernel) -> tuple[Kernel, Sass]:
 
 
 def show_ptx_of_file(path: Path, wanted: Wanted) -> None:
-    """Prints the PTX of one kernel of a file, or the kernels that there are.
+    """Prints the PTX of one kernel of a file, or lists the kernels.
 
-    PTX that ptxas kept in a cubin (``-lineinfo``) stands for it where the file holds no other.
-
-    Raises:
-        FlashladderError: no such file or kernel, no PTX, or several kernels where one is needed.
+    If the file holds no PTX, the PTX that ptxas kept in a cubin (``-lineinfo``) is printed.
     """
-    out, where = output_of(wanted, PTX), relative(path)
+    out = output_of(wanted, PTX)
     with images(path) as found:
         kind: Kind = "PTX" if any(image.kind == "PTX" for image in found) else "SASS"
-        kernel = _listed_or_one(found, kind, wanted, where)
-        if kernel is None:
+        if (kernel := _chosen_or_listed(found, kind, wanted)) is None:
             return
         data = kernel.image.read()
-        text = data.decode("utf-8", "replace").rstrip("\0") if kind == "PTX" else debug_ptx(data)
-        if not text:
+        module = data.decode("utf-8", "replace").rstrip("\0") if kind == "PTX" else debug_ptx(data)
+        if not module:
             hint = "ptxas keeps it in the cubin with -lineinfo"
-            raise FlashladderError("no PTX in the file, nor in its cubins", where=where, hint=hint)
-        own = only_entry(text, kernel.symbol)
-        if own is None:
-            raise FlashladderError("the PTX is damaged", where=where, expected="a } for each {", found="fewer")
+            raise FlashladderError("no PTX in the file, nor in its cubins", hint=hint)
+        if (text := only_entry(module, kernel.symbol)) is None:
+            raise FlashladderError("the PTX is damaged", expected="a } for each {", found="fewer")
     if out:
-        print(write_atomic(out, own))
+        print(write_atomic(out, text))
     elif wanted.json:
-        print(json.dumps({**_data(kernel), "counts": opcode_counts(own), "text": own}, indent=2))
+        print(json.dumps({**_data(kernel), "counts": opcode_counts(text), "text": text}, indent=2))
     elif wanted.counts:
-        for opcode, n in sorted(opcode_counts(own).items(), key=lambda item: (-item[1], item[0])):
+        for opcode, n in sorted(opcode_counts(text).items(), key=lambda item: (-item[1], item[0])):
             print(f"{n:6d}  {opcode}")
     elif wanted.clean:
-        print(clean_ptx(own, kernel.symbol, kernel.title), end="")
+        print(clean_ptx(text, kernel.symbol, kernel.title), end="")
     else:
-        print((normalise(own) if wanted.normalised else own).removesuffix("\n"))
+        print((normalise(text) if wanted.normalised else text).removesuffix("\n"))
 
 
-def _meant(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> list[Kernel]:
-    """The kernels that may be meant, at least one unless they are to be listed."""
+def _matching(found: Sequence[Image], kind: Kind, wanted: Wanted) -> list[Kernel]:
+    """The kernels that fit ``--kernel`` and ``--arch``; at least one."""
     kernels = kernels_of(found, kind, wanted.arch)
     if wanted.arch and not kernels and (others := kernels_of(found, kind)):
         arches = ", ".join(dict.fromkeys(one.arch for one in others))
-        raise FlashladderError("no code for this architecture", where=where, expected=arches, found=wanted.arch)
+        raise FlashladderError("no code for this architecture", expected=arches, found=wanted.arch)
     if not kernels and not (wanted.list or wanted.kernel):
         other: Kind = "PTX" if kind == "SASS" else "SASS"
         hint = f"`invoke {other.lower()} FILE` reads its {other}" if kernels_of(found, other) else "no kernel is in it"
-        raise FlashladderError(f"no {kind} of a kernel in the file", where=where, hint=hint)
-    try:
-        return chosen(kernels, wanted.kernel)
-    except FlashladderError as error:
-        error.where = where
-        raise
+        raise FlashladderError(f"no {kind} of a kernel in the file", hint=hint)
+    return chosen(kernels, wanted.kernel)
 
 
-def _only(meant: Sequence[Kernel], where: str, arch: str) -> Kernel:
-    """The one that is meant: of several architectures the usual one, unless `arch` names another."""
+def _only(kernels: Sequence[Kernel], arch: str) -> Kernel:
+    """The only one of these kernels; without `arch`, one for `DEFAULT_ARCH` is preferred."""
     if not arch:
-        meant = [one for one in meant if one.arch == DEFAULT_ARCH] or meant
-    distinct = {(one.symbol, one.config, one.arch) for one in meant}
+        kernels = [one for one in kernels if one.arch == DEFAULT_ARCH] or kernels
+    distinct = {(one.symbol, one.config, one.arch) for one in kernels}
     if len(distinct) > 1:
-        some = "; ".join(dict.fromkeys(f"{one.title} {one.arch}" for one in meant[:4]))
+        some = "; ".join(dict.fromkeys(f"{one.title} {one.arch}" for one in kernels[:4]))
         hint = "`invoke sass FILE --list` shows them; narrow with --kernel and --arch"
-        what = f"{len(distinct)} kernels of the file are meant"
-        raise FlashladderError(what, where=where, expected="one", found=some, hint=hint)
-    if len(meant) > 1:
-        print(f"{len(meant)} equal names in the file; the first is shown", file=sys.stderr)
-    return meant[0]
+        raise FlashladderError(f"{len(distinct)} kernels of the file are meant", expected="one", found=some, hint=hint)
+    if len(kernels) > 1:
+        print(f"{len(kernels)} equal names in the file; the first is shown", file=sys.stderr)
+    return kernels[0]
 
 
-def _listed_or_one(found: Sequence[Image], kind: Kind, wanted: Wanted, where: str) -> Kernel | None:
-    """The one kernel that is meant; None after all that may be meant were listed.
-
-    Raises:
-        FlashladderError: an option that goes with one kernel, where there are several, or with text, beside --json.
-    """
+def _chosen_or_listed(found: Sequence[Image], kind: Kind, wanted: Wanted) -> Kernel | None:
+    """The one kernel that fits `wanted`; None if all that fit have been listed instead."""
     if wanted.json and (wanted.clean or wanted.normalised):
         raise FlashladderError(f"--{'clean' if wanted.clean else 'normalised'} does not go with --json")
-    meant = _meant(found, kind, wanted, where)
-    if not wanted.list and (len(meant) == 1 or wanted.kernel):
-        return _only(meant, where, wanted.arch)
+    kernels = _matching(found, kind, wanted)
+    if not wanted.list and (len(kernels) == 1 or wanted.kernel):
+        return _only(kernels, wanted.arch)
     wanted.require_only("a list of kernels; --kernel chooses one", "kernel", "arch", "list", "json")
     other = kernels_of(found, "PTX" if kind == "SASS" else "SASS", wanted.arch)
-    print(_list([*meant, *(one for one in other if one.matches(wanted.kernel))], as_json=wanted.json))
+    print(_list([*kernels, *(one for one in other if one.matches(wanted.kernel))], as_json=wanted.json))
     return None
 
 
 def _list(kernels: Sequence[Kernel], *, as_json: bool) -> str:
-    """The kernels as a table, or as JSON; with their facts unless that takes too long."""
-    whole = bytes_of(kernels) <= MOST_FACTS
+    """The kernels as a table or as JSON, with the facts of their cubins unless these are too large."""
+    whole = sum({id(one.image): one.image.size for one in kernels}.values()) <= MOST_FACTS
     rows = with_facts(kernels) if whole else list(kernels)
     if as_json:
         return json.dumps([_data(one) for one in rows], indent=2)
-    if not whole:  # each kernel once, with all its architectures: the rows would be too many
+    if not whole:  # one row for all architectures of a kernel, as the list is long
         arches: dict[tuple[str, str, str, Kind], list[Kernel]] = {}
         for one in rows:
             arches.setdefault((one.symbol, one.config, one.image.place, one.kind), []).append(one)
@@ -386,12 +326,12 @@ def _list(kernels: Sequence[Kernel], *, as_json: bool) -> str:
 
 
 def _facts(kernel: Kernel) -> dict[str, int | None]:
-    """What a kernel takes, as its cubin says; None where that is not known."""
+    """Registers and bytes of a kernel from its cubin; None if unknown."""
     names = ("registers", "shared_bytes", "frame_bytes", "code_bytes")
     return {name: getattr(kernel.facts, name, None) for name in names}
 
 
 def _data(kernel: Kernel) -> dict[str, object]:
-    """A kernel for scripts; what is not known is null."""
+    """A kernel as JSON; null for what is unknown."""
     named = {"symbol": kernel.symbol, "name": kernel.name, "config": kernel.config or None, "arch": kernel.arch}
     return {**named, "kind": kernel.kind, **_facts(kernel), "file": kernel.image.place}

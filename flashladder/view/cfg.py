@@ -1,7 +1,7 @@
 """``invoke cfg N``: the control flow of a kernel's machine code as an outline, counts, DOT, SVG or JSON.
 
-How often a block runs follows from the launch (`flashladder.emulate.kernel.executed`). A kernel of a file, or one whose
-warps have different roles, is drawn without counts of runs.
+The launch decides how often a block runs (`flashladder.emulate.kernel.executed`). For a kernel of a file, or one whose
+warps have roles, runs are not counted.
 
 Run:
     invoke cfg 16                                 # an outline: regions, blocks, loops; below, kinds of instructions
@@ -13,7 +13,7 @@ Run:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 import io
 from itertools import groupby
@@ -22,31 +22,32 @@ import textwrap
 from typing import Any
 
 from flashladder.arguments import within
+from flashladder.build.compile import cubin_for
 from flashladder.columns import table, terminal_width
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
+from flashladder.ladder.ablation import load_description
+from flashladder.ladder.selection import one_config
 from flashladder.machine_code.executions import Executions
 from flashladder.machine_code.flow import LOOP, REGIONS, UNREACHED, Regions, regions_of
 from flashladder.machine_code.opcodes import KINDS, by_kind, kind_of
-from flashladder.machine_code.sass import BYTES, Instruction, count, opcode_class
+from flashladder.machine_code.sass import BYTES, Instruction, count, disassemble, opcode_class
 from flashladder.names import HEADLINE_LENGTH
+from flashladder.problem import Shape
 from flashladder.view.binary import Wanted, file_named, sass_of
 
 Counts = Mapping[str, float]
-FORMS = ("counts", "dot", "svg", "json")
 PER_KV_BLOCK = "per KV block"
 VOTED = "The warp votes on data: runs are counted as if no lane asked for what stands behind a vote."
 SHOWN = {"tensor": "tens", "fp32": "fp32", "integer": "int", "moves": "move", "mufu": "mufu", "ldsm": "ldsm",
          "copies": "copy"}  # fmt: skip
-"""Kinds of instructions with a column of their own in the outline, and its heading."""
-
-
+"""The heading of each kind of instruction that has a column in the outline."""
 Picture = Mapping[str, Any]
 """A kernel's control flow as ``--json`` prints it (`picture_of`)."""
 
 
 def by_class(opcodes: Counts) -> Counter[str]:
-    """Counts by full opcode, summed by class."""
+    """Sums counts of full opcodes by opcode class."""
     found = Counter[str]()
     for opcode, n in opcodes.items():
         found[opcode_class(opcode)] += int(n)
@@ -54,14 +55,13 @@ def by_class(opcodes: Counts) -> Counter[str]:
 
 
 def picture_of(title: str, regions: Regions, warp: Executions | None = None) -> Picture:
-    """The picture of a kernel; without `warp` nobody knows how often its blocks run.
+    """The picture of a kernel; without `warp`, runs are unknown and opcode counts are those of the listing.
 
     Returns:
-        ``blocks`` by region, then by address, without what never runs: name, label of the listing, region, addresses,
-        how many instructions and runs, last block that must have run before (``dominator``), instructions by kind, and
-        ``ways``: target, how control gets there, the predicate that decides it. ``loops``, outermost first. ``rounds``
-        of the main loop. ``opcodes`` of one warp by region, ``per_kv_block`` by class; counts of the listing where
-        nobody knows what runs. ``unreached``: instructions that never run.
+        ``blocks`` by region, then by address, without those that never run: name, label in the listing, region,
+        addresses, numbers of instructions and runs, immediate ``dominator``, instructions by kind, and ``ways``:
+        target, kind of edge, and the predicate that decides it. ``loops``, outermost first. ``rounds`` of the main
+        loop. ``opcodes`` of one warp by region, ``per_kv_block`` by class. ``unreached``: instructions that never run.
     """
     flow, blocks = regions.flow, []
     shown = (block for block, name in enumerate(regions.names) if name != UNREACHED)
@@ -124,36 +124,35 @@ def _ways(regions: Regions, block: int) -> Iterator[dict[str, str]]:
 
 
 def _condition(branch: Instruction) -> str:
-    """The predicates on which a branch is taken: before it, and before its target."""
-    own = [part.strip() for part in branch.operands.rpartition(",")[0].split(",")]
-    return " and ".join(part for part in [branch.predicate.removeprefix("@"), *own] if part)
+    """The predicates that decide whether a branch is taken: its guard, and those before its target."""
+    before_target = [part.strip() for part in branch.operands.rpartition(",")[0].split(",")]
+    return " and ".join(filter(None, [branch.predicate.removeprefix("@"), *before_target]))
 
 
 def outline(picture: Picture, limit: int = 80) -> str:
-    """A line for each block with the loops drawn beside them, then kinds of instructions by region.
+    """A line for each block beside strokes for the loops around it, then kinds of instructions by region.
 
     A loop begins at ``.>`` and ends at ``'-``; ``@>`` is a loop of one block.
     """
-    head = ["", "block", "from", "instr", "runs", "dom", *SHOWN.values(), "then"]
-    rows = []
-    for strokes, one in zip(_loops_beside(picture), picture["blocks"], strict=True):
+    blocks, head = picture["blocks"], ["", "block", "from", "instr", "runs", "dom", *SHOWN.values(), "then"]
+    rows = [head]
+    for strokes, one in zip(_loops_beside(picture), blocks, strict=True):
         numbers = [str(one["kinds"].get(kind, ".")) for kind in SHOWN]
         ordered = sorted(one["ways"], key=lambda way: way["kind"] == "falls")  # the branch with its condition first
         runs, then = "-" if one["runs"] is None else str(one["runs"]), ", ".join(map(_way, ordered)) or "end"
         size = str(one["instructions"])
         rows.append([strokes, one["name"], f"{one['address']:x}", size, runs, one["dominator"], *numbers, then])
-    first, *lines = table([head, *rows], limit, right=range(2, len(head) - 1))
+    first, *lines = table(rows, limit, right=range(2, len(head) - 1))
     n_loops, more = len(picture["loops"]), "" if picture["reducible"] else ", and loops with several entries, not drawn"
-    told = f"{sum(one['instructions'] for one in picture['blocks'])} instructions in {len(picture['blocks'])} blocks, "
-    told += f"{n_loops} loop{'s' * (n_loops != 1)}{more}; {picture['unreached']} more never run (trap, padding)."
-    told += f" {VOTED}" if picture["votes"] else ""
-    out = [*textwrap.wrap(picture["title"], limit), *textwrap.wrap(told, limit), "", first]
-    pairs = zip(picture["blocks"], lines, strict=True)
-    for region, of_region in groupby(pairs, key=lambda pair: pair[0]["region"]):
-        own = list(of_region)
+    summary = f"{sum(one['instructions'] for one in blocks)} instructions in {len(blocks)} blocks, "
+    summary += f"{n_loops} loop{'s' * (n_loops != 1)}{more}; {picture['unreached']} more never run (trap, padding)."
+    summary += f" {VOTED}" if picture["votes"] else ""
+    out = [*textwrap.wrap(picture["title"], limit), *textwrap.wrap(summary, limit), "", first]
+    for region, pairs in groupby(zip(blocks, lines, strict=True), key=lambda pair: pair[0]["region"]):
+        of_region, lines_of_region = zip(*pairs, strict=True)
         rounds = f", {picture['rounds']} rounds" if region == LOOP and picture["rounds"] else ""
-        out += [f"{region}: {sum(one['instructions'] for one, _ in own)} instructions{rounds}"]
-        out += [line for _, line in own]
+        size = sum(one["instructions"] for one in of_region)
+        out += [f"{region}: {size} instructions{rounds}", *lines_of_region]
     known = picture["votes"] is not None
     note = "Instructions that a warp runs and no predicate switches off" if known else "Instructions"
     return "\n".join([*out, "", f"{note}, by kind:", *_counts(picture, classes=False)])
@@ -166,7 +165,7 @@ def _way(way: Mapping[str, str]) -> str:
 
 
 def _loops_beside(picture: Picture) -> list[str]:
-    """For each block the strokes of the loops around it, outermost first; loops that do not meet share a column."""
+    """For each block the strokes of the loops around it, outermost first; disjoint loops share a column."""
     columns, places = list[list[str]](), _places(picture)
     for loop in picture["loops"]:
         rows = sorted(places[name] for name in loop["blocks"])
@@ -181,24 +180,21 @@ def _loops_beside(picture: Picture) -> list[str]:
 
 
 def _places(picture: Picture) -> dict[str, int]:
-    """Place of each block from the top, by its name."""
+    """Maps the name of each block to its place from the top."""
     return {block["name"]: place for place, block in enumerate(picture["blocks"])}
 
 
 def per_block(picture: Picture, limit: int = 80) -> str:
-    """Opcode classes by region under the sum of each kind, the most frequent first; of the main loop one round."""
+    """Opcode counts by kind, class and region, the most frequent class first; for the main loop, of one round."""
     return "\n".join([*textwrap.wrap(picture["title"], limit), *_counts(picture, classes=True)])
 
 
 def _counts(picture: Picture, *, classes: bool) -> list[str]:
-    each, counted = picture["per_kv_block"], {name: by_class(counts) for name, counts in picture["opcodes"].items()}
+    counted = {region: by_class(counts) for region, counts in picture["opcodes"].items()}
     everything = sum(counted.values(), Counter[str]())
-    columns: dict[str, Counts] = {
-        PER_KV_BLOCK if is_mean else region: each if is_mean else counts
-        for region, counts in counted.items()
-        for is_mean in [region == LOOP and each is not None]
-    }
-    columns["all"] = everything
+    columns: dict[str, Counts] = {**counted, "all": everything}
+    if each := picture["per_kv_block"]:
+        columns = {PER_KV_BLOCK if name == LOOP else name: one for name, one in {**columns, LOOP: each}.items()}
     kinds = [by_kind(counts) for counts in columns.values()]
     rows = [["" if classes else "kind", *columns], ["total", *(_number(sum(one.values())) for one in columns.values())]]
     for kind in KINDS:
@@ -212,7 +208,6 @@ def _counts(picture: Picture, *, classes: bool) -> list[str]:
 
 
 def _number(count: float) -> str:
-    """A count, with one decimal where it is a mean."""
     return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
 
 
@@ -220,13 +215,13 @@ LINES = {"diverges": "dashed", "calls": "dotted"}
 
 
 def _shares(picture: Picture) -> list[float]:
-    """The share of each block of the executed instructions; of the listing, where nobody knows what runs."""
+    """The share of each block in the executed instructions, or in the listing if runs are unknown."""
     weights = [one["instructions"] * (1 if one["runs"] is None else one["runs"]) for one in picture["blocks"]]
     return [weight / (sum(weights) or 1) for weight in weights]
 
 
 def _facts(block: Picture) -> tuple[str, str, str]:
-    """Name; address, instructions and runs; the four kinds that it has most of: the lines of a drawn block."""
+    """The lines of a drawn block: name; address, instructions and runs; its four most frequent kinds."""
     runs = "" if block["runs"] is None else f" x {block['runs']}"
     most = sorted(block["kinds"].items(), key=lambda item: (-item[1], item[0]))[:4]
     place = f"{block['address']:#06x}: {block['instructions']}{runs}"
@@ -234,10 +229,7 @@ def _facts(block: Picture) -> tuple[str, str, str]:
 
 
 def dot(picture: Picture) -> str:
-    """The graph in the DOT language: regions are clusters, conditions stand at their edges.
-
-    The deeper the colour, the larger a block's share of the executed instructions (of the listing, without `warp`).
-    """
+    """The graph in the DOT language: regions are clusters, conditions label edges, colours show `_shares`."""
     places, drawn = _places(picture), zip(picture["blocks"], _shares(picture), strict=True)
     lines = [
         f"digraph {json.dumps(picture['title'])} {{",
@@ -262,10 +254,7 @@ def dot(picture: Picture) -> str:
 
 
 def svg(picture: Picture) -> str:
-    """The blocks in a column, by matplotlib: edges that skip blocks are arcs on the right, back edges on the left.
-
-    The deeper the colour, the larger a block's share of the executed instructions (of the listing, without `warp`).
-    """
+    """The blocks in a column: edges that skip blocks are arcs on the right, back edges on the left, as in `dot`."""
     import matplotlib as mpl
     from matplotlib.colors import hsv_to_rgb
     from matplotlib.figure import Figure
@@ -274,13 +263,13 @@ def svg(picture: Picture) -> str:
     figure = Figure(figsize=(8, 1.2 + 0.6 * len(blocks)))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(-4, 4), ylim=(len(blocks) - 0.4, -1.6))
     axes.axis("off")
-    said = partial(axes.text, va="center", family="monospace", size=8, parse_math=False)
-    said(-3.9, -1.1, "\n".join(textwrap.wrap(picture["title"], 100)))
+    write = partial(axes.text, va="center", family="monospace", size=8, parse_math=False)
+    write(-3.9, -1.1, "\n".join(textwrap.wrap(picture["title"], 100)))
     for place, (block, share) in enumerate(zip(blocks, _shares(picture), strict=True)):
         box = {"boxstyle": "round", "facecolor": hsv_to_rgb((0.08, share, 1.0)), "edgecolor": "gray"}
-        said(0, place, "\n".join(_facts(block)[1:]), ha="center", bbox=box)
+        write(0, place, "\n".join(_facts(block)[1:]), ha="center", bbox=box)
         begins = not place or blocks[place - 1]["region"] != block["region"]
-        said(-3.9, place, f"{block['name']} {block['region']}" if begins else block["name"])
+        write(-3.9, place, f"{block['name']} {block['region']}" if begins else block["name"])
         for way in block["ways"]:
             target = places[way["target"]]
             span = target - place
@@ -288,7 +277,7 @@ def svg(picture: Picture) -> str:
             bend = f"arc3,rad={0 if span == 1 else -0.4 * min(1, 7 / (1 + abs(span))):.3f}"
             arrow = {"arrowstyle": "->", "connectionstyle": bend, "linestyle": LINES.get(way["kind"], "solid")}
             axes.annotate("", (side, target - ends), (side, place + ends), arrowprops=arrow)
-            said(side + 0.1, place + (0.5 if span == 1 else -0.1), way["when"])
+            write(side + 0.1, place + (0.5 if span == 1 else -0.1), way["when"])
     out = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "cfg"}):
         figure.savefig(out, format="svg", metadata={"Date": None})
@@ -299,19 +288,15 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
     """The picture of an iteration's kernel in a launch of `seq_len` positions, or of a kernel in a file.
 
     Raises:
-        FlashladderError: no such iteration, configuration or file, a length that the tiles do not divide, or of a file.
+        FlashladderError: no such iteration, configuration or file, a length that the tiles do not divide, or a length
+            for a file.
     """
     if path := file_named(named, Wanted(config=config, kernel=kernel)):
         if seq_len != HEADLINE_LENGTH:
             raise FlashladderError("--seq-len is for iterations", found=relative(path))
         title, sass = sass_of(path, kernel, arch)
         return picture_of(title, regions_of(sass))
-    from flashladder.build.compile import cubin_for
-    from flashladder.emulate.kernel import executed
-    from flashladder.ladder.ablation import load_description
-    from flashladder.ladder.selection import one_config
-    from flashladder.machine_code.sass import disassemble
-    from flashladder.problem import Shape
+    from flashladder.emulate.kernel import executed  # slow to import: it brings the emulator
 
     within("seq-len", seq_len)
     iteration = load_description(named)
@@ -326,17 +311,12 @@ def drawn(named: str, config: str | None, arch: str, seq_len: int, kernel: str) 
 
 
 def show_cfg(named: str, config: str | None, arch: str, seq_len: int, kernel: str, forms: Sequence[str] = ()) -> None:
-    """Prints the control flow of an iteration, or of a kernel in a file, in the one form that `forms` names.
-
-    Raises:
-        FlashladderError: several forms, or as `drawn`.
-    """
+    """Prints the control flow of an iteration, or of a kernel in a file, in the form of `forms`, at most one."""
+    by_width = partial(per_block, limit=terminal_width())
+    as_json = partial(json.dumps, indent=2)
+    renderers: dict[str, Callable[[Picture], str]] = {"counts": by_width, "dot": dot, "svg": svg, "json": as_json}
     if len(forms) > 1:
-        expected = f"one of {', '.join(f'--{name}' for name in FORMS)}"
+        expected = f"one of {', '.join(f'--{name}' for name in renderers)}"
         raise FlashladderError("one form at a time", expected=expected, found=" and ".join(forms))
-    form = forms[0] if forms else "outline"
     picture = drawn(named, config, arch, seq_len, kernel)
-    if form in ("outline", "counts"):
-        print((outline if form == "outline" else per_block)(picture, terminal_width()))
-    else:
-        print(json.dumps(picture, indent=2) if form == "json" else {"dot": dot, "svg": svg}[form](picture))
+    print(renderers[forms[0]](picture) if forms else outline(picture, terminal_width()))

@@ -1,14 +1,15 @@
-"""``invoke sass``, ``invoke ptx`` and ``invoke ptxas``: what the compilers made of iterations, and of others' kernels.
+"""``invoke sass``, ``invoke ptx`` and ``invoke ptxas``: the compilers' output for iterations, and others' kernels.
 
-What is not in the content-addressed store yet is compiled first.
+A kernel that the content-addressed store lacks is compiled first. All commands raise `FlashladderError` for conflicting
+options, unknown iterations, configurations and files, and failed compilations.
 
 Run:
     invoke sass 7                       # the listing; `|` marks the main loop
-    invoke sass 24 --order              # the main loop's products, barriers and waits, and what stands between them
+    invoke sass 24 --order              # the main loop's products, barriers and waits, with instructions between them
     invoke sass LIBRARY.so              # `flashladder.view.binary`
     invoke sass 8 --line mma.cuh:23     # `flashladder.view.linked`
     invoke ptx 7 --counts               # the PTX that ships
-    invoke ptxas 7 --arch sm_80,sm_90   # registers, spills, shared memory, and how many CTAs each GPU's SM holds
+    invoke ptxas 7 --arch sm_80,sm_90   # registers, spills, shared memory, and resident CTAs per SM on each GPU
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from flashladder.view.binary import (
     show_sass,
 )
 
-FACTS = ("ctas", "warps", "occupancy", "limited_by")  # of a GPU, in the CSV of ptxas
+FACTS = ("ctas", "warps", "occupancy", "limited_by")  # for each GPU, in JSON and CSV
 LETTERS = {"registers": "R", "shared memory": "S", "warps": "W", "CTAs": "C", "barriers": "B"}
 OCCUPANCY = (
     "CTAs of an SM x warps of a CTA, occupancy, limited by: R registers, S shared memory, W warps, C CTAs, B barriers."
@@ -53,18 +54,14 @@ LEGEND = "Behind each event: instructions up to the next one. Groups: of product
 
 
 def show_sass_of(target: str, wanted: Wanted) -> None:
-    """Prints machine code of an iteration, or of a kernel in a file.
-
-    Raises:
-        FlashladderError: no such iteration, configuration or file, or options that do not go together.
-    """
+    """Prints machine code of an iteration, or of a kernel in a file."""
     if show_linked(target, wanted):
         return
     if wanted.order:
         wanted.require_only("--order", "order", "config", "kernel", "arch")
     path, title = file_named(target, wanted), ""
     if path is None:
-        output_of(wanted, CUBIN)  # before a kernel is compiled
+        output_of(wanted, CUBIN)  # refuses bad options before the compilation
         iteration = load_description(target)
         config, arch = one_config(iteration, wanted.config), wanted.arch or iteration.shown_arch
         path = cubin_for(iteration, config, arch).cubin
@@ -78,25 +75,19 @@ def show_sass_of(target: str, wanted: Wanted) -> None:
 
 
 def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool:
-    """Does what ``--line``, ``--opcode`` or ``--page`` ask of an iteration; False where none of them was given.
+    """Handles ``--line``, ``--opcode`` and ``--page`` for an iteration; False if none of them is given.
 
-    Args:
-        target: the iteration.
-        wanted: every option of the command.
-        ptx_first: in order of the PTX, and not of addresses.
-
-    Raises:
-        FlashladderError: options that do not go together, or what they name is not there.
+    With `ptx_first`, the listing is in PTX order, else in address order.
     """
     if not (wanted.page or wanted.line or wanted.opcode):
         return False
     if wanted.page:
         wanted.require_only("--page", "page", "config", "arch")
     wanted.require_only("--line and --opcode", "line", "opcode", "page", "config", "arch", "json")
-    path = output_file(wanted.page, ".html", "--page") if wanted.page else None  # before anything is compiled for it
+    path = output_file(wanted.page, ".html", "--page") if wanted.page else None
     if is_file(target):
         raise FlashladderError("a file alone has no CUDA lines to ask for", expected="an iteration", found=target)
-    from flashladder.view import linked  # which brings the reader of PTX
+    from flashladder.view import linked  # slow to import: it brings the reader of PTX
 
     iteration = load_description(target)
     kernel = linked.linked(iteration, one_config(iteration, wanted.config), wanted.arch or iteration.shown_arch)
@@ -114,11 +105,7 @@ def show_linked(target: str, wanted: Wanted, *, ptx_first: bool = False) -> bool
 
 
 def order(title: str, sass: Sass) -> str:
-    """The events of a kernel's main loop, the instructions between them, and how many of those stand under products.
-
-    Raises:
-        FlashladderError: nothing in the kernel loops.
-    """
+    """The events of a kernel's main loop and the code between them; raises `FlashladderError` if there is no loop."""
     whole = main_loop(sass)
     code = usual_path(whole, sass.targets)
     if not code:
@@ -136,27 +123,19 @@ def order(title: str, sass: Sass) -> str:
     every, under = count(code), under_products(code)
     parts = [f"{n} of {every.get(name, 0)} {name}" for name, n in zip(WORK, under.values(), strict=False)]
     none = "No products of a warpgroup (HGMMA) in it: mma are waited for where they stand."
-    said = f"Under products: {', '.join(parts)}." if parts else none
-    head, *below = (hanging("", words) for words in (f"main loop, {size}", LEGEND, said))
+    hidden = f"Under products: {', '.join(parts)}." if parts else none
+    head, *below = (hanging("", words) for words in (f"main loop, {size}", LEGEND, hidden))
     return "\n".join([title, head, "", text, "", *below])
 
 
 def show_ptx(description: str, wanted: Wanted) -> None:
-    """Prints the PTX that ships for an iteration, or that of a kernel in a file.
-
-    Args:
-        description: ``7``, an ablation such as ``16 - swizzle``, or a file.
-        wanted: what of it, and how it is printed.
-
-    Raises:
-        FlashladderError: no such iteration, configuration or file, or it does not compile.
-    """
+    """Prints the PTX of an iteration (``7``), an ablation (``16 - swizzle``) or a kernel in a file."""
     if show_linked(description, wanted, ptx_first=True):
         return
     if path := file_named(description, wanted):
         show_ptx_of_file(path, wanted)
         return
-    output_of(wanted, PTX)  # before a kernel is compiled
+    output_of(wanted, PTX)  # refuses bad options before the compilation
     iteration = load_description(description)
     chosen = one_config(iteration, wanted.config)
     if wanted.arch:
@@ -178,17 +157,14 @@ def show_ptxas(
         description: an iteration or ablation; None for the whole ladder.
         arch: ``sm_80`` or several separated by commas; None for the GPU present, else ``sm_80``.
         configs: selection key: prog, a100, tune, all, ``"64,64"``.
-        as_json: rows as JSON instead of a table.
-        csv: a file to which the rows are written instead, as CSV.
-
-    Raises:
-        FlashladderError: bad arguments, nothing selected, or a kernel does not compile.
+        as_json: prints JSON instead of a table.
+        csv: a CSV file to write instead of printing.
     """
     if as_json and csv:
         raise FlashladderError("--json does not go with --csv")
     out = output_file(csv, ".csv", "--csv") if csv else None
     iterations = [load_description(description)] if description else list(load_all())
-    if arch and not description:  # of the ladder, what is made for it
+    if arch and not description:  # of the whole ladder, only the iterations built for these architectures
         wanted = {require_arch(name.strip()) for name in arch.split(",")}
         iterations = [one for one in iterations if all(map(one.family.targets.serving, wanted))]
     selected = ((one, config) for one in iterations for config in select_configs(one, configs))
@@ -197,11 +173,12 @@ def show_ptxas(
         raise FlashladderError("no configuration is selected", found=configs, hint="try --configs prog")
     rows, warnings = table_rows(jobs, compile_many(jobs))
     if as_json:
-        told = [
-            {gpu: dict(zip(FACTS, _facts(one), strict=True)) for gpu, one in occupancy_of(row, rows).items()}
-            for row in rows
-        ]
-        print(json.dumps([{**row.cells(), "occupancy": own} for row, own in zip(rows, told, strict=True)], indent=2))
+        found = []
+        for row in rows:
+            facts = {key: (o.ctas, o.warps, o.fraction, o.limited_by) for key, o in occupancy_of(row, rows).items()}
+            by_gpu = {key: dict(zip(FACTS, values, strict=True)) for key, values in facts.items()}
+            found.append({**row.cells(), "occupancy": by_gpu})
+        print(json.dumps(found, indent=2))
     elif out:
         print(write_atomic(out, ptxas_csv(rows)))
     else:
@@ -210,10 +187,9 @@ def show_ptxas(
 
 
 def occupancy_of(row: PtxasRow, rows: Sequence[PtxasRow]) -> dict[str, Occupancy]:
-    """What an SM holds of a kernel, on each GPU that would run the machine code of this row.
+    """The occupancy of a kernel on each GPU that runs the machine code of this row.
 
-    A GPU runs the code for its own architecture where that is among `rows`, else the latest that it can run, as its
-    driver chooses.
+    A GPU runs the code for its own architecture if that is among `rows`, else the latest that it can run.
     """
     arches = {one.arch for one in rows if (one.kernel, one.config) == (row.kernel, row.config)}
     threads, shared = KernelConfig.parse(row.config).n_threads, row.smem_static + row.smem_dynamic
@@ -229,17 +205,12 @@ def _described() -> Mapping[str, Gpu]:
     return {key: gpu for key, gpu in load_gpus().items() if gpu.describes_sm}
 
 
-def _facts(one: Occupancy) -> tuple[int, int, float, tuple[str, ...]]:
-    return one.ctas, one.warps, one.fraction, one.limited_by
-
-
 def ptxas_csv(rows: Sequence[PtxasRow]) -> str:
-    """The ptxas table with four columns for each GPU, empty where it runs another row; lines end in a newline."""
+    """The ptxas table with four columns for each GPU, which are empty if the GPU runs another row."""
     gpus, lines = list(_described()), []
     for row in rows:
-        cells, found = list(row.cells().values()), occupancy_of(row, rows)
-        for gpu in gpus:
-            one = found.get(gpu)
+        cells, found = list[object](row.cells().values()), occupancy_of(row, rows)
+        for one in map(found.get, gpus):
             facts = one and (one.ctas, one.warps, f"{one.fraction:.4g}", "+".join(one.limited_by))
             cells += facts or [None] * len(FACTS)
         lines.append(cells)
@@ -247,11 +218,9 @@ def ptxas_csv(rows: Sequence[PtxasRow]) -> str:
 
 
 def occupancy_table(rows: Sequence[PtxasRow], limit: int) -> str:
-    """The occupancy of each kernel on each GPU: CTAs x warps of a CTA, percentage, and letters of what limits them.
+    """The occupancy of each kernel on each GPU: CTAs x warps per CTA, percentage, and letters for the limits.
 
-    Args:
-        rows: of the ptxas table, at least one.
-        limit: columns of the terminal; where they are too few, a kernel's configuration has a line of its own.
+    If `limit` columns are too few, each kernel's configuration gets its own line.
     """
     served: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
@@ -261,16 +230,17 @@ def occupancy_table(rows: Sequence[PtxasRow], limit: int) -> str:
             cells[gpu] = f"{one.ctas}x{one.warps_per_cta} {100 * one.fraction:.1f}% {letters}"
     gpus = _described()
     shown = [key for key in gpus if any(key in cells for cells in served.values())]
-    configs = [(number, KernelConfig.parse(text)) for number, text in served]
-    names = [(number, config.dtype, config.brief()) for number, config in configs]
-    values = [[gpus[key].title for key in shown]]
-    values += [[cells.get(key, "-") for key in shown] for cells in served.values()]
-    wide = [(*n, *cells) for n, cells in zip([("#", "dtype", "configuration"), *names], values, strict=True)]
-    if natural_width(wide) <= limit:
-        lines = table(wide, limit, right={0})
+    rows_of_table = [("#", "dtype", "configuration", *(gpus[key].title for key in shown))]
+    for (number, text), cells in served.items():
+        config = KernelConfig.parse(text)
+        rows_of_table.append((number, config.dtype, config.brief(), *(cells.get(key, "-") for key in shown)))
+    if natural_width(rows_of_table) <= limit:
+        lines = table(rows_of_table, limit, right={0})
     else:
-        head, *below = (f"  {line}" for line in table(values, limit - 2))
-        lines = [head, *(line for name, row in zip(names, below, strict=True) for line in (" ".join(name), row))]
+        head, *below = (f"  {line}" for line in table([row[3:] for row in rows_of_table], limit - 2))
+        lines = [head]
+        for row_of_table, line in zip(rows_of_table[1:], below, strict=True):
+            lines += [" ".join(row_of_table[:3]), line]
     absent = [key for key in gpus if key not in shown]
     legend = OCCUPANCY + (f" No code for {', '.join(absent)}: --arch." if absent else "")
     return "\n".join([*lines, "", *textwrap.wrap(legend, limit)]) + "\n"

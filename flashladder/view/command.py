@@ -1,10 +1,10 @@
 """``invoke list`` and ``invoke show N``: the ladder as a table, and one iteration as a page.
 
-The page says why the step exists, what it changes and what is claimed of it, then shows the composed kernel in reading
-order. The whole text of a kernel is eleven hundred lines, most of them the same in every step. The page has every line
-of the parts and the body, with the types and sizes of `Kernel` written where they are used; of what each kernel
-includes it has one line for each function, and of ``kernels/ptx`` one for each function that this kernel calls. Only
-text is looked at: `compact` takes any C++ as clang-format lays it out.
+The page gives the reason, the changes and the claims of the step, then the composed kernel in reading order. A whole
+kernel has 1,100 lines, most of them equal in every step. The page keeps every line of the parts and the body, and
+writes the types and sizes of `Kernel` where they are used. Headers that all kernels share are folded to one line per
+function, ``kernels/ptx`` to the functions that this kernel calls. The folding works on text alone: `compact` takes any
+C++ in clang-format's layout.
 
 Run: ``invoke list``, ``invoke show 7``, ``invoke show 7 --all`` (the whole text); ``--json`` of each.
 """
@@ -29,38 +29,36 @@ from flashladder.names import GPUS
 
 
 def changes(iteration: Iteration) -> str:
-    """What an iteration changes, in a few words: concern to value, or that only knobs move."""
+    """What an iteration changes, as ``concern: value``, or ``configurations only``."""
     if iteration.parent is None:
         return "everything"
-    if claim_configs(iteration)[1] is None:  # nothing of its family came before
+    if claim_configs(iteration)[1] is None:  # the first of its family
         return f"everything: family {iteration.family.name}"
     return ", ".join(f"{concern}: {value}" for concern, value in iteration.change.items()) or "configurations only"
 
 
 def on_gpus(iteration: Iteration) -> dict[str, KernelConfig | None]:
-    """The configuration on each GPU that iterations are tuned for; None where the iteration's family does not run."""
+    """The configuration on each GPU that iterations are tuned for; None if the family does not run there."""
     gpus, runs = load_gpus(), iteration.family.runs_on
     return {key: iteration.configs[key] if runs(gpus[key].arch) else None for key in GPUS}
 
 
 def list_iterations(limit: int | None = None) -> str:
-    """The ladder as an aligned table: number, title, what changes, and the tile configuration on each GPU.
+    """The ladder as an aligned table: number, title, changes, and the configuration on each GPU.
 
-    Args:
-        limit: columns; None for the terminal's. Where they are too few, the configurations follow as a second table.
+    If `limit` columns (None: the terminal's) are too few, the configurations follow as a second table.
     """
     limit = limit or terminal_width()
     steps = load_all()
-    numbers = [("#",), *((str(step.number),) for step in steps)]
-    texts = [("title", "changes"), *((step.title, changes(step)) for step in steps)]
-    configs = [GPUS, *(tuple(c.brief() if c else "-" for c in on_gpus(step).values()) for step in steps)]
-    whole = [(*n, *t, *c) for n, t, c in zip(numbers, texts, configs, strict=True)]
-    if natural_width(whole) <= limit:
-        lines = table(whole, limit, right={0})
+    rows: list[tuple[str, ...]] = [("#", "title", "changes", *GPUS)]
+    for step in steps:
+        configs = (config.brief() if config else "-" for config in on_gpus(step).values())
+        rows.append((str(step.number), step.title, changes(step), *configs))
+    if natural_width(rows) <= limit:
+        lines = table(rows, limit, right={0})
     else:
-        lines = table([(*n, *t) for n, t in zip(numbers, texts, strict=True)], limit, right={0}, wrapped={1, 2})
-        below = [(*n, *c) for n, c in zip(numbers, configs, strict=True)]
-        lines += ["", *table(below, limit, right={0}, wrapped={1, 2, 3})]
+        lines = table([row[:3] for row in rows], limit, right={0}, wrapped={1, 2})
+        lines += ["", *table([(row[0], *row[3:]) for row in rows], limit, right={0}, wrapped={1, 2, 3})]
     legends = [legend for family in dict.fromkeys(step.family for step in steps) if (legend := family.legend)]
     return "\n".join([*lines, "", "Configurations, as --config takes them:", *legends])
 
@@ -85,7 +83,7 @@ def as_data(iteration: Iteration) -> dict[str, object]:
 
 
 def expectation(claim: Claim) -> str:
-    """A claim as a line that needs no legend: where it is counted, what, and what becomes of it."""
+    """A claim as one line: where it is counted, what is counted, and how the count changes."""
     if claim.scope == "counters":
         counters = {name: short for short, name in COUNTERS.items()}
         short = re.sub(r"[^+/]+", lambda match: counters.get(match[0], match[0]), claim.metric)
@@ -114,7 +112,7 @@ def header(iteration: Iteration) -> str:
 
 
 def section(title: str, items: Iterable[tuple[str, object]], marked: Mapping[str, object] | None = None) -> str:
-    """A titled block of aligned names and values; `marked` names get a star. Empty without items."""
+    """A titled block of aligned names and values with a star behind `marked` names; empty without items."""
     pairs = [(name, str(value)) for name, value in items]
     longest = max((len(name) for name, _ in pairs), default=0)
     rows = (hanging(f"  {n.ljust(longest)}  ", f"{v}{'  *' * (n in (marked or {}))}") for n, v in pairs)
@@ -122,15 +120,15 @@ def section(title: str, items: Iterable[tuple[str, object]], marked: Mapping[str
 
 
 def show_ladder(*, as_json: bool = False) -> None:
-    """Prints every iteration in a line, or all of them as JSON."""
+    """Prints all iterations as a table or as JSON."""
     print(json.dumps([as_data(step) for step in load_all()], indent=2) if as_json else list_iterations())
 
 
 def show(description: str, key: str | None = None, *, whole: bool = False, as_json: bool = False) -> None:
-    """Prints an iteration, or an ablation, and its kernel in the configuration that `key` names.
+    """Prints an iteration or ablation and its kernel in the configuration that `key` names.
 
     Raises:
-        FlashladderError: there is no such iteration, ablation or configuration.
+        FlashladderError: no such iteration, ablation or configuration.
     """
     iteration = load_description(description)
     config = one_config(iteration, key)
@@ -166,18 +164,14 @@ _FUNCTION = re.compile(
     r"(?:  //(?P<behind>.*))?(?P<body>.* \}(?:  //.*)?$|(?:\n .*)+\n\}$)",
     re.MULTILINE,
 )
-_DECLARED = re.compile(  # what macros define
+_DECLARED = re.compile(  # functions that macros define
     r"(?:^//(?P<comment>.*)\n)?^(?:template <[^\n>]*>)(?:  //(?P<behind>.*))?\s(?P<head>[\w:]+ (?P<name>\w+)\(.*\));$",
     re.MULTILINE,
 )
 
 
 def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = False) -> str:
-    """The composed kernel in reading order: folded for reading, or its `whole` text.
-
-    Raises:
-        FlashladderError: the kernel cannot be composed.
-    """
+    """The composed kernel in reading order, folded or `whole`; raises `FlashladderError` if it cannot be composed."""
     if whole:
         return re.sub(r"\n(?:[ \t]*\n){2,}", "\n\n", flattened(iteration, config))
     texts = sources(iteration, config)
@@ -186,12 +180,12 @@ def kernel_text(iteration: Iteration, config: KernelConfig, *, whole: bool = Fal
 
 
 def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> str:
-    """The page of a kernel.
+    """The folded text of a kernel.
 
     Args:
         unit: the translation unit, with its `Kernel`.
-        sources: the texts of what it includes, in reading order, by their names below ``kernels/``.
-        shared: names of those that are no parts of it; their functions are folded.
+        sources: the texts of the included files in reading order, by their names below ``kernels/``.
+        shared: names of the included files that are not parts; their functions are folded.
     """
     names = _names_of_kernel(unit)
     texts = {name: _without_kernel(text, names) for name, text in sources.items() if not name.endswith(CHECKS)}
@@ -199,10 +193,10 @@ def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> st
     aliases = _aliases("\n".join(above.values()), names)
     entry, whole, folds = list[str](), list[str](), list[str]()
     for name, text in above.items():
-        said, body = _headed(text)
+        subject, body = _headed(text)
         body = compact(_written_out(body, aliases))
         place = entry if name.endswith(ENTRY) else folds if name in shared else whole
-        place.append(f"{_cut(f'// == {name}: {said}')}\n{_signatures(body) if place is folds else body}")
+        place.append(f"{_cut(f'// == {name}: {subject}')}\n{_signatures(body) if place is folds else body}")
     floor = "\n".join(_headed(text)[1] for name, text in texts.items() if name.startswith(FLOOR))
     folds.append(f"// == {FLOOR}: one instruction for each function")
     folds += _floor(floor, "\n".join(above.values()), set(names.values()))
@@ -210,7 +204,7 @@ def folded(unit: str, sources: Mapping[str, str], shared: Collection[str]) -> st
 
 
 def _names_of_kernel(unit: str) -> dict[str, str]:
-    """What each member of the translation unit's `Kernel` stands for; an alias that moves its arguments stays."""
+    """Maps each member of `Kernel` to its text, except aliases that reorder their arguments."""
     kernel = _KERNEL.search(unit)
     body = kernel["body"] if kernel else ""
     names = dict([*_TYPE.findall(_ALIAS.sub("", body)), *_VALUE.findall(body)])
@@ -222,30 +216,26 @@ def _names_of_kernel(unit: str) -> dict[str, str]:
 
 
 def _without_namespaces(text: str) -> str:
-    """`text` without the project's namespace, and without that of a family before a type."""
+    """`text` without the project's namespace, and without a family's namespace before a type."""
     return re.sub(r"\bflashladder::(?:[a-z]\w*::(?=[A-Z]))?", "", text)
 
 
 def _without_kernel(text: str, names: Mapping[str, str]) -> str:
-    """`text` with the members of `Kernel` written out, and without what it takes to be a template on `Kernel`."""
+    """`text` with the members of `Kernel` written out, and without template syntax for `Kernel`."""
     text = re.sub(r"(?:typename )?\bKernel::(?:template )?(\w+)", lambda m: names.get(m[1], m[0]), text)
     text = _without_namespaces(text.replace("<Kernel>", ""))
     return re.sub(r"(\.|->|::)template ", r"\1", text)
 
 
 def _aliases(text: str, names: Mapping[str, str]) -> dict[str, str]:
-    """Aliases that a struct gives to a type of `Kernel`, as ``using Layout = XorTiled;`` does."""
-    found = {}
+    """Aliases that structs give to a type of `Kernel`: ``using Layout = XorTiled;``."""
     types = {text.partition("<")[0] for text in names.values()}
-    for line in text.splitlines():
-        match = _USING.match(line)
-        if match and match["name"] and match["type"].partition("<")[0] in types:
-            found[match["name"]] = match["type"]
-    return found
+    matches = filter(None, map(_USING.match, text.splitlines()))
+    return {one["name"]: one["type"] for one in matches if one["name"] and one["type"].partition("<")[0] in types}
 
 
 def _written_out(text: str, aliases: Mapping[str, str]) -> str:
-    """`text` with each alias written out within the braces in which it is declared; comments stay."""
+    """`text` with each alias written out within the braces that declare it; comments stay."""
     lines: list[str] = []
     scopes: list[tuple[int, str]] = []
     depth = 0
@@ -255,18 +245,18 @@ def _written_out(text: str, aliases: Mapping[str, str]) -> str:
         if match and name in aliases and (match["same"] or match["type"] in (aliases[name], f"typename Cta::{name}")):
             scopes.append((depth, name))
             continue
-        code, slashes, said = line.partition("//")
+        code, slashes, comment = line.partition("//")
         code = re.sub(r"typename State::(\w+)", lambda m: aliases.get(m[1], m[0]), code)
         for _, alias in scopes:
             code = re.sub(rf"(?<![:\w]){alias}\b", aliases[alias], code)
-        lines.append(code + slashes + said)
+        lines.append(code + slashes + comment)
         depth += code.count("{") - code.count("}")
         scopes = [scope for scope in scopes if scope[0] <= depth]
     return "\n".join(lines) + "\n"
 
 
 def _floor(text: str, above: str, types: Collection[str]) -> Iterator[str]:
-    """One line for each function of the floor that `above` calls: its signature, instruction and comment."""
+    """One line for each function of ``ptx/`` that `above` calls: signature, instruction and comment."""
     code, called = compact(text), set(re.findall(r"\bptx::(\w+)", above))
     functions = [one for one in _FUNCTION.finditer(code) if one["of"] in {None, *types}]
     defined = {one["name"] for one in _FUNCTION.finditer(code)}
@@ -286,7 +276,6 @@ _NOISE = re.compile(
 )
 _ASSERT = re.compile(r"^[ \t]*static_assert\(.*?\);(?:  //.*)?\n", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"^(?P<indent>[ \t]*)//.*\n(?:(?P=indent)//.*\n)+", re.MULTILINE)
-_HEAD = re.compile(r"\A(?://.*\n)+")
 _UNFINISHED = re.compile(r"\s*template <.*>|.*[(,=+:?]")
 _SHORT_BLOCK = re.compile(  # up to three statements
     r"^(?P<head>(?P<indent> *)(?!struct\b|\})\S[^/\n]*\{)\n"
@@ -296,7 +285,7 @@ _SHORT_BLOCK = re.compile(  # up to three statements
 
 
 def compact(text: str) -> str:
-    """`text` without its frame (includes, namespaces, static asserts, qualifiers), on as few lines as read well."""
+    """`text` without includes, namespaces, static asserts and qualifiers, with short blocks joined to one line."""
     text = _NOISE.sub("", _ASSERT.sub("", text))
     text = re.sub(r"__device__ (?:__forceinline__ )?", "", text)
     text = re.sub(r"\n{2,}", "\n", _COMMENT.sub(_first_sentence, text)).strip("\n")
@@ -309,7 +298,7 @@ def compact(text: str) -> str:
 
 
 def _joined(lines: list[str]) -> tuple[int, str] | None:
-    """How many of the last lines are one declaration, expression or short block, and their text on one line."""
+    """The number of last lines that form one declaration, expression or short block, and their text on one line."""
     before, line = ["", *lines][-2:]
     ends = before.strip() and "//" not in before and not line.lstrip().startswith("//")
     if ends and (_UNFINISHED.fullmatch(before) or line.lstrip().startswith(": ")):
@@ -326,23 +315,22 @@ def _cut(line: str) -> str:
 
 
 def _headed(text: str) -> tuple[str, str]:
-    """What a file says of itself, the first paragraph of its head on one line, and the rest of it."""
-    head = _HEAD.match(text)
-    if head is None:
-        return "", text
+    """The first paragraph of a file's head comment on one line, and the text behind that comment."""
+    head = re.match(r"(?://.*\n)*", text)
+    assert head is not None  # it matches nothing, too
     paragraph = head[0].partition("//\n")[0]
     return " ".join(line.removeprefix("//").strip() for line in paragraph.splitlines()), text[head.end() :]
 
 
 def _signatures(text: str) -> str:
-    """Compact `text` with ``{ ... }`` for the body of each function and structure, and without lines of comment."""
+    """Compact `text` with ``{ ... }`` for the body of each function and structure, without comment lines."""
     lines: list[str] = []
     depth = 0
     for line in text.splitlines():
         change = line.count("{") - line.count("}")
         if depth:
             depth += change
-            if not depth:  # a line that is full goes without its braces
+            if not depth:  # a line without room for braces ends in a semicolon
                 whole = f"{lines[-1]} ... }}"
                 lines[-1] = whole if len(whole) <= WIDTH else f"{lines[-1].removesuffix(' {')};"
         elif not line.lstrip().startswith("//") and not re.match(r"struct \w+;", line):
@@ -355,7 +343,7 @@ def _signatures(text: str) -> str:
 
 
 def _first_sentence(block: re.Match[str]) -> str:
-    """A comment of several lines on one, or else its first sentence, as far as it fits."""
+    """A comment of several lines on one line, or its first sentence, as far as it fits."""
     text = " ".join(line.strip().removeprefix("//").strip() for line in block[0].splitlines())
     line = f"{block['indent']}// {text}"
     if len(line) > WIDTH:

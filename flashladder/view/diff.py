@@ -1,9 +1,8 @@
-"""``invoke diff N M``: two kernels compared: their text, opcodes, registers, counters and speed.
+"""``invoke diff N M``: compares the text, opcodes, registers, counters and speed of two kernels.
 
-Text and opcodes are compared at one configuration, where both steps can have it. Opcode counts come from the lock, or
-from a compilation; registers from locks and the counts of steps; counters from the emulator's reading and from Nsight
-Compute's; speeds from committed and published timings. Counters and speeds are of the configurations that were
-measured: a star marks a row where these differ in more than the step.
+Text and opcodes are compared at one configuration if both steps can have it. Opcode counts come from the lock or a
+compilation, registers from locks and step counts, counters from the emulator and Nsight Compute, speeds from committed
+and published timings. A star marks a counter or speed whose two configurations differ in more than the step.
 
 Run: ``invoke diff 7 8``; ``--page FILE.html`` writes both kernels side by side (`flashladder.view.linked`).
 """
@@ -48,11 +47,11 @@ HEADINGS = {
 
 
 def equal_configs(before: Iteration, after: Iteration, text: str | None = None) -> Configs:
-    """Configurations at which two iterations differ in their parts only: one of them, fitted to the parts of each.
+    """One configuration, fitted to the parts of each of two iterations, so that only these parts differ.
 
-    That is `text`, which is one of `after`; else, for a parent and its child, the one that the child's claims are made
-    at; else the A100's of `after`, or of `before`. Iterations of the same parts (7 and its parent) differ only in their
-    configurations and keep their own, as do those that can share none (`caveat` says so).
+    The first that fits of: `text`, a configuration of `after`; for a parent and its child, that of the child's claims;
+    the A100's of `after`; the A100's of `before`. Iterations with equal parts, or with no common configuration, keep
+    their own (`caveat` says so).
 
     Raises:
         FlashladderError: `text` names a configuration that `after` cannot express.
@@ -76,7 +75,7 @@ def equal_configs(before: Iteration, after: Iteration, text: str | None = None) 
 
 
 def caveat(before: Iteration, after: Iteration, configs: Configs) -> str:
-    """What to know before reading a difference at `configs`; empty when they differ only as the parts decide."""
+    """A warning if the configurations differ in more than the parts decide; else empty."""
     if same_but_for_parts((before, configs[0]), (after, configs[1])):
         return ""
     if before.parts == after.parts:
@@ -86,11 +85,7 @@ def caveat(before: Iteration, after: Iteration, configs: Configs) -> str:
 
 
 def diff_iterations(before: Iteration, after: Iteration, configs: Configs, *, whole: bool = False) -> str:
-    """The unified diff of two iterations' pages without their prose, or of their `whole` texts; empty when equal.
-
-    Raises:
-        FlashladderError: a kernel cannot be composed.
-    """
+    """The unified diff of the parts and kernels of two iterations, folded or `whole`; empty if they are equal."""
     pages = []
     for iteration, config in zip((before, after), configs, strict=True):
         head = f"{section('parts', asdict(iteration.parts).items())}\n\nconfiguration: {config.short_form()}\n\n"
@@ -100,11 +95,7 @@ def diff_iterations(before: Iteration, after: Iteration, configs: Configs, *, wh
 
 
 def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts:
-    """Opcode counts of a kernel, from the lock or else its compilation.
-
-    Raises:
-        FlashladderError: nothing here can compile it, or it does not compile.
-    """
+    """Opcode counts of a kernel from the lock, or else from a compilation, which may raise `FlashladderError`."""
     arch = iteration.shown_arch
     if not iteration.is_ablation and (kernel := lock.locked_kernel(iteration.number, config, arch)):
         return kernel.counts
@@ -116,11 +107,9 @@ def opcode_counts(iteration: Iteration, config: KernelConfig) -> Counts:
 
 def count_changes(before: Counts, after: Counts) -> str:
     """A table of the opcode classes whose static count differs, largest change first."""
-    rows = []
-    for name in sorted({*before, *after}, key=lambda n: (n != "total", -abs(after.get(n, 0) - before.get(n, 0)), n)):
-        old, new = before.get(name, 0), after.get(name, 0)
-        if old != new:
-            rows.append((name, str(old), str(new), _percent(old, new)))
+    both = [(name, before.get(name, 0), after.get(name, 0)) for name in {*before, *after}]
+    both.sort(key=lambda row: (row[0] != "total", -abs(row[2] - row[1]), row[0]))
+    rows = [(name, str(old), str(new), _percent(old, new)) for name, old, new in both if old != new]
     return "\n".join(table(rows, None, right={1, 2, 3})) if rows else "no opcode class changes its count"
 
 
@@ -130,28 +119,27 @@ def _percent(old: float, new: float) -> str:
 
 @dataclass(frozen=True)
 class Delta:
-    """One number of two kernels: which, by whom or on what it was found, and whether the step alone is between them."""
+    """One number of two kernels."""
 
-    source: str
+    source: str  # the architecture, tool or GPU that gave it
     name: str
     before: float
     after: float
-    alone: bool = True
+    alone: bool = True  # whether the step is all that differs between the two kernels
 
 
 def deltas(before: Iteration, after: Iteration, configs: Configs) -> dict[str, list[Delta]]:
-    """Everything that is known of two iterations, by the keys of `HEADINGS`; of ablations nothing is committed."""
+    """All known numbers of two iterations, by the keys of `HEADINGS`; nothing is committed for ablations."""
     if before.description == after.description:
         return {}
     if before.is_ablation or after.is_ablation:
         return {heading: [] for heading in HEADINGS}
     steps = before, after
-    found = _registers(steps, configs), _counters(steps), _speeds(steps)
-    return {heading: list(rows) for heading, rows in zip(HEADINGS, found, strict=True)}
+    return {"registers": [*_registers(steps, configs)], "counters": [*_counters(steps)], "speed": [*_speeds(steps)]}
 
 
 def _registers(steps: Steps, configs: Configs) -> Iterator[Delta]:
-    """Registers on each architecture on which both kernels were locked or counted; bytes spilled where any were."""
+    """Registers on each architecture for which both kernels were locked or counted; bytes spilled if either spills."""
     for arch in LOCK_ARCHES:
         old, new = (_usage(step, config, arch) for step, config in zip(steps, configs, strict=True))
         for name in ("registers", "spilled"):
@@ -169,7 +157,7 @@ def _usage(step: Iteration, config: KernelConfig, arch: str) -> Counts:
 
 
 def _counters(steps: Steps) -> Iterator[Delta]:
-    """Counters that differ: those of the emulator, and those that Nsight Compute read on a GPU."""
+    """Counters of the emulator and of Nsight Compute that differ."""
     names = {full: short for short, full in COUNTERS.items()} | {GLOBAL_REQUESTS.format("ld"): "global_ld_requests"}
     for source, by_step in _readings():
         pair = [by_step.get((step.number, _config(step, PUBLISHED_GPU).short_form()), {}) for step in steps]
@@ -179,7 +167,7 @@ def _counters(steps: Steps) -> Iterator[Delta]:
 
 
 def _readings() -> Iterator[tuple[str, dict[tuple[int, str], Counts]]]:
-    """Who counted, and what by iteration and configuration."""
+    """Each source of counters, with its counters by iteration and configuration."""
     from flashladder.emulate.reading import READING, load_reading
     from flashladder.results.files import load_as
     from flashladder.results.schema import CounterResult
@@ -196,7 +184,7 @@ def _readings() -> Iterator[tuple[str, dict[tuple[int, str], Counts]]]:
 
 
 def _speeds(steps: Steps) -> Iterator[Delta]:
-    """Percent of FA2 on each machine that timed both, at its own and at the A100's configurations, and as published."""
+    """Percent of FA2, measured at the machine's own and at the A100's configurations, and published."""
     machines, published = committed()
     for machine in machines:
         for key in dict.fromkeys([machine.configs_of, PUBLISHED_GPU]):
@@ -212,17 +200,13 @@ def _speeds(steps: Steps) -> Iterator[Delta]:
 
 def _timed(machine: Machine, step: Iteration, key: str) -> float | None:
     measured = machine.measured.get((step.number, _config(step, key).short_form()))
-    summary = measured.summaries.get(HEADLINE_LENGTH) if measured else None
+    summary = measured and measured.summaries.get(HEADLINE_LENGTH)
     return summary.pct if summary else None
 
 
 @cache
 def committed() -> tuple[tuple[Machine, ...], Published]:
-    """Every machine whose timings of the ladder are committed, and the published tables; read once in a process.
-
-    Raises:
-        FlashladderError: a result is malformed.
-    """
+    """Every machine with committed timings of the ladder, and the published tables, both read once per process."""
     from flashladder.report.data import collect, swept
 
     ladder = collect()
@@ -240,7 +224,7 @@ def _alone(steps: Steps, key: str) -> bool:
 
 
 def whose(steps: Steps) -> str:
-    """Whose configurations stand where the A100's are meant: a step that does not run there has its own."""
+    """Names the configurations of two steps: the A100's, or its own for a step that does not run there."""
     there = [step.description for step in steps if step.family.runs_on(load_gpus()[PUBLISHED_GPU].arch)]
     if len(there) == 1:
         return f"A100's configuration of {there[0]}"
@@ -248,7 +232,7 @@ def whose(steps: Steps) -> str:
 
 
 def text_of(found: Mapping[str, Sequence[Delta]], steps: Steps) -> str:
-    """The sections for people; one without a number is left out."""
+    """The sections for people, without empty ones."""
     parts = []
     for heading, deltas_of in found.items():
         digits, rows = int(heading == "speed"), []
@@ -268,8 +252,7 @@ def diff(
     """Prints the difference of two iterations, or writes their page.
 
     Raises:
-        FlashladderError: no such iteration or configuration, a kernel that does not compile, options that do not go
-            together.
+        FlashladderError: no such iteration or configuration, a failed compilation, or conflicting options.
     """
     steps = before, after = load_description(first), load_description(second)
     configs = equal_configs(before, after, config)
@@ -277,7 +260,7 @@ def diff(
         if as_json or whole:
             raise FlashladderError(f"--{'json' if as_json else 'all'} does not go with --page")
         path = output_file(page, ".html", "--page")
-        from flashladder.view.linked import linked  # which brings the reader of PTX
+        from flashladder.view.linked import linked  # slow to import: it brings the reader of PTX
         from flashladder.view.linked_page import page as page_of
 
         kernels = [linked(step, config, step.shown_arch) for step, config in zip(steps, configs, strict=True)]
@@ -297,12 +280,12 @@ def diff(
             {"description": step.description, "config": own.short_form(), "opcode_counts": count}
             for step, own, count in zip(steps, configs, counts, strict=True)
         ]
-        told = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines(), **found}
-        print(json.dumps(told, indent=2, default=dict))
+        facts = {"before": sides[0], "after": sides[1], "caveat": note, "diff": text.splitlines(), **found}
+        print(json.dumps(facts, indent=2, default=dict))
         return
     try:
         measured = text_of(deltas(before, after, configs), steps)
-    except FlashladderError as error:  # a broken result hides no source
+    except FlashladderError as error:  # the source diff is shown even if a result is broken
         measured = f"registers, counters and speed are not shown: {error}"
     old, new = counts
     if old is not None and new is not None:

@@ -1,8 +1,7 @@
 """Linked lines of CUDA, PTX and machine code: ``--line`` and ``--opcode`` of `invoke sass` and `invoke ptx`.
 
-nvcc's ``.loc`` lines tell for every PTX instruction the CUDA line and the calls through which it was inlined; the cubin
-tells for every machine instruction its line of PTX (`flashladder.machine_code.cubin`). `flashladder.view.linked_page`
-writes the same as HTML.
+nvcc's ``.loc`` lines give the CUDA line of every PTX instruction and the calls through which it was inlined. The cubin
+gives the PTX line of every machine instruction. `flashladder.view.linked_page` writes the same as HTML.
 
 Run:
     invoke sass 8 --line exp2_folded.cuh:20-30      # machine code of these CUDA lines
@@ -36,60 +35,56 @@ from flashladder.names import KERNEL
 from flashladder.paths import KERNELS
 from ptxemu import Instruction, parse
 
-PTX_FILE = "kernel.ptx"  # the name of the PTX where a CUDA file could stand
-OURS = f"{KERNELS.name}/"  # files that .loc names and whose text is shown; the toolkit's headers are not ours to copy
+PTX_FILE = "kernel.ptx"  # the PTX, in place of a CUDA file
+OURS = f"{KERNELS.name}/"  # the pages show the text of these files, but not of the toolkit's headers
 LINE = re.compile(r"(?P<file>[^:]+?)(?::(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?)?", re.ASCII)
 FORM = f"FILE:LINE, FILE:FIRST-LAST (ascending), FILE or FOLDER, where FILE is a part of the kernel or {PTX_FILE}"
 MOST_NAMED = 12  # lines or opcodes that a message names
 
 
 class Place(NamedTuple):
-    """A line of CUDA: the file as ``.loc`` names it, and the line, from 1."""
+    """A line of CUDA."""
 
-    file: str
-    line: int
+    file: str  # as ``.loc`` names it
+    line: int  # from 1
 
     def __str__(self) -> str:
-        """As compilers write it."""
+        """``FILE:LINE``, as compilers write it."""
         return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True)
 class PtxRow:
-    """A line of PTX that holds an instruction, or several."""
+    """A line of PTX with at least one instruction."""
 
     line: int  # in the PTX file, from 1
-    opcodes: tuple[str, ...]  # of its instructions, whole
+    opcodes: tuple[str, ...]  # full opcodes of its instructions
     text: str  # the line without comment
-    # its CUDA line, then those of the calls that it was inlined through; empty where the compiler names none
-    chain: tuple[Place, ...]
-    label: str = ""  # the branch target that it is; empty for most
+    chain: tuple[Place, ...]  # its CUDA line, then the calls through which it was inlined; empty if unknown
+    label: str = ""  # of the line, if it is a branch target
 
 
 @dataclass(frozen=True)
 class Linked:
-    """A kernel, its three texts, and what is made from what."""
+    """A kernel as CUDA, PTX and machine code, with the links between the three."""
 
-    key: str  # by which it is chosen among others, such as ``8``
+    key: str  # the iteration's description, such as ``8``
     config: str  # short form
     arch: str  # such as ``sm_80``
-    # text of the CUDA files by name, lines without line breaks; nothing of headers that are not ours
-    sources: Mapping[str, tuple[str, ...]]
+    sources: Mapping[str, tuple[str, ...]]  # lines of this project's CUDA files by name
     ptx: tuple[PtxRow, ...]  # every line with an instruction, ascending
-    sass: Sass  # the machine code
-    # for each machine instruction the index in `ptx` of what it was made from; None for what the assembler adds by
-    # itself
-    made_from: tuple[int | None, ...]
+    sass: Sass
+    made_from: tuple[int | None, ...]  # for each machine instruction its index in `ptx`; None if ptxas added it
     digests: Mapping[str, str]  # of PTX and machine code, as the lock holds them
 
     @cached_property
     def became(self) -> Mapping[int, tuple[int, ...]]:
-        """Index in `ptx` to indices of the machine instructions made from it, ascending; without what became none."""
+        """Maps an index in `ptx` to the indices of the machine instructions made from it, ascending; at least one."""
         return _inverted((origin, index) for index, origin in enumerate(self.made_from) if origin is not None)
 
     @cached_property
     def at(self) -> Mapping[Place, tuple[int, ...]]:
-        """A CUDA line to indices in `ptx` of what was made from it or from what it calls."""
+        """Maps a CUDA line to the indices in `ptx` of the code made from it or from its calls."""
         return _inverted((place, index) for index, row in enumerate(self.ptx) for place in dict.fromkeys(row.chain))
 
     @cached_property
@@ -99,7 +94,7 @@ class Linked:
 
     @cached_property
     def regions(self) -> Regions:
-        """The blocks of the machine code, and what each is for."""
+        """The blocks of the machine code with their regions."""
         return regions_of(self.sass)
 
     @cached_property
@@ -109,7 +104,7 @@ class Linked:
         return frozenset(index for block in blocks for index in range(block.begin, block.end))
 
     def source(self, place: Place) -> str:
-        """The text of a CUDA line; empty where it is not ours."""
+        """The text of a CUDA line; empty for files of others."""
         lines = self.sources.get(place.file, ())
         return lines[place.line - 1] if 0 < place.line <= len(lines) else ""
 
@@ -122,11 +117,7 @@ def _inverted(pairs: Iterable[tuple[Any, int]]) -> dict[Any, tuple[int, ...]]:
 
 
 def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
-    """A kernel of the ladder, compiled if it is not in the store.
-
-    Raises:
-        FlashladderError: it does not compile.
-    """
+    """A kernel of the ladder, compiled if needed; raises `FlashladderError` if that fails."""
     entry = cubin_for(iteration, config, arch)
     text = read_ptx(entry.ptx)
     rows = ptx_rows(text, relative(entry.ptx))
@@ -148,11 +139,7 @@ def linked(iteration: Iteration, config: KernelConfig, arch: str) -> Linked:
 
 
 def ptx_rows(text: str, where: str) -> tuple[PtxRow, ...]:
-    """Every line with an instruction of our kernel's PTX.
-
-    Raises:
-        FlashladderError: it is no PTX, or there is no such kernel in it.
-    """
+    """Every line with an instruction of the kernel; raises `FlashladderError` if `text` is not its PTX."""
     functions = {function.name: function for function in parse(text, where).functions}
     if KERNEL not in functions:
         raise FlashladderError("no such kernel in the PTX", where=where, expected=KERNEL, found=", ".join(functions))
@@ -163,16 +150,11 @@ def ptx_rows(text: str, where: str) -> tuple[PtxRow, ...]:
             labels[item.line], label = label, ""
         else:
             label = item.name
-    return tuple(
-        PtxRow(
-            line,
-            tuple(one.opcode for one in items),
-            " ".join(lines[line - 1].partition("//")[0].split()),
-            tuple(_chain(items[0])),
-            labels[line],
-        )
-        for line, items in sorted(found.items())
-    )
+    rows = []
+    for line, items in sorted(found.items()):
+        text_of_line = " ".join(lines[line - 1].partition("//")[0].split())
+        rows.append(PtxRow(line, tuple(one.opcode for one in items), text_of_line, (*_chain(items[0]),), labels[line]))
+    return tuple(rows)
 
 
 def _chain(instruction: Instruction) -> Iterator[Place]:
@@ -183,18 +165,14 @@ def _chain(instruction: Instruction) -> Iterator[Place]:
 
 
 class Selection(NamedTuple):
-    """Part of a kernel: indices of lines of its PTX and of its machine instructions."""
+    """Part of a kernel, as indices in `Linked.ptx` and of machine instructions."""
 
     ptx: frozenset[int]
     sass: frozenset[int]
 
 
 def select(kernel: Linked, line: str, opcode: str) -> Selection:
-    """What a source line and an opcode both name; either of them may be empty.
-
-    Raises:
-        FlashladderError: one of them is malformed, or names nothing in this kernel, or nothing fits both.
-    """
+    """The code that a source line and an opcode both name, either of them empty; errors as of `of_line`."""
     found = [find(kernel, word.strip()) for find, word in ((of_line, line), (of_opcode, opcode)) if word]
     both = Selection(*(frozenset.intersection(*side) for side in zip(*found, strict=True)))
     if not any(both):
@@ -208,16 +186,17 @@ def _of_ptx(kernel: Linked, rows: Iterable[int]) -> Selection:
 
 
 def of_line(kernel: Linked, text: str) -> Selection:
-    """What was made from lines of a CUDA file, by themselves or through what they call, or from lines of the PTX.
+    """The code made from lines of a CUDA file, directly or through calls, or from lines of the PTX.
 
     Raises:
-        FlashladderError: `text` is no line, the kernel has no such file, or nothing was made from these lines.
+        FlashladderError: `text` is malformed, the kernel has no such file, or no code was made from these lines.
     """
     match = LINE.fullmatch(text)
-    name = match["file"].strip() if match else ""
-    first, last = (int(match["first"] or 1), int(match["last"] or match["first"] or 10**9)) if match else (0, 0)
+    first = int(match["first"] or 1) if match else 0
+    last = int(match["last"] or match["first"] or 10**9) if match else 0
     if match is None or not 1 <= first <= last:
         raise FlashladderError("not a line of source", expected=FORM, found=repr(text))
+    name = match["file"].strip()
     if Path(name).is_absolute() and Path(name).exists():  # as an editor copies it
         name = relative(Path(name))
     folder = f"/{name.strip('/')}/"
@@ -228,45 +207,44 @@ def of_line(kernel: Linked, text: str) -> Selection:
     numbers: Mapping[int, tuple[int, ...]] = {row.line: (index,) for index, row in enumerate(kernel.ptx)}
     if file != PTX_FILE:
         numbers = {place.line: rows for place, rows in kernel.at.items() if place.file == file}
-    if rows := [row for number, those in numbers.items() if first <= number <= last for row in those]:
-        return _of_ptx(kernel, rows)
+    if found := [row for number, rows in numbers.items() if first <= number <= last for row in rows]:
+        return _of_ptx(kernel, found)
     near = sorted(sorted(numbers, key=lambda number: abs(number - first))[:MOST_NAMED])
     expected = f"a line with code, such as {', '.join(map(str, near))}"
     raise FlashladderError("no code was made from there", expected=expected, found=text)
 
 
 def _file(kernel: Linked, name: str) -> str:
-    """The file of the kernel that `name` is, or is the end of."""
+    """The name of the kernel's file that is `name` or ends with it."""
     files = [*kernel.files, PTX_FILE]
     found = [name] if name in files else [file for file in files if file.endswith(f"/{name.lstrip('./')}")]
     if len(found) == 1:
         return found[0]
-    what = "several files of this kernel have that name" if found else "no such file in this kernel"
-    hint = closest(name, files) or closest(name, [file.rpartition("/")[2] for file in files])
-    raise FlashladderError(
-        what, expected=f"one of {', '.join(found or files)}", found=repr(name), hint=None if found else hint
-    )
+    what, hint = "several files of this kernel have that name", None
+    if not found:
+        what = "no such file in this kernel"
+        hint = closest(name, files) or closest(name, [file.rpartition("/")[2] for file in files])
+    raise FlashladderError(what, expected=f"one of {', '.join(found or files)}", found=repr(name), hint=hint)
 
 
 def of_opcode(kernel: Linked, text: str) -> Selection:
-    """Machine instructions of an opcode and the PTX they came from, or PTX of an opcode and what it became.
+    """Machine instructions of an opcode with the PTX they came from, or PTX of an opcode with what it became.
 
-    Opcodes of machine code are in capitals, those of PTX in small letters; LDSM finds LDSM.16.M88.4, too.
+    Opcodes of machine code are in capitals, those of PTX in small letters; LDSM also finds LDSM.16.M88.4.
 
     Raises:
-        FlashladderError: there is no such opcode, or none in this kernel.
+        FlashladderError: this kernel has no such opcode.
     """
     is_ptx, instructions = text == text.lower(), kernel.sass.instructions
-    have = {o for row in kernel.ptx for o in row.opcodes} if is_ptx else {one.opcode for one in instructions}
-    fits = {opcode for opcode in have if opcode == text or opcode.startswith(f"{text}.")}
+    of_ptx, of_sass = {o for row in kernel.ptx for o in row.opcodes}, {one.opcode for one in instructions}
+    present = of_ptx if is_ptx else of_sass
+    fits = {opcode for opcode in present if opcode == text or opcode.startswith(f"{text}.")}
     if not fits:
-        both = {o for row in kernel.ptx for o in row.opcodes} | {one.opcode for one in instructions}
-        hint = closest(text, sorted(both | {opcode.partition(".")[0] for opcode in both}))
+        classes = {opcode: opcode.partition(".")[0] for opcode in of_ptx | of_sass}
+        hint = closest(text, sorted({*classes, *classes.values()}))
         what = f"the kernel has no such {'PTX' if is_ptx else 'machine'} instruction"
-        have = {opcode for opcode in have if opcode.partition(".")[0] == text.partition(".")[0]} or {
-            opcode.partition(".")[0] for opcode in have
-        }
-        raise FlashladderError(what, expected=f"one of {', '.join(sorted(have))}", found=repr(text), hint=hint)
+        near = {one for one in present if classes[one] == text.partition(".")[0]} or {classes[one] for one in present}
+        raise FlashladderError(what, expected=f"one of {', '.join(sorted(near))}", found=repr(text), hint=hint)
     if is_ptx:
         return _of_ptx(kernel, (i for i, row in enumerate(kernel.ptx) if fits.intersection(row.opcodes)))
     sass = frozenset(i for i, one in enumerate(instructions) if one.opcode in fits)
@@ -274,13 +252,10 @@ def of_opcode(kernel: Linked, text: str) -> Selection:
 
 
 def listing(kernel: Linked, chosen: Selection, *, ptx_first: bool = False) -> str:
-    """The selected lines of PTX and machine instructions; where the chain of calls changes, that and its CUDA line.
+    """The selected PTX and machine instructions under their CUDA lines; ``|`` marks the main loop.
 
-    Args:
-        kernel: whose they are.
-        chosen: what was selected.
-        ptx_first: lines of PTX in order, each with all that was made from it; else machine instructions in order, each
-            group under what it came from. ``|`` marks the main loop.
+    With `ptx_first`, each line of PTX is followed by all that was made from it. Else machine instructions are in
+    address order, each group under the PTX it came from.
     """
     groups: Iterable[tuple[int | None, Iterable[int]]] = groupby(sorted(chosen.sass), key=kernel.made_from.__getitem__)
     if ptx_first:
@@ -292,8 +267,8 @@ def listing(kernel: Linked, chosen: Selection, *, ptx_first: bool = False) -> st
             lines.append(f"// {' < '.join(map(str, chain))}")
             lines += [f"//   {text}"] if (text := kernel.source(chain[0]).strip()) else []
         last = chain
-        own = "      // the assembler's own"
-        lines.append(own if row is None else f"{kernel.ptx[row].line:6d}  {kernel.ptx[row].text}")
+        added = "      // the assembler's own"
+        lines.append(added if row is None else f"{kernel.ptx[row].line:6d}  {kernel.ptx[row].text}")
         made = []
         for index in instructions:
             margin, one = "|" if index in kernel.main_loop else " ", kernel.sass.instructions[index]
@@ -310,7 +285,7 @@ def listing(kernel: Linked, chosen: Selection, *, ptx_first: bool = False) -> st
 
 
 def as_data(kernel: Linked, chosen: Selection) -> dict[str, Any]:
-    """Every selected line of PTX and every selected machine instruction, as JSON can hold them."""
+    """The selected lines of PTX and machine instructions as JSON."""
     instructions, rows, origins = kernel.sass.instructions, kernel.ptx, kernel.made_from
     lines = [
         {"line": rows[index].line, "text": rows[index].text, "cuda": list(map(str, rows[index].chain)),

@@ -1,8 +1,8 @@
 """``--page``: CUDA, PTX and machine code of kernels side by side in one HTML file, with linked lines.
 
-The texts stand in the file as JSON; its script makes rows of them. Content policy: the page runs its own script, whose
-digest it names, and asks for nothing else. Two kernels stand beside each other; of more, one or two are chosen in the
-page. ``results/report/code.html`` holds the ladder.
+The file holds the texts as JSON, of which its script makes rows. Its content policy allows this script alone, by its
+digest, and no requests. With more than two kernels the reader chooses one or two. ``results/report/code.html`` holds
+the ladder.
 
 Run: ``invoke sass 8 --page build/8.html``, ``invoke diff 8 9 --page build/8-9.html``.
 """
@@ -30,15 +30,12 @@ from flashladder.view.linked import Linked, Place
 TEMPLATES = Path(__file__).with_name("templates")
 TEXTS = {"cuda": "CUDA", "ptx": "PTX", "sass": "Machine code"}
 BOOK = "The ladder, line by line"
-SIDES = 2  # kernels beside each other
+SIDES = 2  # kernels that fit beside each other
 DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
 
 def page(kernels: Sequence[Linked]) -> bytes:
-    """The page of one kernel; of two side by side; of more, one or two of which are chosen there.
-
-    Two begin without their PTX, as six texts are too narrow. Of more than two the texts are packed.
-    """
+    """The page of one or more kernels; two begin without their PTX, as six columns are too narrow."""
     script = (TEMPLATES / "linked.js").read_text(encoding="utf-8")
     style = "".join(path.read_text(encoding="utf-8") for path in (REPORT / "page.css", TEMPLATES / "linked.css"))
     names = {kernel.key: f"Iteration {kernel.key}" for kernel in kernels}
@@ -57,12 +54,12 @@ def page(kernels: Sequence[Linked]) -> bytes:
 
 
 def document(kernels: Sequence[Linked]) -> dict[str, Any]:
-    """What the script reads.
+    """The input of the script.
 
     Returns:
-        ``files``: (name, lines) of CUDA files, each once; ``lone``: opcodes that are a class of their own; ``texts``:
-        their titles; ``kernels``: what stands over each, and its ``data``. ``files`` and ``data`` are deflated JSON in
-        base64 where there are more than two kernels.
+        ``files``: (name, lines) of each CUDA file; ``lone``: opcodes that are their own class; ``texts``: titles of the
+        columns; ``kernels``: the facts of each, and its ``data``. For more than two kernels ``files`` and ``data`` are
+        deflated JSON in base64.
     """
     files: dict[tuple[str, tuple[str, ...]], int] = {}
 
@@ -92,16 +89,12 @@ def document(kernels: Sequence[Linked]) -> dict[str, Any]:
 
 
 def frame(page: bytes) -> str:
-    """A page without what its script reads: markup, style and script."""
+    """A page without the input of its script: markup, style and script."""
     return DATA.sub("", page.decode("utf-8"), count=1)
 
 
 def read_document(page: bytes) -> dict[str, Any]:
-    """What the script of a page reads, unpacked.
-
-    Raises:
-        ValueError: it is no such page.
-    """
+    """The input of a page's script, unpacked; raises `ValueError` if `page` has none."""
     found = DATA.search(page.decode("utf-8"))
     if found is None:
         raise ValueError("no data of a linked view")
@@ -114,16 +107,14 @@ def read_document(page: bytes) -> dict[str, Any]:
 
 
 def _texts(kernel: Linked, files: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, Any]:
-    """The texts of a kernel and their links.
+    """The texts of a kernel and their links; adds new files to `files`, which maps (name, lines) to a number.
 
     Returns:
-        ``files`` it has; ``chains`` of (file, line), innermost first; ``ptx`` as (line, chain, text, label); ``sass``
-        as (index of its PTX or -1, text); ``blocks`` of it as (first, label, what it is for, blocks that may follow);
-        ``loop``: ranges of the main loop.
+        numbers of its ``files``; ``chains`` of (file, line), innermost first; ``ptx`` as (line, chain, text, label);
+        ``sass`` as (index of its PTX or -1, text); ``blocks`` as (first, label, region, successors); ``loop``: ranges
+        of the main loop.
     """
-    numbers = {
-        name: files.setdefault((name, kernel.sources.get(name, ())), len(files)) for name in kernel.files
-    }  # a file that two kernels have is one
+    numbers = {name: files.setdefault((name, kernel.sources.get(name, ())), len(files)) for name in kernel.files}
     chains: dict[tuple[Place, ...], int] = {}
     ptx = [[row.line, chains.setdefault(row.chain, len(chains)), row.text, row.label] for row in kernel.ptx]
     instructions, flow = kernel.sass.instructions, kernel.regions.flow

@@ -1,11 +1,9 @@
-"""``invoke tour``: ten minutes with the ladder on a machine without a GPU, each station a real command.
+"""``invoke tour``: shows a newcomer the project in ten minutes on a machine without a GPU.
 
-Why: a newcomer sees what the project is for by watching it work. A station says in a few lines what it shows, runs its
-command as one types it, and prints the beginning of what came out.
+A station explains in a few lines what it shows, runs a real command, and prints the beginning of its output.
 
-Run: ``invoke tour``; ``invoke tour --start 5`` goes on there, ``--yes`` waits for nobody. On a terminal it waits for
-Enter, q leaves. Exit code: 0 the end was reached or q was typed, 1 a command ended otherwise than it should, 2 bad
-options.
+Run: ``invoke tour``; ``invoke tour --start 5`` begins there, ``--yes`` never waits. On a terminal it waits for Enter;
+q leaves. Exit code: 0 at the end or after q, 1 if a command failed, 2 for bad options.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ QUIT = ("q", "quit", "exit")
 class Station(NamedTuple):
     """One stop."""
 
-    title: str  # of it
+    title: str
     text: str  # what it shows and why that matters
     typed: str  # the command as a person types it
-    shown: int  # the lines that are printed; the rest is counted
-    past: str  # where printing begins, a part of the first line that counts
+    shown: int  # the number of lines to print; the rest is counted
+    past: str  # printing begins at the first line with this text
 
     @property
     def command(self) -> list[str]:
-        """The same for this interpreter."""
+        """The command for this interpreter."""
         program, *words = self.typed.split()
         return [sys.executable, "-m", "flashladder", *words] if program == "invoke" else [sys.executable, *words]
 
@@ -109,7 +107,6 @@ STATIONS = (
         "invoke verify results/h200/bench.json.gz", 12, "",
     ),
 )  # fmt: skip
-"""The walk."""
 GOODBYE = (
     "That was the ladder. Next: docs/reading-order.md to understand it, docs/add-an-iteration.md to extend it, "
     "`nox -s reproduce` to prove all of it here, and on a machine with a GPU to time it."
@@ -117,11 +114,11 @@ GOODBYE = (
 
 
 def walk(first: int = 1, *, waits: bool = True) -> None:
-    """Walks from the station `first`; on a terminal it waits for a person at each one, unless `waits` is false.
+    """Shows the stations from `first` on; on a terminal it waits before each one if `waits` is true.
 
     Raises:
-        CheckFailed: a command did not show what its station is about.
-        FlashladderError: no such station, or there is no checkout, whose sources and results it shows.
+        CheckFailed: a command failed or did not print the text of its station.
+        FlashladderError: no such station, or no checkout.
     """
     within("start", first, most=len(STATIONS))
     require_checkout("tour")
@@ -131,10 +128,10 @@ def walk(first: int = 1, *, waits: bool = True) -> None:
         print(f"$ {station.typed}", flush=True)
         again = f"go on with: invoke tour --start {number}"
         try:
-            said = input("Enter runs it, q leaves: ") if waits else ""
+            answer = input("Enter runs it, q leaves: ") if waits else ""
         except EOFError:
-            said = "q"
-        if said.strip().lower() in QUIT:
+            answer = "q"
+        if answer.strip().lower() in QUIT:
             print(again)
             return
         print(f"{_output(station, f'`{station.typed}` says more; {again}')}\n", flush=True)
@@ -142,7 +139,7 @@ def walk(first: int = 1, *, waits: bool = True) -> None:
 
 
 def _output(station: Station, hint: str) -> str:
-    """What the station's command prints, cut to its lines and to the terminal's width."""
+    """The output of the station's command, cut to `shown` lines and to the terminal's width."""
     width = terminal_width()
     environment = os.environ | {"COLUMNS": str(width)}
     done = subprocess.run(station.command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

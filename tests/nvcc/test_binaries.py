@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import product
 import json
 from pathlib import Path
 import subprocess
@@ -46,10 +46,8 @@ template __global__ void flash_fwd_kernel<Traits<128>, 0, 1, 0, 0, 1, 1, 0, 0>(c
 template __global__ void flash_fwd_kernel<Traits<64>, 0, 0, 0, 0, 1, 1, 0, 0>(const Flash_fwd_params);
 }
 """
-TILE_128, TILE_64 = (
-    "flash_fwd_kernel (FP16, 128, 128, 64, 4): causal+even_MN+even_K",
-    "flash_fwd_kernel (FP16, 128, 64, 64, 4): even_MN+even_K",
-)
+TILE_128 = "flash_fwd_kernel (FP16, 128, 128, 64, 4): causal+even_MN+even_K"
+TILE_64 = "flash_fwd_kernel (FP16, 128, 64, 64, 4): even_MN+even_K"
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +66,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def listed(path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
-    show_sass(path, Wanted(list=True, json=True))
-    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
-    return found
-
-
 @pytest.mark.parametrize("name", ["lib.o", "lib.so", "lib.whl"])
 def test_a_library_lists_its_kernels_by_configuration(
     made: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = listed(made / name, capsys)
-    assert {(row["config"], row["arch"], row["kind"]) for row in rows} == {
-        (config, arch, "PTX" if arch == "compute_80" else "SASS")
-        for config in (TILE_128, TILE_64)
-        for arch in ("sm_80", "sm_90", "compute_80")
-    }
+    show_sass(made / name, Wanted(list=True, json=True))
+    rows = json.loads(capsys.readouterr().out)
+    kinds = {("sm_80", "SASS"), ("sm_90", "SASS"), ("compute_80", "PTX")}
+    found = {(row["config"], (row["arch"], row["kind"])) for row in rows}
+    assert found == {*product((TILE_128, TILE_64), kinds)}
     assert {row["shared_bytes"] for row in rows if row["config"] == TILE_128} == {512, None}
     assert FORWARD[0] in {row["symbol"] for row in rows}
 
@@ -104,13 +95,12 @@ def test_one_kernel_is_chosen_by_a_part_of_its_name(
 
 
 def test_the_cubin_that_is_extracted_is_the_one_that_cuobjdump_extracts(made: Path, tmp_path: Path) -> None:
-    show_sass(made / "lib.so", Wanted(kernel=TILE_64, arch="sm_90", out=str(tmp_path / "own.cubin")))
-    done = subprocess.run(
-        [find_toolchain().cuobjdump, "-xelf", "sm_90", made / "lib.so"], cwd=tmp_path, check=True, capture_output=True
-    )
-    assert done.returncode == 0
-    (theirs,) = (path for path in tmp_path.iterdir() if path.name != "own.cubin")
-    assert (tmp_path / "own.cubin").read_bytes() == theirs.read_bytes()
+    own = tmp_path / "own.cubin"
+    show_sass(made / "lib.so", Wanted(kernel=TILE_64, arch="sm_90", out=str(own)))
+    words = [str(find_toolchain().cuobjdump), "-xelf", "sm_90", str(made / "lib.so")]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    (theirs,) = {*tmp_path.iterdir()} - {own}
+    assert own.read_bytes() == theirs.read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +118,7 @@ def test_fatbins_of_every_form_are_unpacked(tiny: Path, tmp_path: Path, mode: st
     options = [f"--create={path}", "--compress-all", f"--compress-mode={mode}"]
     inputs = [f"--image3=kind=elf,sm=80,file={cubin}", f"--image3=kind=ptx,sm=80,file={DATA / 'tiny.ptx'}"]
     subprocess.run([find_toolchain().fatbinary, "--64", *options, *inputs], check=True)
-    data = path.read_bytes()
-    code, text = entries(data)
+    code, text = entries(path.read_bytes())
     assert code.form == text.form == {"none": "plain", "speed": "lz4"}.get(mode, "zstd")
     assert code.read() == cubin.read_bytes()
     ptx = text.read().rstrip(b"\0").decode()  # without its comments
@@ -140,20 +129,12 @@ def test_fatbins_of_every_form_are_unpacked(tiny: Path, tmp_path: Path, mode: st
 def test_control_codes_of_every_architecture(tiny: Path, arch: str) -> None:
     """`decoded` compares the reuse flags with those that nvdisasm prints; fixed latencies set no barrier."""
     path = tiny / f"{arch}.cubin"
-    sass, code = disassemble(path), read_cubin(path).text
-    controls = decoded(code, sass.instructions, arch)
-    rows = list(zip(sass.instructions, controls, strict=True))
-    assert any(control.reuse for control in controls) == any(".reuse" in str(one) for one in sass.instructions)
-    for one, control in rows:
+    code = disassemble(path).instructions
+    for one, control in zip(code, decoded(read_cubin(path).text, code, arch), strict=True):
         if one.opcode_class in {"LDG", "LDS", "S2R"}:
             assert control.write is not None, str(one)
         if one.opcode_class in {"FFMA", "FADD", "IADD3", "LOP3"}:
             assert (control.write, control.read) == (None, None), str(one)
-
-
-def cubin_of_8() -> Path:
-    step = load_iteration(8)
-    return cubin_for(step, step.configs["a100"], step.shown_arch).cubin
 
 
 def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,26 +145,24 @@ def test_control_flow_of_a_librarys_kernel(made: Path, capsys: pytest.CaptureFix
         command("cfg", str(made / "lib.so"))
 
 
-@pytest.mark.parametrize("option", ["counts", "control", "clean"])
-def test_a_form_of_one_kernel_is_not_ignored_where_there_are_several(made: Path, option: str) -> None:
-    if option == "clean":
-        with pytest.raises(FlashladderError, match="--clean does not go with --json"):
-            show_ptx_of_file(made / "lib.so", Wanted(kernel=TILE_64, clean=True, json=True))
-    for wanted in (Wanted(), Wanted(list=True)):
-        with pytest.raises(FlashladderError, match=f"--{option} does not go with a list of kernels; --kernel chooses"):
-            show_sass(made / "lib.so", replace(wanted, **{option: True}))  # type: ignore[arg-type]
+def test_a_form_of_one_kernel_is_not_ignored_where_there_are_several(made: Path) -> None:
+    with pytest.raises(FlashladderError, match="--clean does not go with --json"):
+        show_ptx_of_file(made / "lib.so", Wanted(kernel=TILE_64, clean=True, json=True))
+    for wanted in (Wanted(counts=True), Wanted(control=True), Wanted(clean=True), Wanted(clean=True, list=True)):
+        with pytest.raises(FlashladderError, match=r"--\w+ does not go with a list of kernels; --kernel chooses"):
+            show_sass(made / "lib.so", wanted)
 
 
 def test_a_steps_cubin_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("sass", "8", "--out", str(tmp_path / "k.cubin")) == 0
-    assert (tmp_path / "k.cubin").read_bytes() == cubin_of_8().read_bytes()
+    step = load_iteration(8)
+    cubin = cubin_for(step, step.configs["a100"], step.shown_arch).cubin
+    assert (tmp_path / "k.cubin").read_bytes() == cubin.read_bytes()
     assert capsys.readouterr().out.endswith("k.cubin\n")
 
 
 def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    whole = cubin_of_8().parent.parent
-    texts = (path.read_text(encoding="utf-8") for path in sorted(whole.glob("*/kernel.ptx")))
-    text = next(one for one in texts if one.count(".entry") == 1)  # of several kernels the names would be listed
+    text = (DATA / "tiny.ptx").read_text(encoding="utf-8")
     (tmp_path / "cut.ptx").write_text(text[: len(text) // 2], encoding="utf-8")
     with pytest.raises(FlashladderError, match="the PTX is damaged: expected a"):
         show_ptx_of_file(tmp_path / "cut.ptx", Wanted(counts=True))
@@ -191,14 +170,14 @@ def test_ptx_that_is_cut_off_is_refused(tmp_path: Path) -> None:
 
 def test_cleaned_listings_of_equal_code_are_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same kernel from a folder of another name, with other lines before it."""
-    tools, texts = find_toolchain(), []
+    tools, texts, environment = find_toolchain(), [], clean_environment(tmp_path)
     for folder, front in (("a", ""), ("b", "\n" * 7)):
         (tmp_path / folder).mkdir()
         source = tmp_path / folder / f"{folder}.cu"
         source.write_text(front + (DATA / "tiny.cu").read_text())
-        command = [tools.nvcc, "-ccbin", host_compiler(), "-arch=sm_80", "-cubin", "-lineinfo", "-O1", source.name]
-        environment = clean_environment(tmp_path)
-        subprocess.run([*map(str, command), f"-I{tools.root}/include"], cwd=source.parent, env=environment, check=True)
+        compiler = [str(tools.nvcc), "-ccbin", str(host_compiler()), f"-I{tools.root}/include"]
+        words = [*compiler, "-arch=sm_80", "-cubin", "-lineinfo", "-O1", source.name]
+        subprocess.run(words, cwd=source.parent, env=environment, check=True)
         show_sass(source.with_suffix(".cubin"), Wanted(clean=True))
         show_ptx_of_file(source.with_suffix(".cubin"), Wanted(clean=True))
         texts.append(capsys.readouterr().out)

@@ -26,17 +26,26 @@ from ptxemu.values import Array
 from tests import typed
 
 SCALE = 1 / math.sqrt(128)
-SHAPE = (1, 192, 1, 128)
+POWER = math.log(2) / SCALE  # in S, a power of two of P
 
 
-def tensors(dtype: str = "fp16", contents: str = "normal") -> list[Array]:
-    drawn = make_inputs(SHAPE, dtype, seed=3)
+def tensors(dtype: str = "fp16", contents: str = "normal") -> tuple[Array, ...]:
+    drawn = make_inputs((1, 192, 1, 128), dtype, seed=3)
     ref.fill(contents, *drawn)
-    return list(drawn)
+    return drawn
 
 
 def as_ctas(array: Array) -> torch.Tensor:
     return torch.from_numpy(array[0, :, 0].astype(np.float64))[None]
+
+
+def full(value: float, *shape: int) -> torch.Tensor:
+    return torch.full((1, *shape), value, dtype=torch.float64)
+
+
+def first_maximum(s: torch.Tensor, keys: int, seen: torch.Tensor | None = None) -> torch.Tensor:
+    """The m of eight rows after their first KV block."""
+    return ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, keys), seen)[0]
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -65,53 +74,44 @@ def test_in_any_order_of_blocks_it_is_attention(blocks: tuple[int, ...], *, stal
 
 def test_the_slack_is_the_kernels() -> None:
     source = (KERNELS / "ampere" / "softmax" / f"{STALE}.cuh").read_text(encoding="utf-8")
-    assert re.findall(r"slack = ([\d.]+)f;", source) == [f"{ref.SLACK:.1f}"]
+    for before, value in (("slack =", ref.SLACK), ("apart =", ref.APART), (r"fabsf\(m\) <", ref.MARKED)):
+        assert re.findall(rf"{before} ([\d.]+)f;", source) == [f"{value:.1f}"]
     weights = re.findall(r"n_kv_blocks >= (\d+) / keys \? ([\d.]+)f", source)
     (least,) = re.findall(r"keys \? [\d.]+f : ([\d.]+)f;", source)
     assert tuple((int(keys), float(weight)) for keys, weight in [*weights, ("0", least)]) == ref.WEIGHTS
-    assert re.findall(r"fabsf\(m\) < ([\d.]+)f;", source) == [f"{ref.MARKED:.1f}"]
     ((least, most),) = re.findall(r"return n_kv_blocks >= (\d+) / keys && n_kv_blocks < (\d+) / keys;", source)
     assert range(int(least), int(most)) == ref.LIGHT
-    assert re.findall(r"apart = ([\d.]+)f;", source) == [f"{ref.APART:.1f}"]
 
 
 @pytest.mark.parametrize(("keys", "light"), [(64, False), (480, False), (512, True), (992, True), (1024, False)])
 def test_the_length_says_how_a_row_starts(keys: int, *, light: bool) -> None:
-    c = SCALE / math.log(2)
-    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
-    m, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, keys))
+    m = first_maximum(full(4 * POWER, 8, 16), keys)
     assert bool((ref.is_heavy(m) != light).all())
-    assert torch.allclose(m, torch.tensor(4.0 if light else 4.0 - ref.SLACK).double(), atol=1e-5)
+    assert torch.allclose(m, full(4.0 if light else 4.0 - ref.SLACK), atol=1e-5)
 
 
 @pytest.mark.parametrize("apart", [3.9, 4.1])
 def test_a_row_starts_heavy_where_one_of_its_lanes_is_far_below_another(apart: float) -> None:
-    c = SCALE / math.log(2)
-    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
-    s[0, 2, [5, 13]] = s[0, 2, [4, 12]] = (4.0 - apart) / c  # all that lane 2 has of row 2
-    m, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, 512))
-    heavy = [row == 2 and apart > ref.APART for row in range(8)]
-    assert ref.is_heavy(m)[0, :, 0].tolist() == heavy
-    s[0, 2, [5, 13]] = s[0, 2, [4, 12]] = (4.0 - ref.APART) / c * (1 + 1e-9)  # rounding decides
-    for seen in (
-        ref.marked(torch.full_like(m, 4.0), torch.full_like(m, fill_value=bool(one)).bool()) for one in (0, 1)
-    ):
-        found, _ = ref.stale_maximum(ref.State.empty(1, 8, 128), s, SCALE, ref.Progress(0, 512), seen)
-        assert bool((ref.is_heavy(found)[0, 2] == ref.is_heavy(seen)[0, 2]).all())
+    s, of_lane_2 = full(4 * POWER, 8, 16), [4, 5, 12, 13]
+    s[0, 2, of_lane_2] = (4.0 - apart) * POWER
+    m = first_maximum(s, 512)
+    assert ref.is_heavy(m)[0, :, 0].tolist() == [row == 2 and apart > ref.APART for row in range(8)]
+    s[0, 2, of_lane_2] = (4.0 - ref.APART) * POWER * (1 + 1e-9)  # rounding decides
+    for heavy in (False, True):
+        seen = ref.marked(full(4.0, 8, 4), full(heavy, 8, 4).bool())
+        assert bool((ref.is_heavy(first_maximum(s, 512, seen))[0, 2] == heavy).all())
 
 
 def test_a_light_row_keeps_its_maximum_until_a_score_is_above_it_and_eight_rows_follow() -> None:
-    c = SCALE / math.log(2)
-    light = torch.full((1, 16, 4), 1.0, dtype=torch.float64)
-    state = ref.State(light, torch.full_like(light, 1e6), light)
-    progress = ref.Progress(64, 4096)
-    s = torch.full((1, 16, 16), 1.5 / c, dtype=torch.float64)
+    light = full(1.0, 16, 4)
+    state, progress = ref.State(light, full(1e6, 16, 4), light), ref.Progress(64, 4096)
+    s = full(1.5 * POWER, 16, 16)
     kept, _ = ref.stale_maximum(state, s, SCALE, progress)
     assert torch.equal(kept, light)
-    s[0, 3, 5] = 3.25 / c  # of row 3 the lane that holds column 5
+    s[0, 3, 5] = 3.25 * POWER  # of row 3 the lane that holds column 5
     found, _ = ref.stale_maximum(state, s, SCALE, progress)
     assert torch.allclose(found[0, :, 0], torch.tensor([1.5] * 3 + [3.25] + [1.5] * 4 + [1.0] * 8).double())
-    s[0, 3, 5] = 3 / c * (1 + 1e-9)  # rounding decides
+    s[0, 3, 5] = 3 * POWER * (1 + 1e-9)  # rounding decides
     for seen in (light, found):
         assert torch.equal(ref.stale_maximum(state, s, SCALE, progress, seen)[0] == 1.0, seen == 1.0)
 
@@ -120,14 +120,13 @@ def test_a_light_row_keeps_its_maximum_until_a_score_is_above_it_and_eight_rows_
     ("done", "keys", "due"), [(64, 512, 1.25 * 64 / 512**0.5), (64, 256, 1.5 * 4), (1024, 1024, 2 * 32)]
 )
 def test_a_row_whose_sum_is_small_follows_every_score(done: int, keys: int, due: float) -> None:
-    c = SCALE / math.log(2)
-    progress, top = ref.Progress(done, keys), torch.full((1, 8, 4), 5.0, dtype=torch.float64)
+    progress, top = ref.Progress(done, keys), full(5.0, 8, 4)
     assert progress.due == pytest.approx(due)
-    sums = torch.full_like(top, due) / 4 * torch.tensor([0.999, 1.001] * 4).view(8, 1)  # of four lanes
+    sums = full(due, 8, 4) / 4 * torch.tensor([0.999, 1.001] * 4).view(8, 1)  # of four lanes
     state = ref.State(ref.marked(top, torch.ones_like(top).bool()), sums * 2**ref.SLACK, top)
-    s = torch.full((1, 8, 16), 4.0 / c, dtype=torch.float64)
+    s = full(4 * POWER, 8, 16)
     assert torch.equal(ref.stale_maximum(state, s, SCALE, progress)[0], state.m)
-    s[0, 0, 0] = 5.00001 / c
+    s[0, 0, 0] = 5.00001 * POWER
     found, _ = ref.stale_maximum(state, s, SCALE, progress)
     heavy = ref.is_heavy(found)
     assert heavy[0, :, 0].tolist() == [True, False] * 4
@@ -184,22 +183,18 @@ def compared(value: float, allowed: float = 0.5) -> tuple[Trace, Comparison]:
 
 @pytest.mark.parametrize("value", [0.75, -3.0, math.nan, math.inf, -math.inf])
 def test_a_value_that_is_off_or_none_is_found_where_it_is(value: float) -> None:
-    assert CONFIG.B_r == 2 * CONFIG.B_c
     _, one = compared(value)
     assert one.n_beyond == 1
-    assert one.first is not None
-    assert one.first == one.worst or math.isnan(value)
-    for place in (one.first, one.worst):
-        assert (place.row, place.column, place.query, place.cta) == (70, 9, CONFIG.B_r + 70, (1, 0, 0))
     assert one.share > 1
+    for place in (one.first, one.worst):
+        assert place is not None
+        assert (place.row, place.column, place.query, place.cta) == (70, 9, CONFIG.B_r + 70, (1, 0, 0))
 
 
 def test_errors_are_of_what_is_expected_drift_of_the_whole_and_all_blocks_are_due() -> None:
     found, one = compared(0.25)
-    assert found.first is None
-    assert not found.passed  # no KV block was visited
-    assert (one.n_beyond, one.first) == (0, None)
-    assert (one.max_error, one.share, one.drift) == (0.25, 0.5, 1.0)
+    assert (found.first, found.passed) == (None, False)  # no KV block was visited
+    assert (one.n_beyond, one.first, one.max_error, one.share, one.drift) == (0, None, 0.25, 0.5, 1.0)
     assert one.rms == pytest.approx(0.25 / math.sqrt(CONFIG.B_r * CONFIG.B_c))
 
 
@@ -217,12 +212,13 @@ SMALL = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
         (["1", "--show", "S", "--at", "2"], "bad --at: expected ROW,COLUMN such as 16,8, found '2'"),
         (["1", "--sanitize", "--json"], "--sanitize runs an iteration's build"),
         (["16 - swizzle", "--sanitize"], "--sanitize runs an iteration's build"),
+        (["7", "--sanitize"], "no GPU here: expected an NVIDIA GPU with its driver; `invoke emulate N --hazards`"),
     ],
 )
-def test_a_bad_command_line_is_one_line(words: list[str], says: str) -> None:
-    with pytest.raises(FlashladderError) as refused:
+def test_a_bad_command_line_is_one_line(words: list[str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "n_gpus", lambda: 0)
+    with pytest.raises(FlashladderError, match=re.escape(says)) as refused:
         typed.command("trace", *words)
-    assert says in str(refused.value)
     assert refused.value.exit_code == 2
 
 
@@ -234,12 +230,6 @@ def test_the_sanitizers_run_after_the_trace(
     monkeypatch.setattr(command, "traced", lambda _: ("traced", False))
     assert typed.command("trace", "7", "--sanitize", "--config", "h200") == 1
     assert capsys.readouterr().out.splitlines() == ["traced", "tools of ['7', '--configs', 'h200']"]
-
-
-def test_without_a_gpu_the_sanitizers_are_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "n_gpus", lambda: 0)
-    with pytest.raises(FlashladderError, match=r"no GPU here.*invoke emulate N --hazards"):
-        typed.command("trace", "7", "--sanitize")
 
 
 def kernel(body: str) -> ptxemu.Kernel:
@@ -260,10 +250,8 @@ def kernel(body: str) -> ptxemu.Kernel:
 )
 def test_another_form_of_kernel_is_refused_in_one_line(body: str, says: str) -> None:
     step = load_iteration(1)
-    with pytest.raises(UnknownForm) as refused:
+    with pytest.raises(UnknownForm, match=re.escape(says)) as refused:
         trace(step, step.configs["a100"], SMALL, kernel=kernel(body))
-    assert says in str(refused.value)
-    assert "\n" not in str(refused.value)
     assert refused.value.exit_code == 2
 
 
