@@ -5,7 +5,9 @@ Standard library only: the store's workers import it, and they start hundreds of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+import errno
 import os
 from pathlib import Path
 import re
@@ -138,6 +140,19 @@ def disk_full(where: Path) -> FlashladderError:
         hint = "free space there, or set TMPDIR to a folder on another disk"
         return FlashladderError("the disk of the folder for temporary files is full", where=temporary, hint=hint)
     return FlashladderError("the disk is full", where=relative(where), hint=FREE_SPACE)
+
+
+@contextmanager
+def file_errors(folder: Path) -> Iterator[None]:
+    """Turns a full disk and other trouble with files of a build in `folder` into one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise disk_full(folder) from error
+        what = f"the build could not use a file ({error.strerror or error})"
+        hint = "fix its permissions, or set FLASHLADDER_BUILD to a folder that you can write"
+        raise FlashladderError(what, where=relative(folder), found=error.filename, hint=hint) from error
 
 
 def _is_full(folder: Path) -> bool:

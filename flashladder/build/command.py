@@ -16,10 +16,8 @@ installed beside the ladder's (`flashladder.ladder.ablation`).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-import errno
 from pathlib import Path
 import re
 import shutil
@@ -38,7 +36,6 @@ from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import (
     digest_files,
     dump_json,
-    make_folder,
     read_text,
     relative,
     require_folder_or_nothing,
@@ -54,7 +51,7 @@ from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, to_csv
 from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT
-from flashladder.tool_runs import disk_full
+from flashladder.tool_runs import file_errors
 from flashladder.toolchain import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
 
 SCHEMA = 1
@@ -288,7 +285,7 @@ def build_iteration(
     started = time.monotonic()
     request = make_request(subject, arch, configs, debug=debug, cuda=cuda)
     running = f"another build of {request.subject.label} is running"
-    with _disk_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
+    with file_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
         toolchain, torch = find_toolchain(), library.torch_version()
         compiler = wheel.toolchain_of(request.cuda) if request.cuda else toolchain
         entries = compile_many(request.jobs, n_jobs, toolchain=compiler, debug=debug)
@@ -340,20 +337,6 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
             file=sys.stderr,
         )
     return Request(iteration, key, tuple(configs), arches, debug, cuda)
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Makes `folder`; turns a full disk and other trouble with files into one line."""
-    try:
-        make_folder(folder)
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise disk_full(folder) from error
-        what = f"the build could not use a file ({error.strerror or error})"
-        hint = "fix its permissions, or set FLASHLADDER_BUILD to a folder that you can write"
-        raise FlashladderError(what, where=relative(folder), found=error.filename, hint=hint) from error
 
 
 def _parser() -> argparse.ArgumentParser:

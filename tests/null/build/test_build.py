@@ -219,5 +219,5 @@ def test_what_is_not_in_the_store_is_one_line_and_nothing_is_written(store: Path
 @pytest.mark.parametrize("text", ["[]", '{"nvcc_flags": 1}', "\xff"])
 def test_a_broken_record_is_one_line(text: str, tmp_path: Path) -> None:
     (tmp_path / TOOLS_FILE).write_text(text, encoding="latin-1")
-    with pytest.raises(FlashladderError, match="the record of what compiled these kernels is broken"):
+    with pytest.raises(FlashladderError, match="the record of the tools that compiled these kernels is broken"):
         read_recorded(tmp_path)
