@@ -1,21 +1,17 @@
-"""A wheel per iteration, and the wheels of other compilers: assembled, installed, and imported as a test.
+"""Wheels of iterations: assembled, installed, imported as a test, read back; and the compilers of other CUDA versions.
 
-The same files give the same bytes. An environment holds one version of each wheel, so the compiler of another CUDA
-version is installed into ``build/toolchains/<version>/``: exactly ``requirements/toolchain-<version>.txt``, versions
-with hashes, made by `nox -s relock`.
+The same files give the same bytes. A wheel is a zip with three metadata files. The library inside needs no Python
+symbol, hence ``cp310-abi3``. An environment holds one version of each wheel, so the compiler of another CUDA version is
+installed into ``build/toolchains/<version>/``, exactly as ``requirements/toolchain-<version>.txt`` lists it.
 
-Why not bdist_wheel: nothing is left to compile when a wheel is made, and a wheel is a zip with three metadata files.
-The library inside needs no Python symbol, hence ``cp310-abi3``.
-Used by `flashladder.build.command`; on its own it installs every wheel that is built for this machine's GPU (else
-sm_80):
-
-    python -m flashladder.build.wheel
+    python -m flashladder.build.wheel    # installs every wheel that is built for this machine's GPU, else for sm_80
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 import hashlib
 import importlib
 import importlib.util
@@ -36,8 +32,12 @@ from flashladder.build.library import LIBRARY_NAME
 from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import files_in, load_json, make_folder, read_bytes, relative, sha256, write_atomic
+from flashladder.ladder.ablation import Subject, load_description, parse_subject
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
+from flashladder.ladder.selection import select_configs
 from flashladder.paths import BUILD, ROOT
+from flashladder.results.schema import Kernel
 from flashladder.tool_runs import disk_full
 from flashladder.toolchain import Toolchain, find_toolchain, load_pins
 
@@ -88,35 +88,35 @@ def assemble(folder: Path, name: str, version: str, summary: str, members: Mappi
         f"Wheel-Version: 1.0\nGenerator: flashladder ({version})\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     )
     record = f"{info}/RECORD"
-    contents[record] = "".join([*map(_recorded, contents, contents.values()), f"{record},,\n"]).encode()
+    digests = [base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=") for data in contents.values()]
+    rows = [f"{p},sha256={d.decode()},{len(contents[p])}\n" for p, d in zip(contents, digests, strict=True)]
+    contents[record] = "".join([*rows, f"{record},,\n"]).encode()
+    return write_atomic(final, zipped(contents))
+
+
+def zipped(members: Mapping[str, bytes]) -> bytes:
+    """A zip of `members`, by path and in this order; the same members give the same bytes."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, data in contents.items():
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path, data in members.items():
             entry = zipfile.ZipInfo(path, EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type = zipfile.ZIP_STORED if path.endswith(".whl") else zipfile.ZIP_DEFLATED
             entry.external_attr = (stat.S_IFREG | (0o755 if path.endswith(".so") else 0o644)) << 16
-            archive.writestr(entry, data)
-    return write_atomic(final, packed.getvalue())
-
-
-def _recorded(path: str, data: bytes) -> str:
-    """A member's line of RECORD."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    return f"{path},sha256={digest},{len(data)}\n"
+            archive.writestr(entry, data, compresslevel=9)
+    return packed.getvalue()
 
 
 def installed_digest(name: str) -> str | None:
-    """Digest of the inputs that the installed package `name` was built from; None where it is missing or damaged."""
+    """Digest of the inputs that the installed package `name` was built from; None if it is missing or damaged."""
     folder = package_folder(name)
     try:
-        digest = None if folder is None else checked_manifest(folder).get("inputs_digest")
+        return None if folder is None else str(checked_manifest(folder).get("inputs_digest"))
     except FlashladderError:
         return None
-    return digest if isinstance(digest, str) else None
 
 
 def package_folder(name: str) -> Path | None:
-    """The folder of the installed package `name`, found without importing it; None where it is not installed."""
+    """The folder of the installed package `name`, found without an import; None if it is not installed."""
     importlib.invalidate_caches()  # it may have been installed a moment ago
     spec = importlib.util.find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
@@ -149,7 +149,8 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
 def install(*wheels: Path) -> None:
     """Installs `wheels` into the environment of this Python, without dependencies and without a network.
 
-    uv's cache is left out: an environment's files are hard links into it, so that it repeats what was damaged in one.
+    uv's cache is not used: an environment's files are hard links into it, so a file that was damaged in one environment
+    would be installed again.
 
     Raises:
         FlashladderError: this Python is not in a virtual environment, has no installer, or the installer failed.
@@ -160,13 +161,22 @@ def install(*wheels: Path) -> None:
         raise FlashladderError(what, where=sys.prefix, hint=instead)
     command = installer()
     again = ["--reinstall", "--no-cache"] if "--python" in command else ["--force-reinstall"]
-    options = ["--no-deps", "--no-index", *again]
-    done = subprocess.run([*command, *options, *wheels], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    error = FlashladderError("the wheel could not be installed", where=", ".join(map(relative, wheels)))
+    run([*command, "--no-deps", "--no-index", *again, *wheels], Path(sys.prefix), error)
+
+
+def run(command: Sequence[str | Path], folder: Path, error: FlashladderError, **options: Any) -> None:
+    """Runs a program that writes into `folder`.
+
+    Raises:
+        FlashladderError: it failed, because the disk of `folder` is full, or else `error` with its last line on stderr.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
         if "No space left" in done.stderr:
-            raise disk_full(Path(sys.prefix))
-        what = f"the wheel could not be installed ({_last_line(done.stderr)})"
-        raise FlashladderError(what, where=", ".join(map(relative, wheels)))
+            raise disk_full(folder)
+        error.found = (done.stderr.strip().splitlines() or ["no message"])[-1].strip().removeprefix("ERROR: ")
+        raise error
 
 
 def installer() -> list[str]:
@@ -199,27 +209,26 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
     wheels, names = list[Path](), list[str]()
     families = {iteration.number: iteration.family for iteration in load_all()}
     for manifest in files_in(build, "iteration_[0-9][0-9]/*/manifest.json"):
-        family = families.get(int(manifest.parent.parent.name[-2:]))
+        number = manifest.parent.parent.name[-2:]
+        family = families.get(int(number))
         wanted = default_arch(family) if arch is None else (family and family.targets.serving(arch)) or arch
         if manifest.parent.name != wanted:
             continue
         try:
             digest = load_json(manifest.read_bytes())["inputs_digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FlashladderError(
-                f"the build's manifest is broken ({error})", where=relative(manifest), hint="build that iteration again"
-            ) from error
-        name = f"flashladder_{manifest.parent.parent.name[-2:]}"
-        names.append(name)
-        if installed_digest(name) != digest:
+            what, hint = f"the build's manifest is broken ({error})", "build that iteration again"
+            raise FlashladderError(what, where=relative(manifest), hint=hint) from error
+        names.append(f"flashladder_{number}")
+        if installed_digest(names[-1]) != digest:
             wheels += files_in(manifest.parent, "*.whl")
     if wheels:
         install(*wheels)
     return names
 
 
-def check_import(name: str, configs: Sequence[str]) -> str:
-    """Imports the installed package in a process of its own; returns the path it was imported from.
+def check_import(name: str, configs: Sequence[str]) -> None:
+    """Imports the installed package in a process of its own.
 
     Args:
         name: ``flashladder_07``.
@@ -228,17 +237,109 @@ def check_import(name: str, configs: Sequence[str]) -> str:
     Raises:
         FlashladderError: the import fails, an operator is missing, or the configurations differ.
     """
-    command = [sys.executable, "-I", "-c", _IMPORT_CHECK, name, json.dumps(sorted(configs))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        hint = "the wheel was built with another torch or compiler than this environment's, or is broken"
-        raise FlashladderError(f"the import check failed: {_last_line(done.stderr)}", where=name, hint=hint)
-    return done.stdout.strip()
+    hint = "the wheel was built with another torch or compiler than this environment's, or is broken"
+    error = FlashladderError("the import check failed", where=name, hint=hint)
+    run([sys.executable, "-I", "-c", _IMPORT_CHECK, name, json.dumps(sorted(configs))], Path(sys.prefix), error)
 
 
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].strip() if lines else "no message"
+@dataclass(frozen=True)
+class Installed:
+    """One iteration's wheel: `run(q, k, v, out, short_form)` launches on the current stream."""
+
+    number: int
+    run: Callable[..., object]
+    manifest: Mapping[str, Any]
+    subject: Subject | None = None
+
+    @property
+    def named(self) -> Subject:
+        """The subject; without one, the iteration of this number."""
+        return self.subject or Subject(self.number)
+
+    @property
+    def kernels(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the manifest says about each configuration's kernels, by short form."""
+        return dict(self.manifest.get("kernels", {}))
+
+    @property
+    def built(self) -> tuple[str, ...]:
+        """Short forms of the configurations in this wheel."""
+        return tuple(self.kernels)
+
+    def require(self, config: KernelConfig) -> None:
+        """Raises `FlashladderError` when the wheel does not hold this configuration."""
+        if config.short_form() not in self.built:
+            raise FlashladderError(
+                f"{self.named.label} was not built with this configuration",
+                expected="one of " + "; ".join(self.built),
+                found=config.short_form(),
+                hint=f"invoke build {self.named.options} --configs '{config.short_form()}'",
+            )
+
+    def identity(self, config: KernelConfig, arch: str) -> Kernel:
+        """What a result records about this kernel on a GPU of `arch`; without machine code it runs JIT-compiled PTX."""
+        inputs = self.manifest.get("inputs", {})
+        # the versions of all tools, the host compiler's among them, and the flags of nvcc and ptxas
+        tools: dict[str, str] = inputs.get("toolchain", {}) | inputs.get("host", {}).get("versions", {})
+        tools |= {f"{tool} flags": " ".join(given) for tool, given in inputs.get("flags", {}).items()}
+        own = self.kernels.get(config.short_form(), {})
+        arch = f"{arch}a" if f"{arch}a" in own else arch  # code for one architecture alone
+        entry = own.get(arch, {})
+        return Kernel(
+            iteration=self.number,
+            variant=self.named.variant,
+            config=config.short_form(),
+            dtype=config.dtype,
+            arch=arch,
+            text_sha256=entry.get("text_sha256"),
+            build=self.manifest.get("inputs_digest"),
+            registers=entry.get("registers"),
+            spill_stores=entry.get("spill_stores"),
+            spill_loads=entry.get("spill_loads"),
+            toolchain=tools,
+        )
+
+
+def load_installed(subject: int | str, cuda: str = "") -> Installed:
+    """Reads the manifest of an iteration's wheel, checks the library against it and imports the wheel.
+
+    Args:
+        subject: the iteration's number, or an ablation such as ``16 - swizzle``.
+        cuda: the CUDA version of its compiler; empty for the pinned one.
+
+    Raises:
+        FlashladderError: `subject` or `cuda` names nothing; the wheel is not installed, is damaged, was built before
+            libraries were checked, or cannot be loaded.
+    """
+    wanted = parse_subject(subject, cuda)
+    name = wanted.package
+    folder = package_folder(name)
+    if folder is None:
+        raise FlashladderError(
+            f"{wanted.label} is not installed here (no module {name})",
+            hint=f"{wanted.session}, then install the wheel",
+        )
+    manifest = checked_manifest(folder, f"build it again: {wanted.session}")
+    import torch
+
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        what = "the installed wheel cannot be loaded"
+        raise FlashladderError(what, where=name, found=error, hint=wanted.session) from error
+    return Installed(wanted.number, getattr(torch.ops, name).forward_out, manifest, wanted)
+
+
+def chosen_configs(subject: int | str, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:
+    """The configurations that `keys` select, each once.
+
+    Args:
+        subject: the iteration, or an ablation of one.
+        keys: of `flashladder.ladder.selection.select_configs`.
+        dtypes: ``fp16``, ``bf16`` or both; a short form has its own.
+    """
+    iteration = load_description(str(subject))
+    return tuple(dict.fromkeys(config for key in keys for config in select_configs(iteration, key, dtypes)))
 
 
 TOOLCHAINS = BUILD / "toolchains"
@@ -262,7 +363,7 @@ def toolchain_of(cuda: str = "", folder: Path = TOOLCHAINS) -> Toolchain:
 
 
 def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
-    """The folder that holds the wheels of CUDA version `cuda`; whole, or as it was before.
+    """Installs the wheels of CUDA version `cuda` into a folder of `folder`, which it returns; all of them or none.
 
     Raises:
         FlashladderError: they cannot be installed: no lock file, no network.
@@ -275,13 +376,9 @@ def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{cuda}-") as scratch:
             made = Path(scratch) / "wheels"
             options = ["--target", str(made), "--no-deps", "--require-hashes", "-r", str(locked)]
-            done = subprocess.run([*installer(), *options], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise FlashladderError(
-                    f"the compiler of CUDA {cuda} could not be installed ({_last_line(done.stderr)})",
-                    where=relative(locked),
-                    hint="a network, or wheels that UV_FIND_LINKS names, are needed once",
-                )
+            hint = "a network, or wheels that UV_FIND_LINKS names, are needed once"
+            what = f"the compiler of CUDA {cuda} could not be installed"
+            run([*installer(), *options], folder, FlashladderError(what, where=relative(locked), hint=hint))
             shutil.rmtree(target, ignore_errors=True)
             made.replace(target)
         write_atomic(stamp, digest)

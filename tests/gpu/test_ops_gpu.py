@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flashladder
-from flashladder.build.installed import load_installed
+from flashladder.build.wheel import load_installed
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, load_gpus

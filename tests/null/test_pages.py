@@ -14,7 +14,7 @@ from analysis import docs_site
 from analysis.docs_site import LISTED, fetched, links, pages, stage
 from flashladder import toolchain
 from flashladder.__main__ import main
-from flashladder.build import installed, wheel
+from flashladder.build import wheel
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu import doctor
 from flashladder.located import read_yaml
@@ -140,7 +140,7 @@ def without_gpu(patch: Patch, folder: Path) -> None:
 
 def without_wheel(patch: Patch, folder: Path) -> None:
     patch.setattr(wheel, "package_folder", lambda _: None)
-    installed.load_installed(7)
+    wheel.load_installed(7)
 
 
 def another_table(patch: Patch, folder: Path) -> None:

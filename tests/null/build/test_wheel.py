@@ -21,8 +21,8 @@ import pytest
 from flashladder import tool_runs
 from flashladder.build import command as build
 from flashladder.build import wheel
-from flashladder.build.installed import load_installed
 from flashladder.build.library import LIBRARY_NAME, table_source
+from flashladder.build.wheel import load_installed
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
 from flashladder.ladder.config import KernelConfig
@@ -120,14 +120,14 @@ def test_only_what_is_not_installed_is_installed(
 @pytest.mark.parametrize(
     ("says", "full", "told"),
     [
-        ("no such wheel", "", r"could not be installed \(no such wheel\)"),
+        ("no such wheel", "", "could not be installed: found no such wheel"),
         ("No space left on device (os error 28)", "environment", "environment: .*full"),
     ],
 )
 def test_what_cannot_be_installed_or_imported_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, full: str, told: str
 ) -> None:
-    unknown = "import check failed: ModuleNotFoundError: No module named 'flashladder_99'"
+    unknown = "import check failed: found ModuleNotFoundError: No module named 'flashladder_99'"
     with pytest.raises(FlashladderError, match=unknown):
         wheel.check_import("flashladder_99", ["(FP16, ...)"])
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)

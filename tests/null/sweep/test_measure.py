@@ -15,7 +15,7 @@ import torch
 from flashladder.bench import references
 from flashladder.bench.references import Subject
 from flashladder.bench.timing import bench_group, prepare
-from flashladder.build.installed import Installed
+from flashladder.build.wheel import Installed
 from flashladder.cases.inputs import Tensors, make_tensors
 from flashladder.ladder.iteration import load_iteration
 from flashladder.results.derive import problems
