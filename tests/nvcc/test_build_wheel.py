@@ -90,11 +90,10 @@ def test_the_manifest_names_every_file_and_every_kernel(built: BuildResult, mani
     outputs, kernels = manifest["outputs"], manifest["kernels"]
     assert isinstance(outputs, dict)
     assert isinstance(kernels, dict)
-    files = {
-        path.relative_to(built.wheel.parent).as_posix() for path in built.wheel.parent.rglob("*") if path.is_file()
-    }
+    folder = built.wheel.parent
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert set(outputs) == files - {"manifest.json"}
-    assert all(sha256((built.wheel.parent / name).read_bytes()) == digest for name, digest in outputs.items())
+    assert all(sha256((folder / name).read_bytes()) == digest for name, digest in outputs.items())
     with zipfile.ZipFile(built.wheel) as archive:
         inside = json.loads(archive.read("flashladder_01/manifest.json"))
         assert inside["library_sha256"] == sha256(archive.read("flashladder_01/_C.abi3.so")) == outputs["_C.abi3.so"]
