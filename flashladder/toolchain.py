@@ -114,7 +114,6 @@ class Toolchain:
     fatbinary: Path
     cuobjdump: Path
     nvdisasm: Path
-    cuxxfilt: Path  # ``cu++filt`` if a wheel has it, else the host's ``c++filt``; may not exist, see `demangle`
     versions: Mapping[str, str]  # by wheel, as installed
 
 
@@ -134,9 +133,7 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     root = _cuda_root(pins)
     _require_files(pins, root, (*COMPILERS, *READERS, *NVCC_READS))
     tools = {Path(name).name: root / name for name in (*COMPILERS, *READERS)}
-    filt = root / "bin" / "cu++filt"
-    demangler = filt if filt.is_file() else Path(shutil.which("c++filt") or filt)
-    own = Toolchain(root=root, **tools, cuxxfilt=demangler, versions=pins.packages)
+    own = Toolchain(root=root, **tools, versions=pins.packages)
     if folder is None:
         return own
     wanted = pins.others[cuda]
@@ -182,21 +179,6 @@ def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
             hint="run: pip install --force-reinstall "
             + " ".join(f"{name}=={version}" for name, version in pins.packages.items()),
         )
-
-
-def demangle(text: str, toolchain: Toolchain) -> str:
-    """`text` (a log, a listing) with C++ symbol names made readable.
-
-    Raises:
-        FlashladderError: no demangler is on this machine.
-    """
-    try:
-        done = subprocess.run([toolchain.cuxxfilt], input=text, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise FlashladderError(
-            "no working demangler", where=toolchain.cuxxfilt, hint="install binutils, which has c++filt"
-        ) from error
-    return done.stdout
 
 
 def host_compiler() -> Path:

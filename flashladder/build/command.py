@@ -51,7 +51,7 @@ from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, to_csv
 from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT
 from flashladder.tool_runs import file_errors
-from flashladder.toolchain import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
+from flashladder.toolchain import Toolchain, find_toolchain, gpu_arch, load_pins
 
 SCHEMA = 1
 WIDE = 200  # columns of a table in a file
@@ -132,17 +132,13 @@ def make(
     inputs: Mapping[str, object],
     table: tuple[Sequence[PtxasRow], Sequence[str]],
 ) -> None:
-    """Makes the folder of a build and replaces the older one.
+    """Makes the folder of a build, in place of an older one.
 
-    Args:
-        request: what is built.
-        entries: its machine code.
-        toolchain: the pinned CUDA tools, which make the host half whatever compiler made `entries`.
-        inputs: `inputs_of` the same request.
-        table: rows of the ptxas table, and warnings.
+    `toolchain` is the pinned one, which makes the host half; `inputs` are `inputs_of` the request; `table` holds the
+    rows of the ptxas table and warnings.
 
     Raises:
-        FlashladderError: a compiler or the linker failed, or no demangler is on this machine.
+        FlashladderError: a compiler or the linker failed.
     """
     require_folder_or_nothing(request.folder)
     iteration, family = request.iteration, request.iteration.family
@@ -159,8 +155,11 @@ def make(
         built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
         text = "\n".join(log.parts)
         write_atomic(scratch / "build.log", text)
-        if re.search(r"\b_Z\w", text):  # functions of a debug build; a release build inlines all but the kernel
-            write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
+        if symbols := set(re.findall(r"\b_Z\w+", text)):  # a debug build does not inline functions
+            from flashladder.binaries import demangled  # as slow to load as the ELF reader of `_manifest`
+
+            names = demangled(symbols)
+            write_atomic(scratch / "build.demangled.log", re.sub(r"\b_Z\w+", lambda match: names[match[0]], text))
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", render(*table, WIDE))
         manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}

@@ -95,17 +95,8 @@ class Entry:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """``meta.json``: inputs, digests, warnings, times in milliseconds; read anew each time.
-
-        Raises:
-            FlashladderError: it is missing or broken.
-        """
-        path = self.folder / "meta.json"
-        try:
-            return dict(load_json(path.read_bytes()))
-        except (OSError, ValueError, TypeError) as error:
-            what, hint = f"the record of a compiled kernel is missing or broken ({error})", "run the same command again"
-            raise FlashladderError(what, where=relative(path), hint=hint) from error
+        """``meta.json``: inputs, digests, warnings, times in milliseconds; read anew each time."""
+        return dict(load_json(read_bytes(self.folder / "meta.json")))
 
     @property
     def log(self) -> Path:
@@ -189,14 +180,9 @@ def whole_record(path: Path) -> dict[str, Any] | None:
 
 
 def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Tools, store: Path = STORE) -> PtxEntry:
-    """The entry for the PTX of translation unit `text`, whether or not it is filled yet.
+    """The entry for the PTX of the translation unit `text`, filled or not.
 
-    Args:
-        text: the CUDA C++ source.
-        include_dir: the folder given to nvcc with -I.
-        includes: every file under it that `text` includes, directly or not.
-        tools: programs, versions and flags.
-        store: the folder of all entries.
+    `includes` are all the files in `include_dir`, the folder for nvcc's -I, that `text` includes, directly or not.
 
     Raises:
         FlashladderError: an included file cannot be read or lies outside `include_dir`.
@@ -233,9 +219,9 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
 
 
 def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> CubinEntry:
-    """The entry for the machine code of `ptx` on `arch` (for example ``sm_80``), whether or not it is filled yet.
+    """The entry for the machine code of `ptx` on `arch` (for example ``sm_80``), filled or not.
 
-    Its key derives from the key of the PTX, so it is known before the PTX is, and one build graph does both.
+    Its key derives from the key of the PTX, so one build graph can make the PTX and the machine code.
     """
     inputs: dict[str, object] = {
         "schema": SCHEMA,
@@ -261,11 +247,7 @@ def prepare(entry: PtxEntry | CubinEntry) -> None:
 
 
 def read_recorded(store: Path) -> Tools | None:
-    """The tools that filled `store`, where it came with a record of them; None where it did not.
-
-    Raises:
-        FlashladderError: the record is broken.
-    """
+    """The tools that filled the `store` of a bundle; None for another store. Raises `FlashladderError`."""
     path = store / TOOLS_FILE
     if not path.is_file():
         return None
@@ -285,7 +267,7 @@ ERROR_MARK = "flashladder-error: "
 _FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>(?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 
 _NEXT = r"(?:,|\n\.b8 )"  # between two bytes of a string in a debug section
-# What names a function of internal linkage, in code and in debug strings: nvcc hashes the absolute path of the source.
+# The name of a function of internal linkage, in code and in debug strings, has a hash of the source's absolute path.
 _HASHED = re.compile(r"(?<=_INTERNAL_)[0-9a-f]{8}(?=_)")
 _HASHED_BYTES = re.compile(rf"({_NEXT.join(map(str, b'_INTERNAL_'))})((?:{_NEXT}\d+){{8}})(?={_NEXT}{ord('_')}\b)")
 _BYTE = re.compile(r"(?<![b\d])\d+")
@@ -343,7 +325,7 @@ def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> 
 
 @contextmanager
 def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "") -> Iterator[None]:
-    """Holds `folder` against other processes; waits with a message while another one holds it.
+    """Locks `folder` against other processes; waits with a message while another process holds the lock.
 
     Raises:
         FlashladderError: another process still holds it after `timeout_s` seconds; the message begins with `refusal`.
@@ -386,7 +368,7 @@ _STATUS = re.compile(r"^@(\d+)/(\d+)@ ")
 
 
 def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
-    """Those of `entries` that are not filled or are damaged, each once, and before them the PTX of all."""
+    """The entries, and before them the PTX of all, that are not filled or are damaged, each once."""
     entries = list(entries)
     units = [entry.ptx_entry if isinstance(entry, CubinEntry) else entry for entry in entries]
     wanted = {entry.key: entry for entry in (*units, *entries)}
@@ -394,10 +376,10 @@ def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
 
 
 def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
-    """Fills every entry that is not filled; does nothing, and needs no ninja, when none is missing.
+    """Fills every entry that is not filled, and the PTX of cubins first; needs no ninja when none is missing.
 
     Args:
-        entries: the entries wanted; the PTX of a wanted cubin need not be named.
+        entries: of PTX and cubins.
         n_jobs: compilers at once; None for one per CPU.
 
     Raises:
@@ -468,7 +450,7 @@ def _failure(output: Sequence[str], missing: Sequence[AnyEntry]) -> FlashladderE
 
 
 def main() -> None:
-    """Fills the entry named on the command line; an error leaves as one marked JSON line, for the scheduler."""
+    """Fills the entry named on the command line; prints an error as one marked JSON line, for `fill_all`."""
     try:
         fill(Path(sys.argv[1]))
     except FlashladderError as error:

@@ -67,15 +67,7 @@ def wheel_name(name: str, version: str) -> str:
 
 
 def assemble(folder: Path, name: str, version: str, summary: str, members: Mapping[str, bytes]) -> Path:
-    """Writes the wheel of package `name` into `folder`; the same members give the same bytes.
-
-    Args:
-        folder: where the wheel goes.
-        name: import name of the package, ``flashladder_07``.
-        version: PEP 440 version.
-        summary: one line for the metadata.
-        members: file name inside the package -> content.
-    """
+    """Writes the wheel of the package `name` into `folder`; `members` map file names in the package to content."""
     final = folder / wheel_name(name, version)
     tag = "-".join(final.stem.split("-")[2:])
     info = f"{name}-{version}.dist-info"
@@ -126,7 +118,7 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     """The manifest of the wheel installed in `folder`.
 
     Raises:
-        FlashladderError: it, or the library, is missing, damaged or older than this check; `hint` says what to do.
+        FlashladderError: it or the library is missing, damaged or older than this check; `hint` is the remedy.
     """
     path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
@@ -153,16 +145,15 @@ def install(*wheels: Path) -> None:
     would be installed again.
 
     Raises:
-        FlashladderError: this Python is not in a virtual environment, has no installer, or the installer failed.
+        FlashladderError: this Python is not in a virtual environment, has no uv, or uv failed.
     """
     if sys.prefix == sys.base_prefix:
         what = "this Python is not in a virtual environment, so the wheel is not installed"
         instead = "use `nox -s build-iteration-N` or `nox -s dev`, or build with --no-install"
         raise FlashladderError(what, where=sys.prefix, hint=instead)
-    command = installer()
-    again = ["--reinstall", "--no-cache"] if "--python" in command else ["--force-reinstall"]
     error = FlashladderError("the wheel could not be installed", where=", ".join(map(relative, wheels)))
-    run([*command, "--no-deps", "--no-index", *again, *wheels], Path(sys.prefix), error)
+    options = ["--no-deps", "--no-index", "--reinstall", "--no-cache"]
+    run([*installer(), *options, *wheels], Path(sys.prefix), error)
 
 
 def run(command: Sequence[str | Path], folder: Path, error: FlashladderError, **options: Any) -> None:
@@ -180,17 +171,10 @@ def run(command: Sequence[str | Path], folder: Path, error: FlashladderError, **
 
 
 def installer() -> list[str]:
-    """The command that installs into the environment of this Python; the same options follow for uv and pip.
-
-    Raises:
-        FlashladderError: neither uv nor pip is here.
-    """
-    uv = [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else [shutil.which("uv") or ""]
-    if uv != [""]:
-        return [*uv, "pip", "install", "--python", sys.executable]
-    if importlib.util.find_spec("pip"):
-        return [sys.executable, "-m", "pip", "install"]
-    raise FlashladderError("neither uv nor pip is in this environment", hint="run: pip install uv")
+    """The command that installs into the environment of this Python. Raises `FlashladderError` without uv."""
+    if importlib.util.find_spec("uv") is None:
+        raise FlashladderError("uv is not in this environment", hint="run: pip install 'flashladder[build]'")
+    return [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
 
 
 def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
@@ -201,7 +185,7 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
         arch: ``sm_80`` ...; None for the GPU present, else ``sm_80``.
 
     Returns:
-        The names of the packages that are installed now, whether or not they were before.
+        The names of all such packages, also of those that were installed before.
 
     Raises:
         FlashladderError: a manifest cannot be read, or the installer failed.
@@ -228,14 +212,11 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
 
 
 def check_import(name: str, configs: Sequence[str]) -> None:
-    """Imports the installed package in a process of its own.
-
-    Args:
-        name: ``flashladder_07``.
-        configs: short forms that the library must offer, no more and no fewer.
+    """Imports the installed package `name` in a process of its own.
 
     Raises:
-        FlashladderError: the import fails, an operator is missing, or the configurations differ.
+        FlashladderError: the import fails, an operator is missing, or the short forms that the library offers are not
+            exactly `configs`.
     """
     hint = "the wheel was built with another torch or compiler than this environment's, or is broken"
     error = FlashladderError("the import check failed", where=name, hint=hint)
@@ -348,11 +329,7 @@ STAMP = ".flashladder-stamp"  # holds the digest of the requirements; written la
 
 
 def toolchain_of(cuda: str = "", folder: Path = TOOLCHAINS) -> Toolchain:
-    """The toolchain whose compiler is of CUDA version `cuda`, installed if it is not; empty for the pinned one.
-
-    Args:
-        cuda: ``13.1``, one of those in ``configs/toolchain.yaml``.
-        folder: where versions have their folders.
+    """The toolchain with the compiler of CUDA version `cuda` (``13.1``; empty for the pinned one), installed if needed.
 
     Raises:
         FlashladderError: no such version is pinned, it cannot be installed, or the environment's own toolchain is not
@@ -363,11 +340,7 @@ def toolchain_of(cuda: str = "", folder: Path = TOOLCHAINS) -> Toolchain:
 
 
 def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
-    """Installs the wheels of CUDA version `cuda` into a folder of `folder`, which it returns; all of them or none.
-
-    Raises:
-        FlashladderError: they cannot be installed: no lock file, no network.
-    """
+    """Installs the wheels of CUDA version `cuda` into a folder of `folder`, which it returns; all of them or none."""
     locked, target = REQUIREMENTS / f"toolchain-{cuda}.txt", make_folder(folder) / cuda
     digest, stamp = sha256(read_bytes(locked)), target / STAMP
     with entry_lock(folder):  # two builds that need it wait for one download
