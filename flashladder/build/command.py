@@ -208,9 +208,7 @@ def _manifest(request: Request, entries: Entries, inputs: Mapping[str, object]) 
         kernels.setdefault(config.short_form(), {})[arch] = {
             "text_sha256": read_cubin(entry.cubin).text_sha256,
             "ptx_sha256": ptx_sha256(read_ptx(entry.ptx)),
-            "registers": usage.registers,
-            "spill_stores": usage.spill_stores,
-            "spill_loads": usage.spill_loads,
+            **{name: getattr(usage, name) for name in ("registers", "spill_stores", "spill_loads")},
         }
     return {
         "schema": SCHEMA,

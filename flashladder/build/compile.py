@@ -199,10 +199,10 @@ def render(rows: Iterable[PtxasRow], warnings: Iterable[str], limit: int) -> str
     shown: list[Sequence[str]] = [HEADERS]
     for row in rows:
         config = KernelConfig.parse(row.config)
-        numbers = (row.registers, row.stack, row.spill_stores, row.spill_loads, row.barriers, row.smem_static)
-        cmem = "-" if row.cmem is None else str(row.cmem)
-        name = (row.kernel, config.dtype, config.brief(), row.arch)
-        shown.append([*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}"])
+        spills, smem = (row.spill_stores, row.spill_loads), (row.smem_static, row.smem_dynamic)
+        cmem = "-" if row.cmem is None else row.cmem
+        numbers = (row.registers, row.stack, *spills, row.barriers, *smem, cmem, f"{row.compile_ms:.0f}")
+        shown.append([row.kernel, config.dtype, config.brief(), row.arch, *map(str, numbers)])
     lines = table(shown, limit, right={0, *range(ARCH + 1, len(HEADERS))}, wrapped={CONFIGURATION})
     legend = "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."
     return "\n".join([*lines, legend, *dict.fromkeys(warnings)]) + "\n"

@@ -207,15 +207,9 @@ def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Too
     host = ("-ccbin", str(tools.host_compiler))
     command = (str(tools.nvcc), "-ptx", *tools.nvcc_flags, "-I", search, *host, "kernel.cu")
     roots = [(include_dir, "kernels"), (tools.root / "include", "cuda"), (folder, "")]
-    return PtxEntry(
-        key=key,
-        folder=folder,
-        command=command,
-        inputs=inputs,
-        text=text,
-        # cuda-gdb wants the real paths, so a debug build keeps them and is not the same in two checkouts
-        roots=() if tools.debug else tuple((str(path.resolve()), name) for path, name in roots),
-    )
+    # cuda-gdb needs the real paths, so a debug build keeps them and is not the same in two checkouts
+    named = () if tools.debug else tuple((str(path.resolve()), name) for path, name in roots)
+    return PtxEntry(key, folder, command, inputs, text, named)
 
 
 def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> CubinEntry:
@@ -235,7 +229,7 @@ def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> 
     folder = store / key
     source = os.path.relpath(ptx.ptx, folder)
     command = (str(tools.ptxas), f"-arch={arch}", *tools.ptxas_flags, source)
-    return CubinEntry(key=key, folder=folder, command=command, inputs=inputs, arch=arch, ptx_entry=ptx)
+    return CubinEntry(key, folder, command, inputs, arch, ptx)
 
 
 def prepare(entry: PtxEntry | CubinEntry) -> None:

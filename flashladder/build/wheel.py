@@ -118,23 +118,21 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     """The manifest of the wheel installed in `folder`.
 
     Raises:
-        FlashladderError: it or the library is missing, damaged or older than this check; `hint` is the remedy.
+        FlashladderError: it or the library is missing or damaged; `hint` is the remedy.
     """
     path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
+        expected = str(manifest[LIBRARY_DIGEST])
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise FlashladderError("cannot read the wheel's manifest", where=path, found=error, hint=hint) from error
-    expected = manifest.get(LIBRARY_DIGEST)
-    if expected is None:
-        raise FlashladderError("the wheel is older than the digest of its library", where=path, hint=hint)
     try:
         found = sha256(library.read_bytes())
     except OSError as error:
         raise FlashladderError("cannot read the wheel's library", where=folder, found=error, hint=hint) from error
     if found != expected:
-        what, known = "the installed library is damaged: its digest is not the manifest's", str(expected)[:12]
-        raise FlashladderError(what, where=library, expected=known, found=found[:12], hint=hint)
+        what = "the installed library is damaged: its digest is not the manifest's"
+        raise FlashladderError(what, where=library, expected=expected[:12], found=found[:12], hint=hint)
     return manifest
 
 
@@ -289,8 +287,7 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
         cuda: the CUDA version of its compiler; empty for the pinned one.
 
     Raises:
-        FlashladderError: `subject` or `cuda` names nothing; the wheel is not installed, is damaged, was built before
-            libraries were checked, or cannot be loaded.
+        FlashladderError: `subject` or `cuda` names nothing; the wheel is missing, is damaged, or cannot be loaded.
     """
     wanted = parse_subject(subject, cuda)
     name = wanted.package

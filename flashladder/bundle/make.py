@@ -25,6 +25,7 @@ import runpy
 import shutil
 import sys
 import tempfile
+from typing import Any
 import uuid
 import zipfile
 
@@ -359,16 +360,12 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     components = [static, torch]
     for path, data in wheels.items():
         package, version, summary, licence = _described(data)
-        component = Component(
-            name=package,
-            version=version,
-            bom_ref=path,
-            description=summary,
-            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256(data))],
-            licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
-            purl=PackageURL("pypi", name=package, version=version),
-        )
-        components.append(component)
+        facts: dict[str, Any] = {
+            "hashes": [HashType(alg=HashAlgorithm.SHA_256, content=sha256(data))],
+            "licenses": [LicenseFactory().make_from_string(licence)] if licence else [],
+            "purl": PackageURL("pypi", name=package, version=version),
+        }
+        components.append(Component(name=package, version=version, bom_ref=path, description=summary, **facts))
     for component in components:
         bom.components.add(component)
     bom.register_dependency(whole, components)
