@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 import json
 from pathlib import Path
+import sys
 
 import pytest
 
@@ -61,30 +62,25 @@ def test_the_grid_is_that_of_the_gpu(name: str, arch: str, grid: str, monkeypatc
     assert node.grid_here() == grid
 
 
-def test_a_sweep_leaves_one_document_and_what_made_it(
-    unpacked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = swept(monkeypatch)
-    assert node.main(["sweep", "--out", "results", "--json"]) == 0
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(None, 0), (CheckFailed("1 of 64 cells failed"), 1), (FlashladderError("the budget is spent"), 2)],
+)
+def test_a_sweep_leaves_one_document_also_if_cells_failed_and_no_older_one(
+    unpacked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    error: Exception | None, code: int,
+) -> None:  # fmt: skip
+    asked = swept(monkeypatch, error)
+    with pytest.raises(SystemExit, match=str(code)):
+        sys.exit(node.main(["sweep", "--out", "results", "--json"]))
     assert asked == [["--grid", "cpu", "--no-build", "--out", str(unpacked / "sweep" / "cpu"), "--json"]]
     out = unpacked.parent / "results"
-    assert sorted(path.name for path in out.iterdir()) == ["cpu.bundle.json", "cpu.json.gz"]
-    assert (out / "cpu.json.gz").read_bytes() == b"document"
-    about = json.loads((out / "cpu.bundle.json").read_text(encoding="utf-8"))
-    assert (about["bundle"], about["sweep"]) == (CAME["name"][0], ["cpu", "--json"])
-    assert "invoke verify cpu.json.gz" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("error", "code"), [(CheckFailed("1 of 64 cells failed"), 1), (FlashladderError("the budget is spent"), 2)]
-)
-def test_cells_that_failed_are_carried_home_and_an_older_document_is_not(
-    unpacked: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
-) -> None:
-    swept(monkeypatch, error)
-    with pytest.raises(SystemExit, match=str(code)):
-        node.main(["--out", "results"])
-    assert [path.name for path in (unpacked.parent / "results").glob("*.json.gz")] == ["cpu.json.gz"] * (code == 1)
+    assert sorted(path.name for path in out.iterdir()) == ["cpu.bundle.json", "cpu.json.gz"] * (code < 2)
+    if code < 2:
+        assert (out / "cpu.json.gz").read_bytes() == b"document"
+        about = json.loads((out / "cpu.bundle.json").read_text(encoding="utf-8"))
+        assert (about["bundle"], about["sweep"]) == (CAME["name"][0], ["cpu", "--json"])
+        assert "invoke verify cpu.json.gz" in capsys.readouterr().err
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
