@@ -95,15 +95,14 @@ def test_markers_are_read_for_the_target_not_for_this_python(python: str, numpy:
 
 
 def pip(monkeypatch: pytest.MonkeyPatch, code: int, stderr: str = "") -> list[list[str]]:
-    """pip that leaves a wheel, or with `code`; what it was asked."""
+    """pip that leaves a wheel, and ends with `code`; its command lines and requirements."""
     asked: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> SimpleNamespace:
-        asked.append(command)
         (dest,) = (word.partition("=")[2] for word in command if word.startswith("--dest="))
         Path(dest).mkdir()
         (Path(dest) / "numpy.whl").touch()
-        asked.append(Path(command[-1]).read_text(encoding="utf-8").splitlines())
+        asked.extend([command, Path(command[-1]).read_text(encoding="utf-8").splitlines()])
         return SimpleNamespace(returncode=code, stderr=stderr)
 
     monkeypatch.setattr(subprocess, "run", run)
