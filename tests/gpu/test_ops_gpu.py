@@ -19,7 +19,6 @@ import pytest
 
 import flashladder
 from flashladder.build.wheel import load_installed
-from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
@@ -341,11 +340,7 @@ def test_tensors_decide_the_device_and_the_current_one_is_kept(iteration: int) -
         flashladder.forward(tensors[0], tensors[1].to("cuda:0"), tensors[2], iteration=iteration)
 
 
-def test_mixed_devices_and_gradients_are_refused(iteration: int) -> None:
+def test_mixed_devices_are_refused(iteration: int) -> None:
     q, k, v = inputs()
-    with pytest.raises(FlashladderError, match="bad argument v: expected a CUDA tensor, found one on cpu"):
-        flashladder.forward(q, k, v.cpu(), iteration=iteration)
     with pytest.raises(ValueError, match="v: expected q's device cuda:0, found cpu"):
         operators(iteration).forward(q, k, v.cpu())
-    with pytest.raises(FlashladderError, match=r"bad argument q: .*no backward kernel"):
-        flashladder.forward(q.requires_grad_(), k, v, iteration=iteration)

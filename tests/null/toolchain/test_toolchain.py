@@ -13,14 +13,7 @@ from flashladder import toolchain
 from flashladder.build import wheel as toolchains
 from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import (
-    Toolchain,
-    find_ninja,
-    find_toolchain,
-    gpu_arch,
-    host_compiler,
-    load_pins,
-)
+from flashladder.toolchain import find_ninja, find_toolchain, gpu_arch, host_compiler, load_pins
 from tests.null.gpu.test_telemetry import FakeNvml
 
 INSTALLED = (*toolchain.COMPILERS, *toolchain.READERS, *toolchain.NVCC_READS)
@@ -169,18 +162,9 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
-    """The environment's own toolchain, found without one."""
-    root = tmp_path / "environment" / "cu13"
-    monkeypatch.setattr(toolchain, "_installed", lambda name: load_pins().packages[name])
-    monkeypatch.setattr(toolchain, "_cuda_root", lambda _: root)
-    for name in INSTALLED:
-        script(root / name)
-    return find_toolchain()
-
-
-def test_only_the_compiler_is_another(lock: Path, own: Toolchain, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("wheels")
+def test_only_the_compiler_is_another(lock: Path, tmp_path: Path) -> None:
+    own = find_toolchain()
     found = toolchain_of("13.1", tmp_path / "toolchains")
     root = tmp_path / "toolchains" / "13.1" / "nvidia" / "cu13"
     assert (found.root, found.nvcc, found.ptxas) == (root, root / "bin" / "nvcc", root / "bin" / "ptxas")
