@@ -133,11 +133,8 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
     with entry_lock(folder):
         if whole_record(folder / "meta.json") is None:
             log = Log([], folder / "host.failed.log")
-            with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
-                for source, target in zip(sources, objects, strict=True):
-                    made = Path(scratch) / target.name
-                    log.run(object_command(source, made, toolchain.root), folder)
-                    made.replace(target)
+            for source, target in zip(sources, objects, strict=True):
+                log.run(object_command(source, target, toolchain.root), folder)
             write_atomic(folder / "host.log", "".join(log.parts))
             record = {"inputs": inputs} | outputs_of(folder, [*objects, folder / "host.log"])
             write_atomic(folder / "meta.json", dump_json(record))

@@ -123,13 +123,10 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
-        expected = str(manifest[LIBRARY_DIGEST])
+        expected, found = str(manifest[LIBRARY_DIGEST]), sha256(library.read_bytes())
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FlashladderError("cannot read the wheel's manifest", where=path, found=error, hint=hint) from error
-    try:
-        found = sha256(library.read_bytes())
-    except OSError as error:
-        raise FlashladderError("cannot read the wheel's library", where=folder, found=error, hint=hint) from error
+        what = "cannot read the wheel's manifest or library"
+        raise FlashladderError(what, where=folder, found=error, hint=hint) from error
     if found != expected:
         what = "the installed library is damaged: its digest is not the manifest's"
         raise FlashladderError(what, where=library, expected=expected[:12], found=found[:12], hint=hint)
@@ -270,12 +267,9 @@ class Installed:
             config=config.short_form(),
             dtype=config.dtype,
             arch=arch,
-            text_sha256=entry.get("text_sha256"),
             build=self.manifest.get("inputs_digest"),
-            registers=entry.get("registers"),
-            spill_stores=entry.get("spill_stores"),
-            spill_loads=entry.get("spill_loads"),
             toolchain=tools,
+            **{name: entry.get(name) for name in ("text_sha256", "registers", "spill_stores", "spill_loads")},
         )
 
 
@@ -293,10 +287,11 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
     name = wanted.package
     folder = package_folder(name)
     if folder is None:
-        raise FlashladderError(
+        what, hint = (
             f"{wanted.label} is not installed here (no module {name})",
-            hint=f"{wanted.session}, then install the wheel",
+            f"{wanted.session}, then install the wheel",
         )
+        raise FlashladderError(what, hint=hint)
     manifest = checked_manifest(folder, f"build it again: {wanted.session}")
     import torch
 
