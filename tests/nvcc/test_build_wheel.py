@@ -19,33 +19,22 @@ import pytest
 
 from flashladder.binaries import images, kernels_of, with_facts
 from flashladder.build import command as artifacts
-from flashladder.build import library as native
 from flashladder.build import wheel
 from flashladder.build.command import BuildResult, build_iteration
 from flashladder.build.wheel import Installed
 from flashladder.errors import FlashladderError
 from flashladder.files import sha256
-from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.ptxas import to_csv
 from flashladder.names import KERNEL
 from flashladder.paths import ROOT
-from flashladder.toolchain import find_toolchain
 
 pytestmark = pytest.mark.nvcc
 pytest.importorskip("torch", reason="the torch binding is built against torch")
 
 KEY = "prog:a100"
 ARCHES = "sm_80,sm_90"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def toolchain() -> None:
-    try:
-        native.host_inputs(find_toolchain(), FAMILY.plan)
-    except FlashladderError as error:
-        pytest.skip(str(error))
 
 
 def build(folder: Path, **options: object) -> BuildResult:
