@@ -200,16 +200,22 @@ def test_the_bare_operator_runs_the_tuned_configuration(iteration: int, dtype: s
     assert torch.equal(out, expected)
 
 
+def errors_of(program: str, number: int) -> str:
+    """What a process of its own prints on stderr; on stdout it prints "ok"."""
+    done = subprocess.run([sys.executable, "-c", program, str(number)], capture_output=True, text=True, check=False)
+    assert done.stdout == "ok\n", done.stderr
+    return done.stderr
+
+
 @OF_EACH_FAMILY
 def test_the_first_call_says_whether_the_driver_compiles(family: str) -> None:
     """One line on stderr where the wheel has no machine code for this GPU, and none where it has."""
     number = LAST[family]
     arches = load_installed(number).manifest["arches"]
     runs = any(gpu.arch == HERE and gpu.runs(arch) for gpu in load_gpus().values() for arch in arches)
-    done = subprocess.run([sys.executable, "-c", CALL_TWICE, str(number)], capture_output=True, text=True, check=False)
-    assert done.stdout == "ok\n", done.stderr
-    told = [line for line in done.stderr.splitlines() if f"no machine code for {HERE}" in line]
-    assert len(told) == int(not runs), done.stderr
+    stderr = errors_of(CALL_TWICE, number)
+    warnings = [line for line in stderr.splitlines() if f"no machine code for {HERE}" in line]
+    assert len(warnings) == int(not runs), stderr
 
 
 def test_opcheck(iteration: int) -> None:
@@ -288,10 +294,7 @@ def test_cuda_graph_replays_on_new_inputs(iteration: int) -> None:
 @OF_EACH_FAMILY
 def test_cuda_graph_at_the_first_use_of_a_process(family: str) -> None:
     """Neither loading a kernel nor making its maps may disturb a capture. A process takes 7 s: the last of a family."""
-    done = subprocess.run(
-        [sys.executable, "-c", CAPTURE_FIRST, str(LAST[family])], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "ok\n", done.stderr
+    errors_of(CAPTURE_FIRST, LAST[family])
 
 
 def test_work_goes_to_the_current_stream(iteration: int) -> None:

@@ -155,6 +155,7 @@ def test_a_failed_link_leaves_nothing_but_its_log(tmp_path: Path, monkeypatch: p
         build(tmp_path)
     left = {path.name for path in (tmp_path / "iteration_01").iterdir()}
     assert left == {".lock", "sm_80-sm_90_prog-a100.failed.log"}
+    assert "error: " in (tmp_path / "iteration_01" / "sm_80-sm_90_prog-a100.failed.log").read_text()
 
 
 def test_the_unpacked_wheel_imports_and_offers_its_configurations(built: BuildResult, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from importlib import metadata
 import os
 from pathlib import Path
 import re
-import sys
 from unittest.mock import Mock
 
 import pytest
@@ -124,13 +123,6 @@ def test_torch_that_is_missing_or_old_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(metadata, "version", lambda _: "2.9.1+cu130")
     with pytest.raises(FlashladderError, match=r"expected 2\.10 or later, found 2\.9\.1"):
         native.torch_version()
-
-
-def test_a_failed_command_keeps_its_output(tmp_path: Path) -> None:
-    log = native.Log([], tmp_path / "failed.log")
-    with pytest.raises(FlashladderError, match=r"failed\.log"):
-        log.run([sys.executable, "-c", "print('what it said'); raise SystemExit(3)"], tmp_path)
-    assert "what it said" in log.failed.read_text()
 
 
 def test_a_family_has_a_default_among_its_own_targets(monkeypatch: pytest.MonkeyPatch) -> None:
