@@ -120,13 +120,9 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
     else:
         wanted = KernelConfig.parse(short_form).short_form()
     if wanted not in built:
-        raise FlashladderError(
-            "this configuration is not built",
-            where=f"iteration {number}",
-            expected="one of " + " | ".join(built),
-            found=wanted,
-            hint=f"pass one of these as config=, or build more: nox -s build-iteration-{number} -- --configs all",
-        )
+        what, where, expected = "this configuration is not built", f"iteration {number}", f"one of {' | '.join(built)}"
+        hint = f"pass one of these as config=, or build more: nox -s build-iteration-{number} -- --configs all"
+        raise FlashladderError(what, where=where, expected=expected, found=wanted, hint=hint)
     return wanted
 
 
@@ -165,12 +161,8 @@ def _built(library: str) -> tuple[str, ...]:
     """Loads an installed library; the short forms of its configurations."""
     number = LIBRARIES.index(library)
     if find_spec(library) is None:
-        raise FlashladderError(
-            "this iteration is not installed here",
-            where=f"iteration {number}",
-            expected=f"the package {library}",
-            hint=f"build it into this environment: invoke build {number}",
-        )
+        what, hint = "this iteration is not installed here", f"build it into this environment: invoke build {number}"
+        raise FlashladderError(what, where=f"iteration {number}", expected=f"the package {library}", hint=hint)
     try:
         built: tuple[str, ...] = import_module(library).configurations()
     except ImportError as error:

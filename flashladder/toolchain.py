@@ -76,12 +76,8 @@ class Pins(BaseModel):
         if cuda in ("", self.cuda):
             return ""
         if cuda not in self.others:
-            raise FlashladderError(
-                "no toolchain of this CUDA version is pinned",
-                where="configs/toolchain.yaml",
-                expected=f"one of {', '.join([self.cuda, *self.others])}",
-                found=cuda,
-            )
+            what, expected = "no toolchain of this CUDA version is pinned", ", ".join([self.cuda, *self.others])
+            raise FlashladderError(what, where="configs/toolchain.yaml", expected=f"one of {expected}", found=cuda)
         return cuda
 
 
@@ -148,13 +144,13 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
 def _require_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]) -> None:
     wrong = [name for name, version in wanted.items() if version != found[name]]
     if wrong:
+        pinned = [f"{name}=={wanted[name]}" for name in wrong]
         raise FlashladderError(
             "the CUDA toolchain of this environment is not the pinned one",
             where="configs/toolchain.yaml",
-            expected=", ".join(f"{name}=={wanted[name]}" for name in wrong),
+            expected=", ".join(pinned),
             found=", ".join(f"{name} {found[name] or 'missing'}" for name in wrong),
-            hint="run: pip install "
-            + ("'flashladder[build]'" if ROOT == CARRIED else " ".join(f"{name}=={wanted[name]}" for name in wrong)),
+            hint="run: pip install " + ("'flashladder[build]'" if ROOT == CARRIED else " ".join(pinned)),
         )
 
 
@@ -173,11 +169,10 @@ def _cuda_root(pins: Pins) -> Path:
 
 def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
     if missing := next((root / name for name in names if not (root / name).is_file()), None):
+        what = "the CUDA toolchain wheels are recorded as installed, but files are missing"
+        wheels = " ".join(f"{name}=={version}" for name, version in pins.packages.items())
         raise FlashladderError(
-            "the CUDA toolchain wheels are recorded as installed, but files are missing",
-            expected=f"the file {missing}",
-            hint="run: pip install --force-reinstall "
-            + " ".join(f"{name}=={version}" for name, version in pins.packages.items()),
+            what, expected=f"the file {missing}", hint=f"run: pip install --force-reinstall {wheels}"
         )
 
 

@@ -336,12 +336,9 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
                 stream.seek(0)
                 holder = stream.read().strip() or "unknown"
             if time.monotonic() >= deadline:
-                raise FlashladderError(
-                    refusal or f"another build has held this entry for {timeout_s:g} s",
-                    where=relative(folder),
-                    found=f"process {holder}",
-                    hint="wait for that build or end it, then run the same command again",
-                )
+                what = refusal or f"another build has held this entry for {timeout_s:g} s"
+                hint = "wait for that build or end it, then run the same command again"
+                raise FlashladderError(what, where=relative(folder), found=f"process {holder}", hint=hint)
             if not waiting:
                 print(f"waiting for process {holder}, which builds {relative(folder)}", file=sys.stderr)
             waiting = True

@@ -77,7 +77,6 @@ MACHINE = "x86_64"
 GLIBCS = ("_2_28", "_2_27", "_2_24", "_2_17", "2014", "_2_12", "2010", "_2_5", "1")
 PLATFORMS = [f"manylinux{tag}_{MACHINE}" for tag in GLIBCS]
 PLATFORM = rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}"
-THIS_PYTHON = ".".join(map(str, sys.version_info[:2]))
 LINKED = "nvidia-cuda-runtime"  # its static library is part of every iteration's library
 # The pipeline's wheels contain: the packages, the ladder's files (setup.py), files that the metadata names.
 SOURCES = (
@@ -127,7 +126,9 @@ def bundle(
     named = words(iterations, "[0-9]{1,3}", "--iterations takes numbers, commas between")
     numbers = [load_iteration(int(word)).number for word in named] or [one.number for one in load_all()]
     known = "|".join(map(re.escape, PYTHONS))
-    pythons = words(python, known, "this Python is not supported", ", ".join(PYTHONS)) or [THIS_PYTHON]
+    pythons = words(python, known, "this Python is not supported", ", ".join(PYTHONS)) or [
+        ".".join(map(str, sys.version_info[:2]))
+    ]
     arches = [require_arch(word) for word in words(arch)] or list(load_pins().arches)
     expected = f"manylinux_X_Y_{MACHINE} or linux_{MACHINE}"
     tags = words(platform, PLATFORM, "not a platform of Linux on x86-64", expected) or PLATFORMS
@@ -270,7 +271,7 @@ def packages(python: str, tags: Sequence[str], kept: Path = KEPT) -> list[Path]:
 
 
 def own_wheels(out: Path) -> list[Path]:
-    """Builds the wheels of flashladder and ptxemu into the folder `out`: the same bytes for the same files.
+    """Builds the wheels of flashladder and ptxemu into a folder that exists: the same bytes for the same files.
 
     It builds a copy of the checkout, because setuptools leaves folders beside its sources and reads old ones.
 
@@ -298,7 +299,6 @@ def own_wheels(out: Path) -> list[Path]:
         for package in (copy, copy / "emulator"):  # by this environment's backend, so that nothing is fetched
             variables = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH_SECONDS}
             run([*command, "--out-dir", str(made), str(package)], copy, error, cwd=package, env=variables)
-        make_folder(out)
         return [Path(shutil.copyfile(wheel, out / wheel.name)) for wheel in sorted(made.glob("*.whl"))]
 
 
