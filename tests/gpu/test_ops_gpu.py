@@ -31,7 +31,7 @@ else:
 if not torch.cuda.is_available():
     pytest.skip("no CUDA GPU, or a torch without CUDA", allow_module_level=True)
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]  # of torch itself
 SHAPE = (2, 512, 16, 128)  # batch, seq_len, n_heads, d_head
 TOLERANCE = 2e-2  # absolute, for N(0, 1) inputs in 16 bits: rounding of P and O, some 10 times below a wrong tile
 DTYPES = [pytest.param("float16", id="fp16"), pytest.param("bfloat16", id="bf16")]
@@ -224,7 +224,6 @@ def test_opcheck(iteration: int) -> None:
     torch.library.opcheck(library.forward_out.default, (*tensors, torch.empty_like(tensors[0])))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
 def test_compile_without_a_graph_break(iteration: int) -> None:
     tensors, library = inputs(), operators(iteration)
 
@@ -237,7 +236,6 @@ def test_compile_without_a_graph_break(iteration: int) -> None:
     assert is_attention(compiled(*tensors) / 3, tensors)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
 @OF_ANY_LENGTH
 def test_compiled_once_for_any_length(number: int) -> None:
     """A length that torch traces as a symbol is not pinned to the first that came."""

@@ -25,6 +25,8 @@ else:
 
 from flashladder import ops
 
+# torch's compiler imports torch's own old parts
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 NAME = "flashladder_78"  # what iteration 8 is called here, and the others likewise: real ones may be loaded
 BUILT = [load_iteration(8).configs["a100"].with_dtype(dtype).short_form() for dtype in ("fp16", "bf16")]
 PACKAGE = f"def configurations():\n    return {tuple(BUILT)!r}\n"
@@ -149,13 +151,11 @@ def test_an_argument_that_is_no_tensor_is_named(q: Any, found: str) -> None:
             flashladder.forward(tensor(), tensor(), tensor(), out=q)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_a_tangent_is_refused(calls: list[str]) -> None:
     with pytest.raises(FlashladderError, match=r"bad argument q: .*no forward-mode derivative"):
         torch.func.jvp(lambda q: forward(config=BUILT[0], q=q), (tensor(),), (tensor(),))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_compiled_code_refuses_arguments_in_the_same_words(calls: list[str], fullgraph: bool) -> None:
     """Where a graph may break the very error comes; where it must not, torch's error that quotes it."""
@@ -302,7 +302,6 @@ def test_forward_asks_for_the_step_of_qs_length_and_gpu(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("every_step_installed")
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
 def test_the_default_traces_whole_at_lengths_that_vary(monkeypatch: pytest.MonkeyPatch) -> None:
     """A length that varies becomes a symbol in torch.compile: the step is chosen by a guard, not by a graph break."""
     monkeypatch.setattr(ops, "_gpu", lambda _: ("NVIDIA H200", "sm_90"))
@@ -323,7 +322,6 @@ def test_the_gpus_configuration_is_the_default(calls: list[str], monkeypatch: py
     assert ops._resolve(NAME, None, "float32", 1) == ""  # the operator refuses float32 by name
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
 @pytest.mark.parametrize("config", [BUILT[0], KernelConfig.parse(BUILT[0])], ids=["short form", "KernelConfig"])
 def test_it_traces_whole_even_when_the_iteration_varies(calls: list[str], config: object) -> None:
     """An int that varies from call to call becomes a symbol in torch.compile, which names no library."""

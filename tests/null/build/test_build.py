@@ -21,6 +21,7 @@ from flashladder.build.store import TOOLS_FILE, Tools, read_recorded
 from flashladder.errors import FlashladderError
 from flashladder.files import dump_json, sha256
 from flashladder.ladder.iteration import load_iteration
+from tests.null.build.test_store import Lab
 
 
 @pytest.fixture
@@ -138,38 +139,32 @@ def test_a_family_has_a_default_among_its_own_targets(monkeypatch: pytest.Monkey
         compiling.arches_of(load_iteration(16), "sm_90a")
 
 
-HERE = Tools(
-    root=Path("/cuda"),
-    nvcc=Path("/cuda/bin/nvcc"),
-    ptxas=Path("/cuda/bin/ptxas"),
-    host_compiler=Path("/usr/bin/g++"),
-    nvcc_flags=("-arch=compute_80", "-lineinfo"),
-    ptxas_flags=("-v",),
-    ptx_versions={"nvidia-cuda-nvcc": "13.0.88", "host compiler": "g++ (Debian) 12"},
-    ptxas_version="13.0.88",
-)
+@pytest.fixture
+def here(tmp_path: Path) -> Tools:
+    """The tools of this machine."""
+    return Lab(tmp_path / "here").tools
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store that came with a record, where nothing can be asked for its version."""
-    (tmp_path / TOOLS_FILE).write_text(HERE.record(), encoding="utf-8")
-
+def store(tmp_path: Path, here: Tools, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store that came with a record, on a machine without tools."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / TOOLS_FILE).write_text(here.record(), encoding="utf-8")
     for name in ("find_toolchain", "host_compiler"):
         monkeypatch.setattr(compiling, name, Mock(side_effect=AssertionError))
-    monkeypatch.setattr(compiling, "STORE", tmp_path)
-    return tmp_path
+    monkeypatch.setattr(compiling, "STORE", tmp_path / "store")
+    return tmp_path / "store"
 
 
-def test_recorded_tools_find_what_the_real_ones_made_and_name_no_place(store: Path) -> None:
+def test_recorded_tools_find_what_the_real_ones_made_and_name_no_place(store: Path, here: Tools) -> None:
     step = load_iteration(1)
     config = step.configs["a100"]
     tools = compiling.tools_of()
-    assert (tools.recorded, HERE.recorded, tools.record()) == (True, False, HERE.record())
-    assert "/" not in HERE.record().replace("(Debian)", "")
+    assert (tools.recorded, here.recorded, tools.record()) == (True, False, here.record())
+    assert "/" not in here.record()
     assert read_recorded(store / "elsewhere") is None
-    assert compiling.ptx_planned(step, config, tools).key == compiling.ptx_planned(step, config, HERE).key
-    other = replace(HERE, ptx_versions={**HERE.ptx_versions, "host compiler": "g++ 13"})
+    assert compiling.ptx_planned(step, config, tools).key == compiling.ptx_planned(step, config, here).key
+    other = replace(here, ptx_versions={**here.ptx_versions, "host compiler": "g++ 13"})
     assert compiling.ptx_planned(step, config, tools).key != compiling.ptx_planned(step, config, other).key
 
 
