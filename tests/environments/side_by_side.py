@@ -1,6 +1,6 @@
 """Commands at the same time on one checkout, with a real compiler and real sweeps: each ends as it does alone.
 
-Why no part of the suite: minutes. Run: ``nox -s environments``.
+It takes minutes, so it is no part of the suite: ``nox -s environments``.
 """
 
 from __future__ import annotations

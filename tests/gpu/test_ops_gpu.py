@@ -1,8 +1,6 @@
-"""The operators on a GPU: opcheck, torch.compile, CUDA graphs, streams, devices, views, out=, and what a GPU refuses.
+"""The operators on a GPU: opcheck, torch.compile, CUDA graphs, streams, devices, views, out=, and refusals.
 
-Every installed iteration is tried (`nox -s build-iteration-N`); one that is not installed is skipped by name. Numerics
-in depth are `flashladder.check.command`'s; here a result only has to be attention. Run: pytest
-tests/gpu/test_ops_gpu.py
+Every installed iteration is tried. Here a result only has to be attention; `flashladder.check` judges its accuracy.
 """
 
 from __future__ import annotations

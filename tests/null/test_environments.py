@@ -1,7 +1,6 @@
-"""Commands in surroundings that nobody prepared: no HOME, locale C, odd paths, a full disk, others at the same time.
+"""Commands without HOME, in locale C, at odd paths, on a full disk, beside other writers.
 
-Real processes on a copy of the checkout's data; nothing is compiled. What takes minutes (two builds, two reports, two
-sweeps at once) is in tests/environments, which ``nox -s environments`` runs.
+Real processes on a copy of the checkout's data; nothing is compiled. tests/environments holds the tests of minutes.
 """
 
 from __future__ import annotations

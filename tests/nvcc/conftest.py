@@ -1,7 +1,7 @@
 """Fixtures of the tests that need a compiler: a real host library with empty fatbins, loaded into torch.
 
-`binding_site` compiles binding.cpp, launch.cpp and two generated tables (3 s the first time, kept under build/tests/),
-so that everything but a launch can be tried on a machine without a GPU.
+`binding_site` compiles the host sources and generated tables (3 s, kept under build/tests/), so everything but a launch
+runs without a GPU.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The host library beside torch, with empty fatbins: what it refuses, takes and chooses; everything but a launch.
+"""The host library beside torch, with empty fatbins: the arguments that it refuses and takes, and what it chooses.
 
-A bad argument of `torch.ops.flashladder_NN` gives one ValueError line: argument, expected, found, what to do. The
-device is checked last, so all of them are tried with CPU tensors.
-
-Run: pytest tests/nvcc/test_bad_arguments.py  (compiles for 3 s the first time, see conftest.py)
+A bad argument is one ValueError line: argument, expected, found, remedy. The library checks the device last, so CPU
+tensors reach every other check.
 """
 
 from __future__ import annotations

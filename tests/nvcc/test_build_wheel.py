@@ -1,7 +1,6 @@
-"""A whole build of iteration 1: what it leaves, that it repeats bit for bit, that doing it again does nothing.
+"""A whole build of iteration 1: what it leaves, that it repeats bit for bit, that a second build does nothing.
 
-Kernels come from the shared store, so that only the first run on a machine compiles them; everything else is made in
-temporary folders and this environment is left alone.
+Kernels come from the shared store; everything else is made in temporary folders, and nothing is installed.
 """
 
 from __future__ import annotations

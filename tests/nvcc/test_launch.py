@@ -1,7 +1,4 @@
-"""The launcher, with a CUDA runtime that prints what it is asked for instead of a GPU.
-
-Why: nothing here has a GPU: what `launch.cpp` asks of the runtime and hands to it is looked at.
-"""
+"""The launcher, with a CUDA runtime that prints its calls and needs no GPU."""
 
 from __future__ import annotations
 

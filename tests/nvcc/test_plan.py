@@ -1,6 +1,6 @@
-"""A family's plan in C++ hands over, byte for byte, what its launch in Python does.
+"""A family's plan in C++ hands over the same bytes as its launch in Python.
 
-Why: the emulator runs what `Family.launch` says, a GPU what `plan.cpp` says; here both are asked for one problem.
+The emulator runs what `Family.launch` says, a GPU what `plan.cpp` says; the tests give both the same problems.
 """
 
 from __future__ import annotations

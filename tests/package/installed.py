@@ -1,10 +1,9 @@
 """The package as a user gets it: a wheel in an environment of its own, on each Python here, from an empty folder.
 
-Why a script and no test: it makes environments and needs the index. ``nox -s package`` builds sdist and wheel, asks
-twine about them and runs this; docs/package.md has the figures.
+``nox -s package`` builds sdist and wheel and runs this script, which makes environments and needs the index.
 
     python tests/package/installed.py dist/*.whl [3.10 3.13]
-Exit code: 0, 1 where something differs from what is expected.
+Exit code: 0, or 1 if something differs from what is expected.
 """
 
 from __future__ import annotations
