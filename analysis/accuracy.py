@@ -142,7 +142,7 @@ def short_form(number: int, dtype: str) -> str:
 
 def identities(numbers: Sequence[int]) -> dict[str, dict[str, str]]:
     """Which machine code runs: by kernel, its iteration, configuration and digest."""
-    from flashladder.build.installed import load_installed
+    from flashladder.build.wheel import load_installed
     from flashladder.ladder.config import KernelConfig
 
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())

@@ -1,8 +1,8 @@
 """`flashladder.forward`: attention by any iteration of the ladder, with the configuration tuned for this GPU.
 
-The work is done by `torch.ops.flashladder_NN`; this module picks the library and the configuration, and answers what
-is missing with the command that makes it. It traces under `torch.compile` without a graph break. Unlike the rest of the
-package this module needs torch to be imported; `flashladder.forward` imports it at its first use.
+`torch.ops.flashladder_NN` does the work; this module chooses the library and the configuration. It traces under
+`torch.compile` without a graph break. This is the only module of the package that needs torch at import, so
+`flashladder.forward` imports it at its first use.
 
     >>> out = flashladder.forward(q, k, v)                 # the fastest at this length on this GPU
     >>> out = flashladder.forward(q, k, v, iteration=7, config="(FP16, 128, 64, 64, 4): async+...")
@@ -23,7 +23,7 @@ from flashladder.files import last_iteration
 from flashladder.ladder.config import KernelConfig
 
 LAST_ITERATION = last_iteration()
-DEVICES = ("cuda", "meta")  # of tensors: a GPU, or no memory at all, to learn a result's shape
+DEVICES = ("cuda", "meta")  # a GPU, or no memory at all, to learn a result's shape
 LIBRARIES = ("", *(f"flashladder_{number:02d}" for number in range(1, LAST_ITERATION + 1)))
 
 
@@ -40,23 +40,23 @@ def forward(
     Args:
         q: queries, (batch, seq_len, n_heads, d_head = 128), fp16 or bf16, on a CUDA device of compute capability 8.0
             or later; last dimension contiguous, other strides multiples of 8 elements, seq_len divisible by B_r, B_c.
-            From iteration 20 on the kernels need 9.0 and take any seq_len. A stride of a dimension of one element may
-            be anything; without elements (batch, seq_len or n_heads 0) the result is empty, too.
+            From iteration 20 on the kernels need 9.0 and take any seq_len. A dimension of one element may have any
+            stride. If batch, seq_len or n_heads is 0, the result is empty.
         k: keys, as q; iterations 16 to 19 also fix the seq_len stride of all four tensors at 2048 elements (16 heads).
         v: values, as q.
-        iteration: the step of the ladder; None for the installed one that is fastest at q's length on its
-            GPU, as measured (``configs/fastest.json``).
+        iteration: the step of the ladder; None for the fastest installed one at q's length on its GPU, as measured
+            (``configs/fastest.json``).
         config: a configuration or its short form; None for the one tuned for q's GPU, else for its architecture, else
             for the A100.
-        out: where to write, as q, overlapping no input; None for a new contiguous tensor.
+        out: the tensor to write, as q, overlapping no input; None for a new contiguous tensor.
 
     Returns:
         `out`, or the new tensor: (batch, seq_len, n_heads, d_head) in q's dtype. It is enqueued on the current stream.
 
     Raises:
         FlashladderError: the iteration or the configuration is not built (the message lists those that are), an
-            argument is not a tensor or not on a GPU, or a gradient would be needed. While `torch.compile` traces, its
-            own error quotes the same line.
+            argument is not a tensor or not on a GPU, or a gradient would be needed. `torch.compile` quotes this line
+            in its own error.
         ValueError: an argument breaks the kernel's contract; the message names it, what was expected and found.
         RuntimeError: the GPU or the driver refused.
     """
@@ -68,25 +68,24 @@ def forward(
     resolved = _resolve(library, short_form, dtype, device)
     operators: Any = getattr(torch.ops, library)
     if out is None:
-        result: torch.Tensor = operators.forward(q, k, v, resolved)
-        return result
-    operators.forward_out(q, k, v, out, resolved)
+        out = operators.forward(q, k, v, resolved)
+    else:
+        operators.forward_out(q, k, v, out, resolved)
     return out
 
 
 def configurations(iteration: int | None = None) -> tuple[KernelConfig, ...]:
-    """The configurations that the installed library of an iteration holds; None: of the last one that is installed.
+    """The configurations in the installed library of an iteration; None: of the last installed iteration.
 
     Raises:
         FlashladderError: the iteration is not built.
     """
-    if iteration is None:
-        iteration = max(_installed(), default=LAST_ITERATION)
-    return tuple(KernelConfig.parse(line) for line in _built(library_name(iteration)))
+    number = max(_installed(), default=LAST_ITERATION) if iteration is None else iteration
+    return tuple(KernelConfig.parse(line) for line in _built(library_name(number)))
 
 
 def _check_tensors(**tensors: torch.Tensor | None) -> None:
-    """Refuses what torch's dispatcher would answer with a page, and what no build helps: types, devices, gradients."""
+    """Refuses types, devices and gradients for which torch's dispatcher would print a page."""
     for name, tensor in tensors.items():
         if name == "out" and tensor is None:
             continue
@@ -95,26 +94,21 @@ def _check_tensors(**tensors: torch.Tensor | None) -> None:
         elif tensor.device.type not in DEVICES:
             _refuse(name, "a CUDA tensor", f"one on {tensor.device}", "there is no CPU kernel; call .cuda()")
         elif tensor.requires_grad and torch.is_grad_enabled():
-            _refuse(
-                name,
-                "a tensor without requires_grad (there is no backward kernel)",
-                "requires_grad=True",
-                "call it under torch.no_grad() or pass .detach()",
-            )
+            expected = "a tensor without requires_grad (there is no backward kernel)"
+            _refuse(name, expected, "requires_grad=True", "call it under torch.no_grad() or pass .detach()")
         elif forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
             _refuse(name, "a tensor without a tangent (there is no forward-mode derivative)", "a dual tensor")
 
 
 def _refuse(argument: str, expected: str, found: str, hint: str | None = None) -> NoReturn:
-    """Raises the error about an argument; apart, so that torch.compile calls it and quotes the line."""
+    """Raises the error about an argument; torch.compile calls this function and quotes its line."""
     raise FlashladderError(f"bad argument {argument}", expected=expected, found=found, hint=hint)
 
 
 def _resolve(library: str, short_form: str | None, dtype: str, device: int | None) -> str:
-    """The short form of the configuration to run, known to be built.
+    """The short form of the configuration to run, which is built.
 
-    It is left empty where q's dtype is none that a kernel has, as the operator's own check names the argument, and
-    where q has no memory.
+    Empty if no kernel has q's dtype (the operator's own check then names the argument) or if q has no memory.
     """
     built, number = _built(library), LIBRARIES.index(library)
     if short_form is None:
@@ -126,36 +120,25 @@ def _resolve(library: str, short_form: str | None, dtype: str, device: int | Non
     else:
         wanted = KernelConfig.parse(short_form).short_form()
     if wanted not in built:
-        raise FlashladderError(
-            "this configuration is not built",
-            where=f"iteration {number}",
-            expected="one of " + " | ".join(built),
-            found=wanted,
-            hint=f"pass one of these as config=, or build more: nox -s build-iteration-{number} -- --configs all",
-        )
+        what, where, expected = "this configuration is not built", f"iteration {number}", f"one of {' | '.join(built)}"
+        hint = f"pass one of these as config=, or build more: nox -s build-iteration-{number} -- --configs all"
+        raise FlashladderError(what, where=where, expected=expected, found=wanted, hint=hint)
     return wanted
 
 
 def _step_for(q: torch.Tensor, device: int | None) -> int:
-    """The installed step that is fastest at q's length on its GPU; of tensors without memory, on any.
-
-    Where q has no length, the operator's own check says so.
-    """
-    length = q.shape[1] if q.dim() > 1 else 0
+    """The installed step that is fastest at q's length on its GPU; for tensors without memory, on any GPU."""
+    length = q.shape[1] if q.dim() > 1 else 0  # the operator's own check refuses a q of fewer dimensions
     steps = _steps_on(device)
-    chosen = steps[0][1]
-    for start, step in steps:
-        if length >= start:
-            chosen = step
-    return chosen
+    return [steps[0][1], *(step for start, step in steps if length >= start)][-1]
 
 
 def _steps_on(device: int | None) -> tuple[tuple[int, int], ...]:
-    """From which length on which step is taken on a GPU; None: on any."""
+    """Pairs (least length, step to take from there on) for a GPU; None: for any GPU."""
     return _installed_choices(*(_gpu(device) or (None, None)))
 
 
-# torch.compile calls them while tracing instead of tracing into it. Not as a decorator: torch's has no types.
+# torch.compile calls these while it traces, instead of tracing into them. As a decorator it would have no types.
 _mark_constant: Any = torch.compiler.assume_constant_result
 _mark_constant(_resolve)
 _mark_constant(_steps_on)
@@ -175,15 +158,11 @@ def library_name(iteration: int) -> str:
 
 @cache
 def _built(library: str) -> tuple[str, ...]:
-    """The short forms in an installed library, which this loads."""
+    """Loads an installed library; the short forms of its configurations."""
     number = LIBRARIES.index(library)
     if find_spec(library) is None:
-        raise FlashladderError(
-            "this iteration is not installed here",
-            where=f"iteration {number}",
-            expected=f"the package {library}",
-            hint=f"build it into this environment: invoke build {number}",
-        )
+        what, hint = "this iteration is not installed here", f"build it into this environment: invoke build {number}"
+        raise FlashladderError(what, where=f"iteration {number}", expected=f"the package {library}", hint=hint)
     try:
         built: tuple[str, ...] = import_module(library).configurations()
     except ImportError as error:
@@ -193,10 +172,7 @@ def _built(library: str) -> tuple[str, ...]:
 
 @cache
 def _gpu(device: int | None) -> tuple[str, str] | None:
-    """What the driver calls a GPU, and its architecture, ``sm_90``; None for tensors without memory.
-
-    These are on no device, or are fake tensors of one where there is no GPU.
-    """
+    """The driver's name of a GPU, and its architecture, ``sm_90``; None for tensors without memory (meta, fake)."""
     if device is None or not torch.cuda.is_available():
         return None
     major, minor = torch.cuda.get_device_capability(device)
@@ -205,7 +181,7 @@ def _gpu(device: int | None) -> tuple[str, str] | None:
 
 @cache
 def _tuned(iteration: int, dtype: str, gpu: str, arch: str) -> str:
-    """The short form that iterations/*.yaml gives for a GPU by its name and architecture (`configs_for`)."""
+    """The short form that iterations/*.yaml gives for a GPU (`configs_for`)."""
     from flashladder.ladder.gpus import configs_for, gpu_key
     from flashladder.ladder.iteration import load_iteration
 
@@ -215,7 +191,7 @@ def _tuned(iteration: int, dtype: str, gpu: str, arch: str) -> str:
 
 @cache
 def _installed_choices(gpu: str | None, arch: str | None) -> tuple[tuple[int, int], ...]:
-    """Of `flashladder.ladder.selection.choices` of a GPU the first that is installed; where none is, the first."""
+    """The first installed step of each of a GPU's `choices`; the first step if none is installed."""
     from flashladder.ladder.selection import choices
 
     installed = _installed()

@@ -1,11 +1,13 @@
 """How a tool of the toolchain is run, and what a failed run means: one line that says what to do (`diagnose`).
 
-Standard library only: the store's workers import it, and they start hundreds of times.
+Standard library only, because the store's workers import it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+import errno
 import os
 from pathlib import Path
 import re
@@ -13,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from typing import Any
 
 from flashladder.errors import FlashladderError
 from flashladder.files import relative
@@ -22,22 +25,13 @@ FOREIGN_ENV = (
     *("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
     *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS"),
 )
-
-
-def clean_environment(scratch: Path) -> dict[str, str]:
-    """The caller's environment without foreign CUDA settings, in English, with temporary files in `scratch`."""
-    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN_ENV}
-    return kept | {"LC_ALL": "C", "TMPDIR": str(scratch.resolve())}
-
-
 FEWER_JOBS = "use fewer jobs (--jobs 1), or a machine with more memory"
 FREE_SPACE = "free space there and run the same command again: finished entries are kept"
-LEAST_FREE_BYTES = 16 * 2**20  # with less, a tool that fails most likely failed to write, whatever it says
+LEAST_FREE_BYTES = 16 * 2**20  # with less, a tool that fails most likely could not write, whatever it prints
 
 _DISK_FULL = re.compile(r"no space left on device|disk quota exceeded|Internal error: writing file", re.IGNORECASE)
 
-
-# What a compiler prints about some trouble of the machine; the message; what to do.
+# What a compiler prints about a problem of the machine; the message; what to do.
 _RULES = (
     (
         re.compile(r"died due to signal 9|Killed signal terminated program|\bKilled$", re.MULTILINE),
@@ -82,17 +76,21 @@ _PART = re.compile(r"\[with Part=(?P<part>.+?)\]\"?(?: at line|$)", re.MULTILINE
 _ANY_ERROR = re.compile(r"^.*\b(?:error|fatal)\b.*$", re.MULTILINE | re.IGNORECASE)
 
 
+def clean_environment(scratch: Path) -> dict[str, str]:
+    """The caller's environment without foreign CUDA settings, in English, with temporary files in `scratch`."""
+    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN_ENV}
+    return kept | {"LC_ALL": "C", "TMPDIR": str(scratch.resolve())}
+
+
 def run_tool(command: Sequence[str | Path], folder: Path, scratch: Path) -> tuple[int, str]:
     """Runs a compiler in `folder`, with its temporary files in `scratch`: exit code, and all that it printed."""
-    environment = clean_environment(scratch)
-    done = subprocess.run(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, cwd=folder, env=clean_environment(scratch), check=False, **pipes)
     return done.returncode, done.stdout.decode(errors="replace")
 
 
 def diagnose(tool: str, returncode: int, text: str, log: Path, folder: Path) -> FlashladderError:
-    """The error to raise for a tool that failed: the first rule that knows it, from the machine's to the source's.
+    """The error to raise for a tool that failed: first a problem of the machine, else an error in the source.
 
     Args:
         tool: its name, "nvcc" or "ptxas".
@@ -124,24 +122,34 @@ def diagnose(tool: str, returncode: int, text: str, log: Path, folder: Path) -> 
 
 
 def _shown(log: Path) -> str:
-    """A log's path that leads there from where the person is: absolute outside the checkout's root."""
+    """A log's path as the user can open it: absolute, unless the working folder is the checkout's root."""
     return relative(log) if Path.cwd() == ROOT else str(log.resolve())
 
 
 def disk_full(where: Path) -> FlashladderError:
-    """The error for a disk that has no space left, found while building in `where`.
-
-    It names the folder for temporary files where that one is full and `where` is not.
-    """
-    temporary = Path(os.environ.get("TMPDIR") or tempfile.gettempdir())  # which passes over one that is full
+    """The error for a full disk while building in `where`; it may be that of the folder for temporary files."""
+    temporary = Path(os.environ.get("TMPDIR") or tempfile.gettempdir())  # gettempdir skips a folder that is full
     if _is_full(temporary) and not _is_full(where):
         hint = "free space there, or set TMPDIR to a folder on another disk"
         return FlashladderError("the disk of the folder for temporary files is full", where=temporary, hint=hint)
     return FlashladderError("the disk is full", where=relative(where), hint=FREE_SPACE)
 
 
+@contextmanager
+def file_errors(folder: Path) -> Iterator[None]:
+    """Turns a full disk and other trouble with files of a build in `folder` into one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise disk_full(folder) from error
+        what = f"the build could not use a file ({error.strerror or error})"
+        hint = "fix its permissions, or set FLASHLADDER_BUILD to a folder that you can write"
+        raise FlashladderError(what, where=relative(folder), found=error.filename, hint=hint) from error
+
+
 def _is_full(folder: Path) -> bool:
-    """Whether the disk of a folder, or of the one that it will be made in, has less than a compiler needs."""
+    """Whether the disk of a folder, which may not exist yet, has less space than a compiler needs."""
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     return shutil.disk_usage(there).free < LEAST_FREE_BYTES
 
@@ -149,7 +157,7 @@ def _is_full(folder: Path) -> bool:
 def _part(folder: Path, context: str) -> str | None:
     """The part of a kernel that breaks a contract (kernels/ampere/contracts.cuh), if that is the first error.
 
-    nvcc names it by the alias in the translation unit, which says what the alias stands for.
+    nvcc prints an alias; the translation unit says which part it stands for.
     """
     match = _PART.search(context.partition("error:")[0])
     if match is None:

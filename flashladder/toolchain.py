@@ -1,12 +1,10 @@
 """The compiler: its pinned versions, and where its programs are.
 
-``configs/toolchain.yaml`` pins versions, architectures and flags (`load_pins`). The wheels that it names put the whole
-CUDA toolchain under ``site-packages/nvidia/cu13``; only a C++ compiler must be on the machine. A missing or differing
-wheel is an error that says what to install. A CUDA install on PATH is never used, and its settings never reach a
-compiler that came with a wheel. `flashladder.tool_runs` runs a tool and explains a failed run.
+``configs/toolchain.yaml`` pins versions, architectures and flags (`load_pins`). The pinned wheels put the whole CUDA
+toolchain under ``site-packages/nvidia/cu13``; only a C++ compiler must be on the machine. A CUDA install on PATH is
+never used, and its settings never reach a compiler that came with a wheel.
 
-``invoke nvcc own.cu --arch sm_90`` compiles your CUDA C++ to PTX with the pinned compiler, for ``ptxemu own.ptx``
-(`compile_and_tell`): flags are those of the kernels without ``--use_fast_math``.
+``invoke nvcc own.cu --arch sm_90`` compiles your CUDA C++ to PTX with the pinned compiler, for ``ptxemu own.ptx``.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from flashladder.tool_runs import diagnose, run_tool
 
 
 class Flags(BaseModel):
-    """Flags of one tool: of every build, and of a release or a debug build."""
+    """Flags of one tool for every build, and those that a release or a debug build adds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,8 +46,8 @@ class Flags(BaseModel):
 class Pins(BaseModel):
     """``configs/toolchain.yaml`` as data: exact versions, architectures and flags (without -arch, -I, -ccbin).
 
-    `arches` are what GPUs are called; `own_arches` is machine code that runs on one of them alone, from PTX of its own.
-    `others` maps the CUDA versions of the toolchain axis to the packages that differ from the pinned ones.
+    `arches` are those of GPUs; machine code for one of `own_arches` (sm_90a) runs on that GPU only and has its own PTX.
+    `others` maps the other CUDA versions that a build can use to the packages that differ from the pinned ones.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -70,7 +68,7 @@ class Pins(BaseModel):
         return table.all + (table.debug if debug else table.release)
 
     def axis(self, cuda: str) -> str:
-        """`cuda` on the toolchain axis: itself, or empty for the pinned version, however it is said.
+        """`cuda` itself if it is one of `others`; empty for the pinned version.
 
         Raises:
             FlashladderError: no compiler of that version is pinned.
@@ -78,18 +76,14 @@ class Pins(BaseModel):
         if cuda in ("", self.cuda):
             return ""
         if cuda not in self.others:
-            raise FlashladderError(
-                "no toolchain of this CUDA version is pinned",
-                where="configs/toolchain.yaml",
-                expected=f"one of {', '.join([self.cuda, *self.others])}",
-                found=cuda,
-            )
+            what, expected = "no toolchain of this CUDA version is pinned", ", ".join([self.cuda, *self.others])
+            raise FlashladderError(what, where="configs/toolchain.yaml", expected=f"one of {expected}", found=cuda)
         return cuda
 
 
 @functools.cache
 def load_pins(path: Path = CONFIGS / "toolchain.yaml") -> Pins:
-    """Reads the pins. Raises `FlashladderError`: the file is missing, is not YAML, or does not hold them."""
+    """Reads the pins. Raises `FlashladderError` if the file is missing, is not YAML, or lacks a key."""
     return validate(Pins, read_located(path))
 
 
@@ -100,7 +94,7 @@ INSTALL_HOST_COMPILER = (
 
 COMPILERS = ("bin/nvcc", "bin/ptxas")
 READERS = ("bin/fatbinary", "bin/cuobjdump", "bin/nvdisasm")
-NVCC_READS = (  # and runs, as ``nvcc -ptx --dryrun`` says; beside it the host compiler (`host_compiler`)
+NVCC_READS = (  # or runs, as ``nvcc -ptx --dryrun`` shows; without the host compiler
     *("nvvm/bin/cicc", "bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"),
     *("include/cuda_runtime.h", "include/crt/host_config.h"),
 )
@@ -108,30 +102,23 @@ NVCC_READS = (  # and runs, as ``nvcc -ptx --dryrun`` says; beside it the host c
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The pinned CUDA tools of the current environment.
+    """The pinned CUDA tools of the current environment."""
 
-    Attributes:
-        root: ``site-packages/nvidia/cu13``.
-        cuxxfilt: ``cu++filt`` where a wheel carries it, else the host's ``c++filt``; may not exist, see `demangle`.
-        versions: wheel name -> version, as installed (and equal to the pins).
-    """
-
-    root: Path
+    root: Path  # ``site-packages/nvidia/cu13``
     nvcc: Path
     ptxas: Path
     fatbinary: Path
     cuobjdump: Path
     nvdisasm: Path
-    cuxxfilt: Path
-    versions: Mapping[str, str]
+    versions: Mapping[str, str]  # by wheel, as installed
 
 
 def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     """The CUDA tools of the current environment, checked against the pins.
 
     Args:
-        folder: where the compiler of another CUDA version is installed (`flashladder.build.wheel`); what
-            only reads or packs machine code stays the environment's, so that nothing but the compiler differs.
+        folder: the folder of another CUDA version's compiler (`flashladder.build.wheel`). The tools that only read or
+            pack machine code stay the environment's, so that only the compiler differs.
         cuda: that version, ``13.1``.
 
     Raises:
@@ -142,9 +129,7 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     root = _cuda_root(pins)
     _require_files(pins, root, (*COMPILERS, *READERS, *NVCC_READS))
     tools = {Path(name).name: root / name for name in (*COMPILERS, *READERS)}
-    filt = root / "bin" / "cu++filt"
-    demangler = filt if filt.is_file() else Path(shutil.which("c++filt") or filt)
-    own = Toolchain(root=root, **tools, cuxxfilt=demangler, versions=pins.packages)
+    own = Toolchain(root=root, **tools, versions=pins.packages)
     if folder is None:
         return own
     wanted = pins.others[cuda]
@@ -159,13 +144,13 @@ def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
 def _require_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]) -> None:
     wrong = [name for name, version in wanted.items() if version != found[name]]
     if wrong:
+        pinned = [f"{name}=={wanted[name]}" for name in wrong]
         raise FlashladderError(
             "the CUDA toolchain of this environment is not the pinned one",
             where="configs/toolchain.yaml",
-            expected=", ".join(f"{name}=={wanted[name]}" for name in wrong),
+            expected=", ".join(pinned),
             found=", ".join(f"{name} {found[name] or 'missing'}" for name in wrong),
-            hint="run: pip install "
-            + ("'flashladder[build]'" if ROOT == CARRIED else " ".join(f"{name}=={wanted[name]}" for name in wrong)),
+            hint="run: pip install " + ("'flashladder[build]'" if ROOT == CARRIED else " ".join(pinned)),
         )
 
 
@@ -184,27 +169,11 @@ def _cuda_root(pins: Pins) -> Path:
 
 def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
     if missing := next((root / name for name in names if not (root / name).is_file()), None):
+        what = "the CUDA toolchain wheels are recorded as installed, but files are missing"
+        wheels = " ".join(f"{name}=={version}" for name, version in pins.packages.items())
         raise FlashladderError(
-            "the CUDA toolchain wheels are recorded as installed, but files are missing",
-            expected=f"the file {missing}",
-            hint="run: pip install --force-reinstall "
-            + " ".join(f"{name}=={version}" for name, version in pins.packages.items()),
+            what, expected=f"the file {missing}", hint=f"run: pip install --force-reinstall {wheels}"
         )
-
-
-def demangle(text: str, toolchain: Toolchain) -> str:
-    """`text` (a log, a listing) with C++ symbol names made readable.
-
-    Raises:
-        FlashladderError: no demangler is on this machine.
-    """
-    try:
-        done = subprocess.run([toolchain.cuxxfilt], input=text, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise FlashladderError(
-            "no working demangler", where=toolchain.cuxxfilt, hint="install binutils, which has c++filt"
-        ) from error
-    return done.stdout
 
 
 def host_compiler() -> Path:
@@ -227,7 +196,7 @@ def host_compiler() -> Path:
 
 @functools.cache
 def host_compiler_version(compiler: Path) -> str:
-    """First line of ``compiler --version``: part of every PTX key, because its headers are.
+    """First line of ``compiler --version``: part of every PTX key, because PTX depends on the compiler's headers.
 
     Raises:
         FlashladderError: the compiler does not run.
@@ -271,7 +240,7 @@ def gpu_arch() -> str | None:
 
 
 def require_arch(arch: str) -> str:
-    """`arch` itself. Raises `FlashladderError`: ptxas is not asked for it anywhere."""
+    """`arch` itself. Raises `FlashladderError` if the toolchain's pins do not name it."""
     known = load_pins().arches + load_pins().own_arches
     if arch not in known:
         raise FlashladderError(
@@ -284,56 +253,57 @@ def require_arch(arch: str) -> str:
 
 
 FAST_MATH = "--use_fast_math"
-SOURCES = (".cu", ".cc", ".cpp", ".cxx", ".c")  # what nvcc compiles, by the end of the name
+SOURCES = (".cu", ".cc", ".cpp", ".cxx", ".c")  # endings of the files that nvcc compiles
 LOG = BUILD / "nvcc.log"
 
 
 def compile_file(source: Path, arch: str = DEFAULT_ARCH, out: Path | None = None) -> Path:
     """Compiles a CUDA C++ file to PTX; the PTX file, beside the source unless `out` names it.
 
+    The flags are those of the kernels, without ``--use_fast_math``.
+
     Raises:
         FlashladderError: no such file, a bad `arch`, no toolchain, or nvcc refused (the line says where).
     """
     if source.suffix == ".ptx":
         hint = f"run it with `ptxemu {as_word(source)}`"
-        raise FlashladderError("PTX is compiled already", where=str(source), expected="a CUDA C++ file", hint=hint)
+        raise FlashladderError("PTX is compiled already", where=source, expected="a CUDA C++ file", hint=hint)
     if not source.is_file() or source.suffix not in SOURCES:
         what = "a folder" if source.is_dir() else "not a CUDA C++ file" if source.is_file() else "no such file"
         expected = f"a CUDA C++ file, whose name ends in {SOURCES[0]}"
-        raise FlashladderError(what, where=str(source), expected=expected)
+        raise FlashladderError(what, where=source, expected=expected)
     if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
         raise FlashladderError("bad --arch", expected="for example sm_80", found=repr(arch))
     target = output_file(str(out or source.with_suffix(".ptx")), ".ptx")
     if not target.parent.is_dir():
         raise FlashladderError("bad --out", expected="a file in a folder that exists", found=repr(str(target)))
-    toolchain, host = find_toolchain(), host_compiler()
+    toolchain, folder = find_toolchain(), source.resolve().parent
     flags = [flag for flag in load_pins().flags("nvcc", debug=False) if flag != FAST_MATH]
-    include = toolchain.root / "include" / "cccl"  # CUB and libcu++
+    flags += ["-ccbin", str(host_compiler()), f"-I{toolchain.root / 'include' / 'cccl'}"]  # CUB and libcu++
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "out.ptx"
-        arguments = ["-ptx", f"-arch=compute_{arch[3:]}", "-ccbin", str(host), f"-I{include}", *flags]
-        command = [str(toolchain.nvcc), *arguments, str(source.resolve()), "-o", str(made)]
-        code, text = run_tool(command, source.resolve().parent, Path(scratch))
+        files = [str(source.resolve()), "-o", str(made)]
+        command = [str(toolchain.nvcc), "-ptx", f"-arch=compute_{arch[3:]}", *flags, *files]
+        code, text = run_tool(command, folder, Path(scratch))
         if code:
-            raise diagnose("nvcc", code, text, write_atomic(LOG, text), source.resolve().parent)
+            raise diagnose("nvcc", code, text, write_atomic(LOG, text), folder)
         if text.strip():
             print(text.strip(), file=sys.stderr)  # warnings
         return write_atomic(target, made.read_bytes())
 
 
 def as_word(path: Path) -> str:
-    """A path as a command line takes it: in quotes where needed, never like an option."""
-    name = str(path)
-    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+    """A path as a word of a command line: quoted if necessary, and never like an option."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def compile_and_tell(file: str, arch: str, out: str = "") -> None:
-    """``invoke nvcc``: compiles, and says where the PTX is and what to do with it; `out` as of `compile_file`."""
+    """``invoke nvcc``: `compile_file`, then a line that says where the PTX is and how to run it."""
     if not file.strip():
         raise FlashladderError("no file is named", expected="a CUDA C++ file", found=repr(file))
     made = compile_file(Path(file), arch, Path(out) if out else None)
-    if ".entry" not in made.read_text(encoding="utf-8", errors="replace"):
+    if ".entry" in made.read_text(encoding="utf-8", errors="replace"):
+        print(f"{made}; run it with `ptxemu {as_word(made)} --grid 1 --block 32 --arg ...`")
+    else:
         hint = "define a __global__ function, or instantiate its template"
         print(f"{made}; no kernel is in it: no __global__ function of {file} was compiled; {hint}")
-        return
-    print(f"{made}; run it with `ptxemu {as_word(made)} --grid 1 --block 32 --arg ...`")

@@ -44,7 +44,7 @@ from flashladder.arguments import (
 )
 from flashladder.bench.references import FA2, Subject, arms, kernel_subject, profiled, reference_identity
 from flashladder.bench.timing import bench_group, cuda_hardware, estimate_s, prepare
-from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases.inputs import SEQ_LENS, shape_of
 from flashladder.cases.reference import Run
 from flashladder.errors import CheckFailed, FlashladderError

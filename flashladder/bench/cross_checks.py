@@ -43,7 +43,7 @@ from flashladder import columns
 from flashladder.arguments import Parser
 from flashladder.bench.references import BACKENDS, FA2, Subject, kernel_subject, reference_subject
 from flashladder.bench.timing import FIRST_SEED, Event, cuda_event, flush_bytes
-from flashladder.build.installed import load_installed
+from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.files import load_json

@@ -1,25 +1,21 @@
-"""Builds one iteration: compiles its kernels, links them, makes a wheel, installs it and proves that it imports.
+"""Builds one iteration: compiles its kernels, links them, makes a wheel, installs it and checks that it imports.
 
-Each iteration has a wheel and an environment of its own, and what was measured is a file with a digest. The folder
-``build/iteration_07/sm_80/`` keeps the wheel, both logs, the ptxas table, PTX and cubin per configuration, and a
-manifest of all inputs and outputs. It is made in a scratch folder and renamed: a build is whole or not there. A build
-whose inputs did not change does nothing.
+The folder ``build/iteration_07/sm_80/`` keeps the wheel, both logs, the ptxas table, PTX and cubin per configuration,
+and a manifest of all inputs and outputs. It is made in a scratch folder and renamed, so a build is complete or absent.
+A build whose inputs did not change does nothing.
 
     nox -s build-iteration-7                                        # in an environment of its own
     python -m flashladder.build 7 --arch sm_90 --configs prog --debug
     python -m flashladder.build "16 - swizzle" --toolchain 13.1     # an ablation, through another compiler
 
-An ablation, and an iteration through another CUDA version's compiler, are wheels of their own name, so that they are
-installed beside the ladder's (`flashladder.ladder.ablation`).
+Ablations, and iterations through another CUDA version's compiler, are wheels with names of their own, so an environment
+can hold them beside the ladder's (`flashladder.ladder.ablation`).
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-import errno
 from pathlib import Path
 import re
 import shutil
@@ -27,18 +23,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 from flashladder.arguments import ARCHES, CONFIGS, STEP, Parser, program_of, whole
 from flashladder.build import library, wheel
 from flashladder.build.compile import arches_of, compile_many, render, table_rows
 from flashladder.build.library import LIBRARY_NAME, WHEEL_INIT, table_source
-from flashladder.build.store import CubinEntry, PtxEntry, entry_lock, outputs_of, whole_record
+from flashladder.build.store import CubinEntry, entry_lock, outputs_of, whole_record
 from flashladder.columns import terminal_width
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import (
     digest_files,
     dump_json,
-    make_folder,
     read_text,
     relative,
     require_folder_or_nothing,
@@ -54,22 +50,19 @@ from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, to_csv
 from flashladder.names import __version__
 from flashladder.paths import BUILD, ROOT
-from flashladder.tool_runs import disk_full
-from flashladder.toolchain import Toolchain, demangle, find_toolchain, gpu_arch, load_pins
+from flashladder.tool_runs import file_errors
+from flashladder.toolchain import Toolchain, find_toolchain, gpu_arch, load_pins
 
 SCHEMA = 1
 WIDE = 200  # columns of a table in a file
 UNTIMED = [name for name in COLUMNS if name != "compile_ms"]  # of the wheel, whose bytes are the same each time
-# This package's files whose text decides what a build leaves.
+# This package's files whose text decides what a build makes.
 BUILDERS = ("command.py", "library.py", "wheel.py", WHEEL_INIT.name)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be built.
-
-    `key` gave `configs`; PTX goes along with the machine code for `arches`; `cuda`: as of `build_iteration`.
-    """
+    """What is to be built: `key` selected `configs`, and `cuda` is that of `build_iteration`."""
 
     iteration: Iteration
     key: str
@@ -85,28 +78,31 @@ class Request:
 
     @property
     def folder(self) -> Path:
-        """Where everything that the build leaves goes: ``sm_80``, ``sm_80-sm_90``, ``sm_80_tune_debug`` ..."""
+        """The folder of all that the build makes: ``sm_80``, ``sm_80-sm_90``, ``sm_80_tune_debug`` ..."""
         key = "" if self.key == "prog" else "_" + re.sub(r"[^A-Za-z0-9]+", "-", self.key)
         variant = "-".join(self.arches) + key + "_debug" * self.debug
         return BUILD / f"iteration_{self.subject.tag}" / variant
 
-    @property
-    def jobs(self) -> list[tuple[Iteration, KernelConfig, str]]:
-        """Every kernel and architecture, in order."""
-        return [(self.iteration, config, arch) for config in self.configs for arch in self.arches]
+
+Entries = Mapping[tuple[KernelConfig, str], CubinEntry]
+"""The machine code of each configuration and architecture of a request, in order."""
 
 
 def inputs_of(
-    request: Request, entries: Sequence[CubinEntry], toolchain: Toolchain, torch: str, compiler: Toolchain
+    request: Request, entries: Entries, toolchain: Toolchain, torch: str, compiler: Toolchain
 ) -> dict[str, object]:
     """Everything that decides the build's outputs; no path and no time of this machine.
 
     `toolchain` is the pinned one, which makes the host half; `compiler` the one that made `entries`.
     """
-    kernels: dict[str, dict[str, str]] = {}
-    for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
-        kernels.setdefault(config.short_form(), {"ptx": entry.ptx_entry.key})[arch] = entry.key
-    first = entries[0]
+    kernels = {
+        config.short_form(): {
+            "ptx": entries[config, request.arches[0]].ptx_entry.key,
+            **{arch: entries[config, arch].key for arch in request.arches},
+        }
+        for config in request.configs
+    }
+    first = next(iter(entries.values()))
     return {
         "schema": SCHEMA,
         "iteration": {"number": request.iteration.number, "row_stride": request.iteration.row_stride},
@@ -125,46 +121,45 @@ def inputs_of(
 
 
 def is_fresh(folder: Path, digest: str) -> bool:
-    """Whether `folder` holds a whole build of exactly these inputs: every output is there with the digest it had."""
+    """Whether `folder` holds a complete build of exactly these inputs: every output has the recorded digest."""
     return (whole_record(folder / "manifest.json") or {}).get("inputs_digest") == digest
 
 
 def make(
     request: Request,
-    entries: Sequence[CubinEntry],
+    entries: Entries,
     toolchain: Toolchain,
     inputs: Mapping[str, object],
     table: tuple[Sequence[PtxasRow], Sequence[str]],
 ) -> None:
-    """Makes everything that the build of `request` leaves, in place of what was there.
+    """Makes the folder of a build, in place of an older one.
 
-    Args:
-        request: what is built.
-        entries: the machine code of ``request.jobs``, in that order.
-        toolchain: the pinned CUDA tools, which make the host half whatever compiler made `entries`.
-        inputs: `inputs_of` the same request.
-        table: rows of the ptxas table, and warnings.
+    `toolchain` is the pinned one, which makes the host half; `inputs` are `inputs_of` the request; `table` holds the
+    rows of the ptxas table and warnings.
 
     Raises:
-        FlashladderError: a compiler or the linker failed, or no demangler is on this machine.
+        FlashladderError: a compiler or the linker failed.
     """
     require_folder_or_nothing(request.folder)
-    objects, host_log = library.host_objects(toolchain, request.iteration.family.plan)
+    iteration, family = request.iteration, request.iteration.family
+    objects, host_log = library.host_objects(toolchain, family.plan)
     parent = request.folder.parent
     scratch = Path(tempfile.mkdtemp(prefix=f".{request.folder.name}-", dir=parent))
     try:
-        logs = dict.fromkeys(path for entry in entries for path in (entry.ptx_entry.log, entry.log))
+        logs = dict.fromkeys(path for entry in entries.values() for path in (entry.ptx_entry.log, entry.log))
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs]
         log = library.Log([*texts, host_log], parent / f"{request.folder.name}.failed.log")
         kernels = [_kernel(scratch, request, config, entries, toolchain, log) for config in request.configs]
-        of = request.iteration
-        tuned = tuned_from(of.configs)
-        table_cpp = table_source(request.subject.package, of.family, kernels, request.arches, of.row_stride, tuned)
+        tuned = tuned_from(iteration.configs)
+        table_cpp = table_source(request.subject.package, family, kernels, request.arches, iteration.row_stride, tuned)
         built = library.link(scratch, table_cpp, objects, toolchain, log).read_bytes()
         text = "\n".join(log.parts)
         write_atomic(scratch / "build.log", text)
-        if re.search(r"\b_Z\w", text):  # functions of a debug build; a release build inlines all but the kernel
-            write_atomic(scratch / "build.demangled.log", demangle(text, toolchain))
+        if symbols := set(re.findall(r"\b_Z\w+", text)):  # a debug build does not inline functions
+            from flashladder.binaries import demangled  # as slow to load as the ELF reader of `_manifest`
+
+            names = demangled(symbols)
+            write_atomic(scratch / "build.demangled.log", re.sub(r"\b_Z\w+", lambda match: names[match[0]], text))
         write_atomic(scratch / "kernels.csv", to_csv(table[0]))
         write_atomic(scratch / "kernels.txt", render(*table, WIDE))
         manifest = _manifest(request, entries, inputs) | {wheel.LIBRARY_DIGEST: sha256(built)}
@@ -174,10 +169,10 @@ def make(
             "manifest.json": dump_json(manifest).encode(),
             "kernels.csv": to_csv(table[0], UNTIMED).encode(),
         }
-        summary = f"flashladder {request.subject.label}: {request.iteration.title}"
+        summary = f"flashladder {request.subject.label}: {iteration.title}"
         wheel.assemble(scratch, request.subject.package, __version__, summary, members)
-        made = outputs_of(scratch, [path for path in scratch.rglob("*") if path.is_file()])
-        write_atomic(scratch / "manifest.json", dump_json(manifest | made | {"git": git_revision()}))
+        outputs = outputs_of(scratch, [path for path in scratch.rglob("*") if path.is_file()])
+        write_atomic(scratch / "manifest.json", dump_json(manifest | outputs | {"git": git_revision()}))
         scratch.chmod(0o755)
         if request.folder.exists():
             shutil.rmtree(request.folder)
@@ -187,39 +182,33 @@ def make(
 
 
 def _kernel(
-    scratch: Path,
-    request: Request,
-    config: KernelConfig,
-    entries: Sequence[CubinEntry],
-    toolchain: Toolchain,
-    log: library.Log,
+    scratch: Path, request: Request, config: KernelConfig, entries: Entries, toolchain: Toolchain, log: library.Log
 ) -> library.Kernel:
     """Copies one configuration's files from the store into its folder, and packs its fatbin."""
-    mine = [entry for (_, other, _), entry in zip(request.jobs, entries, strict=True) if other == config]
-    unit: PtxEntry = mine[0].ptx_entry
+    unit, family = entries[config, request.arches[0]].ptx_entry, request.iteration.family
     folder = scratch / config.slug()
     folder.mkdir()
     shutil.copyfile(unit.source, folder / "kernel.cu")
     ptx = Path(shutil.copyfile(unit.ptx, folder / "kernel.ptx"))
-    cubins = {e.arch: Path(shutil.copyfile(e.cubin, folder / f"kernel.{e.arch}.cubin")) for e in mine}
-    packed = library.fatbin(folder, (ptx, request.iteration.family.targets.ptx), cubins, toolchain, log)
-    own = request.iteration.family.for_plan(request.iteration.parts, config)
-    return config, packed.relative_to(scratch), own
+    cubins = {
+        arch: Path(shutil.copyfile(entries[config, arch].cubin, folder / f"kernel.{arch}.cubin"))
+        for arch in request.arches
+    }
+    packed = library.fatbin(folder, (ptx, family.targets.ptx), cubins, toolchain, log)
+    return config, packed.relative_to(scratch), family.for_plan(request.iteration.parts, config)
 
 
-def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[str, object]) -> dict[str, object]:
-    """What the wheel says about itself; the same for the same inputs: no path, no time, no commit."""
+def _manifest(request: Request, entries: Entries, inputs: Mapping[str, object]) -> dict[str, object]:
+    """The wheel's manifest; the same for the same inputs: no path, no time, no commit."""
     from flashladder.machine_code.cubin import read_cubin  # its ELF reader takes longer to load than all else
 
     kernels: dict[str, dict[str, dict[str, object]]] = {}
-    for (_, config, arch), entry in zip(request.jobs, entries, strict=True):
+    for (config, arch), entry in entries.items():
         usage = entry.usage
         kernels.setdefault(config.short_form(), {})[arch] = {
             "text_sha256": read_cubin(entry.cubin).text_sha256,
             "ptx_sha256": ptx_sha256(read_ptx(entry.ptx)),
-            "registers": usage.registers,
-            "spill_stores": usage.spill_stores,
-            "spill_loads": usage.spill_loads,
+            **{name: getattr(usage, name) for name in ("registers", "spill_stores", "spill_loads")},
         }
     return {
         "schema": SCHEMA,
@@ -237,27 +226,20 @@ def _manifest(request: Request, entries: Sequence[CubinEntry], inputs: Mapping[s
 
 
 def git_revision() -> str | None:
-    """The commit of the checkout, with ``+changes`` where files differ from it; None outside a repository."""
-    commands = (["git", "rev-parse", "--verify", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
+    """The commit of the checkout, with ``+changes`` if files differ from it; None outside a repository."""
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"]
     try:
-        commit, changes = (
-            subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-            for command in commands
-        )
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit + "+changes" * bool(changes)
 
 
-@dataclass(frozen=True)
-class BuildResult:
-    """What a build left in `folder`; `up_to_date`: nothing had changed, so nothing was made."""
+class BuildResult(NamedTuple):
+    """A build's wheel, whose folder holds everything else, its ptxas table, and whether nothing had to be made."""
 
-    folder: Path
     wheel: Path
-    rows: tuple[PtxasRow, ...]
+    rows: list[PtxasRow]
     up_to_date: bool
-    seconds: float
 
 
 def build_iteration(
@@ -270,7 +252,7 @@ def build_iteration(
     install: bool = True,
     cuda: str = "",
 ) -> BuildResult:
-    """Builds iteration `subject`, or finds that it is built, and installs its wheel in this environment.
+    """Builds iteration `subject` unless it is up to date, and installs its wheel in this environment.
 
     Args:
         subject: an iteration's number, or an ablation such as ``16 - swizzle``.
@@ -285,29 +267,30 @@ def build_iteration(
         FlashladderError: bad arguments, a missing tool, another build of this iteration, a full disk, or a
             failed compiler.
     """
-    started = time.monotonic()
     request = make_request(subject, arch, configs, debug=debug, cuda=cuda)
     running = f"another build of {request.subject.label} is running"
-    with _disk_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
-        toolchain, torch = find_toolchain(), library.torch_version()
+    with file_errors(request.folder.parent), entry_lock(request.folder.parent, 0.0, running):
+        toolchain, torch = find_toolchain(), library.torch_version()  # before anything is compiled
         compiler = wheel.toolchain_of(request.cuda) if request.cuda else toolchain
-        entries = compile_many(request.jobs, n_jobs, toolchain=compiler, debug=debug)
+        pairs = [(config, arch) for config in request.configs for arch in request.arches]
+        jobs = [(request.iteration, *pair) for pair in pairs]
+        compiled = compile_many(jobs, n_jobs, toolchain=compiler, debug=debug)
+        entries = dict(zip(pairs, compiled, strict=True))
         inputs = inputs_of(request, entries, toolchain, torch, compiler)
         digest = sha256(dump_json(inputs))
-        rows, warnings = table_rows(request.jobs, entries)
-        up_to_date = is_fresh(request.folder, digest)
-        if not up_to_date:
+        rows, warnings = table_rows(jobs, compiled)
+        if not (up_to_date := is_fresh(request.folder, digest)):
             make(request, entries, toolchain, inputs, (rows, warnings))
         made = request.folder / wheel.wheel_name(request.subject.package, __version__)
         if install:
             _install(request, made, digest)
-    return BuildResult(request.folder, made, tuple(rows), up_to_date, time.monotonic() - started)
+    return BuildResult(made, rows, up_to_date)
 
 
 def _install(request: Request, made: Path, digest: str) -> None:
-    """Installs the wheel unless it is, and checks that it imports unless a check of it has passed in this environment.
+    """Installs the wheel and checks that it imports, unless both are done already in this environment.
 
-    What passed is noted beside the builds, in a file per interpreter: a check that failed is made again.
+    A file per interpreter, beside the builds, records a check that passed. A check that failed runs again.
     """
     interpreter = sha256(f"{sys.executable}\n{sys.version}")
     passed = request.folder.parent / f".imports-{interpreter[:12]}"
@@ -342,22 +325,9 @@ def make_request(subject: int | str, arch: str | None, key: str, *, debug: bool 
     return Request(iteration, key, tuple(configs), arches, debug, cuda)
 
 
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Makes `folder`; turns a full disk and other trouble with files into one line."""
-    try:
-        make_folder(folder)
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise disk_full(folder) from error
-        what = f"the build could not use a file ({error.strerror or error})"
-        hint = "fix its permissions, or set FLASHLADDER_BUILD to a folder that you can write"
-        raise FlashladderError(what, where=relative(folder), found=error.filename, hint=hint) from error
-
-
-def _parser() -> argparse.ArgumentParser:
-    program = program_of("build")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; exit code 2 and one line when something is wrong."""
+    program, started = program_of("build"), time.monotonic()
     example = f"example: {program} 7 --arch sm_90 --configs prog --debug"
     parser = Parser(prog=program, description="Builds one iteration's wheel.", epilog=example)
     parser.add_argument("subject", nargs="+", metavar="ITERATION", help=STEP)
@@ -367,12 +337,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--toolchain", default="", metavar="VERSION", help="CUDA version of the compiler's wheels")
     parser.add_argument("--jobs", type=whole, help="compilers at once (default: one per CPU)")
     parser.add_argument("--no-install", action="store_true", help="leave this environment as it is")
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit code 2 and one line when something is wrong."""
-    options = _parser().parse_args(arguments)
+    options = parser.parse_args(arguments)
     with one_line_errors():
         result = build_iteration(
             " ".join(options.subject),
@@ -385,7 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         if not result.up_to_date:
             print(render(result.rows, (), terminal_width()), end="")
-        state = f"up to date ({result.seconds:.1f} s)" if result.up_to_date else f"built in {result.seconds:.1f} s"
+        seconds = time.monotonic() - started
+        state = f"up to date ({seconds:.1f} s)" if result.up_to_date else f"built in {seconds:.1f} s"
         size = result.wheel.stat().st_size / 1024
         label = parse_subject(" ".join(options.subject), options.toolchain).label
         print(f"{label}: {state}: {relative(result.wheel)} ({size:.0f} KiB)")

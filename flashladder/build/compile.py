@@ -1,8 +1,7 @@
 """Compiles kernels to PTX and machine code, each source once: `ptx_for`, `cubin_for` and, for many, `compile_many`.
 
-CUDA C++ becomes the PTX of its family's target once per iteration and configuration; ptxas makes every architecture's
-machine code from that very PTX, so what a GPU runs, what the emulator runs and what the wheel ships for newer GPUs have
-one origin. `render` is the ptxas table as a terminal shows it.
+nvcc compiles an iteration and configuration to PTX once. ptxas makes every architecture's machine code from that PTX.
+So the GPU, the emulator and newer GPUs, for which the wheel ships PTX, all run the same PTX.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ PTX_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cu
 def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tools:
     """Programs, versions and flags for a release build (-lineinfo) or a debug build (-G -O0).
 
-    Where the store came with a record of what filled it (`read_recorded`), a release build's are those.
+    If the store came with a bundle, a release build's are those that the bundle recorded (`read_recorded`).
 
     Raises:
         FlashladderError: the toolchain or the host compiler is missing.
@@ -71,7 +70,7 @@ def tools_of(toolchain: Toolchain | None = None, *, debug: bool = False) -> Tool
 
 
 def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernels: Path = KERNELS) -> PtxEntry:
-    """Where the store keeps a kernel's PTX, complete or not; compiles nothing."""
+    """The store's entry for a kernel's PTX, filled or not; compiles nothing."""
     text = translation_unit(iteration, config)
     kept = (flag for flag in tools.nvcc_flags if not flag.startswith("-arch="))
     own = replace(tools, nvcc_flags=(f"-arch={iteration.family.targets.ptx}", *kept))
@@ -79,25 +78,21 @@ def ptx_planned(iteration: Iteration, config: KernelConfig, tools: Tools, kernel
 
 
 def ptx_for(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> PtxEntry:
-    """The PTX of one kernel, compiled if it is not in the store.
-
-    Raises:
-        FlashladderError: the toolchain is missing, or nvcc failed (the line says why and where the log is).
-    """
+    """The PTX of one kernel; otherwise as `ptx_many`."""
     return ptx_many([(iteration, config)], kernels)[0]
 
 
 def cubin_for(iteration: Iteration, config: KernelConfig, arch: str) -> CubinEntry:
-    """The machine code of one kernel for `arch` (for example ``sm_80``), compiled if it is not in the store.
-
-    Raises:
-        FlashladderError: as `compile_many`.
-    """
+    """The machine code of one kernel for `arch` (for example ``sm_80``); otherwise as `compile_many`."""
     return compile_many([(iteration, config, arch)])[0]
 
 
 def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KERNELS) -> list[PtxEntry]:
-    """The PTX of each (iteration, configuration), in order; raises as `ptx_for`."""
+    """The PTX of each (iteration, configuration), in order, compiled if it is not in the store.
+
+    Raises:
+        FlashladderError: the toolchain is missing, or nvcc failed (the line says why and where the log is).
+    """
     tools = tools_of()
     entries = [ptx_planned(iteration, config, tools, kernels) for iteration, config in pairs]
     _fill(entries, None, tools)
@@ -105,7 +100,7 @@ def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KE
 
 
 def _fill(entries: Sequence[PtxEntry | CubinEntry], n_jobs: int | None, tools: Tools) -> None:
-    """Fills what is missing; tools that were only written down can fill nothing."""
+    """Compiles the missing entries; recorded tools cannot compile."""
     if tools.recorded and (missing := missing_entries(entries)):
         raise FlashladderError(
             f"{len(missing)} of the kernels that this needs did not come with the bundle, and nothing here compiles",
@@ -125,7 +120,7 @@ def compile_many(
     """The machine code of each (iteration, configuration, arch), in order; what is missing is compiled.
 
     Args:
-        jobs: what is wanted; repetitions and kernels with the same source cost nothing.
+        jobs: repetitions and kernels with the same source are compiled once.
         n_jobs: compilers at once; None for one per CPU.
         toolchain: None to find it.
         debug: -G -O0 instead of -lineinfo; such entries live beside the release ones.
@@ -143,28 +138,22 @@ def compile_many(
         units[id(iteration), config] = unit
         entries.append(cubin_entry(unit, require_target(iteration, arch), tools, STORE))
     _fill(entries, n_jobs, tools)
-    if not debug:
-        for (iteration, config, _), entry in zip(jobs, entries, strict=True):
-            _require_good(iteration, config, entry)
+    for (iteration, config, _), entry in zip(jobs, entries, strict=True):
+        if not debug and (problem := iteration.family.refuses(entry.usage)):
+            raise FlashladderError(
+                f"iteration {iteration.description} {config.short_form()}: what ptxas made is not fit to ship",
+                where=relative(entry.log),
+                expected=f"no note C75.. and nothing spilled on {entry.arch}",
+                found=problem,
+            )
     return entries
 
 
-def _require_good(iteration: Iteration, config: KernelConfig, entry: CubinEntry) -> None:
-    """Raises where the family does not let such machine code pass."""
-    if problem := iteration.family.refuses(entry.usage):
-        raise FlashladderError(
-            f"iteration {iteration.description} {config.short_form()}: what ptxas made is not fit to ship",
-            where=relative(entry.log),
-            expected=f"no note C75.. and nothing spilled on {entry.arch}",
-            found=problem,
-        )
-
-
 def require_target(iteration: Iteration, arch: str) -> str:
-    """The architecture that an iteration's family has for `arch`, itself or ``sm_90a`` for sm_90.
+    """The target of an iteration's family that runs on `arch`: `arch` itself, or ``sm_90a`` for sm_90.
 
     Raises:
-        FlashladderError: otherwise.
+        FlashladderError: the family has no such target.
     """
     targets, code = iteration.family.targets, iteration.family.targets.serving(require_arch(arch))
     if code is None:
@@ -189,18 +178,14 @@ def table_rows(
 
 
 def default_arch(family: Family | None = None) -> str:
-    """The architecture of GPU 0 where it is one of a family's targets (None: of all supported), else the first."""
+    """The family's target for GPU 0, else its first target; without a family, of all supported architectures."""
     found, pins = gpu_arch(), load_pins()
     targets = Targets(pins.ptx_arch, pins.arches) if family is None else family.targets
     return (targets.serving(found) if found else None) or targets.arches[0]
 
 
 def arches_of(iteration: Iteration, arch: str | None) -> tuple[str, ...]:
-    """The architectures that ``--arch`` names for an iteration, each once; None: `default_arch` of its family.
-
-    Raises:
-        FlashladderError: as `require_target`.
-    """
+    """The targets for ``--arch sm_80,sm_90``, each once; raises as `require_target`. None: the family's default."""
     words = arch.split(",") if arch else [default_arch(iteration.family)]
     return tuple(dict.fromkeys(require_target(iteration, word.strip()) for word in words))
 
@@ -210,14 +195,14 @@ CONFIGURATION, ARCH = 2, 3  # columns up to the architecture are text
 
 
 def render(rows: Iterable[PtxasRow], warnings: Iterable[str], limit: int) -> str:
-    """The rows as a table of at most `limit` columns, of which a terminal has at least 80; then each warning once."""
+    """The rows as a table at most `limit` characters wide, then each warning once."""
     shown: list[Sequence[str]] = [HEADERS]
     for row in rows:
         config = KernelConfig.parse(row.config)
-        numbers = (row.registers, row.stack, row.spill_stores, row.spill_loads, row.barriers, row.smem_static)
-        cmem = "-" if row.cmem is None else str(row.cmem)
-        name = (row.kernel, config.dtype, config.brief(), row.arch)
-        shown.append([*name, *map(str, numbers), str(row.smem_dynamic), cmem, f"{row.compile_ms:.0f}"])
+        spills, smem = (row.spill_stores, row.spill_loads), (row.smem_static, row.smem_dynamic)
+        cmem = "-" if row.cmem is None else row.cmem
+        numbers = (row.registers, row.stack, *spills, row.barriers, *smem, cmem, f"{row.compile_ms:.0f}")
+        shown.append([row.kernel, config.dtype, config.brief(), row.arch, *map(str, numbers)])
     lines = table(shown, limit, right={0, *range(ARCH + 1, len(HEADERS))}, wrapped={CONFIGURATION})
-    told = "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."
-    return "\n".join([*lines, told, *dict.fromkeys(warnings)]) + "\n"
+    legend = "Bytes: stack, spills (st, ld), shared memory (static, dynamic)."
+    return "\n".join([*lines, legend, *dict.fromkeys(warnings)]) + "\n"

@@ -1,11 +1,10 @@
 """From cubins to the library that torch loads: a fatbin per configuration, a table that embeds them, the host half.
 
-The host sources cost 2 s (torch's stable headers) and are the same for all iterations of a family, so they are compiled
-once into the store. An iteration adds fatbins, a generated table that compiles in 0.1 s, and one link. Host sources
-need no nvcc: a C++ compiler, torch's headers, and the CUDA runtime of the toolchain wheels.
+The host sources compile in 2 s (torch's stable headers) and are the same for all iterations of a family, so the store
+keeps their objects. An iteration adds fatbins, a generated table that compiles in 0.1 s, and one link.
 
-A row of the table names one configuration and points at its fatbin, which the assembler embeds with `.incbin`; its
-layout is `KernelRow` of kernels/host/launch.h. All is constant data, so that no static constructor sees it unset.
+A row of the table describes one configuration and points at its fatbin, which the assembler embeds with `.incbin`. Its
+layout is `KernelRow` of kernels/host/launch.h. All is constant data, so static constructors can read it.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ COMPILE_FLAGS = (
     *("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
     *("-Wall", "-Wextra", "-Werror", f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}"),
 )
-# The libraries of all iterations and torch's own CUDA runtime share one process: nothing of ours, nor of the static
-# runtime, may be exported, or the first library loaded would answer for all. torch itself is found already loaded, by
-# its soname.
+# The libraries of all iterations and torch's own CUDA runtime share one process. If one of them exported its symbols or
+# those of the static runtime, the others would use these. torch itself is already loaded; its soname finds it.
 LINK_FLAGS = ("-shared", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL", "-Wl,-z,defs", "-Wl,--no-as-needed")
 
 
 def host_sources(plan: str) -> tuple[Path, ...]:
-    """What a library of a family is made of beside its table: `HOST_SOURCES` and the family's `plan`."""
+    """The sources of a family's library, except its table: `HOST_SOURCES` and the family's `plan`."""
     return (*HOST_SOURCES, KERNELS / plan)
 
 
@@ -55,8 +53,8 @@ def torch_root() -> Path:
 def object_command(source: Path, output: Path, cuda_root: Path) -> list[str]:
     """The command that compiles one host source (`HOST_SOURCES` or a generated table) to an object file.
 
-    `cuda_root` holds `include/` and `lib/` of the CUDA runtime. Third-party headers are system headers, so that
-    warnings as errors concern our own code only.
+    `cuda_root` holds `include/` and `lib/` of the CUDA runtime. Third-party headers are system headers, so -Werror
+    does not apply to them.
     """
     torch = torch_root()
     prefixes = [f"-ffile-prefix-map={ROOT}=.", f"-ffile-prefix-map={torch}=torch"]  # no machine paths inside
@@ -76,17 +74,13 @@ OLDEST_TORCH = (2, 10)
 
 @dataclass(frozen=True)
 class Log:
-    """Keeps commands and all that they print, for build.log; `failed` gets the text of a command that failed."""
+    """Collects commands and their output for build.log; the file `failed` gets the text of a command that failed."""
 
     parts: list[str]
     failed: Path
 
     def run(self, command: Sequence[str], folder: Path) -> None:
-        """Runs `command` in `folder`, with its temporary files there too: the machine's own place may be full or small.
-
-        Raises:
-            FlashladderError: it failed; the message says why and names the log.
-        """
+        """Runs `command` in `folder`, which also holds its temporary files; raises `FlashladderError` if it fails."""
         with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
             code, text = run_tool(command, folder, Path(scratch))
         self.parts.append(f"$ {' '.join(command)}\n{text}")
@@ -99,26 +93,20 @@ def torch_version() -> str:
     """Version of the installed torch, without importing it.
 
     Raises:
-        FlashladderError: torch is not installed, or is older than the stable ABI that the binding uses.
+        FlashladderError: torch is missing, or older than the stable ABI that the library uses.
     """
     try:
         version = metadata.version("torch")
-    except metadata.PackageNotFoundError as error:
-        raise FlashladderError(
-            "torch is not installed in this environment",
-            expected="torch 2.10 or later",
-            hint="use `nox -s build-iteration-N` or `nox -s dev`, which install it",
-        ) from error
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
-        raise FlashladderError("torch is too old for its stable ABI", expected="2.10 or later", found=version)
+    except metadata.PackageNotFoundError:
+        version = "no torch"
+    if not version[0].isdigit() or tuple(int(part) for part in version.split(".")[:2]) < OLDEST_TORCH:
+        hint = "run: pip install 'torch>=2.10' (in a checkout: nox -s dev)"
+        raise FlashladderError("torch is missing or too old", expected="2.10 or later", found=version, hint=hint)
     return version
 
 
 def host_inputs(toolchain: Toolchain, plan: str) -> dict[str, object]:
-    """Everything that decides the host objects: digests, flags, versions; no path of this machine.
-
-    `plan` is the family's source among them, relative to ``kernels/``.
-    """
+    """Everything that decides the host objects: digests, flags, versions; no path of this machine."""
     sources = host_sources(plan)
     headers = {path for source in sources for path in included_files(read_text(source))}
     return {
@@ -145,11 +133,8 @@ def host_objects(toolchain: Toolchain, plan: str, store: Path = STORE) -> tuple[
     with entry_lock(folder):
         if whole_record(folder / "meta.json") is None:
             log = Log([], folder / "host.failed.log")
-            with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-") as scratch:
-                for source, target in zip(sources, objects, strict=True):
-                    made = Path(scratch) / target.name
-                    log.run(object_command(source, made, toolchain.root), folder)
-                    made.replace(target)
+            for source, target in zip(sources, objects, strict=True):
+                log.run(object_command(source, target, toolchain.root), folder)
             write_atomic(folder / "host.log", "".join(log.parts))
             record = {"inputs": inputs} | outputs_of(folder, [*objects, folder / "host.log"])
             write_atomic(folder / "meta.json", dump_json(record))
@@ -207,12 +192,12 @@ def table_source(
 
     Args:
         namespace: of the library's operators, lower-case letters, digits and underscores.
-        family: of all kernels: what they run on, and the target of their PTX.
+        family: of all kernels.
         kernels: at least one, each configuration once.
-        arches: what they have machine code for, such as ``("sm_80", "sm_90")``; named in error messages.
-        row_stride: elements from one position to the next that they are built for; 0 for any.
-        tuned: from which compute capability on, 90 for 9.0, which configuration runs where a call names none, in any
-            dtype. In place of one that is not among them, and below all capabilities, the first one of a dtype runs.
+        arches: the architectures of the machine code, such as ``("sm_80", "sm_90")``; error messages name them.
+        row_stride: elements from one position to the next that the kernels are built for; 0 for any.
+        tuned: the configuration, of any dtype, that runs from a compute capability (90 for 9.0) on if the call names
+            none. If it is not among `kernels`, and below all capabilities, the first one of the dtype runs.
     """
     tuned = tuned or {}
     capability = 10 * family.least_capability[0] + family.least_capability[1]

@@ -1,17 +1,12 @@
 """The content-addressed store of compiled kernels, ``build/store/<key>/``, and how its entries are filled.
 
-One entry per translation unit holds its PTX, one per PTX and architecture its machine code. A key is the SHA-256 of
-everything that decides the content (text, included files, flags, versions) and of no path, so unchanged inputs find
-their entry and nothing is ever invalidated. ``meta.json`` is written last and holds the output's digest: an entry is
-whole when its bytes still have it, and a damaged one is filled again.
+One entry per translation unit holds its PTX; one per PTX and architecture holds its machine code. A key is the SHA-256
+of everything that decides the content (text, included files, flags, versions) and of no path. So unchanged inputs find
+their entry, and nothing is ever invalidated. ``meta.json`` is written last and holds the output's digest: an entry
+whose output has another digest is filled again.
 
-`ptx_entry` and `cubin_entry` say where an entry is and what fills it. `fill_all` fills many: it writes one build.ninja,
-and ninja runs ``python -S -m flashladder.build.store FOLDER`` for each entry: lock, run the tool in a scratch folder,
-rename its output into place. That worker uses the standard library only, because it starts hundreds of times. A build
-that is killed leaves nothing that looks finished.
-
-A bundle writes ``tools.json`` into its store (`read_recorded`): on a node without a compiler the versions that keys are
-made of cannot be asked, yet the kernels that came along are to be found.
+`fill_all` writes one build.ninja, and ninja runs ``python -S -m flashladder.build.store FOLDER`` for each entry. This
+worker uses the standard library only, because it starts hundreds of times.
 """
 
 from __future__ import annotations
@@ -19,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-import errno
 import fcntl
 import json
 import os
@@ -48,20 +42,20 @@ from flashladder.files import (
 )
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log, warnings_of
 from flashladder.paths import BUILD, PACKAGE
-from flashladder.tool_runs import FEWER_JOBS, diagnose, disk_full, run_tool
+from flashladder.tool_runs import FEWER_JOBS, diagnose, disk_full, file_errors, run_tool
 
 SCHEMA = 1
 STORE = BUILD / "store"
-TOOLS_FILE = "tools.json"  # which a bundle writes into its store
-NOWHERE = Path("not-here")  # in place of programs that were written down: nothing runs them
+TOOLS_FILE = "tools.json"  # a bundle writes it into its store
+NOWHERE = Path("not-here")  # in place of the programs of recorded tools: nothing runs them
 
 
 @dataclass(frozen=True)
 class Tools:
     """The programs, versions and flags of one way to compile (release or debug).
 
-    `nvcc_flags` are without -ptx, -I, -ccbin, `ptxas_flags` without -arch. `ptx_versions` decide the PTX. `recorded`:
-    the tools are not here; a store that was filled elsewhere says what filled it.
+    `nvcc_flags` lack -ptx, -I and -ccbin; `ptxas_flags` lack -arch. `ptx_versions` decide the PTX. `recorded`: the
+    programs are not on this machine, and a bundle's ``tools.json`` says which versions and flags filled the store.
     """
 
     root: Path
@@ -101,21 +95,12 @@ class Entry:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """``meta.json``: inputs, digests, warnings, times in milliseconds; read anew each time.
-
-        Raises:
-            FlashladderError: it is missing or broken.
-        """
-        path = self.folder / "meta.json"
-        try:
-            return dict(load_json(path.read_bytes()))
-        except (OSError, ValueError, TypeError) as error:
-            what, hint = f"the record of a compiled kernel is missing or broken ({error})", "run the same command again"
-            raise FlashladderError(what, where=relative(path), hint=hint) from error
+        """``meta.json``: inputs, digests, warnings, times in milliseconds; read anew each time."""
+        return dict(load_json(read_bytes(self.folder / "meta.json")))
 
     @property
     def log(self) -> Path:
-        """What the tool was asked and all that it printed."""
+        """The tool's command line and all that it printed."""
         return self.folder / self.LOG
 
 
@@ -127,14 +112,6 @@ class PtxEntry(Entry):
     roots: tuple[tuple[str, str], ...]  # (folder, the name that stands for it in .file lines)
 
     OUTPUT, TOOL, LOG = "kernel.ptx", "nvcc", "nvcc.log"
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything is there, undamaged, the translation unit included."""
-        try:
-            return self.source.read_bytes() == self.text.encode() and super().is_complete
-        except OSError:
-            return False
 
     @property
     def source(self) -> Path:
@@ -174,11 +151,13 @@ class CubinEntry(Entry):
 
 
 def is_whole(folder: Path, output: str, log: str) -> bool:
-    """Whether the entry in `folder` is as it was filled: its `log`, its record, and `output` with the digest it had."""
+    """Whether `folder` has its `log`, its record, and the source and `output` with the recorded digests."""
     try:
         meta = load_json((folder / "meta.json").read_bytes())
         if output == CubinEntry.OUTPUT:
             PtxasUsage.from_json(meta)
+        elif meta["inputs"]["text"] != sha256((folder / "kernel.cu").read_bytes()):
+            return False
         whole: bool = meta["key"] == folder.name and meta["sha256"] == sha256((folder / output).read_bytes())
         return whole and (folder / log).is_file()
     except (OSError, ValueError, KeyError, TypeError, FlashladderError):
@@ -186,12 +165,12 @@ def is_whole(folder: Path, output: str, log: str) -> bool:
 
 
 def outputs_of(folder: Path, paths: Iterable[Path]) -> dict[str, dict[str, str]]:
-    """Digest of each of the files under `folder`, by its path there, under the key ``outputs`` of a record."""
+    """``{"outputs": ...}`` for a record: the digest of each file, by its path relative to `folder`."""
     return {"outputs": {path.relative_to(folder).as_posix(): sha256(path.read_bytes()) for path in sorted(paths)}}
 
 
 def whole_record(path: Path) -> dict[str, Any] | None:
-    """The record at `path`, if all its ``outputs``, which lie beside it, have the digests they had; else None."""
+    """The record at `path`; None if one of its ``outputs`` beside it is missing or has another digest."""
     try:
         record: dict[str, Any] = load_json(path.read_bytes())
         outputs = record["outputs"].items()
@@ -201,55 +180,42 @@ def whole_record(path: Path) -> dict[str, Any] | None:
 
 
 def ptx_entry(text: str, include_dir: Path, includes: Iterable[Path], tools: Tools, store: Path = STORE) -> PtxEntry:
-    """The entry for the PTX of translation unit `text`, whether or not it is filled yet.
+    """The entry for the PTX of the translation unit `text`, filled or not.
 
-    Args:
-        text: the CUDA C++ source.
-        include_dir: the folder given to nvcc with -I.
-        includes: every file under it that `text` includes, directly or not.
-        tools: programs, versions and flags.
-        store: the folder of all entries.
+    `includes` are all the files in `include_dir`, the folder for nvcc's -I, that `text` includes, directly or not.
 
     Raises:
         FlashladderError: an included file cannot be read or lies outside `include_dir`.
     """
+    include_dir, digests = include_dir.resolve(), dict[str, str]()
+    for path in includes:
+        if not path.resolve().is_relative_to(include_dir):
+            what = "a kernel includes a file from outside the include folder"
+            raise FlashladderError(what, where=relative(path), expected=f"a file of {relative(include_dir)}")
+        digests[path.resolve().relative_to(include_dir).as_posix()] = sha256(read_bytes(path))
     inputs: dict[str, object] = {
         "schema": SCHEMA,
         "kind": "ptx",
         "text": sha256(text),
-        "includes": dict(sorted(_include_digest(path, include_dir.resolve()) for path in includes)),
+        "includes": digests,
         "flags": ["-ptx", *tools.nvcc_flags],
         "versions": dict(tools.ptx_versions),
     }
     key = sha256(dump_json(inputs))
     folder = store / key
-    search = os.path.relpath(include_dir.resolve(), folder.resolve())
+    search = os.path.relpath(include_dir, folder.resolve())
     host = ("-ccbin", str(tools.host_compiler))
     command = (str(tools.nvcc), "-ptx", *tools.nvcc_flags, "-I", search, *host, "kernel.cu")
     roots = [(include_dir, "kernels"), (tools.root / "include", "cuda"), (folder, "")]
-    return PtxEntry(
-        key=key,
-        folder=folder,
-        command=command,
-        inputs=inputs,
-        text=text,
-        # cuda-gdb wants the real paths, so a debug build keeps them and is not the same in two checkouts
-        roots=() if tools.debug else tuple((str(path.resolve()), name) for path, name in roots),
-    )
-
-
-def _include_digest(path: Path, include_dir: Path) -> tuple[str, str]:
-    try:
-        return path.resolve().relative_to(include_dir).as_posix(), sha256(read_bytes(path))
-    except ValueError as error:
-        what = "a kernel includes a file from outside the include folder"
-        raise FlashladderError(what, where=relative(path), expected=f"a file of {relative(include_dir)}") from error
+    # cuda-gdb needs the real paths, so a debug build keeps them and is not the same in two checkouts
+    named = () if tools.debug else tuple((str(path.resolve()), name) for path, name in roots)
+    return PtxEntry(key, folder, command, inputs, text, named)
 
 
 def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> CubinEntry:
-    """The entry for the machine code of `ptx` on `arch` (for example ``sm_80``), whether or not it is filled yet.
+    """The entry for the machine code of `ptx` on `arch` (for example ``sm_80``), filled or not.
 
-    Its key derives from the key of the PTX, so it is known before the PTX is, and one build graph does both.
+    Its key derives from the key of the PTX, so one build graph can make the PTX and the machine code.
     """
     inputs: dict[str, object] = {
         "schema": SCHEMA,
@@ -263,7 +229,7 @@ def cubin_entry(ptx: PtxEntry, arch: str, tools: Tools, store: Path = STORE) -> 
     folder = store / key
     source = os.path.relpath(ptx.ptx, folder)
     command = (str(tools.ptxas), f"-arch={arch}", *tools.ptxas_flags, source)
-    return CubinEntry(key=key, folder=folder, command=command, inputs=inputs, arch=arch, ptx_entry=ptx)
+    return CubinEntry(key, folder, command, inputs, arch, ptx)
 
 
 def prepare(entry: PtxEntry | CubinEntry) -> None:
@@ -275,29 +241,18 @@ def prepare(entry: PtxEntry | CubinEntry) -> None:
 
 
 def read_recorded(store: Path) -> Tools | None:
-    """The tools that filled `store`, where it came with a record of them; None where it did not.
-
-    Raises:
-        FlashladderError: the record is broken.
-    """
+    """The tools that filled the `store` of a bundle; None for another store. Raises `FlashladderError`."""
     path = store / TOOLS_FILE
+    if not path.is_file():
+        return None
     try:
         data = load_json(path.read_bytes())
-        return Tools(
-            NOWHERE,
-            NOWHERE,
-            NOWHERE,
-            NOWHERE,
-            nvcc_flags=tuple(map(str, data["nvcc_flags"])),
-            ptxas_flags=tuple(map(str, data["ptxas_flags"])),
-            ptx_versions={str(name): str(version) for name, version in data["ptx_versions"].items()},
-            ptxas_version=str(data["ptxas_version"]),
-            recorded=True,
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        nvcc, ptxas = (tuple(map(str, data[f"{tool}_flags"])) for tool in ("nvcc", "ptxas"))
+        versions = {str(name): str(version) for name, version in data["ptx_versions"].items()}
+        version = str(data["ptxas_version"])
+        return Tools(NOWHERE, NOWHERE, NOWHERE, NOWHERE, nvcc, ptxas, versions, version, recorded=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"the record of what compiled these kernels is broken ({error})"
+        what = f"the record of the tools that compiled these kernels is broken ({error})"
         raise FlashladderError(what, where=relative(path), hint="unpack the bundle again") from error
 
 
@@ -306,7 +261,7 @@ ERROR_MARK = "flashladder-error: "
 _FILE_LINE = re.compile(r'^(?P<head>\s*\.file\s+\d+\s+)"(?P<path>(?:[^"\\\n]|\\.)*)"', re.MULTILINE)
 
 _NEXT = r"(?:,|\n\.b8 )"  # between two bytes of a string in a debug section
-# What names a function of internal linkage, in code and in debug strings: nvcc hashes the absolute path of the source.
+# The name of a function of internal linkage, in code and in debug strings, has a hash of the source's absolute path.
 _HASHED = re.compile(r"(?<=_INTERNAL_)[0-9a-f]{8}(?=_)")
 _HASHED_BYTES = re.compile(rf"({_NEXT.join(map(str, b'_INTERNAL_'))})((?:{_NEXT}\d+){{8}})(?={_NEXT}{ord('_')}\b)")
 _BYTE = re.compile(r"(?<![b\d])\d+")
@@ -318,44 +273,37 @@ def fill(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> None:
     Raises:
         FlashladderError: the tool failed, the disk is full, or another process kept the entry for `timeout_s` seconds.
     """
-    try:
-        with entry_lock(folder, timeout_s):
-            job = load_json((folder / "job.json").read_bytes())
-            if not is_whole(folder, job["output"], job["log"]):
-                _run(folder, job)
-    except OSError as error:
-        raise _unwritable(error, folder) from error
+    with file_errors(folder), entry_lock(folder, timeout_s):
+        job = load_json((folder / "job.json").read_bytes())
+        if not is_whole(folder, job["output"], job["log"]):
+            _run(folder, job)
 
 
 def _run(folder: Path, job: Mapping[str, Any]) -> None:
     for leftover in folder.glob("tmp-*"):  # of a build that was killed
         shutil.rmtree(leftover, ignore_errors=True)
-    scratch = folder / f"tmp-{os.getpid()}"
-    scratch.mkdir()
-    try:
-        started = time.monotonic()
-        code, text = run_tool([*job["command"], "-o", f"{scratch.name}/{job['output']}"], folder, scratch)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="tmp-", ignore_cleanup_errors=True) as scratch:
+        made, started = Path(scratch) / job["output"], time.monotonic()
+        code, text = run_tool([*job["command"], "-o", str(made.relative_to(folder))], folder, Path(scratch))
         wall_ms = round((time.monotonic() - started) * 1000, 1)
         log = write_atomic(folder / job["log"], f"$ {' '.join(job['command'])} -o {job['output']}\n{text}")
         if code:
             raise diagnose(job["tool"], code, text, log, folder)
-        data = (scratch / job["output"]).read_bytes()
+        data = made.read_bytes()
         if job["roots"]:
             data = portable_paths(data.decode(), job["roots"], folder).encode()
         write_atomic(folder / job["output"], data)
         facts = {"key": job["key"], "inputs": job["inputs"], "sha256": sha256(data), "wall_ms": wall_ms}
         facts |= asdict(parse_log(text, where=relative(log))) if job["tool"] == "ptxas" else {}
         write_atomic(folder / "meta.json", dump_json({"warnings": warnings_of(text)} | facts))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> str:
     r"""`ptx` with its ``.file`` lines relative: "kernels/args.cuh" for a file under the root ("/x/kernels", "kernels").
 
-    The hash of the source's path in internal names becomes zeros, so that two checkouts give the same bytes.
-    nvcc makes them absolute whatever it is given (with ``\303`` for a byte that is not ASCII), which would make PTX and
-    cubin differ between two checkouts; and a path that ptxas can open puts the file's time stamp into the cubin.
+    nvcc always writes absolute paths (with ``\303`` for a byte that is not ASCII) and puts a hash of the source's path
+    into internal names. Both would make PTX and cubin differ between two checkouts. If ptxas can open a path, it also
+    puts the file's time stamp into the cubin.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -371,7 +319,7 @@ def portable_paths(ptx: str, roots: Iterable[tuple[str, str]], folder: Path) -> 
 
 @contextmanager
 def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "") -> Iterator[None]:
-    """Holds `folder` against other processes; waits with a message while another one holds it.
+    """Locks `folder` against other processes; waits with a message while another process holds the lock.
 
     Raises:
         FlashladderError: another process still holds it after `timeout_s` seconds; the message begins with `refusal`.
@@ -379,18 +327,18 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
     make_folder(folder)
     require_file_or_nothing(folder / ".lock")
     with (folder / ".lock").open("a+", encoding="utf-8") as stream:
-        deadline = time.monotonic() + timeout_s
-        waiting = False
-        while not _try_lock(stream.fileno()):
-            stream.seek(0)
-            holder = stream.read().strip() or "unknown"
+        deadline, waiting = time.monotonic() + timeout_s, False
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                stream.seek(0)
+                holder = stream.read().strip() or "unknown"
             if time.monotonic() >= deadline:
-                raise FlashladderError(
-                    refusal or f"another build has held this entry for {timeout_s:g} s",
-                    where=relative(folder),
-                    found=f"process {holder}",
-                    hint="wait for that build or end it, then run the same command again",
-                )
+                what = refusal or f"another build has held this entry for {timeout_s:g} s"
+                hint = "wait for that build or end it, then run the same command again"
+                raise FlashladderError(what, where=relative(folder), found=f"process {holder}", hint=hint)
             if not waiting:
                 print(f"waiting for process {holder}, which builds {relative(folder)}", file=sys.stderr)
             waiting = True
@@ -399,14 +347,6 @@ def entry_lock(folder: Path, timeout_s: float = LOCK_TIMEOUT_S, refusal: str = "
         stream.write(f"{os.getpid()}\n")
         stream.flush()
         yield
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def default_jobs() -> int:
@@ -419,7 +359,7 @@ _STATUS = re.compile(r"^@(\d+)/(\d+)@ ")
 
 
 def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
-    """Those of `entries` that are not filled or are damaged, each once, and before them the PTX of all."""
+    """The entries, and before them the PTX of all, that are not filled or are damaged, each once."""
     entries = list(entries)
     units = [entry.ptx_entry if isinstance(entry, CubinEntry) else entry for entry in entries]
     wanted = {entry.key: entry for entry in (*units, *entries)}
@@ -427,10 +367,10 @@ def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
 
 
 def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
-    """Fills every entry that is not filled; does nothing, and needs no ninja, when none is missing.
+    """Fills every entry that is not filled, and the PTX of cubins first; needs no ninja when none is missing.
 
     Args:
-        entries: the entries wanted; the PTX of a wanted cubin need not be named.
+        entries: of PTX and cubins.
         n_jobs: compilers at once; None for one per CPU.
 
     Raises:
@@ -438,12 +378,10 @@ def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
     """
     if n_jobs is not None and n_jobs < 1:
         raise FlashladderError("the number of jobs must be positive", expected="1 or more", found=n_jobs)
-    missing = missing_entries(entries)
-    for entry in missing:
-        prepare(entry)
-    if not missing:
-        return
-    _run_ninja(missing, n_jobs or default_jobs())
+    if missing := missing_entries(entries):
+        for entry in missing:
+            prepare(entry)
+        _run_ninja(missing, n_jobs or default_jobs())
 
 
 def build_graph(missing: Sequence[AnyEntry]) -> str:
@@ -463,49 +401,33 @@ def _ninja(text: str) -> str:
 
 
 def _run_ninja(missing: Sequence[AnyEntry], n_jobs: int) -> None:
-    from flashladder.toolchain import find_ninja  # not for workers
-
-    ninja, store = find_ninja(), missing[0].folder.parent
-    try:  # a folder per run: two ninjas must not share one .ninja_log
-        with tempfile.TemporaryDirectory(prefix=".ninja-", dir=store) as folder:
-            write_atomic(Path(folder) / "build.ninja", build_graph(missing))
-            command = [str(ninja), "-C", folder, "-j", str(n_jobs)]
-            environment = os.environ | {"NINJA_STATUS": "@%f/%t@ ", "PYTHONPATH": str(PACKAGE.parent)}
-            returncode, output = _watch(command, environment, len(missing))
-    except OSError as error:
-        raise _unwritable(error, store) from error
-    if returncode != 0:
-        raise _failure(output, missing)
-
-
-def _unwritable(error: OSError, folder: Path) -> FlashladderError:
-    if error.errno == errno.ENOSPC:
-        return disk_full(folder)
-    return FlashladderError(f"could not write to the store ({error})", where=relative(folder))
-
-
-def _watch(command: Sequence[str], environment: dict[str, str], total: int) -> tuple[int, list[str]]:
-    """Runs ninja with a progress bar where a terminal is attached; its exit code and its lines."""
+    """Fills entries with a progress bar where a terminal is attached; raises the first failure."""
     from tqdm import tqdm
 
-    lines = list[str]()
-    with (
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        ) as process,
-        tqdm(total=total, desc="compiling", unit="step", disable=None, leave=False) as bar,
-    ):
-        for line in process.stdout or ():
-            status = _STATUS.match(line)
-            if status:
-                bar.update(int(status[1]) - bar.n)
-            else:
-                lines.append(line.rstrip("\n"))
-    return process.returncode, lines
+    from flashladder.toolchain import find_ninja  # not for workers
+
+    ninja, store, lines = find_ninja(), missing[0].folder.parent, list[str]()
+    # a folder per run: two ninjas must not share one .ninja_log
+    with file_errors(store), tempfile.TemporaryDirectory(prefix=".ninja-", dir=store) as folder:
+        write_atomic(Path(folder) / "build.ninja", build_graph(missing))
+        command = [str(ninja), "-C", folder, "-j", str(n_jobs)]
+        environment = os.environ | {"NINJA_STATUS": "@%f/%t@ ", "PYTHONPATH": str(PACKAGE.parent)}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with (
+            subprocess.Popen(command, env=environment, text=True, errors="replace", **pipes) as process,
+            tqdm(total=len(missing), desc="compiling", unit="step", disable=None, leave=False) as bar,
+        ):
+            for line in process.stdout or ():
+                if status := _STATUS.match(line):
+                    bar.update(int(status[1]) - bar.n)
+                else:
+                    lines.append(line.rstrip("\n"))
+    if process.returncode != 0:
+        raise _failure(lines, missing)
 
 
 def _failure(output: Sequence[str], missing: Sequence[AnyEntry]) -> FlashladderError:
-    """The first failure that a worker reported, else what is left of it in ninja's words."""
+    """The error for the first failure that a worker reported, else for the last line that ninja printed."""
     for line in output:
         if line.startswith(ERROR_MARK):
             return FlashladderError(**json.loads(line.removeprefix(ERROR_MARK)))
@@ -519,7 +441,7 @@ def _failure(output: Sequence[str], missing: Sequence[AnyEntry]) -> FlashladderE
 
 
 def main() -> None:
-    """Fills the entry named on the command line; an error leaves as one marked JSON line, for the scheduler."""
+    """Fills the entry named on the command line; prints an error as one marked JSON line, for `fill_all`."""
     try:
         fill(Path(sys.argv[1]))
     except FlashladderError as error:

@@ -1,21 +1,17 @@
-"""A wheel per iteration, and the wheels of other compilers: assembled, installed, and imported as a test.
+"""Wheels of iterations: assembled, installed, imported as a test, read back; and the compilers of other CUDA versions.
 
-The same files give the same bytes. An environment holds one version of each wheel, so the compiler of another CUDA
-version is installed into ``build/toolchains/<version>/``: exactly ``requirements/toolchain-<version>.txt``, versions
-with hashes, made by `nox -s relock`.
+The same files give the same bytes. A wheel is a zip with three metadata files. The library inside needs no Python
+symbol, hence ``cp310-abi3``. An environment holds one version of each wheel, so the compiler of another CUDA version is
+installed into ``build/toolchains/<version>/``, exactly as ``requirements/toolchain-<version>.txt`` lists it.
 
-Why not bdist_wheel: nothing is left to compile when a wheel is made, and a wheel is a zip with three metadata files.
-The library inside needs no Python symbol, hence ``cp310-abi3``.
-Used by `flashladder.build.command`; on its own it installs every wheel that is built for this machine's GPU (else
-sm_80):
-
-    python -m flashladder.build.wheel
+    python -m flashladder.build.wheel    # installs every wheel that is built for this machine's GPU, else for sm_80
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 import hashlib
 import importlib
 import importlib.util
@@ -36,8 +32,12 @@ from flashladder.build.library import LIBRARY_NAME
 from flashladder.build.store import entry_lock
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.files import files_in, load_json, make_folder, read_bytes, relative, sha256, write_atomic
+from flashladder.ladder.ablation import Subject, load_description, parse_subject
+from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import load_all
+from flashladder.ladder.selection import select_configs
 from flashladder.paths import BUILD, ROOT
+from flashladder.results.schema import Kernel
 from flashladder.tool_runs import disk_full
 from flashladder.toolchain import Toolchain, find_toolchain, load_pins
 
@@ -67,15 +67,7 @@ def wheel_name(name: str, version: str) -> str:
 
 
 def assemble(folder: Path, name: str, version: str, summary: str, members: Mapping[str, bytes]) -> Path:
-    """Writes the wheel of package `name` into `folder`; the same members give the same bytes.
-
-    Args:
-        folder: where the wheel goes.
-        name: import name of the package, ``flashladder_07``.
-        version: PEP 440 version.
-        summary: one line for the metadata.
-        members: file name inside the package -> content.
-    """
+    """Writes the wheel of the package `name` into `folder`; `members` map file names in the package to content."""
     final = folder / wheel_name(name, version)
     tag = "-".join(final.stem.split("-")[2:])
     info = f"{name}-{version}.dist-info"
@@ -88,35 +80,35 @@ def assemble(folder: Path, name: str, version: str, summary: str, members: Mappi
         f"Wheel-Version: 1.0\nGenerator: flashladder ({version})\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     )
     record = f"{info}/RECORD"
-    contents[record] = "".join([*map(_recorded, contents, contents.values()), f"{record},,\n"]).encode()
+    digests = [base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=") for data in contents.values()]
+    rows = [f"{p},sha256={d.decode()},{len(contents[p])}\n" for p, d in zip(contents, digests, strict=True)]
+    contents[record] = "".join([*rows, f"{record},,\n"]).encode()
+    return write_atomic(final, zipped(contents))
+
+
+def zipped(members: Mapping[str, bytes]) -> bytes:
+    """A zip of `members`, by path and in this order; the same members give the same bytes."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, data in contents.items():
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path, data in members.items():
             entry = zipfile.ZipInfo(path, EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type = zipfile.ZIP_STORED if path.endswith(".whl") else zipfile.ZIP_DEFLATED
             entry.external_attr = (stat.S_IFREG | (0o755 if path.endswith(".so") else 0o644)) << 16
-            archive.writestr(entry, data)
-    return write_atomic(final, packed.getvalue())
-
-
-def _recorded(path: str, data: bytes) -> str:
-    """A member's line of RECORD."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    return f"{path},sha256={digest},{len(data)}\n"
+            archive.writestr(entry, data, compresslevel=9)
+    return packed.getvalue()
 
 
 def installed_digest(name: str) -> str | None:
-    """Digest of the inputs that the installed package `name` was built from; None where it is missing or damaged."""
+    """Digest of the inputs that the installed package `name` was built from; None if it is missing or damaged."""
     folder = package_folder(name)
     try:
-        digest = None if folder is None else checked_manifest(folder).get("inputs_digest")
+        return None if folder is None else str(checked_manifest(folder).get("inputs_digest"))
     except FlashladderError:
         return None
-    return digest if isinstance(digest, str) else None
 
 
 def package_folder(name: str) -> Path | None:
-    """The folder of the installed package `name`, found without importing it; None where it is not installed."""
+    """The folder of the installed package `name`, found without an import; None if it is not installed."""
     importlib.invalidate_caches()  # it may have been installed a moment ago
     spec = importlib.util.find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
@@ -126,61 +118,58 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     """The manifest of the wheel installed in `folder`.
 
     Raises:
-        FlashladderError: it, or the library, is missing, damaged or older than this check; `hint` says what to do.
+        FlashladderError: it or the library is missing or damaged; `hint` is the remedy.
     """
     path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        raise FlashladderError("cannot read the wheel's manifest", where=path, found=error, hint=hint) from error
-    expected = manifest.get(LIBRARY_DIGEST)
-    if expected is None:
-        raise FlashladderError("the wheel is older than the digest of its library", where=path, hint=hint)
-    try:
-        found = sha256(library.read_bytes())
-    except OSError as error:
-        raise FlashladderError("cannot read the wheel's library", where=folder, found=error, hint=hint) from error
+        expected, found = str(manifest[LIBRARY_DIGEST]), sha256(library.read_bytes())
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        what = "cannot read the wheel's manifest or library"
+        raise FlashladderError(what, where=folder, found=error, hint=hint) from error
     if found != expected:
-        what, known = "the installed library is damaged: its digest is not the manifest's", str(expected)[:12]
-        raise FlashladderError(what, where=library, expected=known, found=found[:12], hint=hint)
+        what = "the installed library is damaged: its digest is not the manifest's"
+        raise FlashladderError(what, where=library, expected=expected[:12], found=found[:12], hint=hint)
     return manifest
 
 
 def install(*wheels: Path) -> None:
     """Installs `wheels` into the environment of this Python, without dependencies and without a network.
 
-    uv's cache is left out: an environment's files are hard links into it, so that it repeats what was damaged in one.
+    uv's cache is not used: an environment's files are hard links into it, so a file that was damaged in one environment
+    would be installed again.
 
     Raises:
-        FlashladderError: this Python is not in a virtual environment, has no installer, or the installer failed.
+        FlashladderError: this Python is not in a virtual environment, has no uv, or uv failed.
     """
     if sys.prefix == sys.base_prefix:
         what = "this Python is not in a virtual environment, so the wheel is not installed"
         instead = "use `nox -s build-iteration-N` or `nox -s dev`, or build with --no-install"
         raise FlashladderError(what, where=sys.prefix, hint=instead)
-    command = installer()
-    again = ["--reinstall", "--no-cache"] if "--python" in command else ["--force-reinstall"]
-    options = ["--no-deps", "--no-index", *again]
-    done = subprocess.run([*command, *options, *wheels], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
+    error = FlashladderError("the wheel could not be installed", where=", ".join(map(relative, wheels)))
+    options = ["--no-deps", "--no-index", "--reinstall", "--no-cache"]
+    run([*installer(), *options, *wheels], Path(sys.prefix), error)
+
+
+def run(command: Sequence[str | Path], folder: Path, error: FlashladderError, **options: Any) -> None:
+    """Runs a program that writes into `folder`.
+
+    Raises:
+        FlashladderError: it failed, because the disk of `folder` is full, or else `error` with its last line on stderr.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
         if "No space left" in done.stderr:
-            raise disk_full(Path(sys.prefix))
-        what = f"the wheel could not be installed ({_last_line(done.stderr)})"
-        raise FlashladderError(what, where=", ".join(map(relative, wheels)))
+            raise disk_full(folder)
+        error.found = (done.stderr.strip().splitlines() or ["no message"])[-1].strip().removeprefix("ERROR: ")
+        raise error
 
 
 def installer() -> list[str]:
-    """The command that installs into the environment of this Python; the same options follow for uv and pip.
-
-    Raises:
-        FlashladderError: neither uv nor pip is here.
-    """
-    uv = [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else [shutil.which("uv") or ""]
-    if uv != [""]:
-        return [*uv, "pip", "install", "--python", sys.executable]
-    if importlib.util.find_spec("pip"):
-        return [sys.executable, "-m", "pip", "install"]
-    raise FlashladderError("neither uv nor pip is in this environment", hint="run: pip install uv")
+    """The command that installs into the environment of this Python. Raises `FlashladderError` without uv."""
+    if importlib.util.find_spec("uv") is None:
+        raise FlashladderError("uv is not in this environment", hint="run: pip install 'flashladder[build]'")
+    return [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
 
 
 def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
@@ -191,7 +180,7 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
         arch: ``sm_80`` ...; None for the GPU present, else ``sm_80``.
 
     Returns:
-        The names of the packages that are installed now, whether or not they were before.
+        The names of all such packages, also of those that were installed before.
 
     Raises:
         FlashladderError: a manifest cannot be read, or the installer failed.
@@ -199,46 +188,131 @@ def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
     wheels, names = list[Path](), list[str]()
     families = {iteration.number: iteration.family for iteration in load_all()}
     for manifest in files_in(build, "iteration_[0-9][0-9]/*/manifest.json"):
-        family = families.get(int(manifest.parent.parent.name[-2:]))
+        number = manifest.parent.parent.name[-2:]
+        family = families.get(int(number))
         wanted = default_arch(family) if arch is None else (family and family.targets.serving(arch)) or arch
         if manifest.parent.name != wanted:
             continue
         try:
             digest = load_json(manifest.read_bytes())["inputs_digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FlashladderError(
-                f"the build's manifest is broken ({error})", where=relative(manifest), hint="build that iteration again"
-            ) from error
-        name = f"flashladder_{manifest.parent.parent.name[-2:]}"
-        names.append(name)
-        if installed_digest(name) != digest:
+            what, hint = f"the build's manifest is broken ({error})", "build that iteration again"
+            raise FlashladderError(what, where=relative(manifest), hint=hint) from error
+        names.append(f"flashladder_{number}")
+        if installed_digest(names[-1]) != digest:
             wheels += files_in(manifest.parent, "*.whl")
     if wheels:
         install(*wheels)
     return names
 
 
-def check_import(name: str, configs: Sequence[str]) -> str:
-    """Imports the installed package in a process of its own; returns the path it was imported from.
-
-    Args:
-        name: ``flashladder_07``.
-        configs: short forms that the library must offer, no more and no fewer.
+def check_import(name: str, configs: Sequence[str]) -> None:
+    """Imports the installed package `name` in a process of its own.
 
     Raises:
-        FlashladderError: the import fails, an operator is missing, or the configurations differ.
+        FlashladderError: the import fails, an operator is missing, or the short forms that the library offers are not
+            exactly `configs`.
     """
-    command = [sys.executable, "-I", "-c", _IMPORT_CHECK, name, json.dumps(sorted(configs))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        hint = "the wheel was built with another torch or compiler than this environment's, or is broken"
-        raise FlashladderError(f"the import check failed: {_last_line(done.stderr)}", where=name, hint=hint)
-    return done.stdout.strip()
+    hint = "the wheel was built with another torch or compiler than this environment's, or is broken"
+    error = FlashladderError("the import check failed", where=name, hint=hint)
+    run([sys.executable, "-I", "-c", _IMPORT_CHECK, name, json.dumps(sorted(configs))], Path(sys.prefix), error)
 
 
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].strip() if lines else "no message"
+@dataclass(frozen=True)
+class Installed:
+    """One iteration's wheel: `run(q, k, v, out, short_form)` launches on the current stream."""
+
+    number: int
+    run: Callable[..., object]
+    manifest: Mapping[str, Any]
+    subject: Subject | None = None
+
+    @property
+    def named(self) -> Subject:
+        """The subject; without one, the iteration of this number."""
+        return self.subject or Subject(self.number)
+
+    @property
+    def kernels(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the manifest says about each configuration's kernels, by short form."""
+        return dict(self.manifest.get("kernels", {}))
+
+    @property
+    def built(self) -> tuple[str, ...]:
+        """Short forms of the configurations in this wheel."""
+        return tuple(self.kernels)
+
+    def require(self, config: KernelConfig) -> None:
+        """Raises `FlashladderError` when the wheel does not hold this configuration."""
+        if config.short_form() not in self.built:
+            raise FlashladderError(
+                f"{self.named.label} was not built with this configuration",
+                expected="one of " + "; ".join(self.built),
+                found=config.short_form(),
+                hint=f"invoke build {self.named.options} --configs '{config.short_form()}'",
+            )
+
+    def identity(self, config: KernelConfig, arch: str) -> Kernel:
+        """What a result records about this kernel on a GPU of `arch`; without machine code it runs JIT-compiled PTX."""
+        inputs = self.manifest.get("inputs", {})
+        # the versions of all tools, the host compiler's among them, and the flags of nvcc and ptxas
+        tools: dict[str, str] = inputs.get("toolchain", {}) | inputs.get("host", {}).get("versions", {})
+        tools |= {f"{tool} flags": " ".join(given) for tool, given in inputs.get("flags", {}).items()}
+        own = self.kernels.get(config.short_form(), {})
+        arch = f"{arch}a" if f"{arch}a" in own else arch  # code for one architecture alone
+        entry = own.get(arch, {})
+        return Kernel(
+            iteration=self.number,
+            variant=self.named.variant,
+            config=config.short_form(),
+            dtype=config.dtype,
+            arch=arch,
+            build=self.manifest.get("inputs_digest"),
+            toolchain=tools,
+            **{name: entry.get(name) for name in ("text_sha256", "registers", "spill_stores", "spill_loads")},
+        )
+
+
+def load_installed(subject: int | str, cuda: str = "") -> Installed:
+    """Reads the manifest of an iteration's wheel, checks the library against it and imports the wheel.
+
+    Args:
+        subject: the iteration's number, or an ablation such as ``16 - swizzle``.
+        cuda: the CUDA version of its compiler; empty for the pinned one.
+
+    Raises:
+        FlashladderError: `subject` or `cuda` names nothing; the wheel is missing, is damaged, or cannot be loaded.
+    """
+    wanted = parse_subject(subject, cuda)
+    name = wanted.package
+    folder = package_folder(name)
+    if folder is None:
+        what, hint = (
+            f"{wanted.label} is not installed here (no module {name})",
+            f"{wanted.session}, then install the wheel",
+        )
+        raise FlashladderError(what, hint=hint)
+    manifest = checked_manifest(folder, f"build it again: {wanted.session}")
+    import torch
+
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        what = "the installed wheel cannot be loaded"
+        raise FlashladderError(what, where=name, found=error, hint=wanted.session) from error
+    return Installed(wanted.number, getattr(torch.ops, name).forward_out, manifest, wanted)
+
+
+def chosen_configs(subject: int | str, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:
+    """The configurations that `keys` select, each once.
+
+    Args:
+        subject: the iteration, or an ablation of one.
+        keys: of `flashladder.ladder.selection.select_configs`.
+        dtypes: ``fp16``, ``bf16`` or both; a short form has its own.
+    """
+    iteration = load_description(str(subject))
+    return tuple(dict.fromkeys(config for key in keys for config in select_configs(iteration, key, dtypes)))
 
 
 TOOLCHAINS = BUILD / "toolchains"
@@ -247,11 +321,7 @@ STAMP = ".flashladder-stamp"  # holds the digest of the requirements; written la
 
 
 def toolchain_of(cuda: str = "", folder: Path = TOOLCHAINS) -> Toolchain:
-    """The toolchain whose compiler is of CUDA version `cuda`, installed if it is not; empty for the pinned one.
-
-    Args:
-        cuda: ``13.1``, one of those in ``configs/toolchain.yaml``.
-        folder: where versions have their folders.
+    """The toolchain with the compiler of CUDA version `cuda` (``13.1``; empty for the pinned one), installed if needed.
 
     Raises:
         FlashladderError: no such version is pinned, it cannot be installed, or the environment's own toolchain is not
@@ -262,11 +332,7 @@ def toolchain_of(cuda: str = "", folder: Path = TOOLCHAINS) -> Toolchain:
 
 
 def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
-    """The folder that holds the wheels of CUDA version `cuda`; whole, or as it was before.
-
-    Raises:
-        FlashladderError: they cannot be installed: no lock file, no network.
-    """
+    """Installs the wheels of CUDA version `cuda` into a folder of `folder`, which it returns; all of them or none."""
     locked, target = REQUIREMENTS / f"toolchain-{cuda}.txt", make_folder(folder) / cuda
     digest, stamp = sha256(read_bytes(locked)), target / STAMP
     with entry_lock(folder):  # two builds that need it wait for one download
@@ -275,13 +341,9 @@ def provide(cuda: str, folder: Path = TOOLCHAINS) -> Path:
         with tempfile.TemporaryDirectory(dir=folder, prefix=f".{cuda}-") as scratch:
             made = Path(scratch) / "wheels"
             options = ["--target", str(made), "--no-deps", "--require-hashes", "-r", str(locked)]
-            done = subprocess.run([*installer(), *options], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise FlashladderError(
-                    f"the compiler of CUDA {cuda} could not be installed ({_last_line(done.stderr)})",
-                    where=relative(locked),
-                    hint="a network, or wheels that UV_FIND_LINKS names, are needed once",
-                )
+            hint = "a network, or wheels that UV_FIND_LINKS names, are needed once"
+            what = f"the compiler of CUDA {cuda} could not be installed"
+            run([*installer(), *options], folder, FlashladderError(what, where=relative(locked), hint=hint))
             shutil.rmtree(target, ignore_errors=True)
             made.replace(target)
         write_atomic(stamp, digest)

@@ -6,8 +6,8 @@
     >>> flashladder_16.configurations()
 
 Without `config` the configuration tuned for q's GPU runs, by its compute capability.
-The same text is `__init__.py` of every `flashladder_NN` wheel (flashladder/build/wheel_template.py is the template).
-Beside it: `_C.abi3.so`, `manifest.json` (digests of all inputs) and `kernels.csv` (registers, spills, shared memory).
+Every `flashladder_NN` wheel holds this text as `__init__.py` (template: flashladder/build/wheel_template.py), the
+library, `manifest.json` (digests of all inputs) and `kernels.csv` (registers, spills, shared memory).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["LIBRARY", "NAMESPACE", "configurations"]
 NAMESPACE = __name__.rpartition(".")[2]
 LIBRARY = Path(__file__).with_name("_C.abi3.so")
 OLDEST_TORCH = (2, 10)
+DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # as configurations name them
 STORAGE = 2**58  # bytes between the made-up addresses of two storages in a trace: more than any tensor is long
 
 
@@ -33,7 +34,7 @@ def configurations() -> tuple[str, ...]:
 
 
 def _forward_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, config: str = "") -> torch.Tensor:
-    """What `forward` returns, without running it: a contiguous tensor of q's shape, dtype and device."""
+    """The result of `forward` without running it: a contiguous tensor of q's shape, dtype and device."""
     out = q.new_empty(q.shape)
     _check((q, k, v, out), config, out_given=False)
     return out
@@ -45,18 +46,19 @@ def _forward_out_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: to
 
 
 def _check(tensors: tuple[torch.Tensor, ...], config: str, *, out_given: bool) -> None:
-    """The operator's own check of its arguments, in the library, on what is known of tensors that have no memory.
+    """The operator's own check of its arguments, on the shapes and strides of tensors that have no memory.
 
-    A dimension that is a symbol counts with the value that it has in this trace and is not pinned to it: the operator
-    checks again when it runs. Where a symbol has no value yet, nothing is checked.
+    A symbolic dimension counts with its value in this trace, without a guard: the operator checks again when it runs.
+    If a symbol has no value yet, nothing is checked.
 
     Raises:
         ValueError: an argument breaks the kernel's contract, in the words of the operator.
     """
-    known = [_known((*t.shape, *t.stride(), t.storage_offset())) for t in tensors]
-    if any(numbers is None for numbers in known):
-        return
-    facts = [numbers for numbers in known if numbers is not None]
+    facts = []
+    for tensor in tensors:
+        if (numbers := _known((*tensor.shape, *tensor.stride(), tensor.storage_offset()))) is None:
+            return
+        facts.append(numbers)
     ranks = [t.dim() for t in tensors]
     storages = [t.untyped_storage()._cdata for t in tensors]  # noqa: SLF001 - torch has no public name for a storage
     getattr(torch.ops, NAMESPACE).check(
@@ -67,7 +69,7 @@ def _check(tensors: tuple[torch.Tensor, ...], config: str, *, out_given: bool) -
             (storages.index(storage) + 1) * STORAGE + numbers[-1] * tensor.element_size()
             for storage, numbers, tensor in zip(storages, facts, tensors, strict=True)
         ],
-        [_name(tensor.dtype) for tensor in tensors],
+        [DTYPES.get(tensor.dtype) or str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
         # A meta tensor may be moved to any device: it counts as being on the right one.
         ["cuda" if tensor.device.type == "meta" else str(tensor.device) for tensor in tensors],
         out_given,
@@ -76,15 +78,10 @@ def _check(tensors: tuple[torch.Tensor, ...], config: str, *, out_given: bool) -
 
 
 def _known(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
-    """Sizes, strides and offsets as plain numbers; None where one of them is a symbol without a value."""
+    """Sizes, strides and offsets as plain numbers; None if one of them is a symbol without a value."""
     if any(isinstance(number, torch.SymInt) and not number.node.has_hint() for number in numbers):
         return None
     return [int(number.node.hint) if isinstance(number, torch.SymInt) else number for number in numbers]
-
-
-def _name(dtype: torch.dtype) -> str:
-    """``fp16``, ``bf16``, or torch's name of another dtype."""
-    return {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype) or str(dtype).removeprefix("torch.")
 
 
 def _load() -> None:

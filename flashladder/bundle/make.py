@@ -1,17 +1,13 @@
 """``invoke bundle``: one file for a node without network; and what that file does there.
 
-GPU nodes are often behind no network; they have Python, torch and a driver, and no compiler. The file holds everything
-else under the identity that it has here: wheels of the iterations, the pipeline and its Python packages, PTX for the
-emulator, grids, locks, an SBOM, and a runner.
+GPU nodes often have no network. They have Python, torch and a driver, and no compiler. The file holds everything else:
+wheels of the iterations, the pipeline and its Python packages, PTX for the emulator, grids, locks, an SBOM, and a
+runner (`flashladder.bundle.runner`), which unpacks it and calls `main`.
 
     invoke bundle --arch sm_90 --python 3.12              # all iterations, here; on the node: python3 BUNDLE.pyz
     invoke bundle --iterations 16 --out /tmp
 
-Exit code: 0, or 2 where it could not be made. The same checkout, toolchain and options give the same bytes.
-
-Unpacked by its runner (`flashladder.bundle.runner`, which calls `main`), it sweeps the grid that fits and leaves one
-file that ``invoke verify`` takes at home, or runs any other command. A sweep's records stay beside the bundle, so that
-the same command goes on where it stopped; ``python3 BUNDLE.pyz sweep --help`` shows the options.
+Exit code: 0, or 2 if the bundle could not be made. The same checkout, toolchain and options give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from email.parser import BytesParser
 from importlib import metadata
 import importlib.util
 import io
@@ -28,8 +23,6 @@ from pathlib import Path
 import re
 import runpy
 import shutil
-import stat
-import subprocess
 import sys
 import tempfile
 from typing import Any
@@ -41,8 +34,9 @@ from tqdm import tqdm
 from flashladder.arguments import Parser
 from flashladder.build.command import build_iteration
 from flashladder.build.compile import ptx_many, tools_of
+from flashladder.build.library import torch_version
 from flashladder.build.store import TOOLS_FILE
-from flashladder.build.wheel import EPOCH, EPOCH_SECONDS
+from flashladder.build.wheel import EPOCH_SECONDS, run, zipped
 from flashladder.bundle import runner
 from flashladder.columns import told_on_terminal
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors, require_checkout
@@ -57,7 +51,7 @@ from flashladder.files import (
     sha256,
     write_atomic,
 )
-from flashladder.gpu.doctor import OLDEST_TORCH, n_gpus, torch_build
+from flashladder.gpu.doctor import n_gpus
 from flashladder.ladder.ablation import load_description, parse_subject
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import gpu_key, load_gpus
@@ -71,28 +65,27 @@ from flashladder.sweep import place
 from flashladder.sweep.plan import wanted
 from flashladder.toolchain import Pins, load_pins, require_arch
 
-FACTS = "bundle.json"  # in the folder of builds: what came along
+FACTS = "bundle.json"  # in the folder of builds: name, architectures, grids and iterations of the bundle
 DEFAULT_OUT = "flashladder-results"
-UNASKED = CPU, SMOKE = "cpu", "smoke"  # grids for a machine without a GPU, and for a GPU that has no grid of its own
+UNASKED = CPU, SMOKE = "cpu", "smoke"  # grids for a machine without a GPU, and for a GPU without a grid of its own
 PYTHONS = tuple(f"3.{minor}" for minor in range(10, 15))
 KEY = "prog"  # what is built of every iteration: its configuration on each GPU, in both dtypes
 LOCK = ROOT / "requirements" / "node.txt"
-KEPT = BUILD / "bundle"  # packages that were fetched once
+KEPT = BUILD / "bundle"  # fetched packages
 MACHINE = "x86_64"
-# pip takes a platform literally: a node of glibc 2.28 runs the wheels of all of these.
+# A node with glibc 2.28 runs the wheels of all of these; pip accepts exactly the platforms that it is given.
 GLIBCS = ("_2_28", "_2_27", "_2_24", "_2_17", "2014", "_2_12", "2010", "_2_5", "1")
 PLATFORMS = [f"manylinux{tag}_{MACHINE}" for tag in GLIBCS]
 PLATFORM = rf"(manylinux(_[0-9]+_[0-9]+|1|2010|2014)|linux)_{MACHINE}"
-THIS_PYTHON = ".".join(map(str, sys.version_info[:2]))
-LINKED = "nvidia-cuda-runtime"  # its static library is part of every iteration's
-# What the pipeline's wheels are made of: the packages, what setup.py carries along, what the metadata names.
+LINKED = "nvidia-cuda-runtime"  # its static library is part of every iteration's library
+# The pipeline's wheels contain: the packages, the ladder's files (setup.py), files that the metadata names.
 SOURCES = (
     "flashladder", "configs", "iterations", "kernels", "requirements", "results/locks", "results/published",
     "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py", "tasks.py",
     "emulator/LICENSE", "emulator/README.md", "emulator/pyproject.toml", "emulator/src",
 )  # fmt: skip
 Kernel = tuple[str, str, str]
-"""A subject as it describes itself, the CUDA version of its compiler (empty: the pinned one), a short form."""
+"""The description of an iteration, the CUDA version of its compiler (empty: the pinned one), a short form."""
 USAGE = """\
 python3 BUNDLE.pyz [--into FOLDER] [sweep] [--grid GRID] [--out FOLDER]   measures, and packs what was measured
 python3 BUNDLE.pyz [--into FOLDER] TASK ARGUMENTS                         any other task, such as check 7, or help"""
@@ -124,27 +117,21 @@ What it is made of, with licences: sbom.cdx.json.
 def bundle(
     *, arch: str = "", python: str = "", iterations: str = "", grid: str = "", platform: str = "", out: str = ""
 ) -> None:
-    """Builds what is missing, fetches what is not kept, writes the bundle.
-
-    Args:
-        arch: ``sm_80,sm_90``: the GPUs; all where it is empty, as in the next four.
-        python: ``3.11,3.12``: the node's; this one's where it is empty.
-        iterations: ``7,16``.
-        grid: grids whose kernels come along beyond the ladder's.
-        platform: tags of wheels that the node takes.
-        out: the folder of the bundle.
+    """Builds and fetches what is missing, and writes the bundle; the options are those of ``invoke bundle``.
 
     Raises:
-        FlashladderError: it could not be made.
+        FlashladderError: a bad option, or the bundle could not be made.
     """
     require_checkout("bundle")
     named = words(iterations, "[0-9]{1,3}", "--iterations takes numbers, commas between")
     numbers = [load_iteration(int(word)).number for word in named] or [one.number for one in load_all()]
     known = "|".join(map(re.escape, PYTHONS))
-    pythons = words(python, known, "no such Python is supported", ", ".join(PYTHONS)) or [THIS_PYTHON]
+    pythons = words(python, known, "this Python is not supported", ", ".join(PYTHONS)) or [
+        ".".join(map(str, sys.version_info[:2]))
+    ]
     arches = [require_arch(word) for word in words(arch)] or list(load_pins().arches)
     expected = f"manylinux_X_Y_{MACHINE} or linux_{MACHINE}"
-    tags = words(platform, PLATFORM, "no platform of Linux on x86-64", expected) or PLATFORMS
+    tags = words(platform, PLATFORM, "not a platform of Linux on x86-64", expected) or PLATFORMS
     folder = path_of(out) if out else BUILD / "bundle"
     require_folder_or_nothing(folder)
     kernels = collect(numbers, [load_grid(word) for word in words(grid)], arches)
@@ -156,17 +143,13 @@ def bundle(
     data = made.read_bytes()
     print(f"{relative(made)}: {len(data) / 1e6:.1f} MB, sha256 {sha256(data)}")
     if missing := [name for name in UNASKED if name not in grids_that_run(kernels, arches)]:
-        told = f"kernels of the grids {' and '.join(missing)}; to include them: --grid {','.join(missing)}"
-        print(f"warning: it lacks {told}", file=sys.stderr)
+        grids, option = " and ".join(missing), f"--grid {','.join(missing)}"
+        print(f"warning: it lacks kernels of the grids {grids}; to include them: {option}", file=sys.stderr)
     print(f"on the node, with Python {' or '.join(pythons)} and torch: python3 {made.name} --help")
 
 
 def words(text: str, known: str = ".*", what: str = "", expected: str | None = None) -> list[str]:
-    """Words with commas between, each once.
-
-    Raises:
-        FlashladderError: one of them does not match `known`.
-    """
+    """The words of a list with commas, each once. Raises `FlashladderError` if one does not match `known`."""
     found = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if wrong := [word for word in found if not re.fullmatch(known, word)]:
         raise FlashladderError(what, expected=expected, found=repr(wrong[0]))
@@ -175,7 +158,7 @@ def words(text: str, known: str = ".*", what: str = "", expected: str | None = N
 
 @dataclass(frozen=True)
 class Kernels:
-    """Wheels with `built` in them, and `store`: path below the folder of builds to file, with the PTX of `emulated`."""
+    """`wheels` hold the kernels `built`; `store` maps a path below the folder of builds to a file, for `emulated`."""
 
     wheels: tuple[Path, ...]
     built: frozenset[Kernel]
@@ -191,7 +174,7 @@ def kernels_of(grid: Grid) -> set[Kernel]:
 
 
 def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]) -> Kernels:
-    """Builds what is missing of iterations and of further grids, and gathers it.
+    """Builds the kernels of iterations and of further grids.
 
     Raises:
         FlashladderError: a build failed, or nothing runs on these architectures.
@@ -219,7 +202,7 @@ def collect(numbers: Sequence[int], grids: Sequence[Grid], arches: Sequence[str]
 
 
 def _store(kernels: Iterable[Kernel]) -> dict[str, bytes]:
-    """The store's entries of these kernels' PTX, without times and paths of this machine, and what compiled them."""
+    """The store's entries of these kernels' PTX, without times and paths of this machine, and the record of tools."""
     tools = tools_of()
     entries = ptx_many([(load_description(subject), KernelConfig.parse(config)) for subject, _, config in kernels])
     files = {f"store/{TOOLS_FILE}": tools.record().encode()}
@@ -235,7 +218,7 @@ def _store(kernels: Iterable[Kernel]) -> dict[str, bytes]:
 
 
 def grids_that_run(kernels: Kernels, arches: Sequence[str]) -> list[str]:
-    """The committed grids all of whose kernels are there, for a GPU of one of `arches` or for the emulator."""
+    """The committed grids whose kernels are all in the bundle, for a GPU of one of `arches` or for the emulator."""
     found = []
     for name in grid_names():
         grid = load_grid(name)
@@ -247,29 +230,24 @@ def grids_that_run(kernels: Kernels, arches: Sequence[str]) -> list[str]:
 
 
 def pinned(lock: str, python: str) -> list[str]:
-    """The entries of a lock's text, with their hashes, that a Python (``3.12``) on Linux installs; without markers."""
+    """The entries of a lock's text, with hashes and without markers, that apply to a Python (``3.12``) on Linux."""
     from packaging.requirements import Requirement
 
-    target = {
-        "python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux",
-        "platform_machine": MACHINE, "platform_system": "Linux", "os_name": "posix",
-        "implementation_name": "cpython", "platform_python_implementation": "CPython",
-    }  # fmt: skip
-    found = []
+    found, target = [], {"python_version": python, "python_full_version": f"{python}.0"}
     text = "\n".join(line.rstrip(" \\") for line in lock.splitlines() if not line.startswith("#"))
     for entry in re.split(r"\n(?=\S)", text):
         first, *hashes = entry.splitlines()
-        wanted = Requirement(first)
-        if wanted.marker is None or wanted.marker.evaluate(target):
-            found.append(" ".join([f"{wanted.name}{wanted.specifier}", *(line.strip() for line in hashes)]))
+        requirement = Requirement(first)
+        if requirement.marker is None or requirement.marker.evaluate(target):
+            found.append(" ".join([f"{requirement.name}{requirement.specifier}", *(line.strip() for line in hashes)]))
     return found
 
 
 def packages(python: str, tags: Sequence[str], kept: Path = KEPT) -> list[Path]:
-    """The wheels that a node of a Python (``3.12``) needs beside torch, fetched unless they are kept.
+    """The wheels that a Python (``3.12``) needs beside torch, fetched unless they are kept.
 
     Raises:
-        FlashladderError: pip is missing, or one of them cannot be had.
+        FlashladderError: pip is missing, or it cannot fetch one of them.
     """
     lines = pinned(read_text(LOCK), python)
     folder = kept / f"wheels-{sha256(repr((lines, python, tuple(tags))))[:12]}"
@@ -279,34 +257,23 @@ def packages(python: str, tags: Sequence[str], kept: Path = KEPT) -> list[Path]:
         raise FlashladderError("pip, which fetches wheels of another Python, is not here", hint="run: nox -s dev")
     make_folder(kept)
     with tempfile.TemporaryDirectory(dir=kept, prefix=".wheels-") as scratch:
-        wanted, made = Path(scratch) / "requirements.txt", Path(scratch) / "wheels"
-        wanted.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        listed, made = Path(scratch) / "requirements.txt", Path(scratch) / "wheels"
+        listed.write_text("\n".join(lines) + "\n", encoding="utf-8")
         options = [f"--platform={tag}" for tag in tags]
         options += [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:", "--no-deps"]
-        options += ["--require-hashes", "--quiet", "--disable-pip-version-check", f"--dest={made}", "-r", str(wanted)]
-        failure = FlashladderError(
-            f"the Python packages of a bundle for Python {python} cannot be fetched",
-            where=relative(LOCK),
-            hint="a network, or wheels that PIP_FIND_LINKS names, are needed once; --platform names others",
-        )
-        _run([sys.executable, "-m", "pip", "download", *options], failure)
+        options += ["--require-hashes", "--quiet", "--disable-pip-version-check", f"--dest={made}", "-r", str(listed)]
+        what = f"the Python packages of a bundle for Python {python} cannot be fetched"
+        hint = "a network, or wheels that PIP_FIND_LINKS names, are needed once; --platform names others"
+        error = FlashladderError(what, where=relative(LOCK), hint=hint)
+        run([sys.executable, "-m", "pip", "download", *options], kept, error)
         made.replace(folder)
     return files_in(folder, "*.whl")
 
 
-def _run(command: Sequence[str], failure: FlashladderError, **options: Any) -> None:
-    """Runs a program; raises `failure` with the last line on its stderr where it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    if done.returncode:
-        told = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        failure.found = told[-1].removeprefix("ERROR: ") if told else "no message"
-        raise failure
-
-
 def own_wheels(out: Path) -> list[Path]:
-    """Builds the wheels of flashladder and ptxemu into the folder `out`: the same bytes for the same files.
+    """Builds the wheels of flashladder and ptxemu into a folder that exists: the same bytes for the same files.
 
-    From a copy of the checkout: setuptools leaves folders beside what it builds, and takes up what it left before.
+    It builds a copy of the checkout, because setuptools leaves folders beside its sources and reads old ones.
 
     Raises:
         FlashladderError: this is no checkout, or the build failed.
@@ -326,15 +293,12 @@ def own_wheels(out: Path) -> list[Path]:
             path.chmod(0o755 if path.is_dir() else 0o644)
         made = Path(scratch) / "made"
         command = [sys.executable, "-m", "uv", "build", "--no-build-isolation", "--python", sys.executable, "--wheel"]
-        failure = FlashladderError(
-            "the pipeline's wheel could not be built",
-            where=relative(ROOT / "pyproject.toml"),
-            hint="run: nox -s dev, whose environment has uv and setuptools",
-        )
+        hint = "run: nox -s dev, whose environment has uv and setuptools"
+        where = relative(ROOT / "pyproject.toml")
+        error = FlashladderError("the pipeline's wheel could not be built", where=where, hint=hint)
         for package in (copy, copy / "emulator"):  # by this environment's backend, so that nothing is fetched
             variables = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH_SECONDS}
-            _run([*command, "--out-dir", str(made), str(package)], failure, cwd=package, env=variables)
-        make_folder(out)
+            run([*command, "--out-dir", str(made), str(package)], copy, error, cwd=package, env=variables)
         return [Path(shutil.copyfile(wheel, out / wheel.name)) for wheel in sorted(made.glob("*.whl"))]
 
 
@@ -370,23 +334,19 @@ def write_bundle(out: Path, machine: str, install: Mapping[str, list[str]], file
         "files": {path: sha256(data) for path, data in whole.items()},
     }  # fmt: skip
     whole[runner.MANIFEST] = dump_json(manifest).encode()
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for path in sorted(whole, key=lambda path: (path not in (runner.RUNNER, runner.MANIFEST), path)):
-            info = zipfile.ZipInfo(path, EPOCH)
-            info.compress_type = zipfile.ZIP_STORED if path.endswith(".whl") else zipfile.ZIP_DEFLATED
-            info.external_attr = (stat.S_IFREG | 0o644) << 16
-            archive.writestr(info, whole[path], compresslevel=9)
-    return write_atomic(out, stream.getvalue())
+    order = sorted(whole, key=lambda path: (path not in (runner.RUNNER, runner.MANIFEST), path))
+    return write_atomic(out, zipped({path: whole[path] for path in order}))
 
 
 def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     """The CycloneDX 1.6 JSON of a bundle with these wheels, by their paths, whose kernels `pins` compiled."""
     try:
-        from cyclonedx.model import Property
+        from cyclonedx.contrib.license.factories import LicenseFactory
+        from cyclonedx.model import HashAlgorithm, HashType, Property
         from cyclonedx.model.bom import Bom, BomMetaData
         from cyclonedx.model.component import Component, ComponentScope, ComponentType
         from cyclonedx.output.json import JsonV1Dot6
+        from packageurl import PackageURL
     except ImportError as error:
         raise FlashladderError("cyclonedx-python-lib, for the SBOM, is missing", hint="run: nox -s dev") from error
 
@@ -395,41 +355,37 @@ def sbom(name: str, wheels: Mapping[str, bytes], pins: Pins) -> str:
     day = datetime.fromtimestamp(int(EPOCH_SECONDS), timezone.utc)
     serial = uuid.uuid5(uuid.NAMESPACE_OID, sha256("".join(sha256(wheels[path]) for path in sorted(wheels))))
     bom = Bom(serial_number=serial, metadata=BomMetaData(component=whole, timestamp=day, properties=tools))
-    components = [_component(path, data) for path, data in wheels.items()]
     static = Component(name=LINKED, version=pins.packages[LINKED], bom_ref=LINKED, description="linked statically")
     torch = Component(name="torch", bom_ref="torch", scope=ComponentScope.EXCLUDED, description="the node's own")
-    for component in (*components, static, torch):
+    components = [static, torch]
+    for path, data in wheels.items():
+        package, version, summary, licence = _described(data)
+        facts: dict[str, Any] = {
+            "hashes": [HashType(alg=HashAlgorithm.SHA_256, content=sha256(data))],
+            "licenses": [LicenseFactory().make_from_string(licence)] if licence else [],
+            "purl": PackageURL("pypi", name=package, version=version),
+        }
+        components.append(Component(name=package, version=version, bom_ref=path, description=summary, **facts))
+    for component in components:
         bom.components.add(component)
-    bom.register_dependency(whole, (*components, static, torch))
+    bom.register_dependency(whole, components)
     return str(JsonV1Dot6(bom).output_as_string(indent=2)) + "\n"
 
 
-def _component(path: str, data: bytes) -> Any:
-    from cyclonedx.contrib.license.factories import LicenseFactory
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.component import Component
-    from packageurl import PackageURL
+def _described(wheel: bytes) -> tuple[str, str, str | None, str]:
+    """Name, version, summary and licence (empty if unknown) of a wheel."""
+    from packaging.metadata import parse_email
     from packaging.utils import canonicalize_name
 
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        text = next(one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
-        told = BytesParser().parsebytes(archive.read(text), headersonly=True)
-    name, version = str(canonicalize_name(told["Name"])), str(told["Version"])
-    classified = [str(line) for line in told.get_all("Classifier", []) if str(line).startswith("License :: ")]
-    licence = told["License-Expression"] or told["License"] or "".join(classified[:1]).rpartition(" :: ")[2]
-    return Component(
-        name=name,
-        version=version,
-        bom_ref=path,
-        description=told["Summary"],
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256(data))],
-        licenses=[LicenseFactory().make_from_string(licence)] if licence else [],
-        purl=PackageURL("pypi", name=name, version=version),
-    )
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        found, _ = parse_email(archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))))
+    classified = next((line for line in found.get("classifiers", []) if line.startswith("License :: ")), "")
+    licence = found.get("license_expression") or found.get("license") or classified.rpartition(" :: ")[2]
+    return canonicalize_name(found["name"]), found["version"], found.get("summary"), licence
 
 
 def facts(build: Path = BUILD) -> dict[str, list[str]]:
-    """What came along: lists ``arches``, ``grids``, ``iterations``, and ``name``, a list of one.
+    """The facts of the unpacked bundle: lists ``arches``, ``grids``, ``iterations``, and ``name``, a list of one.
 
     Raises:
         FlashladderError: this is no unpacked bundle.
@@ -444,7 +400,7 @@ def facts(build: Path = BUILD) -> dict[str, list[str]]:
 
 
 def grid_here() -> str:
-    """The name of the grid that fits: of the first GPU here, ``smoke`` on one without a grid, ``cpu`` without a GPU."""
+    """The name of the grid of the first GPU here; ``smoke`` if that GPU has no grid, ``cpu`` without a GPU."""
     if not n_gpus():
         return CPU
     found = place.cards()
@@ -452,19 +408,10 @@ def grid_here() -> str:
     return key if key in grid_names() else SMOKE
 
 
-def require_torch() -> None:
-    """Raises `FlashladderError` where torch is missing or too old for the libraries that came along."""
-    build, expected = torch_build(), "2.10 or newer"
-    if build is None:
-        raise FlashladderError("torch is not installed for this Python", where=sys.executable, expected=expected)
-    if tuple(int(part) for part in build.version.split(".")[:2]) < OLDEST_TORCH:
-        raise FlashladderError("torch is too old", expected=expected, found=build.version)
-
-
 def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
-    """Raises `FlashladderError` where the kernels of a grid, or those of the GPU here, did not come along.
+    """Raises `FlashladderError` if the bundle with the facts `came` lacks kernels of a grid or of the GPU here.
 
-    `came`: `facts`. `own`: the grid is a file of the user's, whose kernels the sweep itself asks for.
+    `own`: the grid is the user's file; the sweep itself checks its kernels.
     """
     hint = "where there is a checkout: invoke bundle "
     if not own and grid.name not in came["grids"]:
@@ -484,10 +431,10 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Measures, and copies the document to the folder ``--out``, also where cells failed; the sweep's exit code.
+    """Measures, and copies the document to the folder ``--out``, also if cells failed; the sweep's exit code.
 
     Raises:
-        FlashladderError: it could not run.
+        FlashladderError: the sweep could not run.
         CheckFailed: cells failed.
     """
     parser = Parser(
@@ -506,16 +453,15 @@ def sweep(words: Sequence[str]) -> int:
     if {"--dry-run", "--help", "-h"} & set(more):
         return sweeps.main(given)
     require_along(grid, came=facts(), own=name.endswith(".yaml"))
-    require_torch()
+    torch_version()
     write_atomic(options.out / ".writable", "").unlink()
-    code, failure = 1, None
+    document = records.with_name(f"{grid.name}.json.gz")
     try:
         code = sweeps.main(given)
-    except CheckFailed as error:
-        failure = error
-    _copy_out(records.with_name(f"{grid.name}.json.gz"), options.out, [name, *more])
-    if failure:
-        raise failure
+    except CheckFailed:
+        _copy_out(document, options.out, [name, *more])
+        raise
+    _copy_out(document, options.out, [name, *more])
     return code
 
 
@@ -537,7 +483,7 @@ def _copy_out(document: Path, out: Path, words: Sequence[str]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command of a bundle: ``sweep`` where only options are given, else what a checkout's tasks do."""
+    """The command of a bundle: ``sweep`` if only options are given, else a checkout's task."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] in (["--help"], ["-h"]):
         print(USAGE)

@@ -1,14 +1,14 @@
-"""What runs first on a node: checks a bundle against its manifest, unpacks it beside itself, starts what is inside.
+"""The first code that runs on a node: it checks a bundle, unpacks it beside itself and starts the command inside.
 
-It is ``__main__.py`` of every bundle, which is a zip that Python runs, and needs the standard library alone. It uses
-nothing of a bundle before all files have the digests of the manifest. It writes one folder, under a temporary name
-until that is whole, and does not touch the environment of this Python.
+It is ``__main__.py`` of every bundle, which is a zip that Python runs, and needs the standard library alone. It unpacks
+nothing before all files have the digests of the manifest. It writes one folder, under a temporary name until that is
+complete, and does not touch the environment of this Python.
 
     python3 flashladder-0.1.0-sm_90-cp312.pyz                                 # the grid of the GPU here, else `cpu`
     python3 flashladder-0.1.0-sm_90-cp312.pyz sweep --grid smoke --out results
     python3 flashladder-0.1.0-sm_90-cp312.pyz --into /scratch/me check 7      # any command; the folder to unpack into
 
-Exit codes: those of the command, 2 where the bundle cannot be run, with one line.
+Exit codes: those of the command, or 2 and one line if the bundle cannot be run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMA = 1
 OLDEST = (3, 10)
 WHEELS, BUILD = "wheels", "build"  # folders of a bundle
 PACKAGES, START = "packages", "start.py"  # of an unpacked one
-# Not `python -m`, which looks for modules in the working folder first: that may be a checkout.
+# Not `python -m`, which looks for modules in the working folder first: this may be a checkout.
 START_TEXT = """\
 import os
 import sys
@@ -43,20 +43,19 @@ if __name__ == "__main__":
 
     raise SystemExit(main())
 """
-INSTALLED = ("purelib", "platlib")  # of a wheel's .data folder what belongs beside the packages
 # What zipfile raises for an archive that is damaged, encrypted or compressed in an unknown way.
 BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error)
 
 
 class Refused(Exception):
-    """Why a bundle is not run, as one line."""
+    """The reason why a bundle is not run, as one line."""
 
 
 def checked(archive: zipfile.ZipFile) -> dict[str, Any]:
-    """The manifest of a bundle whose files are all there, with the digests that it names, and no others.
+    """The manifest of a complete bundle.
 
     Raises:
-        Refused: a file is missing, was changed, or is not of the bundle.
+        Refused: a file is missing, was changed, or is not in the manifest.
     """
     try:
         manifest: dict[str, Any] = dict(json.loads(archive.read(MANIFEST)))
@@ -80,17 +79,16 @@ def unpack_wheel(data: bytes, site: Path) -> None:
         for name in wheel.namelist():
             wheel.extract(name, site)  # which keeps every name inside of it, and makes no links
     for folder in site.glob("*.data"):
-        for part in INSTALLED:
-            if (folder / part).is_dir():
-                shutil.copytree(folder / part, site, dirs_exist_ok=True)
+        for part in (*folder.glob("purelib"), *folder.glob("platlib")):
+            shutil.copytree(part, site, dirs_exist_ok=True)
         shutil.rmtree(folder)
 
 
 def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) -> Path:
-    """The folder below `into` that holds what is in a bundle, for this Python: packages, builds, and what starts it.
+    """Unpacks a bundle into a folder below `into`, unless that is done: packages, builds, and the program to start.
 
     Raises:
-        Refused: the bundle is damaged or made for something else.
+        Refused: the bundle is damaged, or made for another machine or Python.
         OSError: it cannot be read, or nothing can be written there.
     """
     with zipfile.ZipFile(archive) as opened:
@@ -118,7 +116,7 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
             scratch.chmod(0o755)
             scratch.replace(target)
         except OSError:
-            if not target.is_dir():  # another one was faster
+            if not target.is_dir():  # else another process was faster
                 raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -126,11 +124,7 @@ def unpacked(archive: Path, into: Path, version: tuple[int, int], machine: str) 
 
 
 def prepare(words: list[str], archive: Path) -> tuple[list[str], dict[str, str]]:
-    """The command to run for these words, and its environment, once the bundle is unpacked.
-
-    Raises:
-        Refused: it cannot be run here.
-    """
+    """Unpacks the bundle; the command to run for these words, and its environment. Raises `Refused`."""
     into = archive.absolute().with_suffix("")
     if words[:1] == ["--into"]:
         if len(words) < 2 or not words[1].strip():
@@ -164,7 +158,7 @@ def main() -> int:
     except Refused as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return os.execve(command[0], command, variables)  # noqa: S606 - this process becomes it: signals, exit code
+    return os.execve(command[0], command, variables)  # noqa: S606 - so it gets the signals and leaves the exit code
 
 
 if __name__ == "__main__":

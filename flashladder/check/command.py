@@ -33,7 +33,7 @@ from flashladder.arguments import BACKENDS, Parser, program_of, require_numbers
 from flashladder.bench.command import add_kernels, add_result, installed_kernels, require_same
 from flashladder.bench.references import reference_identity
 from flashladder.build.compile import ptx_for, ptx_many, tools_of
-from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases import inputs, reference
 from flashladder.cases.inputs import EMULATED_REPEATS, Case, cases_for, emulator_cases
 from flashladder.cases.reference import REPEATS, References, Run, Subject, check_case

@@ -241,7 +241,7 @@ def require_wheels() -> list[str]:
     Raises:
         FlashladderError: a wheel is missing, or lacks a configuration that its iteration names.
     """
-    from flashladder.build.installed import load_installed
+    from flashladder.build.wheel import load_installed
 
     lines = []
     for iteration in load_all():

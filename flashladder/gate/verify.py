@@ -535,7 +535,7 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
     from flashladder.bench.command import finish, new_result
     from flashladder.bench.references import Subject, kernel_subject
     from flashladder.bench.timing import bench_group, cuda_hardware, prepare
-    from flashladder.build.installed import load_installed
+    from flashladder.build.wheel import load_installed
     from flashladder.gpu.device import exclusive, open_device
 
     device, plan = open_device(), Plan()

@@ -23,7 +23,7 @@ import tempfile
 from pydantic import TypeAdapter
 
 from flashladder.arguments import OUT, Parser, add_numbers, require_numbers, result_file, seconds
-from flashladder.build.installed import chosen_configs, load_installed
+from flashladder.build.wheel import chosen_configs, load_installed
 from flashladder.cases.inputs import Case, make_tensors
 from flashladder.columns import csv_records, csv_text
 from flashladder.columns import table as aligned

@@ -28,7 +28,7 @@ from flashladder.bench.references import (
 )
 from flashladder.bench.timing import FIRST_SEED, Prepared, bench_group, cuda_hardware, prepare
 from flashladder.build.compile import ptx_planned, tools_of
-from flashladder.build.installed import load_installed
+from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
 from flashladder.check.command import as_array, rule

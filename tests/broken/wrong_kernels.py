@@ -33,8 +33,8 @@ import pydantic
 import yaml
 
 from flashladder.build.compile import tools_of
-from flashladder.build.installed import chosen_configs
 from flashladder.build.store import STORE, PtxEntry, fill_all, ptx_entry
+from flashladder.build.wheel import chosen_configs
 from flashladder.cases.inputs import EMULATED_REPEATS, Case, emulator_cases
 from flashladder.cases.reference import References, Subject, check_case
 from flashladder.check import command as check

@@ -9,7 +9,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs an NVIDIA GPU that torch can use", allow_module_level=True)
 
 from flashladder.bench.references import reference_forward, reference_kernel
-from flashladder.build.installed import load_installed
+from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import cases_for
 from flashladder.cases.reference import References, Subject, check_case
 from flashladder.check.command import check_iteration

@@ -1,8 +1,6 @@
-"""The operators on a GPU: opcheck, torch.compile, CUDA graphs, streams, devices, views, out=, and what a GPU refuses.
+"""The operators on a GPU: opcheck, torch.compile, CUDA graphs, streams, devices, views, out=, and refusals.
 
-Every installed iteration is tried (`nox -s build-iteration-N`); one that is not installed is skipped by name. Numerics
-in depth are `flashladder.check.command`'s; here a result only has to be attention. Run: pytest
-tests/gpu/test_ops_gpu.py
+Every installed iteration is tried. Here a result only has to be attention; `flashladder.check` judges its accuracy.
 """
 
 from __future__ import annotations
@@ -18,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import flashladder
-from flashladder.build.installed import load_installed
-from flashladder.errors import FlashladderError
+from flashladder.build.wheel import load_installed
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, load_gpus
 from flashladder.ladder.iteration import load_all, load_iteration
@@ -32,7 +29,7 @@ else:
 if not torch.cuda.is_available():
     pytest.skip("no CUDA GPU, or a torch without CUDA", allow_module_level=True)
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")]  # of torch itself
 SHAPE = (2, 512, 16, 128)  # batch, seq_len, n_heads, d_head
 TOLERANCE = 2e-2  # absolute, for N(0, 1) inputs in 16 bits: rounding of P and O, some 10 times below a wrong tile
 DTYPES = [pytest.param("float16", id="fp16"), pytest.param("bfloat16", id="bf16")]
@@ -201,16 +198,22 @@ def test_the_bare_operator_runs_the_tuned_configuration(iteration: int, dtype: s
     assert torch.equal(out, expected)
 
 
+def errors_of(program: str, number: int) -> str:
+    """What a process of its own prints on stderr; on stdout it prints "ok"."""
+    done = subprocess.run([sys.executable, "-c", program, str(number)], capture_output=True, text=True, check=False)
+    assert done.stdout == "ok\n", done.stderr
+    return done.stderr
+
+
 @OF_EACH_FAMILY
 def test_the_first_call_says_whether_the_driver_compiles(family: str) -> None:
     """One line on stderr where the wheel has no machine code for this GPU, and none where it has."""
     number = LAST[family]
     arches = load_installed(number).manifest["arches"]
     runs = any(gpu.arch == HERE and gpu.runs(arch) for gpu in load_gpus().values() for arch in arches)
-    done = subprocess.run([sys.executable, "-c", CALL_TWICE, str(number)], capture_output=True, text=True, check=False)
-    assert done.stdout == "ok\n", done.stderr
-    told = [line for line in done.stderr.splitlines() if f"no machine code for {HERE}" in line]
-    assert len(told) == int(not runs), done.stderr
+    stderr = errors_of(CALL_TWICE, number)
+    warnings = [line for line in stderr.splitlines() if f"no machine code for {HERE}" in line]
+    assert len(warnings) == int(not runs), stderr
 
 
 def test_opcheck(iteration: int) -> None:
@@ -219,7 +222,6 @@ def test_opcheck(iteration: int) -> None:
     torch.library.opcheck(library.forward_out.default, (*tensors, torch.empty_like(tensors[0])))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports torch's own old parts
 def test_compile_without_a_graph_break(iteration: int) -> None:
     tensors, library = inputs(), operators(iteration)
 
@@ -232,7 +234,6 @@ def test_compile_without_a_graph_break(iteration: int) -> None:
     assert is_attention(compiled(*tensors) / 3, tensors)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # as above
 @OF_ANY_LENGTH
 def test_compiled_once_for_any_length(number: int) -> None:
     """A length that torch traces as a symbol is not pinned to the first that came."""
@@ -289,10 +290,7 @@ def test_cuda_graph_replays_on_new_inputs(iteration: int) -> None:
 @OF_EACH_FAMILY
 def test_cuda_graph_at_the_first_use_of_a_process(family: str) -> None:
     """Neither loading a kernel nor making its maps may disturb a capture. A process takes 7 s: the last of a family."""
-    done = subprocess.run(
-        [sys.executable, "-c", CAPTURE_FIRST, str(LAST[family])], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "ok\n", done.stderr
+    errors_of(CAPTURE_FIRST, LAST[family])
 
 
 def test_work_goes_to_the_current_stream(iteration: int) -> None:
@@ -341,11 +339,7 @@ def test_tensors_decide_the_device_and_the_current_one_is_kept(iteration: int) -
         flashladder.forward(tensors[0], tensors[1].to("cuda:0"), tensors[2], iteration=iteration)
 
 
-def test_mixed_devices_and_gradients_are_refused(iteration: int) -> None:
+def test_mixed_devices_are_refused(iteration: int) -> None:
     q, k, v = inputs()
-    with pytest.raises(FlashladderError, match="bad argument v: expected a CUDA tensor, found one on cpu"):
-        flashladder.forward(q, k, v.cpu(), iteration=iteration)
     with pytest.raises(ValueError, match="v: expected q's device cuda:0, found cpu"):
         operators(iteration).forward(q, k, v.cpu())
-    with pytest.raises(FlashladderError, match=r"bad argument q: .*no backward kernel"):
-        flashladder.forward(q.requires_grad_(), k, v, iteration=iteration)

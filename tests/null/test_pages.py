@@ -14,7 +14,7 @@ from analysis import docs_site
 from analysis.docs_site import LISTED, fetched, links, pages, stage
 from flashladder import toolchain
 from flashladder.__main__ import main
-from flashladder.build import installed
+from flashladder.build import wheel
 from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
 from flashladder.gpu import doctor
 from flashladder.located import read_yaml
@@ -157,7 +157,7 @@ MESSAGES: dict[str, Callable[[Patch, Path], object]] = {
     "is of the family hopper": asked("build", "24", "--arch", "sm_80"),
     "no GPU here": patched("flashladder.gpu.doctor.n_gpus", lambda: 0, doctor.require_gpu),
     "iteration 7 is not installed": patched(
-        "flashladder.build.wheel.package_folder", lambda _: None, lambda: installed.load_installed(7)
+        "flashladder.build.wheel.package_folder", lambda _: None, lambda: wheel.load_installed(7)
     ),
     "seq_len does not fit": asked("emulate", "1", "--seq-len", "100"),
     "explain follows one warp": asked("explain", "24"),

@@ -12,7 +12,7 @@ import torch
 
 from analysis import accuracy
 from analysis.pipe_rates import OPS, PER_SM, TRIPS, inputs, named, per_clock, runs
-from flashladder.build.installed import Installed
+from flashladder.build.wheel import Installed
 from flashladder.errors import FlashladderError
 from flashladder.gate.verify import verify_file
 from flashladder.ladder import selection
@@ -71,7 +71,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         own = {form: {"sm_90a": {"text_sha256": locked.text_sha256}} for form, locked in forms}
         return Installed(number, attention, {"kernels": own})
 
-    monkeypatch.setattr("flashladder.build.installed.load_installed", installed)
+    monkeypatch.setattr("flashladder.build.wheel.load_installed", installed)
 
 
 @pytest.mark.usefixtures("measured")

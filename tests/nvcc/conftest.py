@@ -1,14 +1,13 @@
 """Fixtures of the tests that need a compiler: a real host library with empty fatbins, loaded into torch.
 
-`binding_site` compiles binding.cpp, launch.cpp and two generated tables (3 s the first time, kept under build/tests/),
-so that everything but a launch can be tried on a machine without a GPU.
+`binding_site` compiles the host sources and generated tables (3 s, kept under build/tests/), so everything but a launch
+runs without a GPU.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 from pathlib import Path
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import tempfile
 import pytest
 
 from flashladder.build import library as host_library
+from flashladder.build.compile import tools_of
 from flashladder.build.library import (
     LIBRARY_NAME,
     WHEEL_INIT,
@@ -25,6 +25,7 @@ from flashladder.build.library import (
     table_source,
     torch_root,
 )
+from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
@@ -32,7 +33,7 @@ from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper import HopperConfig
 from flashladder.ladder.family import Family
 from flashladder.paths import BUILD, KERNELS
-from flashladder.toolchain import host_compiler
+from flashladder.toolchain import find_toolchain, host_compiler
 
 CONFIGS = (
     KernelConfig.parse("(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"),
@@ -43,12 +44,17 @@ BY_MAPS = "flashladder_92"  # of the Hopper family, whose tensors are described 
 MAP_CONFIG = HopperConfig("fp16", 128, 128, 128, 2, 2, 2, 24, 240)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def toolchain() -> None:
+    """Skips the tests of this folder if the toolchain or the host compiler is missing."""
+    try:
+        tools_of()
+    except FlashladderError as error:
+        pytest.skip(f"needs the toolchain: {error}")
+
+
 def cuda_root() -> Path:
-    spec = importlib.util.find_spec("nvidia")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        if (Path(place) / "cu13" / "include" / "cuda_runtime_api.h").is_file():
-            return Path(place) / "cu13"
-    pytest.skip("the CUDA runtime's headers are not installed (nvidia-cuda-runtime)")
+    return find_toolchain().root
 
 
 def compile_libraries(folder: Path) -> None:

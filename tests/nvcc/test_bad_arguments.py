@@ -1,9 +1,7 @@
-"""The host library beside torch, with empty fatbins: what it refuses, takes and chooses; everything but a launch.
+"""The host library beside torch, with empty fatbins: the arguments that it refuses and takes, and what it chooses.
 
-A bad argument of `torch.ops.flashladder_NN` gives one ValueError line: argument, expected, found, what to do. The
-device is checked last, so all of them are tried with CPU tensors.
-
-Run: pytest tests/nvcc/test_bad_arguments.py  (compiles for 3 s the first time, see conftest.py)
+A bad argument is one ValueError line: argument, expected, found, remedy. The library checks the device last, so CPU
+tensors reach every other check.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import os
 from pathlib import Path
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -70,74 +68,74 @@ def out_is_packed_with_k_one_head_on() -> object:
     return forward(tensor(), buffer[:, :, :16], tensor(), out=buffer[:, :, 1:17])
 
 
-Case = tuple[Callable[[], object], tuple[str, ...]]
-
-
-def case(call: Callable[[], object], *pieces: str) -> Case:
-    return call, pieces
-
-
-BAD: dict[str, Case] = {
-    "CPU tensors": case(lambda: forward(tensor()), "q: expected a CUDA tensor, found one on cpu", "call .cuda()"),
-    "rank 3": case(
+BAD: dict[str, tuple[Any, ...]] = {  # a call and pieces of its error
+    "CPU tensors": (lambda: forward(tensor()), "q: expected a CUDA tensor, found one on cpu", "call .cuda()"),
+    "rank 3": (
         lambda: forward(tensor(128, 16, 128)),
         "q: expected 4 dimensions (batch, seq_len, n_heads, d_head), found 3 dimensions with shape (128, 16, 128)",
     ),
-    "float32": case(
-        lambda: forward(tensor(dtype=torch.float32)), "q: expected dtype fp16 or bf16, found float32", ".half()"
+    "float32": (
+        lambda: forward(tensor(dtype=torch.float32)),
+        "q: expected dtype fp16 or bf16, found float32",
+        ".half()",
     ),
-    "fp16 and bf16": case(
-        lambda: forward(tensor(), tensor(dtype=torch.bfloat16)), "k: expected q's dtype fp16, found bf16"
+    "fp16 and bf16": (
+        lambda: forward(tensor(), tensor(dtype=torch.bfloat16)),
+        "k: expected q's dtype fp16, found bf16",
     ),
-    "out of another dtype": case(
-        lambda: forward(tensor(), out=tensor(dtype=torch.bfloat16)), "out: expected q's dtype fp16, found bf16"
+    "out of another dtype": (
+        lambda: forward(tensor(), out=tensor(dtype=torch.bfloat16)),
+        "out: expected q's dtype fp16, found bf16",
     ),
-    "longer keys": case(
+    "longer keys": (
         lambda: forward(tensor(), tensor(2, 256, 16, 128)),
         "k: expected q's shape (2, 128, 16, 128), found (2, 256, 16, 128)",
     ),
-    "too large a batch": case(lambda: forward(wide(65536, 128, 1, 128)), "batch of at most 65535, found 65536"),
-    "too long": case(lambda: forward(wide(1, 2**31, 1, 128)), "seq_len of at most 2147483647, found 2147483648"),
-    "head size 64": case(lambda: forward(tensor(2, 128, 16, 64)), "q: expected d_head 128, found 64"),
-    "length not divisible by B_r": case(
-        lambda: forward(tensor(2, 192, 16, 128)), "q: expected seq_len divisible by B_r = 128, found 192", FP16
+    "too large a batch": (lambda: forward(wide(65536, 128, 1, 128)), "batch of at most 65535, found 65536"),
+    "too long": (lambda: forward(wide(1, 2**31, 1, 128)), "seq_len of at most 2147483647, found 2147483648"),
+    "head size 64": (lambda: forward(tensor(2, 128, 16, 64)), "q: expected d_head 128, found 64"),
+    "length not divisible by B_r": (
+        lambda: forward(tensor(2, 192, 16, 128)),
+        "q: expected seq_len divisible by B_r = 128, found 192",
+        FP16,
     ),
-    "last dimension strided": case(
+    "last dimension strided": (
         lambda: forward(tensor(), tensor(2, 128, 128, 16).transpose(2, 3)),
         "k: expected a contiguous last dimension (stride 1), found stride 16",
         ".contiguous()",
     ),
-    "head stride of 132": case(
+    "head stride of 132": (
         lambda: forward(tensor(2, 128, 16, 132)[..., :128]),
         "q: expected the n_heads stride to be a multiple of 8 elements (16 bytes), found 132",
     ),
-    "misaligned": case(
+    "misaligned": (
         lambda: forward(tensor(), tensor(), tensor(2 * 128 * 16 * 128 + 4)[4:].view(SHAPE)),
         "v: expected data aligned to 16 bytes, found an address 8 bytes past it",
     ),
-    "out is q": case(
+    "out is q": (
         lambda: forward(q := tensor(), tensor(), tensor(), out=q),
         "out: expected memory of its own, found elements shared with q",
         "separate tensor",
     ),
-    "out overlaps k's heads": case(out_is_packed_with_k_one_head_on, "found elements shared with k"),
-    "out expanded": case(
+    "out overlaps k's heads": (out_is_packed_with_k_one_head_on, "found elements shared with k"),
+    "out expanded": (
         lambda: forward(tensor(), out=tensor(1, 128, 16, 128).expand(SHAPE)),
         "out: expected one memory location per element, found strides (0, 2048, 128, 1)",
     ),
-    "row stride of 8 heads": case(
+    "row stride of 8 heads": (
         lambda: forward(tensor(2, 128, 8, 128), name=STATIC),
         "q: expected a seq_len stride of 2048 elements, which this kernel is built for, found 1024",
         "use contiguous tensors with 16 heads, or iteration 15",
     ),
-    "configuration not built": case(
+    "configuration not built": (
         lambda: forward(tensor(), config=UNBUILT),
         "config: expected one that was built: ",
         f"{FP16} | {BF16}",
         f'found "{UNBUILT}"',
     ),
-    "configuration of the other dtype": case(
-        lambda: forward(tensor(), config=BF16), f"config: expected one for q's dtype fp16, found {BF16}"
+    "configuration of the other dtype": (
+        lambda: forward(tensor(), config=BF16),
+        f"config: expected one for q's dtype fp16, found {BF16}",
     ),
 }
 
@@ -145,7 +143,7 @@ BAD: dict[str, Case] = {
 @pytest.mark.parametrize("name", BAD)
 def test_one_clear_line_when_running_and_when_tracing(binding_site: Path, name: str) -> None:
     """The fake implementations, here on meta tensors, say the same from shapes, dtypes, strides and storages."""
-    call, pieces = BAD[name]
+    call, *pieces = BAD[name]
     for device in ("cpu", *(["meta"] if name != "CPU tensors" else [])):
         with torch.device(device), pytest.raises(ValueError, match=r"^flashladder_9[56]: ") as caught:
             call()

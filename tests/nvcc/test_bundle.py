@@ -1,14 +1,13 @@
 """A bundle of one iteration, run as on a node: no compiler, no network, no package but torch; one cell of the emulator.
 
-``nox -s bundle`` does the same with all iterations, the whole `cpu` grid and wheels from the index. Here the Python
-needs are this environment's own packages, packed as wheels again.
+``nox -s bundle`` does the same with all iterations, the whole `cpu` grid and wheels from the index. Here the wheels are
+packed from this environment's installed packages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import metadata
-import io
-import json
 import os
 from pathlib import Path
 import subprocess
@@ -20,11 +19,7 @@ from packaging.requirements import Requirement
 import pytest
 
 from flashladder.bundle import make
-from flashladder.gate import verify
-from flashladder.results.files import load_result
-from flashladder.results.schema import EmulatedSweepResult
-from flashladder.sweep import measure as cpu
-from tests.package.node import cut_off
+from tests.package import node
 from tests.typed import command
 
 pytestmark = pytest.mark.nvcc
@@ -43,18 +38,11 @@ n_heads: 1
 def packed(name: str, folder: Path) -> Path:
     """An installed package as a wheel."""
     found = metadata.distribution(name)
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for file in found.files or ():
-            if (
-                ".." not in file.parts
-                and "tests" not in file.parts
-                and file.suffix != ".pyc"
-                and file.name not in ("RECORD", "INSTALLER")
-            ):
-                archive.write(file.locate(), str(file))
     path = folder / f"{name}-{found.version}.whl"
-    path.write_bytes(stream.getvalue())
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in found.files or ():
+            if not {"..", "tests", "RECORD", "INSTALLER"} & set(file.parts) and file.suffix != ".pyc":
+                archive.write(file.locate(), str(file))
     return path
 
 
@@ -66,23 +54,15 @@ def needs_of(name: str) -> set[str]:
 
 
 def node_with_torch(folder: Path) -> Path:
-    """The Python of an environment that sees torch and its needs, as links, and nothing else of this one."""
+    """An environment that has links to torch and its needs, and no other package."""
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     for name in needs_of("torch"):
-        for file in metadata.distribution(name).files or ():
-            linked(site, file)
-    return folder / "bin" / "python"
-
-
-def linked(site: Path, file: metadata.PackagePath) -> None:
-    """Links the top-level folder or file of an installed file into `site`."""
-    top = file.parts[0]
-    base = Path(str(file.locate()))
-    for _ in file.parts[1:]:
-        base = base.parent
-    if top not in ("..", "__pycache__") and not (site / top).exists():
-        (site / top).symlink_to(base)
+        found = metadata.distribution(name)
+        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(str(found.locate_file(top)))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -100,32 +80,21 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_it_runs_without_compiler_network_and_packages(bundle: Path, tmp_path: Path) -> None:
-    python, folder = node_with_torch(tmp_path / "node"), tmp_path / "a folder, empty"
-    folder.mkdir()
-    (folder / "one.yaml").write_text(GRID, encoding="utf-8")
-    variables = {"PATH": "/usr/bin:/bin", "CXX": "no-compiler", "HOME": "/nonexistent", "PIP_NO_INDEX": "1"}
-    words = ["--into", "unpacked", "sweep", "--grid", "one.yaml", "--out", "out"]
-    command = [*cut_off(), str(python), str(bundle), *words]
-    ran = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert sorted(path.name for path in folder.iterdir()) == ["one.yaml", "out", "unpacked"]
-    result = folder / "out" / "one.json.gz"
-    (found,) = verify.verify(result)
-    assert found.details == ()
-    document = load_result(result)
-    assert isinstance(document, EmulatedSweepResult)
-    assert document.sweep is not None
-    (cell,) = document.sweep.planned
-    assert [cell.code] == cpu.known_digests([cell])
-    about = json.loads((folder / "out" / "one.bundle.json").read_text(encoding="utf-8"))
-    assert about["bundle"] == bundle.stem
+def run(command: Sequence[str | Path], folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def test_it_runs_without_compiler_network_and_packages(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.yaml").write_text(GRID, encoding="utf-8")
+    place = node_with_torch(tmp_path / "node")
+    assert node.main([str(bundle.parent), str(place), "--grid", str(tmp_path / "one.yaml")]) == 0
+    assert "\n1 cells, of the same code as here" in capsys.readouterr().out
 
 
 def test_a_kernel_that_did_not_come_along_is_one_line(bundle: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "CXX": "no-compiler"}
-    words = ["--into", str(tmp_path), "emulate", "2"]
-    ran = subprocess.run([sys.executable, bundle, *words], env=environment, capture_output=True, text=True, check=False)
+    ran = run([sys.executable, bundle, "--into", tmp_path, "emulate", "2"], tmp_path, {**os.environ, "CXX": "none"})
     assert ran.returncode == 2
     assert len(ran.stderr.splitlines()) == 2
     assert ran.stderr.endswith(
@@ -146,13 +115,8 @@ def test_the_wheels_in_it_are_found_with_the_machine_code_that_was_built(bundle:
         "found = {code_of(cell, 'sm_90')[1] for cell in cells}\n"
         "assert cells and found <= lock, (found, lock)\n"
     )
-    prepared = subprocess.run(
-        [sys.executable, bundle, "--into", tmp_path, "--help"], capture_output=True, text=True, check=False
-    )
-    assert prepared.returncode == 0
+    assert run([sys.executable, bundle, "--into", tmp_path, "--help"], tmp_path, os.environ).returncode == 0
     (unpacked,) = tmp_path.iterdir()
-    variables = {**os.environ, "PYTHONPATH": str(unpacked / "packages"), "FLASHLADDER_BUILD": str(unpacked / "build")}
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-    )
+    variables = {"PYTHONPATH": str(unpacked / "packages"), "FLASHLADDER_BUILD": str(unpacked / "build")}
+    ran = run([sys.executable, "-c", program], tmp_path, os.environ | variables)
     assert ran.returncode == 0, ran.stderr

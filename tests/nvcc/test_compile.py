@@ -32,10 +32,7 @@ pytestmark = pytest.mark.nvcc
 
 @pytest.fixture(scope="module", autouse=True)
 def tools() -> Tools:
-    try:
-        return tools_of()
-    except FlashladderError as error:
-        pytest.skip(f"needs the toolchain: {error}")
+    return tools_of()
 
 
 def checkout(root: Path, part: str = PART) -> Path:
@@ -152,8 +149,3 @@ def test_sm_90_is_served_by_code_for_it_alone() -> None:
     iteration = load_iteration(24)
     found = [cubin_for(iteration, iteration.configs["h200"], arch).arch for arch in ("sm_90", "sm_90a")]
     assert found == ["sm_90a", "sm_90a"]
-    with pytest.raises(FlashladderError, match="has no code for this: expected sm_90a, found sm_80"):
-        cubin_for(iteration, iteration.configs["h200"], "sm_80")
-    older = load_iteration(16)
-    with pytest.raises(FlashladderError, match="found sm_90a"):
-        cubin_for(older, older.configs["h200"], "sm_90a")

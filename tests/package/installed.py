@@ -1,17 +1,15 @@
 """The package as a user gets it: a wheel in an environment of its own, on each Python here, from an empty folder.
 
-Why a script and no test: it makes environments and needs the index. ``nox -s package`` builds sdist and wheel, asks
-twine about them and runs this; docs/package.md has the figures.
+``nox -s package`` builds sdist and wheel and runs this script, which makes environments and needs the index.
 
     python tests/package/installed.py dist/*.whl [3.10 3.13]
-Exit code: 0, 1 where something differs from what is expected.
+Exit code: 0, or 1 if something differs from what is expected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 import os
 from pathlib import Path
 import subprocess
@@ -37,41 +35,25 @@ print(__version__)
 """
 
 
-@dataclass(frozen=True)
-class Expected:
-    """A command line, its exit code, and what its output (2: its one line on stderr) holds."""
-
-    words: tuple[str, ...]
-    code: int
-    holds: str
-
-
 CHECKOUT = "needs a checkout, and this package is installed without one"
 EXPECTED = (
-    Expected(("--version",), 0, "flashladder 0.1.0"),
-    Expected(("help",), 0, "This machine"),
-    Expected(("list",), 0, "Static GMEM stride"),
-    Expected(("show", "8"), 0, "Reducing IADD3, LOP3 and SHF instructions"),
-    Expected(("diff", "7", "8"), 0, "xor_static"),
-    Expected(("doctor",), 2, "emulator"),
-    Expected(("emulate", "own.ptx"), 2, "`ptxemu own.ptx"),
-    Expected(("verify", str(RESULT)), 0, "1 file verified"),
-    Expected(("sweep", "--grid", "cpu", "--dry-run"), 0, "64 cells"),
-    Expected(("sweep", "--grid", "h200", "--dry-run"), 0, "44 kernels to build"),
-    Expected(("emulate", "1"), 2, "pip install 'flashladder[build]'"),
-    Expected(("build", "7"), 2, "pip install 'flashladder[build]'"),
-    Expected(("ptx", "7"), 2, "pip install 'flashladder[build]'"),
-    Expected(("sass", "8"), 2, "pip install 'flashladder[build]'"),
-    Expected(("check", "7", "--backend", "emulator"), 2, "this needs torch"),
-    Expected(("check", "7"), 2, "no GPU here"),
-    Expected(("bench", "7"), 2, "no GPU here"),
-    Expected(("gate",), 2, CHECKOUT),
-    Expected(("report",), 2, CHECKOUT),
-    Expected(("tour", "--yes"), 2, CHECKOUT),
-    Expected(("bundle",), 2, CHECKOUT),
-    Expected(("verify",), 2, CHECKOUT),
-    Expected(("lock", "7", "--reason", "x"), 2, CHECKOUT),
+    ("--version", 0, "flashladder 0.1.0"),
+    ("help", 0, "This machine"),
+    ("list", 0, "Static GMEM stride"),
+    ("show 8", 0, "Reducing IADD3, LOP3 and SHF instructions"),
+    ("diff 7 8", 0, "xor_static"),
+    ("doctor", 2, "emulator"),
+    ("emulate own.ptx", 2, "`ptxemu own.ptx"),
+    ("verify RESULT", 0, "1 file verified"),
+    ("sweep --grid cpu --dry-run", 0, "64 cells"),
+    ("sweep --grid h200 --dry-run", 0, "44 kernels to build"),
+    *((line, 2, "pip install 'flashladder[build]'") for line in ("emulate 1", "build 7", "ptx 7", "sass 8")),
+    ("check 7 --backend emulator", 2, "this needs torch"),
+    ("check 7", 2, "no GPU here"),
+    ("bench 7", 2, "no GPU here"),
+    *((line, 2, CHECKOUT) for line in ("gate", "report", "tour --yes", "bundle", "verify", "lock 7 --reason x")),
 )
+"""Command lines, their exit codes, and what their output holds (2: their one line on stderr)."""
 
 
 def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -80,18 +62,19 @@ def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
-def problems_of(one: Expected, program: Path, folder: Path) -> list[str]:
+def problems_of(expected: tuple[str, int, str], program: Path, folder: Path) -> list[str]:
     """What is wrong with a command line."""
-    ran = run([program, *one.words], folder)
-    text = ran.stdout if one.code == 0 or one.words == ("doctor",) else ran.stderr
-    told = []
-    if ran.returncode != one.code:
-        told.append(f"exit code {ran.returncode}, expected {one.code}: {ran.stderr[-300:]!r}")
-    if one.holds not in text:
-        told.append(f"no {one.holds!r} in {text[-300:]!r}")
-    if one.code == 2 and one.words != ("doctor",) and ran.stderr.count("\n") != 1:
-        told.append(f"not one line: {ran.stderr!r}")
-    return [f"flashladder {' '.join(one.words)}: {line}" for line in told]
+    line, code, holds = expected
+    ran = run([program, *line.replace("RESULT", str(RESULT)).split(" ")], folder)
+    text = ran.stdout if code == 0 or line == "doctor" else ran.stderr
+    found = []
+    if ran.returncode != code:
+        found.append(f"exit code {ran.returncode}, expected {code}: {ran.stderr[-300:]!r}")
+    if holds not in text:
+        found.append(f"no {holds!r} in {text[-300:]!r}")
+    if code == 2 and line != "doctor" and ran.stderr.count("\n") != 1:
+        found.append(f"not one line: {ran.stderr!r}")
+    return [f"flashladder {line}: {problem}" for problem in found]
 
 
 def try_out(python: Path, wheels: Sequence[Path], scratch: Path) -> list[str]:
@@ -103,8 +86,8 @@ def try_out(python: Path, wheels: Sequence[Path], scratch: Path) -> list[str]:
     folder.mkdir()
     (folder / "own.ptx").write_text(PTX, encoding="utf-8")
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        told = pool.map(lambda one: problems_of(one, venv / "bin" / "flashladder", folder), EXPECTED)
-    found = [line for lines in told for line in lines]
+        lists = pool.map(lambda expected: problems_of(expected, venv / "bin" / "flashladder", folder), EXPECTED)
+    found = [line for lines in lists for line in lines]
     words = ["own.ptx", "--block", "32", "--arg", "out=uint32:32:zeros", "--hazards"]
     ran = [
         run([venv / "bin" / "python", "-W", "error", "-c", PROGRAM], folder),
@@ -114,18 +97,13 @@ def try_out(python: Path, wheels: Sequence[Path], scratch: Path) -> list[str]:
 
 
 def differing(wheels: Sequence[Path], scratch: Path) -> list[str]:
-    """Files that the wheels from the sdists and those that a bundle carries do not have alike."""
-    mine, theirs = _files(wheels), _files(own_wheels(scratch))
+    """Files that differ between the wheels from the sdists and those of a bundle."""
+    mine, theirs = dict[str, bytes](), dict[str, bytes]()
+    for files, paths in ((mine, wheels), (theirs, own_wheels(scratch))):
+        for path in paths:
+            with zipfile.ZipFile(path) as wheel:
+                files.update((name, wheel.read(name)) for name in wheel.namelist())
     return [f"{name}: not as in a bundle" for name in sorted(mine | theirs) if mine.get(name) != theirs.get(name)]
-
-
-def _files(wheels: Sequence[Path]) -> dict[str, bytes]:
-    """What the wheels hold, by name."""
-    found = dict[str, bytes]()
-    for path in wheels:
-        with zipfile.ZipFile(path) as wheel:
-            found |= {name: wheel.read(name) for name in wheel.namelist() if not name.endswith("/")}
-    return found
 
 
 def main(argv: Sequence[str]) -> int:
@@ -144,10 +122,9 @@ def main(argv: Sequence[str]) -> int:
             place.mkdir()
             found = try_out(python, wheels, place)
             size = sum(path.stat().st_size for path in (place / "venv").rglob("*") if path.is_file()) / 1e6
-            told = f"{len(EXPECTED) + 1} commands as expected" if not found else f"{len(found)} problems"
-            print(
-                f"Python {version}: {told}, {time.monotonic() - start:.0f} s, environment of {size:.0f} MB", flush=True
-            )
+            verdict = f"{len(EXPECTED) + 1} commands as expected" if not found else f"{len(found)} problems"
+            seconds = time.monotonic() - start
+            print(f"Python {version}: {verdict}, {seconds:.0f} s, environment of {size:.0f} MB", flush=True)
             print("".join(f"  {line}\n" for line in found), end="")
             failed |= bool(found)
     missing = ", ".join(version for version in wanted if version not in here)

@@ -1,10 +1,9 @@
 """A bundle on a node that is cut off: unpacked and run by a Python that has torch alone, without network and compiler.
 
-Why a script: it needs an environment of its own, and takes half a minute. ``nox -s bundle`` makes both and runs it;
-tests/nvcc/test_bundle.py does the same with one cell.
+``nox -s bundle`` makes both and runs this script; tests/nvcc/test_bundle.py calls it with a grid of one cell.
 
-    python tests/package/node.py FOLDER_WITH_THE_BUNDLE VENV_WITH_TORCH
-Exit code: 0, 1 where the node's results are not what they are here.
+    python tests/package/node.py FOLDER_WITH_THE_BUNDLE VENV_WITH_TORCH [--grid GRID]
+Exit code: 0, 1 if the node's results differ from those of this checkout.
 """
 
 from __future__ import annotations
@@ -34,21 +33,23 @@ def cut_off() -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the `cpu` grid from the bundle; compares codes with this checkout's."""
+    """Runs a grid, by default `cpu`, from the bundle; compares codes with this checkout's."""
     (bundle,), node = sorted(Path(argv[0]).glob("*.pyz")), Path(argv[1]).resolve()
     alone = cut_off()
     print("the node has no network" if alone else "no namespaces here: the node is only told to use no index")
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(prefix="a folder, empty ") as scratch:
         file = Path(shutil.copy(bundle, Path(scratch) / bundle.name))
         variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PIP_NO_INDEX": "1", "CXX": "no-compiler"}
-        command = [*alone, str(node / "bin" / "python"), str(file), "--out", "out"]
+        command = [*alone, str(node / "bin" / "python"), str(file), "--out", "out", *argv[2:]]
         start = time.monotonic()
         ran = subprocess.run(command, cwd=scratch, env=variables, capture_output=True, text=True, check=False)
         if ran.returncode:
             print(ran.stderr)
             return 1
         print(f"unpacked and swept in {time.monotonic() - start:.0f} s")
-        result = Path(scratch) / "out" / "cpu.json.gz"
+        made = {path.name for path in Path(scratch).iterdir()} == {bundle.name, bundle.stem, "out"}
+        (result,), (about,) = (list(Path(scratch, "out").glob(name)) for name in ("*.json.gz", "*.bundle.json"))
+        made &= json.loads(about.read_bytes())["bundle"] == bundle.stem
         found = verify.verify(result)
         for one in found:
             verify.print_at_once(one)
@@ -56,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         planned = [PlannedCell.model_validate(cell) for cell in document["sweep"]["planned"]]
         same = cpu.known_digests(planned) == [cell.code for cell in planned]
         print(f"{len(planned)} cells, of the same code as here" if same else "other code than here")
-        return 0 if same and not found[0].details else 1
+        return 0 if made and same and not found[0].details else 1
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from flashladder.bench import references
 from flashladder.bench import timing as bench_run
 from flashladder.bench.references import kernel_subject
 from flashladder.bench.timing import RUN_UP, Arm, Hardware, bench_group, prepare, time_pairs, warm_up
-from flashladder.build.installed import Installed, chosen_configs
+from flashladder.build.wheel import Installed, chosen_configs
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.paths import ROOT

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from email.message import Message
 from email.parser import Parser
 import os
 from pathlib import Path
@@ -22,32 +21,13 @@ FOLDERS = ("configs", "iterations", "kernels", "requirements", "results/locks", 
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return own_wheels(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def wheel(wheels: list[Path]) -> Path:
-    """That of the pipeline."""
-    (found,) = (path for path in wheels if path.name.startswith("flashladder-"))
-    return found
-
-
-@pytest.fixture(scope="module")
-def site(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the wheels are installed."""
     folder = tmp_path_factory.mktemp("site")
-    for wheel in wheels:
+    for wheel in own_wheels(tmp_path_factory.mktemp("wheel")):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def told(wheel: Path) -> Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("METADATA"))
-        return Parser().parsestr(archive.read(name).decode())
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -64,8 +44,9 @@ def test_it_carries_the_ladders_files_as_they_are(site: Path) -> None:
     assert files_of(site / "ptxemu") == files_of(ROOT / "emulator" / "src" / "ptxemu")
 
 
-def test_it_says_what_it_needs(told: Message) -> None:
-    needs = [Requirement(line) for line in told.get_all("Requires-Dist", [])]
+def test_it_says_what_it_needs(site: Path) -> None:
+    (metadata,) = site.glob("flashladder-*.dist-info/METADATA")
+    needs = [Requirement(line) for line in Parser().parsestr(metadata.read_text()).get_all("Requires-Dist", [])]
     build = {one.name: str(one.specifier) for one in needs if one.marker and one.marker.evaluate({"extra": "build"})}
     pins = {name: f"=={version}" for name, version in load_pins().packages.items()}
     assert {name: version for name, version in build.items() if name.startswith("nvidia-")} == pins

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from flashladder import parallel
-from flashladder.build.installed import chosen_configs
+from flashladder.build.wheel import chosen_configs
 from flashladder.cases.inputs import Case, emulator_cases
 from flashladder.cases.reference import References
 from flashladder.check import command as check

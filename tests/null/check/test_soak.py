@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from flashladder.bench.references import REFERENCE_OP
-from flashladder.build.installed import chosen_configs
+from flashladder.build.wheel import chosen_configs
 from flashladder.cases.inputs import Case
 from flashladder.cases.reference import Run, Subject
 from flashladder.check import soak

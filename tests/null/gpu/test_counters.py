@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from flashladder.build.installed import chosen_configs
+from flashladder.build.wheel import chosen_configs
 from flashladder.errors import FlashladderError
 from flashladder.gpu import ncu as counters
 from flashladder.gpu import sanitize

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flashladder.build.installed import Installed
+from flashladder.build.wheel import Installed
 from flashladder.errors import FlashladderError
 from flashladder.gpu.device import Telemetry, exclusive, form_factor
 from flashladder.ladder.config import KernelConfig

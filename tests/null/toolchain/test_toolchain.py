@@ -13,14 +13,7 @@ from flashladder import toolchain
 from flashladder.build import wheel as toolchains
 from flashladder.build.wheel import provide, toolchain_of
 from flashladder.errors import FlashladderError
-from flashladder.toolchain import (
-    Toolchain,
-    find_ninja,
-    find_toolchain,
-    gpu_arch,
-    host_compiler,
-    load_pins,
-)
+from flashladder.toolchain import find_ninja, find_toolchain, gpu_arch, host_compiler, load_pins
 from tests.null.gpu.test_telemetry import FakeNvml
 
 INSTALLED = (*toolchain.COMPILERS, *toolchain.READERS, *toolchain.NVCC_READS)
@@ -54,11 +47,9 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cuda: [", ":2: not valid YAML, "),
         ("cuda: '13.0'", ":1: missing key 'packages'"),
         ("", ":1: wrong content: expected a mapping of keys to values, found an empty file"),
         ("cuda: 1\npackages: 2\n", ":1: bad value for 'cuda'"),
-        ("cuda: '13.0'\npackages: " + "[" * 500 + "]" * 500, ":2: not valid YAML, it nests deeper than 24 levels"),
     ],
 )
 def test_malformed_pins(text: str, message: str, tmp_path: Path) -> None:
@@ -169,18 +160,9 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
-    """The environment's own toolchain, found without one."""
-    root = tmp_path / "environment" / "cu13"
-    monkeypatch.setattr(toolchain, "_installed", lambda name: load_pins().packages[name])
-    monkeypatch.setattr(toolchain, "_cuda_root", lambda _: root)
-    for name in INSTALLED:
-        script(root / name)
-    return find_toolchain()
-
-
-def test_only_the_compiler_is_another(lock: Path, own: Toolchain, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("wheels")
+def test_only_the_compiler_is_another(lock: Path, tmp_path: Path) -> None:
+    own = find_toolchain()
     found = toolchain_of("13.1", tmp_path / "toolchains")
     root = tmp_path / "toolchains" / "13.1" / "nvidia" / "cu13"
     assert (found.root, found.nvcc, found.ptxas) == (root, root / "bin" / "nvcc", root / "bin" / "ptxas")
@@ -209,7 +191,7 @@ def test_a_failed_installation_leaves_what_was_there(lock: Path, tmp_path: Path)
     folder = tmp_path / "toolchains"
     before = sorted(provide("13.1", folder).rglob("*"))
     lock.write_text("refused==1")
-    with pytest.raises(FlashladderError, match=r"CUDA 13\.1 could not be installed \(error: no such hash\)"):
+    with pytest.raises(FlashladderError, match=r"CUDA 13\.1 could not be installed: found error: no such hash"):
         provide("13.1", folder)
     assert sorted((folder / "13.1").rglob("*")) == before
     assert [path.name for path in folder.iterdir() if path.name.startswith(".13")] == []
