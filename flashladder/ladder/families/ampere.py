@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, MAX_SMEM_BYTES, KernelConfig, Word
+from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, KernelConfig, Word
 from flashladder.ladder.family import (
-    Contradiction,
     Exclusion,
     Family,
     Iteration,
@@ -124,16 +122,12 @@ class Parts:
 def _size_conflicts(config: AmpereConfig) -> Iterator[str]:
     """Sizes that do not fit the mma, the loads or the hardware, whatever the parts."""
     q, k, _ = config.load_tiles
-    if config.d_head != D_HEAD:
-        yield f"d_head {config.d_head}: the kernels are written for {D_HEAD}"
     if config.n_warps not in (1, 2, 4, 8, 16):
         yield f"n_warps {config.n_warps}: a CTA has 1, 2, 4, 8 or 16 warps"
     elif config.B_r % (MMA_M * config.n_warps):
         yield f"B_r {config.B_r} with {config.n_warps} warps: each warp needs a multiple of {MMA_M} query rows"
     if config.B_c % MMA_M:
         yield f"B_c {config.B_c}: must be a multiple of {MMA_M}, the k of P V's mma"
-    if config.smem_bytes > MAX_SMEM_BYTES:
-        yield f"{config.smem_bytes} bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"
     for operand, size, extent in zip("QKV", config.load_tiles, (D_HEAD, D_HEAD, config.B_c), strict=True):
         if size not in LOAD_TILES:
             yield f"load size {size} of {operand}: must be {' or '.join(map(str, LOAD_TILES))}"
@@ -263,29 +257,28 @@ class Ampere(Family):
         pins = load_pins()
         return Targets(pins.ptx_arch, pins.arches)
 
-    def contradictions(self, parts: Parts) -> Iterator[Contradiction]:
-        """Every contradiction within `parts`; none when a kernel can be composed of them."""
-        found = partial(Contradiction.of, parts)
+    def incompatible(self, parts: Parts) -> Iterator[tuple[str, ...]]:
+        """Each reason why `parts` exclude each other, followed by the concerns whose values do."""
         if (parts.gmem == "static_stride") != (parts.row_stride != 0):
-            yield found("static_stride and a row_stride other than 0 come together", "gmem", "row_stride")
+            yield "static_stride and a row_stride other than 0 come together", "gmem", "row_stride"
         if parts.row_stride % UNIT:
-            yield found(f"rows start on 16 bytes, so the stride is a multiple of {UNIT} elements", "row_stride")
+            yield f"rows start on 16 bytes, so the stride is a multiple of {UNIT} elements", "row_stride"
         if 0 < parts.row_stride < D_HEAD:
-            yield found(f"a row holds at least one head of {D_HEAD} elements", "row_stride")
+            yield f"a row holds at least one head of {D_HEAD} elements", "row_stride"
         if parts.softmax in PEELED and parts.schedule in ("lazy", "eager"):
-            yield found("no first block of its own in this schedule", "softmax", "schedule")
+            yield "no first block of its own in this schedule", "softmax", "schedule"
         if parts.schedule == RINGS and ERAS.get(parts.layout, NEWEST_ERA) != NEWEST_ERA:
-            yield found("a stage's addresses are static offsets", "schedule", "layout")
+            yield "a stage's addresses are static offsets", "schedule", "layout"
         if parts.schedule == RINGS and parts.gmem == "advance":
-            yield found("a ring copies the next block before this one is done with", "schedule", "gmem")
+            yield "a ring copies the next block before this one is done with", "schedule", "gmem"
         if parts.schedule == "backward" and parts.gmem == "advance":
-            yield found("an advancing pointer only walks forwards", "schedule", "gmem")
+            yield "an advancing pointer only walks forwards", "schedule", "gmem"
         if parts.era == "runtime_offsets" and parts.k_order == "row_major":
-            yield found("row-major fragments come with static offsets", "k_order", "layout")
+            yield "row-major fragments come with static offsets", "k_order", "layout"
         if parts.k_order == "serpentine" and parts.era != RINGS:
-            yield found("only the body of the rings multiplies in another order", "k_order", "schedule")
+            yield "only the body of the rings multiplies in another order", "k_order", "schedule"
         if parts.era == "runtime_offsets" and parts.epilogue == "encoded":
-            yield found("the encoding reuses a lane's static copy offset", "epilogue", "layout")
+            yield "the encoding reuses a lane's static copy offset", "epilogue", "layout"
 
     def decisions(self, parts: Parts) -> dict[str, tuple[int, str]]:
         """Flags; operands that are loaded whole leave no load size."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 import math
 from typing import Any
 
-from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, MAX_SMEM_BYTES, KernelConfig, Word
+from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, KernelConfig, Word
 from flashladder.ladder.family import (
-    Contradiction,
     Exclusion,
     Family,
     Iteration,
@@ -170,8 +168,6 @@ class Parts:
 
 def _size_conflicts(config: HopperConfig) -> Iterator[str]:
     """Sizes that do not fit the copies, the rings or the hardware, whatever the parts."""
-    if config.d_head != D_HEAD:
-        yield f"d_head {config.d_head}: the kernels are written for {D_HEAD}"
     if config.n_consumers > MOST_CONSUMERS:
         yield f"n_consumers {config.n_consumers}: a CTA has at most {MOST_CONSUMERS} warpgroups that multiply"
     if config.B_c % K_STEP:
@@ -181,8 +177,6 @@ def _size_conflicts(config: HopperConfig) -> Iterator[str]:
     for name in ("k_stages", "v_stages"):
         if getattr(config, name) > MOST_STAGES:
             yield f"{name} {getattr(config, name)}: a ring has at most {MOST_STAGES} stages"
-    if config.smem_bytes > MAX_SMEM_BYTES:
-        yield f"{config.smem_bytes} bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"
 
 
 def _mainloop_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
@@ -380,26 +374,25 @@ class Hopper(Family):
         """One architecture, and PTX for it alone."""
         return Targets("compute_90a", ("sm_90a",))
 
-    def contradictions(self, parts: Parts) -> Iterator[Contradiction]:
-        """Every contradiction within `parts`; none when a kernel can be composed of them."""
-        found = partial(Contradiction.of, parts)
+    def incompatible(self, parts: Parts) -> Iterator[tuple[str, ...]]:
+        """Each reason why `parts` exclude each other, followed by the concerns whose values do."""
         if parts.mainloop in (OVERLAPPED, FLATTENED) and parts.roles == TOGETHER:
-            yield found("it leaves fetching to a producer", "mainloop", "roles")
+            yield "it leaves fetching to a producer", "mainloop", "roles"
         if (parts.mainloop == FLATTENED) != (parts.softmax == STALE):
             why = "a slot that waits for no P V follows maxima in its rare path alone"
-            yield found(why, "mainloop", "softmax")
+            yield why, "mainloop", "softmax"
         if (parts.scheduler == SPLIT) != (parts.epilogue == MERGED_STORE):
-            yield found("what CTAs share is merged, and only that", "scheduler", "epilogue")
+            yield "what CTAs share is merged, and only that", "scheduler", "epilogue"
         elif (parts.scheduler == PERSISTENT) != (parts.epilogue == WARP_STORE):
-            yield found("a CTA with more to do sends O warp by warp, and only such a one", "scheduler", "epilogue")
+            yield "a CTA with more to do sends O warp by warp, and only such a one", "scheduler", "epilogue"
         if parts.scheduler == SPLIT and parts.mainloop != FLATTENED:
-            yield found("another loop goes over all blocks of a tile", "scheduler", "mainloop")
+            yield "another loop goes over all blocks of a tile", "scheduler", "mainloop"
         if parts.mainloop == FLATTENED and parts.scheduler == ONE_TILE:
-            yield found("there is one loop over the blocks of several tiles", "mainloop", "scheduler")
+            yield "there is one loop over the blocks of several tiles", "mainloop", "scheduler"
         if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
-            yield found("its copies are counted from the tile's first", "roles", "scheduler")
+            yield "its copies are counted from the tile's first", "roles", "scheduler"
         if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
-            yield found("its fragments of K and V take the registers of a consumer", "mainloop", "roles")
+            yield "its fragments of K and V take the registers of a consumer", "mainloop", "roles"
 
     def decisions(self, parts: Parts) -> dict[str, tuple[int, str]]:
         """Flags, and registers where roles have no producer."""

@@ -212,7 +212,7 @@ def test_what_a_cta_takes() -> None:
 )
 def test_parts_that_exclude_each_other_are_named(step: int, wrong: dict[str, str], concerns: list[str]) -> None:
     parts = replace(load_iteration(step).parts, **wrong)
-    assert [" ".join(found.concerns) for found in HOPPER.contradictions(parts)] == concerns
+    assert [" ".join(found) for _, found in HOPPER.contradictions(parts)] == concerns
 
 
 @pytest.mark.parametrize(
