@@ -9,7 +9,8 @@ Run: ``python -c "from flashladder.located import read_yaml; print(read_yaml('co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 import difflib
 from pathlib import Path
@@ -202,11 +203,15 @@ class Located:
         """An error at a location of the file."""
         return FlashladderError(what, where=self.where(location), expected=expected, found=found, hint=hint)
 
-    def told(self, error: FlashladderError, location: Location, suffix: str = "") -> FlashladderError:
-        """An error without a place as one of this file; one that names a file already, as it is."""
-        if error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where):
-            return error
-        return self.error(location, error.what + suffix, error.expected, error.found, error.hint)
+    @contextmanager
+    def placing(self, location: Location, suffix: str = "") -> Iterator[None]:
+        """Raises an error within it as one at `location`, unless the error names a file already."""
+        try:
+            yield
+        except FlashladderError as error:
+            if error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where):
+                raise
+            raise self.error(location, error.what + suffix, error.expected, error.found, error.hint) from error
 
 
 def read_located(path: Path) -> Located:

@@ -157,9 +157,8 @@ class KernelConfig(ABC):
         flags = match["flags"].split("+")[1:]
         found: dict[str, Any] = {word.fields[0]: word.brief in flags for word in cls.words if word.brief}
         given = [(cls.sizes[1:], match["tile"].split(","))]
-        given += [
-            (w.fields, group.split("_")) for w, group in zip(cls.numbers(), match["numbers"].split(), strict=False)
-        ]
+        numbers = zip(cls.numbers(), match["numbers"].split(), strict=False)
+        given += [(word.fields, group.split("_")) for word, group in numbers]
         for names, values in given:
             if len(names) != len(values):
                 return None

@@ -107,11 +107,9 @@ def _resolve_config(
 ) -> Any:
     """The fp16 configuration on one GPU: the parent's, with the file's `knobs`, then with what the parts decide."""
     at: Location = next((at for at in (("configs", gpu), ("configs", "any")) if at in located.lines), ("change",))
-    try:
+    with located.placing(at, f" for {gpu}"):
         inherited: Any = parent or family.first_config(knobs)
         config = family.fit(parts, replace(inherited, **knobs))
-    except FlashladderError as error:
-        raise located.told(error, at, f" for {gpu}") from error
     for name, (value, why) in family.decisions(parts).items():
         if knobs.get(name, value) != value:
             key = family.key(name)
@@ -119,11 +117,9 @@ def _resolve_config(
             reason = f"{name} must be {value}: {why}"
             raise located.error(place, f"the parts contradict {key!r} on {gpu}", reason, knobs[name])
     conflicts = family.conflicts(parts, config)
-    try:
-        if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
+    if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # this GPU's own limit is more exact than the largest one
+        with located.placing(at):
             require_fit(gpu, config, family=family)
-    except FlashladderError as error:
-        raise located.told(error, at) from error
     if conflicts:
         raise located.error(at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])
     return config
@@ -306,11 +302,8 @@ def _family(located: Located, number: int, folder: Path) -> Family:
         if name != DEFAULT:
             found = f"none, and iteration {parent}, its parent, is of the family {name}"
             raise located.error((), "missing key 'family'", f"'family: {name}'", found)
-    try:
+    with located.placing(("family",)):
         return family_named(located.data.get("family", DEFAULT))
-    except FlashladderError as error:
-        error.where = located.where(("family",))
-        raise
 
 
 def _parent(file: IterationFile, located: Located, folder: Path) -> Iteration | None:

@@ -114,8 +114,8 @@ def compare(locked: LockFile, current: Mapping[int, Lock], *, everything: bool) 
 
 def _changes(old: Mapping[Name, Value], new: Mapping[Name, Value]) -> list[tuple[Name, Value | None, Value | None]]:
     """Each entry that differs, in order of its name, with its old and new value; None where it is absent."""
-    names: set[Name] = {*old, *new}
-    return [(name, old.get(name), new.get(name)) for name in sorted(names) if old.get(name) != new.get(name)]
+    names = sorted(old.keys() | new.keys())
+    return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
 
 
 def _one_sided(new: object) -> str:
