@@ -25,6 +25,7 @@ from flashladder.build.library import (
     table_source,
     torch_root,
 )
+from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
@@ -49,6 +50,19 @@ def cuda_root() -> Path:
         if (Path(place) / "cu13" / "include" / "cuda_runtime_api.h").is_file():
             return Path(place) / "cu13"
     pytest.skip("the CUDA runtime's headers are not installed (nvidia-cuda-runtime)")
+
+
+def compiled(folder: Path, program: str, *options: str | Path) -> Path:
+    """A C++ program that includes the kernels' host sources; the test is skipped without a compiler."""
+    try:
+        compiler = host_compiler()
+    except FlashladderError as error:
+        pytest.skip(str(error))
+    source, made = folder / "main.cpp", folder / "program"
+    source.write_text(program, encoding="utf-8")
+    includes = [f"-I{KERNELS}", "-isystem", f"{cuda_root()}/include"]
+    subprocess.run([compiler, "-std=c++17", *includes, *options, source, "-o", made], check=True)
+    return made
 
 
 def compile_libraries(folder: Path) -> None:
