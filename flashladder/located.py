@@ -212,11 +212,7 @@ class Located:
 
 
 def read_located(path: Path) -> Located:
-    """Reads one YAML file whose content is a mapping.
-
-    Raises:
-        FlashladderError: as `read_yaml`; or the content is not a mapping.
-    """
+    """Reads one YAML file; errors as of `read_yaml`, or the content is not a mapping."""
     data, lines = _read(path)
     if not isinstance(data, dict):
         found = "an empty file" if data is None else _shown(data)
@@ -254,11 +250,7 @@ def _letters_and_digits(text: str) -> tuple[str, str]:
 
 
 def validate(model: type[Model], located: Located) -> Model:
-    """`located` as an instance of `model`.
-
-    Raises:
-        FlashladderError: the first mistake in the file.
-    """
+    """`located` as an instance of `model`; the error is the first mistake in the file."""
     try:
         return model.model_validate(located.data)
     except ValidationError as error:

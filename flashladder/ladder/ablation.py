@@ -83,11 +83,7 @@ class Subject:
 
 
 def split_description(text: str) -> tuple[int, str, str]:
-    """``16 - double buffer`` as number, sign and name: 16, "-", "double_buffer".
-
-    Raises:
-        FlashladderError: `text` is not a description.
-    """
+    """``16 - double buffer`` as number, sign and name: 16, "-", "double_buffer"; another form is an error."""
     if (match := _DESCRIPTION.fullmatch(text)) is None:
         expected = "a number, or one change to one, such as '16 - swizzle' or '7 + xor_static'"
         raise FlashladderError("not a description of an iteration", expected=expected, found=repr(text))
@@ -215,10 +211,11 @@ def _ablation(
 
 def _config(base: Iteration, gpu: str, parts: Any, step: Iteration, description: str, folder: Path) -> Any:
     """The base's configuration, with the knobs that belong to the step, fitted to the parts."""
-    added, names = "+" in description, base.family.own_knobs(step)
-    if not step.change:  # a step that only tunes
+    added, (concern, names) = "+" in description, base.family.brought
+    if not step.change:  # a step that only tunes sets all knobs
+        names = (*base.family.required, *names)
         source = step if added or step.parent is None else load_iteration(step.parent, folder)
     else:
-        source, names = step, names if added else ()
+        source, names = step, names if added and concern in step.change else ()
     knobs = {name: getattr(source.configs[gpu], name) for name in names}
     return base.family.fit(parts, replace(base.configs[gpu], **knobs))

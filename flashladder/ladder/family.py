@@ -17,7 +17,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, create_model
 
-from flashladder.columns import listed
 from flashladder.errors import FlashladderError
 from flashladder.files import BOM, files_in, read_bytes
 from flashladder.ladder.claim import Expect
@@ -161,8 +160,7 @@ class Family(ABC):
     config_type: ClassVar[type[KernelConfig]]  # of its configurations
     change_model: ClassVar[type[Model]]  # of a file's ``change``: the fields of `parts_type`, all optional
     legend: ClassVar[str] = ""  # lines of text that explain `KernelConfig.brief`
-    # knobs that the family's first iteration must give; an ablation of a step that only tunes sets them too
-    required: ClassVar[tuple[str, ...]] = ()
+    required: ClassVar[tuple[str, ...]] = ()  # knobs that the family's first iteration must give
     # a concern and the knobs that belong to it: an ablation that changes the concern sets them too
     brought: ClassVar[tuple[str, tuple[str, ...]]] = ("", ())
     exclusions: ClassVar[Sequence[Exclusion]] = ()  # in the order in which they are reported
@@ -182,10 +180,6 @@ class Family(ABC):
     @abstractmethod
     def targets(self) -> Targets:
         """The PTX and the machine code that its sources are compiled to."""
-
-    def key(self, knob: str) -> str:
-        """The YAML key of a field of the configuration."""
-        return next((word.key for word in self.config_type.words if word.key and knob in word.fields), knob)
 
     def knobs(self, given: BaseModel) -> dict[str, Any]:
         """The knobs that a file gives (`knobs_model`): field of the configuration to value."""
@@ -210,17 +204,6 @@ class Family(ABC):
         """The knobs of a configuration that `parts` decide, each with its value and the reason."""
         del parts
         return {}
-
-    def first_config(self, knobs: Mapping[str, object]) -> KernelConfig:
-        """The fp16 configuration that the family's first iteration starts from; its `knobs` must replace the tile.
-
-        Raises:
-            FlashladderError: `knobs` lack one of `required`.
-        """
-        if missing := [name for name in self.required if name not in knobs]:
-            expected = listed(self.required)
-            raise FlashladderError("incomplete configuration", expected=expected, found=f"no {missing[0]}")
-        return self.config_type.of({"d_head": D_HEAD, **dict.fromkeys(self.required, 1)})
 
     def incompatible(self, parts: Any) -> Iterable[tuple[str, ...]]:
         """Each reason why `parts` exclude each other, followed by the concerns whose values do."""
@@ -337,19 +320,8 @@ class Family(ABC):
         del parts, config
         return ()
 
-    def own_knobs(self, step: Iteration) -> tuple[str, ...]:
-        """The knobs that belong to a step's change; all knobs if the step only tunes."""
-        concern, knobs = self.brought
-        if not step.change:
-            return (*self.required, *knobs)
-        return knobs if concern in step.change else ()
-
     def require_alike(self, what: str) -> None:
-        """Checks that the command `what` can follow the family's kernels.
-
-        Raises:
-            FlashladderError: their warps have roles.
-        """
+        """Raises an error if the command `what` cannot follow the family's kernels, because their warps have roles."""
         if not self.warps_alike:
             raise FlashladderError(
                 f"{what} follows one warp for all",
@@ -421,11 +393,7 @@ LOADED: dict[str, object] = {}
 
 
 def families() -> tuple[Family, ...]:
-    """Every family, by name.
-
-    Raises:
-        FlashladderError: a module could not be loaded or holds no family, or two families have the same name.
-    """
+    """Every family, by name; a module without a family, and two families with one name, are errors."""
     known: dict[str, Family] = {}
     for where, found in LOADED.items():
         if isinstance(found, FlashladderError):
@@ -443,11 +411,7 @@ def families() -> tuple[Family, ...]:
 
 
 def family_named(name: object) -> Family:
-    """The family that a file's ``family`` names.
-
-    Raises:
-        FlashladderError: there is no such family.
-    """
+    """The family that a file's ``family`` names; an unknown name is an error."""
     known = {family.name: family for family in families()}
     if found := known.get(str(name)):
         return found

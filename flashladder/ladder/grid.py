@@ -163,7 +163,7 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     located = read_located(path)
     file = validate(GridFile, located)
     shapes = [Shape(batch=one.batch, seq_len=one.seq_len, n_heads=file.n_heads, d_head=D_HEAD) for one in file.seq_lens]
-    _each_once(located, file, shapes)
+    _each_once(located, file)
     cells, left_out, described = [], [0] * len(file.exclude), set[str]()
     for i, description in enumerate(map(str, file.iterations)):
         iteration, configs = _selected(located, i, description, file)
@@ -205,13 +205,10 @@ def runnable(grid: Grid, arch: str) -> Grid:
     return grid.model_copy(update={"cells": kept, "excluded": (*grid.excluded, *more)})
 
 
-def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
+def _each_once(located: Located, file: GridFile) -> None:
     """Checks that no list has an item twice, and that the mode can measure everything."""
-    lists: tuple[tuple[str, Sequence[object]], ...] = (
-        ("iterations", file.iterations), ("dtypes", file.dtypes), ("seq_lens", shapes),
-        ("references", file.references), ("toolchains", file.toolchains),
-    )  # fmt: skip
-    for key, items in lists:
+    for key in ("iterations", "dtypes", "seq_lens", "references", "toolchains"):
+        items = getattr(file, key)
         for i, item in enumerate(items):
             if item in items[:i]:
                 raise located.error((key, i), f"duplicate item in {key!r}", "each once", item)

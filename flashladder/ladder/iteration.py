@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
+from flashladder.columns import listed
 from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative, unreadable
 from flashladder.ladder.claim import ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName, Scope
-from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
+from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.family import (
     DEFAULT,
     HEAD,
@@ -107,12 +108,16 @@ def _resolve_config(
 ) -> Any:
     """The fp16 configuration on one GPU: the parent's, with the file's `knobs`, then with what the parts decide."""
     at: Location = next((at for at in (("configs", gpu), ("configs", "any")) if at in located.lines), ("change",))
+    if parent is None:
+        if missing := [name for name in family.required if name not in knobs]:
+            what, expected = f"incomplete configuration for {gpu}", listed(family.required)
+            raise located.error(at, what, expected, f"no {missing[0]}")
+        parent = family.config_type.of({"d_head": D_HEAD, **dict.fromkeys(family.required, 1)})
     with located.placing(at, f" for {gpu}"):
-        inherited: Any = parent or family.first_config(knobs)
-        config = family.fit(parts, replace(inherited, **knobs))
+        config = family.fit(parts, replace(parent, **knobs))
     for name, (value, why) in family.decisions(parts).items():
         if knobs.get(name, value) != value:
-            key = family.key(name)
+            key = next((word.key for word in config.words if word.key and name in word.fields), name)
             place = next(one for one in ((*at, key), ("configs", "any", key)) if one in located.lines)
             reason = f"{name} must be {value}: {why}"
             raise located.error(place, f"the parts contradict {key!r} on {gpu}", reason, knobs[name])
@@ -153,11 +158,7 @@ _FILE_NAME = re.compile(r"(?P<number>\d{2})_(?P<slug>[a-z0-9_]+)\.yaml", re.ASCI
 
 
 def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
-    """The iteration `number` of the ladder in `folder`.
-
-    Raises:
-        FlashladderError: there is no such iteration, or its file or one of its parents' is wrong.
-    """
+    """The iteration `number` of the ladder in `folder`; a wrong number or a mistake in a file is an error."""
     if path := _files(folder).get(number):
         return _current(path, folder)
     raise no_such_iteration(number, folder)
@@ -181,11 +182,7 @@ def no_such_iteration(found: object, folder: Path = ITERATIONS) -> FlashladderEr
 
 
 def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:
-    """Every iteration of the ladder, in order.
-
-    Raises:
-        FlashladderError: there is none, a file is wrong, or two files have the same number.
-    """
+    """Every iteration of the ladder, in order; an empty folder or a mistake in a file is an error."""
     return tuple(_current(path, folder) for path in _files(folder).values())
 
 

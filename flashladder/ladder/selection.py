@@ -146,11 +146,7 @@ class Fastest(BaseModel):
 
 @cache
 def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
-    """The fastest steps by GPU key.
-
-    Raises:
-        FlashladderError: the file is missing or malformed.
-    """
+    """The fastest steps by GPU key; a missing or malformed file is an error."""
     table = TypeAdapter(dict[str, Fastest])
     missing, hint = "no table of the fastest steps", "invoke report writes it"
     return read_committed(path, lambda raw: table.validate_json(checked_json(raw)), missing, hint)

@@ -171,11 +171,7 @@ def verify(
 
 
 def next_step(iteration: Iteration) -> Iteration:
-    """The step that follows an iteration; claims of an iteration without a parent are compared with it.
-
-    Raises:
-        FlashladderError: no iteration of its family has it as its parent.
-    """
+    """The step of the same family that follows an iteration; claims of a first iteration are compared with it."""
     for step in load_all():
         if step.parent == iteration.number and step.family is iteration.family:
             return step
@@ -184,11 +180,7 @@ def next_step(iteration: Iteration) -> Iteration:
 
 
 def scope_counts(claim: Claim, kernel: StepKernel, place: str) -> Counts:
-    """The counts for a claim: of the PTX, the whole kernel or its main loop, on one architecture.
-
-    Raises:
-        FlashladderError: there are no counts for this architecture.
-    """
+    """The counts for a claim: of the PTX, the whole kernel or its main loop, on one architecture."""
     if claim.scope == "ptx":
         return with_classes(kernel.ptx, of_sass=False)
     if place not in kernel.sass:

@@ -77,11 +77,7 @@ class StepCounts(Strict):
     kernels: dict[str, StepKernel]
 
     def of(self, iteration: int, config: KernelConfig) -> StepKernel:
-        """The kernel of an iteration in one configuration.
-
-        Raises:
-            FlashladderError: the counts lack it.
-        """
+        """The kernel of an iteration in one configuration; an error if the counts lack it."""
         key = kernel_key(iteration, config.short_form())
         if key not in self.kernels:
             raise FlashladderError(f"no counts of {key}", where=relative(COUNTS), hint=HOW_TO_WRITE)
@@ -172,20 +168,12 @@ def _read(raw: bytes) -> StepCounts:
 
 
 def read_counts(path: Path = COUNTS) -> StepCounts:
-    """The committed counts.
-
-    Raises:
-        FlashladderError: they are missing or malformed.
-    """
+    """The committed counts; a missing or malformed file is an error."""
     return read_committed(path, _read, "no counts of the steps", HOW_TO_WRITE)
 
 
 def count_all() -> StepCounts:
-    """Compiles (cached in the store) and counts every kernel that claims compare: each step's and its parent's.
-
-    Raises:
-        FlashladderError: there is no compiler, or a kernel does not compile.
-    """
+    """Compiles (cached in the store) and counts every kernel that claims compare: each step's and its parent's."""
     from flashladder.build.compile import compile_many
 
     kernels: dict[tuple[Iteration, KernelConfig], None] = {}
