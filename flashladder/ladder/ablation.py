@@ -92,14 +92,10 @@ def split_description(text: str) -> tuple[int, str, str]:
 
 @lru_cache(maxsize=4096)
 def parse_subject(subject: int | str, cuda: str = "") -> Subject:
-    """The subject that a person or a grid names; it does not check that the iteration and the change exist.
+    """The subject ``16``, or an ablation such as ``16 - swizzle``, by the compiler's CUDA version (empty: the pinned).
 
-    Args:
-        subject: ``16``, or an ablation such as ``16 - swizzle``.
-        cuda: the compiler's CUDA version; empty, or the pinned version, for the pinned one.
-
-    Raises:
-        FlashladderError: not a description, or no toolchain of that version is pinned.
+    It does not check that the iteration and the change exist. A malformed description, and a version that is not
+    pinned, are errors.
     """
     return Subject(*split_description(str(subject)), load_pins().axis(cuda))
 

@@ -71,11 +71,7 @@ class KernelConfig(ABC):
     B_c: int  # rows of K and V in one step of its loop, as B_r
 
     def __post_init__(self) -> None:
-        """Checks the fields.
-
-        Raises:
-            FlashladderError: a field has a value that no kernel of any iteration could have.
-        """
+        """Raises an error if a field has a value that no kernel of any iteration could have."""
         least = dict.fromkeys(self.sizes, 1) | {name: word.least for word in self.numbers() for name in word.fields}
         wrong = {name: f"{smallest} or more" for name, smallest in least.items() if getattr(self, name) < smallest}
         if self.dtype not in DTYPES:
@@ -171,8 +167,7 @@ class KernelConfig(ABC):
 
     def with_dtype(self, dtype: str) -> Self:
         """The same configuration for another element type."""
-        changed: Callable[..., Self] = replace
-        return changed(self, dtype=dtype)
+        return replace(self, dtype=dtype)  # type: ignore[type-var]  # each family's class is a dataclass
 
     def needs(self) -> dict[str, tuple[int, str]]:
         """The resources of a CTA: limit under ``peaks`` of configs/gpus/*.yaml to (number, unit in words)."""
@@ -207,10 +202,9 @@ class KernelConfig(ABC):
 
 @lru_cache(maxsize=4096)  # results name few configurations, many times
 def _match(family: type[KernelConfig], text: str) -> KernelConfig | None:
-    """The configuration whose name is `text`; None if `text` has not this family's form.
+    """The configuration whose name is `text`; None if `text` does not have this family's form.
 
-    Raises:
-        FlashladderError: `text` has this family's form, but is not exactly the name of a configuration.
+    A text of this form that is not exactly the name of a configuration is an error.
     """
     form, knobs = _NAME.fullmatch(text), dict[str, Any]()
     for one in form["words"].split("+") if form else ():

@@ -108,11 +108,7 @@ class Gpu(BaseModel):
         return table[name]
 
     def whole(self, name: str) -> int:
-        """A count, or a size in bytes, of `peaks`.
-
-        Raises:
-            FlashladderError: the GPU's file does not have it.
-        """
+        """A count, or a size in bytes, of `peaks`; an error if the GPU's file lacks it."""
         found = self._of(self.peaks, name)
         return int(found.value * _UNITS.get(found.unit, 1))
 
@@ -137,10 +133,8 @@ class Gpu(BaseModel):
 
     def runs(self, arch: str) -> bool:
         """Whether it runs machine code for `arch`: its own, or one of the same major and a smaller minor version."""
-        own, other = self.arch.removeprefix("sm_"), arch.removeprefix("sm_")
-        return arch in (self.arch, f"{self.arch}a") or (
-            other.isdigit() and own[:-1] == other[:-1] and own[-1] >= other[-1]
-        )
+        same_major = arch[:-1] == self.arch[:-1] and arch[-1:].isdigit()
+        return arch == f"{self.arch}a" or (same_major and arch[-1] <= self.arch[-1])
 
     @property
     def configs_of(self) -> str:
@@ -207,17 +201,15 @@ def gpu_key(name: str, folder: Path = GPUS) -> str | None:
 
     If the patterns of several files match, the longest one counts: ``NVIDIA H100 NVL*`` before ``NVIDIA H100*``.
     """
-    patterns = [(pattern.lower(), key) for key, gpu in load_gpus(folder).items() for pattern in gpu.names]
-    matching = [(len(pattern), key) for pattern, key in patterns if fnmatchcase(name.lower(), pattern)]
-    return max(matching, key=lambda one: one[0], default=(0, None))[1]
+    keys = {pattern.lower(): key for key, gpu in load_gpus(folder).items() for pattern in gpu.names}
+    longest_first = sorted(keys, key=len, reverse=True)
+    return next((keys[pattern] for pattern in longest_first if fnmatchcase(name.lower(), pattern)), None)
 
 
 def configs_for(gpu: str | None, arch: str) -> str:
     """The key of the GPU whose configurations a GPU uses: its own, or one of its architecture; on Ada the RTX 3090.
 
-    Args:
-        gpu: its key; None for one that no file describes.
-        arch: its architecture, ``sm_90``.
+    `gpu` is its key (None if no file describes it), `arch` its architecture, ``sm_90``.
     """
     if gpu in TUNED:
         return gpu

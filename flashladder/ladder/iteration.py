@@ -323,11 +323,7 @@ _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(include|pragma once).*\n", re.MULTILI
 
 
 def translation_unit(iteration: Iteration, config: KernelConfig) -> str:
-    """The CUDA source of one kernel; `kernels/` is its include folder.
-
-    Raises:
-        FlashladderError: the iteration cannot express the configuration.
-    """
+    """The CUDA source of one kernel, with `kernels/` as include folder; an error if the iteration cannot express it."""
     if conflicts := iteration.family.conflicts(iteration.parts, config):
         what = f"iteration {iteration.number} cannot express this configuration"
         raise FlashladderError(what, expected="; ".join(conflicts), found=config.short_form())
@@ -335,11 +331,7 @@ def translation_unit(iteration: Iteration, config: KernelConfig) -> str:
 
 
 def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
-    """Every file under `kernels` that `text` includes with quotes, directly or through others, sorted by path.
-
-    Raises:
-        FlashladderError: an included file does not exist, or is empty.
-    """
+    """Every file under `kernels` that `text` includes with quotes, directly or through others, sorted by path."""
     found: dict[Path, None] = {}
     waiting: list[tuple[str, Path | None]] = [(name, None) for name in _INCLUDE.findall(text)]
     while waiting:

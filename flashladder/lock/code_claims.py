@@ -90,12 +90,13 @@ def judge(
     if confirms or any(verdict.problem for verdict in claimed):
         return found
     absent = [claim.absent(places[verdict.place].own, places[verdict.place].parent) for verdict in claimed]
-    problem = ""
-    if lost := [name for name in claim.names if all(name in names for names in absent)]:
-        problem = f"no {lost[0]} in either kernel"
+    if never := [name for name in claim.names if all(name in names for names in absent)]:
+        problem = f"no {never[0]} in either kernel"
     elif claim.form != "unchanged" and not all(verdict.refuted for verdict in claimed):
         problem = "it says nothing about the step, for it holds without it: write 'unchanged'"
-    return [replace(verdict, problem=problem) if verdict.claimed and problem else verdict for verdict in found]
+    else:
+        return found
+    return [replace(verdict, problem=problem) if verdict.claimed else verdict for verdict in found]
 
 
 def _judge(number: int, claim: Claim, place: str, sides: Sides, tile: str) -> Verdict:

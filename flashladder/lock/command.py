@@ -217,13 +217,8 @@ def check(
     kernels: Path = KERNELS,
     folder: Path = LOCKS,
 ) -> Checked:
-    """Whether the machine code on `arches` is the locked one; explains differences and notes harmless edits.
-
-    Raises:
-        FlashladderError: a lock is missing or malformed, or a kernel does not compile.
-    """
-    found: list[Difference] = []
-    lines, notes, n_kernels = list[str](), list[str](), 0
+    """Whether the machine code on `arches` is the locked one; explains differences and notes harmless edits."""
+    found, lines, notes, n_kernels = list[Difference](), list[str](), list[str](), 0
     for arch in arches:
         locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
         differences = compare(locked, current, everything=iterations is None)
@@ -247,18 +242,12 @@ def check(
     return Checked("", explained, problems=explained, failure=failure)
 
 
-def write(
-    arch: str, iterations: Sequence[int] | None, reason: str, *, kernels: Path = KERNELS, folder: Path = LOCKS
-) -> Path:
-    """Locks `iterations` (None: all) for `arch` as they compile now, and appends `reason` to their histories.
-
-    Raises:
-        FlashladderError: the reason is empty, or a kernel does not compile.
-    """
+def write(arch: str, iterations: Sequence[int] | None, reason: str, *, folder: Path = LOCKS) -> Path:
+    """Locks `iterations` (None: all) for `arch` as they compile now, and appends `reason` to their histories."""
     reason = _checked_reason(reason)
     locked = read_lock(arch, folder)
     entries = {} if iterations is None else dict(locked.iterations)
-    for number, lock in snapshot(arch, iterations, kernels=kernels).items():
+    for number, lock in snapshot(arch, iterations).items():
         history = locked.iterations[number].history if number in locked.iterations else ()
         entries[number] = lock.model_copy(update={"history": (*history, reason)})
     return write_lock(LockFile(arch=arch, iterations=dict(sorted(entries.items()))), folder)
