@@ -128,10 +128,9 @@ int main(int argc, char **argv) {
         const Launch found = plan(row, problem, device);
         if (encoded != before + made)
             return 4;  // the second plan must reuse its maps
-        std::printf("{\"encoded\": %d, \"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], \"resident\": %s, ", made,
-                    found.grid.x, found.grid.y, found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z,
-                    found.resident ? "true" : "false");
-        std::printf("\"bytes\": \"");
+        std::printf("{\"encoded\": %d, \"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], ", made, found.grid.x,
+                    found.grid.y, found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z);
+        std::printf("\"resident\": %s, \"bytes\": \"", found.resident ? "true" : "false");
         for (const unsigned char byte : found.arguments)
             std::printf("%02x", byte);
         std::printf("\"}\n");
