@@ -136,8 +136,9 @@ class _Reader:
 
     def key(self, node: Any) -> str:
         """A mapping's key, which must be text (``on``, a Boolean in YAML 1.1, is a key of claims)."""
-        text = node.value if isinstance(node, yaml.ScalarNode) else "a collection"
-        if not node.tag.endswith(":str") and text != "on":
+        is_scalar = isinstance(node, yaml.ScalarNode)
+        text = node.value if is_scalar else "a collection"
+        if not is_scalar or not (node.tag.endswith(":str") or text == "on"):
             raise self.error(node, "bad key", "text", text)
         self.require_printable(text, node)
         return str(text)

@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 else:
     GridGpu = Literal[GRID_GPUS]
 Mode = Literal["event-free", "tune", "emulator"]
-
-
-_Descriptions = Annotated[list[Annotated[int, Field(ge=1)] | str], Field(min_length=1)]  # and ablations
+_Descriptions = Annotated[list[Annotated[int, Field(ge=1)] | str], Field(min_length=1)]  # of steps and ablations
 
 
 class ShapeFile(Model):

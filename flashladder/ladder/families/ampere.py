@@ -187,7 +187,6 @@ EXCLUSIONS = (
         lambda config: config.B_r // config.n_warps == MMA_M and config.B_c < 64,
     ),
 )
-"""The rules, in the order in which they are reported."""
 
 
 def _operand(load_tiles: int, config: AmpereConfig) -> str:

@@ -258,7 +258,6 @@ EXCLUSIONS = (
         lambda config: config.has_producer and config.n_consumers < MOST_CONSUMERS and config.consumer_registers < 232,
     ),
 )
-"""The rules, in the order in which they are reported."""
 
 
 def blocks(length: int, size: int) -> int:
