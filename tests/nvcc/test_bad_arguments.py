@@ -274,7 +274,7 @@ PASSED = f"{BY_MAPS}: q: expected a CUDA tensor, found one on cpu; there is no C
 
 @pytest.mark.usefixtures("binding_site")
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         *((lambda n=n: tensor(2, n, 3, 128), PASSED) for n in (1, 129, 4097)),  # any length will do
         (lambda: tensor(2, 3, 40, 128).transpose(1, 2), PASSED),
@@ -289,8 +289,8 @@ PASSED = f"{BY_MAPS}: q: expected a CUDA tensor, found one on cpu; there is no C
         ),
     ],
 )
-def test_what_a_kernel_with_maps_takes(make: Callable[[], torch.Tensor], told: str) -> None:
-    assert told in answer(make())
+def test_what_a_kernel_with_maps_takes(make: Callable[[], torch.Tensor], message: str) -> None:
+    assert message in answer(make())
 
 
 @pytest.mark.usefixtures("binding_site")

@@ -135,7 +135,7 @@ def test_the_runtime_gets_the_launch_as_it_was_planned_and_is_asked_once_a_size(
 
 
 @pytest.mark.parametrize(
-    ("capability", "defined", "told"),
+    ("capability", "defined", "message"),
     [
         (9, {"REFUSES": INVALID_VALUE}, "asking how many clusters run at once failed: name (text)"),
         (7, {}, "q: expected a GPU of compute capability 8.0 or later, found sm_75 ()"),
@@ -144,9 +144,9 @@ def test_the_runtime_gets_the_launch_as_it_was_planned_and_is_asked_once_a_size(
     ],
 )
 def test_what_cannot_be_launched_is_one_line(
-    tmp_path: Path, capability: int, defined: dict[str, object], told: str
+    tmp_path: Path, capability: int, defined: dict[str, object], message: str
 ) -> None:
-    assert printed(tmp_path, capability, **defined)[-1] == f"flashladder_07: {told}"
+    assert printed(tmp_path, capability, **defined)[-1] == f"flashladder_07: {message}"
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_ptx_that_the_driver_compiles_is_told_once(
 
 
 def test_no_build_is_offered_that_the_toolchain_cannot_make(tmp_path: Path) -> None:
-    told = ran(tmp_path, 12, ARCHES="sm_80").stderr
-    assert "no machine code for sm_125" in told
-    assert "--arch" not in told
+    message = ran(tmp_path, 12, ARCHES="sm_80").stderr
+    assert "no machine code for sm_125" in message
+    assert "--arch" not in message
     refused = ran(tmp_path, 12, ARCHES="sm_80", LOADS=NO_IMAGE).stdout.splitlines()[-1]
     assert "no code for this GPU" in refused
     assert refused.endswith("; update the driver")
-    done = ran(tmp_path, 9, ARCHES="sm_80", LOADS=NO_IMAGE)  # what does not load is not said to be compiled
+    done = ran(tmp_path, 9, ARCHES="sm_80", LOADS=NO_IMAGE)  # what does not load is not reported as compiled
     assert "no code for this GPU: expected machine code for one of sm_80" in done.stdout
     assert "--arch sm_95` or update the driver" in done.stdout
     assert done.stderr == ""

@@ -78,9 +78,9 @@ def require_callable(checkout: Path) -> None:
         "    try: print(flashladder.forward(q, q, q, iteration=29).shape)\n"
         "    except Exception as error: print(error)"
     )
-    said = ran(checkout, "-c", program, str(site))
-    assert "torch.Size([1, 64, 3, 128])" in said
-    assert "flashladder_29: q: expected seq_len divisible by B_r = 4, found 63" in said
+    shown = ran(checkout, "-c", program, str(site))
+    assert "torch.Size([1, 64, 3, 128])" in shown
+    assert "flashladder_29: q: expected seq_len divisible by B_r = 4, found 63" in shown
 
 
 def test_it_shares_no_configuration_and_no_claim_with_the_other_family(checkout: Path) -> None:
@@ -121,8 +121,10 @@ def test_a_broken_family_is_one_line(checkout: Path) -> None:
     for text in ("", "raise SystemExit(0)", "def"):
         broken.write_text(text, encoding="utf-8")
         try:
-            said = invoke(checkout, "list", code=2)
+            shown = invoke(checkout, "list", code=2)
         finally:
             broken.unlink()
-        assert said.startswith("error: flashladder/ladder/families/broken: the family cannot be loaded: expected a mod")
-        assert len(said.splitlines()) == 1
+        assert shown.startswith(
+            "error: flashladder/ladder/families/broken: the family cannot be loaded: expected a mod"
+        )
+        assert len(shown.splitlines()) == 1

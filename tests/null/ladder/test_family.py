@@ -49,16 +49,16 @@ class Newer(Ampere):
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "message"),
     [
         (Ampere(), "twin: the family cannot be loaded: .*of a name of its own, found <flashladder.*Ampere"),
         (7, "twin: the family cannot be loaded: expected a module with FAMILY, .* found 7"),
         (FlashladderError("not UTF-8"), "twin: not UTF-8"),
     ],
 )
-def test_a_family_that_cannot_be_loaded_is_one_line(found: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_family_that_cannot_be_loaded_is_named(found: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(family.LOADED, "twin", found)
-    with pytest.raises(FlashladderError, match=told):
+    with pytest.raises(FlashladderError, match=message):
         families()
 
 
@@ -108,7 +108,7 @@ XOR = KERNELS / "ampere" / "layout" / "xor.cuh"
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (XOR.read_bytes() + b"// gr\xfcn", rf"not UTF-8 \(byte 0xfc at offset {XOR.stat().st_size + 5}\)"),
         (b"\n", "the file is empty: expected its header line"),
@@ -117,7 +117,7 @@ XOR = KERNELS / "ampere" / "layout" / "xor.cuh"
     ],
     ids=["latin", "empty", "copy", "mark"],
 )
-def test_a_broken_part_is_listed_and_told_by_who_reads_it(tmp_path: Path, data: bytes, told: str) -> None:
+def test_a_broken_part_is_listed_and_is_an_error_for_its_reader(tmp_path: Path, data: bytes, message: str) -> None:
     kernels = Path(shutil.copytree(KERNELS, tmp_path / "kernels"))
     part = kernels / XOR.relative_to(KERNELS)
     part.write_bytes(data)
@@ -125,7 +125,7 @@ def test_a_broken_part_is_listed_and_told_by_who_reads_it(tmp_path: Path, data: 
     iteration = load_iteration(2)
     config = iteration.configs["a100"]
     for read in (sources, flattened):
-        with pytest.raises(FlashladderError, match=rf"layout/xor\.cuh: .*{told}") if told else nullcontext():
+        with pytest.raises(FlashladderError, match=rf"layout/xor\.cuh: .*{message}") if message else nullcontext():
             assert read(iteration, config, kernels) == read(iteration, config)
 
 

@@ -67,8 +67,8 @@ def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
     (tmp_path / "large.yaml").write_text(text.replace("any", "rtx3090"), encoding="utf-8")
     (tmp_path / "fits.yaml").write_text(text.replace("any", "h200"), encoding="utf-8")
     assert len(load_grid("fits", tmp_path).cells) == 1
-    told = r"large\.yaml:5: the configuration is too large for rtx3090: expected at most 101376 bytes of shared memory"
-    with pytest.raises(FlashladderError, match=told):
+    limit = r"large\.yaml:5: the configuration is too large for rtx3090: expected at most 101376 bytes of shared memory"
+    with pytest.raises(FlashladderError, match=limit):
         load_grid("large", tmp_path)
 
 
@@ -203,7 +203,7 @@ def test_a_tile_is_a_slice_of_tune() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "key", "told"),
+    ("number", "key", "pieces"),
     [
         (16, "porg", ["no such configuration: expected one of a100, ", "'porg'; did you mean 'prog'?"]),
         (16, "96,64", ["no configuration with tile 96,64 in the tuning space of iteration 16: expected one of 64,64 "]),
@@ -216,9 +216,9 @@ def test_a_tile_is_a_slice_of_tune() -> None:
         (8, "64,64", ["'64,64' names 11 configurations of iteration 8", "64,64,4 0_0_0; 64,64,4 0_0_2", "and 5 more"]),
     ],
 )
-def test_bad_keys(number: int, key: str, told: list[str]) -> None:
+def test_bad_keys(number: int, key: str, pieces: list[str]) -> None:
     message = error_line(lambda: one_config(load_iteration(number), key))
-    assert all(part in message for part in told), message
+    assert all(piece in message for piece in pieces), message
 
 
 @pytest.mark.parametrize(

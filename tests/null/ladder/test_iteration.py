@@ -254,15 +254,15 @@ def test_the_json_schema_refuses_what_the_models_refuse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "end"),
     [
         ("28 - flattened", ", without flattened, and so without split and merged store"),
         ("16 - static_swizzle", ", without static swizzle, and so without row major and encoded"),
         ("16 + stale_maximum", "GMEM stride, with stale maximum"),
     ],
 )
-def test_the_title_says_what_goes_back_too(text: str, said: str) -> None:
-    assert load_description(text).title.endswith(said)
+def test_the_title_names_what_goes_back_too(text: str, end: str) -> None:
+    assert load_description(text).title.endswith(end)
 
 
 @pytest.mark.parametrize(

@@ -149,5 +149,5 @@ def test_counts_that_the_kernels_do_not_give_are_named_and_written(
     assert step_counts.main(["--write"]) == 0
     assert capsys.readouterr().out == f"wrote {path}\n"
     assert step_counts.check(path).failure is None
-    told = f"counts of 1 kernels are not what their code gives: found {key}; run: python -m flashladder"
-    assert told in str(step_counts.check(COUNTS).failure)
+    expected = f"counts of 1 kernels are not what their code gives: found {key}; run: python -m flashladder"
+    assert expected in str(step_counts.check(COUNTS).failure)

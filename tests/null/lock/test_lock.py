@@ -225,7 +225,7 @@ def timed(text: str | None = OWN.text_sha256, **changed: object) -> Kernel:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         (timed(), None),
         (timed(variant=" - swizzle"), "refused: a variant, which belongs into a file of its own and not beside the "),
@@ -234,6 +234,6 @@ def timed(text: str | None = OWN.text_sha256, **changed: object) -> Kernel:
         (timed("ab" * 32), f"refused: measured machine code abababababab..., locked {OWN.text_sha256[:12]}...; "),
     ],
 )
-def test_numbers_of_other_machine_code_are_refused(made: Kernel, told: str | None) -> None:
+def test_numbers_of_other_machine_code_are_refused(made: Kernel, message: str | None) -> None:
     found = refusal(made, LOCK)
-    assert found is told or str(found).startswith(str(told))
+    assert found is message or str(found).startswith(str(message))
