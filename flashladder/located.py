@@ -1,15 +1,16 @@
-"""YAML files as people write them: read strictly, validated, each mistake told in one line with file and line.
+"""YAML files that people write: strict reading and validation; each mistake is one line with file and line number.
 
 PyYAML reads YAML 1.1, in which ``0200`` is 128, ``2:08`` is 128 too and ``on`` is true, and it recurses as deep as a
-file nests. Such values are refused at their line; so are aliases, tags, duplicate keys, keys that are not text, and
-files that are too large or no files at all. `validate` turns pydantic's errors into file, line, expected and found.
+file nests. The reader refuses such values, and aliases, tags, duplicate keys, keys that are not text, and files that
+are too large. `validate` turns pydantic's errors into file, line, expected and found.
 
 Run: ``python -c "from flashladder.located import read_yaml; print(read_yaml('configs/toolchain.yaml'))"``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 import difflib
 from pathlib import Path
@@ -36,7 +37,7 @@ def yaml_files(folder: Path) -> list[Path]:
     """The YAML files of a folder, sorted by name.
 
     Raises:
-        FlashladderError: no such folder, or a file in it that looks like YAML but that nobody would read.
+        FlashladderError: no such folder, or a file in it whose suffix is a variant of ``.yaml``.
     """
     try:
         paths = sorted(path for path in folder.iterdir() if not is_leftover(path.name))
@@ -60,10 +61,10 @@ def read_yaml(path: Path) -> object:
 
 
 def plain(text: str) -> object:
-    """The content of YAML whose keys may be numbers, without lines; aliases and deep nests are refused here too.
+    """The content of YAML whose keys may be numbers, without lines.
 
     Raises:
-        yaml.YAMLError, ValueError: it is no YAML, or more than that.
+        yaml.YAMLError, ValueError: not YAML, an alias, several documents, or nested too deep.
     """
     _root(text)
     return cast("object", LOADER(text).get_single_data())
@@ -71,9 +72,10 @@ def plain(text: str) -> object:
 
 def _read(path: Path) -> tuple[object, dict[Location, int]]:
     """The content of one YAML file, and the line (from 1) of every key and list item; errors as of `read_yaml`."""
-    text = read_text(path, MAX_BYTES)
+    text, reader = read_text(path, MAX_BYTES), _Reader(path)
     try:
-        reader = _Reader(text, path)
+        root = _root(text)
+        return None if root is None else reader.value(root, ()), reader.lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise FlashladderError(
@@ -83,7 +85,6 @@ def _read(path: Path) -> tuple[object, dict[Location, int]]:
         ) from error
     except (yaml.YAMLError, ValueError) as error:
         raise FlashladderError(f"not valid YAML, {error}", where=f"{relative(path)}:1") from error
-    return reader.content, reader.lines
 
 
 def _mistake(what: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
@@ -92,7 +93,7 @@ def _mistake(what: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
 
 
 def _root(text: str) -> Any:
-    """The root node, None where there is none. Events are read first: nodes of a deep nest need a deep stack."""
+    """The root node; None if the file is empty. It checks the events first, because deep nodes need a deep stack."""
     depth = n_documents = 0
     for event in yaml.parse(text, Loader=LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -109,11 +110,9 @@ def _root(text: str) -> Any:
 class _Reader:
     """A file's content from its nodes, and the line of every location in it."""
 
-    def __init__(self, text: str, path: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self.path, self.lines = path, dict[Location, int]()
         self.construct = LOADER("").construct_object
-        root = _root(text)
-        self.content = None if root is None else self.value(root, ())
 
     def value(self, node: Any, location: Location) -> object:
         """The value of a node."""
@@ -136,13 +135,13 @@ class _Reader:
         return result
 
     def key(self, node: Any) -> str:
-        """A mapping's key, which must be plain text (``on``, a truth value to YAML 1.1, is a key of claims)."""
-        if not isinstance(node, yaml.ScalarNode):
-            raise self.error(node, "bad key", "text", "a collection")
-        if not node.tag.endswith(":str") and node.value != "on":
-            raise self.error(node, "bad key", "text", node.value)
-        self.require_printable(node.value, node)
-        return str(node.value)
+        """A mapping's key, which must be text (``on``, a Boolean in YAML 1.1, is a key of claims)."""
+        is_scalar = isinstance(node, yaml.ScalarNode)
+        text = node.value if is_scalar else "a collection"
+        if not is_scalar or not (node.tag.endswith(":str") or text == "on"):
+            raise self.error(node, "bad key", "text", text)
+        self.require_printable(text, node)
+        return str(text)
 
     def scalar(self, node: Any) -> object:
         """A scalar's value, if YAML 1.1 and 1.2 agree on it."""
@@ -157,8 +156,8 @@ class _Reader:
         return found
 
     def require_printable(self, text: str, node: Any) -> None:
-        """Refuses what YAML's escapes can write and a terminal would obey: titles and reasons are printed as is."""
-        if wrong := next((one for one in text if not (one.isprintable() or one in "\n\t")), None):
+        """Refuses control characters, which YAML can escape: titles and reasons go to the terminal unchanged."""
+        if wrong := next((char for char in text if not (char.isprintable() or char in "\n\t")), None):
             raise self.error(node, "a character that cannot be shown", "text", f"U+{ord(wrong):04X}")
 
     def error(self, node: Any, what: str, expected: str, found: str) -> FlashladderError:
@@ -169,7 +168,7 @@ class _Reader:
 
 Model = TypeVar("Model", bound=BaseModel)
 Answer = TypeVar("Answer")
-ALIKE = 3 / 4  # of letters: a word of four with one other letter, or with two swapped
+ALIKE = 3 / 4  # of the letters: a word of four with one letter changed, or with two swapped
 
 _TYPES = {
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "an integer"),
@@ -191,7 +190,7 @@ class Located:
     lines: Mapping[Location, int]
 
     def where(self, location: Location = ()) -> str:
-        """``file:line`` of a location, or of the closest enclosing one that has a line."""
+        """``file:line`` of a location, or of the innermost enclosing one that has a line."""
         while location and location not in self.lines:
             location = location[:-1]
         return f"{relative(self.path)}:{self.lines.get(location, 1)}"
@@ -202,19 +201,19 @@ class Located:
         """An error at a location of the file."""
         return FlashladderError(what, where=self.where(location), expected=expected, found=found, hint=hint)
 
-    def told(self, error: FlashladderError, location: Location, suffix: str = "") -> FlashladderError:
-        """An error without a place as one of this file; one that names a file already, as it is."""
-        if error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where):
-            return error
-        return self.error(location, error.what + suffix, error.expected, error.found, error.hint)
+    @contextmanager
+    def placing(self, location: Location, suffix: str = "") -> Iterator[None]:
+        """Raises an error within it as one at `location`, unless the error names a file already."""
+        try:
+            yield
+        except FlashladderError as error:
+            if error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where):
+                raise
+            raise self.error(location, error.what + suffix, error.expected, error.found, error.hint) from error
 
 
 def read_located(path: Path) -> Located:
-    """Reads one YAML file whose content is a mapping.
-
-    Raises:
-        FlashladderError: as `read_yaml`; or the content is not a mapping.
-    """
+    """Reads one YAML file; errors as of `read_yaml`, or the content is not a mapping."""
     data, lines = _read(path)
     if not isinstance(data, dict):
         found = "an empty file" if data is None else _shown(data)
@@ -224,26 +223,25 @@ def read_located(path: Path) -> Located:
 
 
 def closest(name: object, candidates: Iterable[str]) -> str | None:
-    """A hint with the candidate that a misspelt `name` means, as `meant` finds it."""
+    """A hint with the candidate that `meant` finds for a misspelt `name`."""
     found = meant(name, candidates)
     return None if found is None else f"did you mean {found!r}?"
 
 
 def meant(name: object, candidates: Iterable[str]) -> str | None:
-    """The one candidate that a misspelt `name` can only mean; None where there is none, or several.
+    """The candidate that a misspelt `name` most resembles; None if there is none, or if several are equally close.
 
-    It has the digits that were typed, and its letters are those typed in a similar order, or agree with more than three
-    quarters of them. So a GPU, an architecture or an opcode is never taken for another one, a short word not for one
-    with another letter; case, blanks and punctuation do not count.
+    A candidate has the same digits and more than three quarters of the letters in order, or the same letters with two
+    swapped. So one GPU, architecture or opcode never stands for another. Case, blanks and punctuation do not count.
     """
     letters, digits = _letters_and_digits(str(name))
-    found: dict[float, list[str]] = {}
-    for one in dict.fromkeys(candidates):
-        other, its_digits = _letters_and_digits(one)
-        alike = difflib.SequenceMatcher(None, letters, other, autojunk=False).ratio()
-        if digits == its_digits and (alike > ALIKE or (alike == ALIKE and sorted(letters) == sorted(other))):
-            found.setdefault(alike, []).append(one)
-    best = found[max(found)] if found else []
+    by_ratio: dict[float, list[str]] = {}
+    for candidate in dict.fromkeys(candidates):
+        other, other_digits = _letters_and_digits(candidate)
+        ratio = difflib.SequenceMatcher(None, letters, other, autojunk=False).ratio()
+        if digits == other_digits and (ratio > ALIKE or (ratio == ALIKE and sorted(letters) == sorted(other))):
+            by_ratio.setdefault(ratio, []).append(candidate)
+    best = by_ratio[max(by_ratio)] if by_ratio else []
     return best[0] if len(best) == 1 else None
 
 
@@ -253,11 +251,7 @@ def _letters_and_digits(text: str) -> tuple[str, str]:
 
 
 def validate(model: type[Model], located: Located) -> Model:
-    """`located` as an instance of `model`.
-
-    Raises:
-        FlashladderError: the file does not fit; the mistake that comes first in the file.
-    """
+    """`located` as an instance of `model`; the error is the first mistake in the file."""
     try:
         return model.model_validate(located.data)
     except ValidationError as error:
@@ -267,7 +261,7 @@ def validate(model: type[Model], located: Located) -> Model:
 
 
 def first_problem(error: Exception) -> str:
-    """What is wrong with a document that programs write: the first offending key, or why it is no document."""
+    """The problem of a document that a program wrote: its first wrong key, or why it cannot be read."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if not isinstance(error, ValidationError):
@@ -277,13 +271,13 @@ def first_problem(error: Exception) -> str:
 
 
 def read_committed(path: Path, read: Callable[[bytes], Answer], absent: str, hint: str) -> Answer:
-    """`read(bytes)` of a committed document that a program of ours wrote.
+    """`read(bytes)` of a committed document that this project wrote.
 
     Args:
         path: the document.
-        read: makes a model of its bytes; `ValueError` where they are none.
-        absent: what is wrong where there is no such file.
-        hint: how the document is made.
+        read: makes a model of its bytes; raises `ValueError` if they are malformed.
+        absent: the message if there is no such file.
+        hint: how to make the document.
 
     Raises:
         FlashladderError: it is missing or malformed.
@@ -296,13 +290,13 @@ def read_committed(path: Path, read: Callable[[bytes], Answer], absent: str, hin
 
 
 def _line(located: Located, problem: ErrorDetails) -> int:
-    """The line that a problem belongs to; problems of the whole file come last."""
+    """The line of a problem; problems of the whole file come last."""
     location = tuple(problem["loc"])
     return int(located.where(location).rpartition(":")[2]) if location and location[0] in located.data else 10**9
 
 
 def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails) -> FlashladderError:
-    """One pydantic problem in this project's words."""
+    """The error for one of pydantic's problems."""
     location = tuple(problem["loc"])
     where = located.where(location)
     name = ".".join(map(str, _place(located, problem))) or "the file"
@@ -334,7 +328,7 @@ def _explain(model: type[BaseModel], located: Located, problem: ErrorDetails) ->
 
 
 def _place(located: Located, problem: ErrorDetails) -> Location:
-    """Where a problem is in the document: without ``[key]`` and the alternatives of a union, which pydantic adds."""
+    """A problem's location in the document, without ``[key]`` and the alternatives of a union, which pydantic adds."""
     place: Location = ()
     for step in problem["loc"]:
         if (*place, step) in located.lines or (problem["type"] == "missing" and step == problem["loc"][-1]):
@@ -344,12 +338,10 @@ def _place(located: Located, problem: ErrorDetails) -> Location:
 
 def _keys_at(model: type[BaseModel], location: Location) -> list[str]:
     """The keys that are allowed in the mapping at `location` of `model`."""
-    current: type[BaseModel] = model
     for step in location:
-        field = current.model_fields.get(str(step))
-        below = None if field is None else _model_in(field.annotation)
-        current = below or current
-    return [field.alias or name for name, field in current.model_fields.items()]
+        if field := model.model_fields.get(str(step)):
+            model = _model_in(field.annotation) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
@@ -361,7 +353,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def _shown(value: object) -> str:
-    """A value as the message shows it: YAML's words for null and booleans, cut at 60 characters."""
+    """A value for messages: booleans as in YAML, at most 60 characters."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

@@ -1,11 +1,10 @@
-"""What is built and measured, by name: an iteration or an ablation of one, through one CUDA version's compiler.
+"""Names of what is built and measured: an iteration or an ablation of one, through one CUDA version's compiler.
 
-An ablation is an iteration with one change taken back or added, ``16 - swizzle`` or ``7 + xor_static``: a grid asks
-what each step is worth at the end of the ladder. A change is named by its step (the name in the file's name,
-``swizzle``) or by the value it brought (``xor``). Taking a step back returns its concerns to what they
-were before it, and with them whatever cannot stand without it.
+An ablation is an iteration with one change taken back or added, ``16 - swizzle`` or ``7 + xor_static``. A change has
+the name of its step (in the file's name, ``swizzle``) or of the value that it sets (``xor``). Taking a step back
+restores the previous values of its concerns, and of all parts that contradict these.
 
-A wheel, its torch namespace, its build folder, its kernels in results and its environment follow from a `Subject`:
+The names of a wheel, its torch namespace, its build folder and its environment follow from a `Subject`:
 
     >>> parse_subject("16 - swizzle", "13.1").package
     'flashladder_16_minus_swizzle_cuda_13_1'
@@ -43,25 +42,24 @@ class Subject:
 
     @property
     def text(self) -> str:
-        """What `flashladder.ladder.iteration.load_description` takes: ``16``, ``16 - swizzle``."""
+        """The description that `load_description` takes: ``16``, ``16 - swizzle``."""
         return f"{self.number} {self.sign} {self.change}".strip()
 
     @property
     def variant(self) -> str:
-        """What follows the number in a kernel's key: `` - swizzle cuda 13.1``; empty for the ladder's own kernels."""
-        return f" {self.sign} {self.change}" * bool(self.sign) + f" cuda {self.cuda}" * bool(self.cuda)
+        """The end of a kernel's key, after the number: `` - swizzle cuda 13.1``; empty for the ladder's own kernels."""
+        return self.text.removeprefix(str(self.number)) + f" cuda {self.cuda}" * bool(self.cuda)
 
     @property
     def label(self) -> str:
-        """How messages name it: ``iteration 16 - swizzle (CUDA 13.1)``."""
+        """The name in messages: ``iteration 16 - swizzle (CUDA 13.1)``."""
         return f"iteration {self.text}" + f" (CUDA {self.cuda})" * bool(self.cuda)
 
     @property
     def tag(self) -> str:
         """The name in files: ``16_minus_swizzle_cuda_13_1``."""
-        words = [f"{self.number:02d}", _WORDS[self.sign], self.change]
-        words += ["cuda", self.cuda.replace(".", "_")] if self.cuda else []
-        return "_".join(word for word in words if word)
+        words = [f"{self.number:02d}", _WORDS[self.sign], self.change, "cuda" * bool(self.cuda), self.cuda]
+        return "_".join(filter(None, words)).replace(".", "_")
 
     @property
     def package(self) -> str:
@@ -70,22 +68,22 @@ class Subject:
 
     @property
     def options(self) -> str:
-        """What ``invoke build`` takes: ``"16 - swizzle" --toolchain 13.1``."""
-        return (f'"{self.text}"' if self.sign else self.text) + f" --toolchain {self.cuda}" * bool(self.cuda)
+        """The arguments of ``invoke build``: ``"16 - swizzle" --toolchain 13.1``."""
+        return (f'"{self.text}"' if self.sign else self.text) + self._toolchain
 
     @property
     def session(self) -> str:
         """The command that builds it in the environment of its iteration."""
-        words = f"{self.sign} {self.change}" * bool(self.sign) + f" --toolchain {self.cuda}" * bool(self.cuda)
-        return f"nox -s build-iteration-{self.number}" + f" -- {words.strip()}" * bool(words)
+        words = self.text.removeprefix(str(self.number)) + self._toolchain
+        return f"nox -s build-iteration-{self.number}" + f" --{words}" * bool(words)
+
+    @property
+    def _toolchain(self) -> str:
+        return f" --toolchain {self.cuda}" * bool(self.cuda)
 
 
 def split_description(text: str) -> tuple[int, str, str]:
-    """``16 - double buffer`` as number, sign and name: 16, "-", "double_buffer".
-
-    Raises:
-        FlashladderError: it is no such thing.
-    """
+    """``16 - double buffer`` as number, sign and name: 16, "-", "double_buffer"; another form is an error."""
     if (match := _DESCRIPTION.fullmatch(text)) is None:
         expected = "a number, or one change to one, such as '16 - swizzle' or '7 + xor_static'"
         raise FlashladderError("not a description of an iteration", expected=expected, found=repr(text))
@@ -94,14 +92,10 @@ def split_description(text: str) -> tuple[int, str, str]:
 
 @lru_cache(maxsize=4096)
 def parse_subject(subject: int | str, cuda: str = "") -> Subject:
-    """The subject that a person or a grid names; whether there is such an iteration or change is not asked here.
+    """The subject ``16``, or an ablation such as ``16 - swizzle``, by the compiler's CUDA version (empty: the pinned).
 
-    Args:
-        subject: ``16``, or an ablation such as ``16 - swizzle``.
-        cuda: the compiler's CUDA version; empty, or the pinned version, for the pinned one.
-
-    Raises:
-        FlashladderError: not a description, or no toolchain of that version is pinned.
+    It does not check that the iteration and the change exist. A malformed description, and a version that is not
+    pinned, are errors.
     """
     return Subject(*split_description(str(subject)), load_pins().axis(cuda))
 
@@ -110,7 +104,7 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     """An iteration by its number (``16``), or an ablation of it (``16 - swizzle``, ``7 + xor_static``).
 
     Raises:
-        FlashladderError: not a description, nothing of that name, or a result that no configuration can express.
+        FlashladderError: not a description, an unknown name, or parts that no configuration can express.
     """
     if len(text) > 9 and text.isascii() and text.isdigit():
         raise no_such_iteration(text, folder)
@@ -131,16 +125,16 @@ def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
             f"nothing named {name!r} can be {done} iteration {base.number}",
             expected=f"one of {', '.join(candidates)}" if candidates else "no change: there is none",
             found=repr(text),
-            hint=closest(name, list(candidates)),
+            hint=closest(name, candidates),
         )
     step, concerns = candidates[name]
     if sign == "-":
         parts = _taken_back(base, step, concerns, lineage)
     else:
         parts = replace(base.parts, **{concern: step.change[concern] for concern in concerns})
-        if any(base.family.contradictions(parts)):  # a part of the change cannot stand alone
+        if base.family.contradictions(parts):  # this concern needs the rest of the change
             parts = replace(base.parts, **step.change)
-    return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder, frozenset(concerns))
+    return _ablation(base, parts, step, f"{base.number} {sign} {name}", folder, concerns)
 
 
 def _lineage(iteration: Iteration, folder: Path) -> list[Iteration]:
@@ -155,7 +149,7 @@ def _lineage(iteration: Iteration, folder: Path) -> list[Iteration]:
 
 
 def _names(steps: Iterable[Iteration]) -> dict[str, tuple[Iteration, tuple[str, ...]]]:
-    """Name to step and the concerns meant by it: a step's own name means all that it changes."""
+    """Name to step and concerns: a step's name stands for all that it changes, a value's name for its concern."""
     steps = list(steps)
     names = {step.slug: (step, tuple(step.change)) for step in steps}
     for step in steps:
@@ -166,22 +160,22 @@ def _names(steps: Iterable[Iteration]) -> dict[str, tuple[Iteration, tuple[str, 
 
 
 def _taken_back(base: Iteration, step: Iteration, concerns: Iterable[str], lineage: list[Iteration]) -> Any:
-    """The parts of `base` without the step: its concerns as before it; what contradicts them goes back step by step."""
+    """The parts of `base` with the concerns as before the step; parts that contradict them go back step by step."""
     fixed = set(concerns)
     history = [earlier.parts for earlier in lineage]
     before = history[lineage.index(step) - 1]
     result = replace(base.parts, **{concern: getattr(before, concern) for concern in fixed})
     for older in reversed(history[:-1]):
-        loose = {concern for found in base.family.contradictions(result) for concern in found.concerns} - fixed
+        loose = {concern for _, concerns in base.family.contradictions(result) for concern in concerns} - fixed
         result = replace(result, **{concern: getattr(older, concern) for concern in loose})
     return result
 
 
 def _ablation(
-    base: Iteration, parts: Any, step: Iteration, description: str, folder: Path, meant: frozenset[str]
+    base: Iteration, parts: Any, step: Iteration, description: str, folder: Path, asked: Iterable[str]
 ) -> Iteration:
-    """The iteration with these parts, checked; its title says what changed besides the concerns that were meant."""
-    reasons = [found.why for found in base.family.contradictions(parts)]
+    """The iteration with these parts, checked; its title names changes besides the concerns that were `asked` for."""
+    reasons = [why for why, _ in base.family.contradictions(parts)]
     configs = {gpu: _config(base, gpu, parts, step, description, folder) for gpu in base.configs}
     for gpu, config in configs.items():
         reasons += [f"{gpu}: {reason}" for reason in base.family.conflicts(parts, config)]
@@ -193,13 +187,13 @@ def _ablation(
         raise FlashladderError(what, expected="parts that go together", found=reasons[0])
     sign, name = description.split()[1:]
     word = "without" if sign == "-" else "with"
-    fell = {c: getattr(base.parts, c) for c in base.family.concerns if c in change.keys() - meant and sign == "-"}
-    also = [value if isinstance(value, str) else concern for concern, value in fell.items()]
-    said = (f"{name}, and so without {' and '.join(also)}" if also else name).replace("_", " ")
+    lost = {c: getattr(base.parts, c) for c in change if c not in asked and sign == "-"}
+    also = [value if isinstance(value, str) else concern for concern, value in lost.items()]
+    changed = (f"{name}, and so without {' and '.join(also)}" if also else name).replace("_", " ")
     return replace(
         base,
         slug=f"{base.slug}_{word}_{name}",
-        title=f"{base.title}, {word} {said}",
+        title=f"{base.title}, {word} {changed}",
         why=f"Iteration {base.number} {word} the change of iteration {step.number} ({step.title}). {step.why}",
         parent=base.number,
         change=MappingProxyType(change),
@@ -212,11 +206,12 @@ def _ablation(
 
 
 def _config(base: Iteration, gpu: str, parts: Any, step: Iteration, description: str, folder: Path) -> Any:
-    """The base's configuration, with the knobs that the step itself is about, fitted to the parts."""
-    added, names = "+" in description, base.family.own_knobs(step)
-    if not step.change:  # a step that only tunes
+    """The base's configuration, with the knobs that belong to the step, fitted to the parts."""
+    added, (concern, names) = "+" in description, base.family.brought
+    if not step.change:  # a step that only tunes sets all knobs
+        names = (*base.family.required, *names)
         source = step if added or step.parent is None else load_iteration(step.parent, folder)
     else:
-        source, names = step, names if added else ()
+        source, names = step, names if added and concern in step.change else ()
     knobs = {name: getattr(source.configs[gpu], name) for name in names}
     return base.family.fit(parts, replace(base.configs[gpu], **knobs))

@@ -1,14 +1,13 @@
 """A claim of `iterations/*.yaml`: a prediction about a step that a machine can check, and how a file states it.
 
-Why here: the reader of the files, the judges of machine code, PTX and counters, and the texts all mean the same by it.
-A claim says on which architectures it holds; on all where it says nothing. Nothing to run here.
+A claim may name the architectures on which it holds; otherwise it holds on all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 import math
 import re
 from types import MappingProxyType
@@ -37,11 +36,12 @@ COUNTERS: Mapping[str, str] = MappingProxyType(
 )
 """The short names that a claim uses for Nsight Compute's counters."""
 
-SEVERAL = ("sm_80", "sm_86", "sm_89", "sm_90")  # what one family is made for, so that a claim may name some of them
-LOCK_ARCHES = (*SEVERAL, "sm_90a")  # all that machine code is made for; a result needs a lock
+SEVERAL = ("sm_80", "sm_86", "sm_89", "sm_90")  # the architectures of one family, of which a claim may name some
+LOCK_ARCHES = (*SEVERAL, "sm_90a")  # all architectures with machine code and locks
 EMULATED = ("copies_upward", "copies_downward")
 """Counters that only the emulator has (`flashladder.emulate.kernel.CopyOrder`)."""
 
+Direction = Literal["falls", "rises", "equals"]
 Scope = Literal["kernel", "main_loop", "ptx", "counters"]
 PLACES: Mapping[str, str] = MappingProxyType({"main_loop": " in the main loop", "ptx": " in the PTX"})
 CLAIM_FORMS = (
@@ -59,24 +59,23 @@ class Claim:
     # their modifiers, measures (`flashladder.machine_code.opcodes.MEASURES`) or counters; ``A+B`` is a sum and ``A/B``
     # a quotient, which binds less tightly
     metric: str
-    # ``kernel`` counts the whole machine code, ``main_loop`` the loop over KV blocks only, ``ptx`` the PTX that ships,
-    # all three at equal tile; ``counters`` what a launch counts, each side at its own tile
+    # ``kernel`` is the whole machine code, ``main_loop`` only the loop over KV blocks, ``ptx`` the PTX in the wheel,
+    # all three at equal tile; ``counters`` are a launch's, each side at its own tile
     scope: Scope
-    direction: Literal["falls", "rises", "equals"]
-    # for falls and rises, the smallest relative change, as a fraction of the parent's count; None is any
-    at_least: float | None = None
+    direction: Direction
+    at_least: float | None = None  # for falls and rises, the smallest change as a fraction of the parent's count
     value: float | None = None  # for equals, the count itself; None means the parent's
     within: float = 0.0  # for equals, the relative deviation that is still equal
-    on: tuple[str, ...] = ()  # the architectures that it holds on and no other; empty for all
+    on: tuple[str, ...] = ()  # the only architectures on which it holds; empty for all
 
     @property
     def needs_parent(self) -> bool:
-        """Whether the claim compares with the parent, as opposed to a number of its own."""
-        return self.direction != "equals" or self.value is None
+        """Whether the claim compares with the parent instead of with a number."""
+        return self.form != "number"
 
     @property
     def form(self) -> str:
-        """``falls``, ``rises``, ``unchanged`` or ``number``: what is claimed, without how much."""
+        """``falls``, ``rises``, ``unchanged`` or ``number``: the claim without its amount."""
         return self.direction if self.direction != "equals" else "unchanged" if self.value is None else "number"
 
     @property
@@ -86,21 +85,18 @@ class Claim:
 
     def measure(self, counts: Mapping[str, float]) -> float:
         """The claim's metric in `counts` (name to count); an absent name counts 0, a quotient by 0 is not a number."""
-        result: float | None = None
-        for term in self.metric.split("/"):
-            names = term.split("+")
-            total = sum(sum(counts.values()) if n == "total" and n not in counts else counts.get(n, 0) for n in names)
-            result = total if result is None else result / total if total else math.nan
-        return 0.0 if result is None else result
+        counts = {"total": sum(counts.values()), **counts}
+        sums = [sum(counts.get(name, 0) for name in term.split("+")) for term in self.metric.split("/")]
+        return reduce(lambda quotient, divisor: quotient / divisor if divisor else math.nan, sums)
 
     def absent(self, own: Mapping[str, float], parent: Mapping[str, float] | None) -> list[str]:
-        """Names in the metric that neither side has at all: misspelt modifiers, or nothing to speak of here."""
+        """Names in the metric that neither side has, for example because a modifier is misspelt."""
         return [name for name in self.names if name != "total" and name not in own and name not in (parent or {})]
 
     def holds(self, own: Mapping[str, float], parent: Mapping[str, float] | None = None) -> bool:
-        """Whether the counts of the iteration, beside those of its parent, bear the claim out.
+        """Whether the claim is true for the counts of the iteration and of its parent.
 
-        A claim about names of which neither side has any at all does not hold.
+        A claim about names that neither side has does not hold.
 
         Raises:
             ValueError: the claim compares with a parent, and there is none.
@@ -143,7 +139,7 @@ class Expect:
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """All of them."""
+        """The claims of all kinds."""
         return (*self.sass, *self.ptx, *self.counters)
 
 
@@ -161,19 +157,20 @@ class _Amount(BaseModel):
         """The claim.
 
         Raises:
-            ValueError: it says not exactly one of falls, rises and equals, or something with `within` but equals.
+            ValueError: it has not exactly one of falls, rises and equals, or `within` without equals.
         """
-        said = self.model_fields_set - {"within"}
-        if len(said) != 1 or getattr(self, *said) is None or ("within" in self.model_fields_set and said != {"equals"}):
-            raise ValueError("expected one of falls, rises and equals")
-        if self.equals is not None:
+        directions = self.model_fields_set - {"within"}
+        if directions == {"equals"} and self.equals is not None:
             return Claim("", "kernel", "equals", value=self.equals, within=self.within)
-        amount = self.rises if self.falls is None else self.falls
-        return Claim("", "kernel", "rises" if self.falls is None else "falls", at_least=amount)
+        amounts: dict[Direction, float | None] = {"falls": self.falls, "rises": self.rises}
+        for direction, amount in amounts.items():
+            if self.model_fields_set == {direction} and amount is not None:
+                return Claim("", "kernel", direction, at_least=amount)
+        raise ValueError("expected one of falls, rises and equals")
 
 
 class _AmountOn(_Amount):
-    """A claim with an amount about machine code, which may say for which architectures."""
+    """A claim with an amount about machine code, which may name architectures."""
 
     on: list[str] = Field(default=[], json_schema_extra={"items": {"enum": list(SEVERAL)}})
 
@@ -191,7 +188,7 @@ def _claim(value: object, expected: str = CLAIM_FORMS) -> Claim:
 
 
 def _code_claim(value: object) -> Claim:
-    """A claim about machine code, which may say where it holds."""
+    """A claim about machine code, which may name architectures."""
     if not isinstance(value, dict) or "on" not in value:
         return _claim(value)
     on = value["on"] if isinstance(value["on"], list) else []

@@ -1,9 +1,9 @@
-"""What everything downstream knows of a kernel's configuration, whatever family it is of, and its name.
+"""A kernel's configuration and its name, for all families.
 
 Tables, locks, result files, CUDA tables and people name a kernel by one line that parses back, for example
-``(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax``. Its short form,
-``64,64,4 2_2_2+buffer+opt``, leaves out what an iteration's parts decide; the family reads it (`Family.of_brief`).
-A family lists the `Word`s that the name is made of. Try ``KernelConfig.parse(EXAMPLE)``.
+``(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax``. Its brief form,
+``64,64,4 2_2_2+buffer+opt``, omits the knobs that an iteration's parts decide; the family reads it
+(`Family.of_brief`). A family lists the `Word`s of the name. Try ``KernelConfig.parse(EXAMPLE)``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ _BRIEF = re.compile(
 class Word:
     """One word of a configuration's name, and the fields that it stands for."""
 
-    text: str  # ``buffer``; of numbers with a place for each, ``load_{}_{}_{}_tiles``
-    fields: tuple[str, ...]  # one Boolean, or an integer for each place
-    brief: str = ""  # of a Boolean, its word in the short form; empty where the parts decide it
-    # its key in iterations/*.yaml, with a list of numbers; empty where the parts decide a Boolean, and where each
-    # number stands under its own name
+    text: str  # ``buffer``; with a placeholder for each number, ``load_{}_{}_{}_tiles``
+    fields: tuple[str, ...]  # one Boolean, or one integer for each placeholder
+    brief: str = ""  # of a Boolean, its word in the brief form; empty if the parts decide it
+    # its key in iterations/*.yaml; empty for a Boolean that the parts decide, and for numbers with a key each
     key: str = ""
-    least: int = 0  # of numbers, the smallest that a kernel could have
+    least: int = 0  # of numbers, the smallest legal one
     optional: bool = False  # numbers that are all 0 have no word
 
     @property
@@ -48,12 +47,12 @@ class Word:
         return "{}" not in self.text
 
     def values(self, config: KernelConfig) -> list[Any]:
-        """The values of its fields, empty where it is left out."""
+        """The values of its fields; empty if the name omits the word."""
         found = [getattr(config, field) for field in self.fields]
         return found if any(found) or not (self.is_flag or self.optional) else []
 
     def read(self, text: str) -> dict[str, Any] | None:
-        """Field to value, where `text` is this word; None where it is another one."""
+        """Field to value if `text` is this word, else None."""
         match = re.fullmatch(re.escape(self.text).replace(r"\{\}", r"(\d{1,9})"), text, re.ASCII)
         if match is None:
             return None
@@ -61,22 +60,18 @@ class Word:
 
 
 class KernelConfig(ABC):
-    """The knobs of one compiled kernel; a family's is a frozen, ordered dataclass."""
+    """The knobs of one compiled kernel; each family has a frozen, ordered dataclass."""
 
     example: ClassVar[str] = ""  # a name of the family, for messages
-    sizes: ClassVar[tuple[str, ...]] = ()  # fields of the tile: d_head, B_r, B_c and what shares the rows out
-    words: ClassVar[tuple[Word, ...]] = ()  # what the name says besides, in order
+    sizes: ClassVar[tuple[str, ...]] = ()  # fields of the tile: d_head, B_r, B_c, and the warps or warpgroups
+    words: ClassVar[tuple[Word, ...]] = ()  # the rest of the name, in order
     dtype: str  # element type of Q, K, V and O: ``fp16`` or ``bf16`` (2 bytes each)
     d_head: int  # head size in elements
     B_r: int  # query rows that one CTA owns; `multiples` says whether it divides seq_len
     B_c: int  # rows of K and V in one step of its loop, as B_r
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be a configuration of any iteration.
-
-        Raises:
-            FlashladderError: a field has a value that no kernel could have.
-        """
+        """Raises an error if a field has a value that no kernel of any iteration could have."""
         least = dict.fromkeys(self.sizes, 1) | {name: word.least for word in self.numbers() for name in word.fields}
         wrong = {name: f"{smallest} or more" for name, smallest in least.items() if getattr(self, name) < smallest}
         if self.dtype not in DTYPES:
@@ -92,7 +87,7 @@ class KernelConfig(ABC):
 
     @classmethod
     def of(cls, knobs: Mapping[str, Any], dtype: str = "fp16") -> Self:
-        """The configuration with these fields; what they leave out is 0 or False."""
+        """The configuration with these fields; the others are 0 or False."""
         made: Callable[..., Self] = cls
         rest = {field: False if word.is_flag else 0 for word in cls.words for field in word.fields}
         return made(dtype=dtype, **{**rest, **knobs})
@@ -109,32 +104,32 @@ class KernelConfig(ABC):
 
     @property
     def registers(self) -> int:
-        """Registers per thread at least: the fp32 accumulators of O live through the whole main loop."""
+        """The fewest registers per thread: the fp32 accumulators of O live through the whole main loop."""
         return self.B_r * self.d_head // self.n_threads
 
     @property
     def multiples(self) -> Mapping[str, int]:
-        """What seq_len must be divisible by, by name."""
+        """Name to size of each tile side that must divide seq_len."""
         return {"B_r": self.B_r, "B_c": self.B_c}
 
     @property
     def few_tiles(self) -> Sequence[tuple[int, int, int]]:
-        """Shapes (batch, seq_len, n_heads) of few tiles, whose launch differs, shortest first: checks add them."""
+        """Shapes (batch, seq_len, n_heads) with few tiles, whose launch differs, shortest first; checks add them."""
         return ()
 
     @property
     def heavy_rows(self) -> bool:
-        """Whether a check on a GPU asks for rows whose largest weight is a good part of their sum."""
+        """Whether a check on a GPU needs rows whose largest weight is a large part of their sum."""
         return True
 
     @property
     def parting(self) -> Sequence[tuple[int, int, int]]:
-        """Shapes (batch, seq_len, n_heads) at which the warps of a warpgroup diverge: sanitizers run them."""
+        """Shapes (batch, seq_len, n_heads) at which the warps of a warpgroup diverge; sanitizers run them."""
         return ()
 
     @property
     def tile(self) -> str:
-        """Sizes and warps of a CTA's tile, ``128,64,4``: configurations with equal tiles differ in switches only."""
+        """Sizes and warps of a CTA's tile, ``128,64,4``; configurations with equal tiles differ only in switches."""
         return ",".join(str(getattr(self, name)) for name in self.sizes[1:])
 
     def short_form(self) -> str:
@@ -144,24 +139,27 @@ class KernelConfig(ABC):
         return f"({self.dtype.upper()}, {sizes}): {'+'.join(words)}"
 
     def brief(self) -> str:
-        """What the parts of an iteration leave open, as ``invoke list`` prints it: ``128,64,4 2_2_2+buffer``."""
-        numbers = [word.values(self) for word in self.numbers()]
+        """The name without the knobs that parts decide, as ``invoke list`` prints it: ``128,64,4 2_2_2+buffer``."""
+        numbers = ["_".join(map(str, values)) for word in self.numbers() if (values := word.values(self))]
         flags = [word.brief for word in self.words if word.brief and word.values(self)]
-        return "+".join([" ".join([self.tile, *("_".join(map(str, own)) for own in numbers if own)]), *flags])
+        return "+".join([" ".join([self.tile, *numbers]), *flags])
 
     @classmethod
     def read_brief(cls, text: str) -> dict[str, Any] | None:
-        """Field to value of what `brief` writes as `text`; None: another form."""
+        """Field to value of a configuration whose `brief` is `text`; None if `text` has another form."""
         match = _BRIEF.fullmatch(text)
         if match is None:
             return None
-        tile, numbers, flags = match["tile"].split(","), match["numbers"].split(), match["flags"].split("+")[1:]
-        given = [(cls.sizes[1:], tile)]
-        given += [(word.fields, own.split("_")) for word, own in zip(cls.numbers(), numbers, strict=False)]
-        if any(len(names) != len(own) for names, own in given):
-            return None
-        found: dict[str, Any] = {name: int(one) for names, own in given for name, one in zip(names, own, strict=True)}
-        return found | {word.fields[0]: word.brief in flags for word in cls.words if word.brief}
+        flags = match["flags"].split("+")[1:]
+        found: dict[str, Any] = {word.fields[0]: word.brief in flags for word in cls.words if word.brief}
+        given = [(cls.sizes[1:], match["tile"].split(","))]
+        numbers = zip(cls.numbers(), match["numbers"].split(), strict=False)
+        given += [(word.fields, group.split("_")) for word, group in numbers]
+        for names, values in given:
+            if len(names) != len(values):
+                return None
+            found |= zip(names, map(int, values), strict=True)
+        return found
 
     def slug(self) -> str:
         """The name in files."""
@@ -169,11 +167,10 @@ class KernelConfig(ABC):
 
     def with_dtype(self, dtype: str) -> Self:
         """The same configuration for another element type."""
-        changed: Callable[..., Self] = replace
-        return changed(self, dtype=dtype)
+        return replace(self, dtype=dtype)  # type: ignore[type-var]  # each family's class is a dataclass
 
     def needs(self) -> dict[str, tuple[int, str]]:
-        """What a CTA needs of a GPU: limit under ``peaks`` of configs/gpus/*.yaml to (number, unit in words)."""
+        """The resources of a CTA: limit under ``peaks`` of configs/gpus/*.yaml to (number, unit in words)."""
         return {
             "threads_per_block": (self.n_threads, "threads per CTA"),
             "shared_memory_per_block": (self.smem_bytes, "bytes of shared memory per CTA"),
@@ -182,12 +179,11 @@ class KernelConfig(ABC):
         }
 
     def __str__(self) -> str:
-        """The name."""
         return self.short_form()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The configuration that `text` names: of any family, or of the class that is asked.
+        """The configuration of this class that `text` names; `KernelConfig` itself stands for all families.
 
         Raises:
             FlashladderError: `text` is not exactly the name of some configuration.
@@ -206,10 +202,9 @@ class KernelConfig(ABC):
 
 @lru_cache(maxsize=4096)  # results name few configurations, many times
 def _match(family: type[KernelConfig], text: str) -> KernelConfig | None:
-    """The configuration whose name is `text`; None where `text` is not of this family.
+    """The configuration whose name is `text`; None if `text` does not have this family's form.
 
-    Raises:
-        FlashladderError: it is of this family's form, and not exactly the name of a configuration.
+    A text of this form that is not exactly the name of a configuration is an error.
     """
     form, knobs = _NAME.fullmatch(text), dict[str, Any]()
     for one in form["words"].split("+") if form else ():

@@ -1,7 +1,7 @@
-"""Which file of configs/gpus/ describes a GPU: from the name that the driver reports to the key that YAML files use.
+"""GPU descriptions (configs/gpus/): from the name that the driver reports to the key that YAML files use.
 
 Each file holds the key (``a100``), patterns of names (``NVIDIA A100*``), the architecture, and peaks with unit and
-source; a configuration that stands under a GPU's key must fit that GPU (`require_fit`).
+source. A configuration under a GPU's key must fit that GPU (`require_fit`).
 ``python -c "from flashladder.ladder.gpus import gpu_key; print(gpu_key('NVIDIA H200'))"`` prints ``h200``.
 """
 
@@ -40,8 +40,8 @@ OF_SM = LIMITS | {
     "partitions": "partitions_per_sm", "register_unit": "register_unit", "shared_bytes": "shared_memory_per_sm",
     "shared_unit": "shared_memory_unit", "shared_reserved": "shared_memory_reserved",
 }  # fmt: skip
-"""Field of `Sm` to the peak that it is; of `LIMITS`, and of shared memory per CTA, each GPU says how much it has."""
-LAST_CAPABILITY = 199  # 19.9; GPUs beyond it run what it runs
+"""Field of `Sm` to its peak; each GPU's file must have the peaks of `LIMITS`, and of shared memory per CTA."""
+LAST_CAPABILITY = 199  # 19.9; later GPUs have its configurations
 _UNITS = {"KiB": 1024, "KiB/block": 1024}
 COUNTED = {
     "barriers_per_sm": "barrier/SM", "blocks_per_sm": "block/SM", "partitions_per_sm": "partition/SM",
@@ -61,11 +61,11 @@ RATES = {
     "shared_return": "clock/wavefront",
     **{f"{name}_latency": "clock" for name in ("barrier", "l2", "mma", "mufu", "shared", "shuffle")},
 }  # fmt: skip
-"""The unit of each peak, and of each rate and latency, that is computed with."""
+"""The unit of each peak, and of each rate and latency, that a formula uses."""
 
 
 class Quantity(BaseModel):
-    """A number that means nothing without its unit and its source."""
+    """A number with its unit and its source."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,7 +75,7 @@ class Quantity(BaseModel):
 
 
 class Gpu(BaseModel):
-    """One file of configs/gpus/: what is fixed about a GPU model."""
+    """One file of configs/gpus/: the constants of a GPU model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,7 +94,7 @@ class Gpu(BaseModel):
     ]
 
     def excess(self, config: KernelConfig) -> tuple[str, str] | None:
-        """What a CTA of `config` may have at most on this GPU, and what it needs; None when it fits."""
+        """The limit that a CTA of `config` exceeds on this GPU, and what it needs; None if it fits."""
         for name, (needed, unit) in config.needs().items():
             limit = self.whole(name)
             if needed > limit:
@@ -108,11 +108,7 @@ class Gpu(BaseModel):
         return table[name]
 
     def whole(self, name: str) -> int:
-        """A count, or a size in bytes, of `peaks`.
-
-        Raises:
-            FlashladderError: the GPU's file does not have it.
-        """
+        """A count, or a size in bytes, of `peaks`; an error if the GPU's file lacks it."""
         found = self._of(self.peaks, name)
         return int(found.value * _UNITS.get(found.unit, 1))
 
@@ -127,24 +123,22 @@ class Gpu(BaseModel):
         return Sm(**{field: self.whole(name) for field, name in OF_SM.items()}, barriers=barriers)
 
     def occupancy(self, *, registers: int, threads: int, shared_bytes: int, barriers: int = 1) -> Occupancy:
-        """What one of its SMs holds of a kernel (`flashladder.machine_code.ptxas.occupancy`); errors as of `whole`."""
+        """A kernel's occupancy of one SM (`flashladder.machine_code.ptxas.occupancy`); errors as of `whole`."""
         return occupancy_of(self.sm, registers=registers, threads=threads, shared_bytes=shared_bytes, barriers=barriers)
 
     @property
     def describes_sm(self) -> bool:
-        """Whether its file has what `sm` needs; a GPU that nobody asks for its occupancy may go without."""
+        """Whether its file has all that `sm` needs, which is optional."""
         return self.peaks.keys() >= {*OF_SM.values()}
 
     def runs(self, arch: str) -> bool:
-        """Whether it runs machine code for `arch`: its own, or of an earlier minor version of the same major one."""
-        own, other = self.arch.removeprefix("sm_"), arch.removeprefix("sm_")
-        return arch in (self.arch, f"{self.arch}a") or (
-            other.isdigit() and own[:-1] == other[:-1] and own[-1] >= other[-1]
-        )
+        """Whether it runs machine code for `arch`: its own, or one of the same major and a smaller minor version."""
+        same_major = arch[:-1] == self.arch[:-1] and arch[-1:].isdigit()
+        return arch == f"{self.arch}a" or (same_major and arch[-1] <= self.arch[-1])
 
     @property
     def configs_of(self) -> str:
-        """The GPU whose configurations it runs."""
+        """The key of the GPU whose configurations it uses."""
         return configs_for(self.gpu, self.arch)
 
     @field_validator("peaks", "rates", mode="after")
@@ -152,7 +146,7 @@ class Gpu(BaseModel):
     def _peaks_say_what_is_computed_with(
         cls, found: Mapping[str, Quantity], info: ValidationInfo
     ) -> Mapping[str, Quantity]:
-        """Refuses another unit than the formulas', part of a thing that is counted, and no limit on a CTA's size."""
+        """Checks units, that counts are whole numbers, and that the limits on a CTA's size are there."""
         is_peak = info.field_name == "peaks"
         for name, one in found.items():
             if one.unit != (unit := (PEAKS if is_peak else RATES).get(name, one.unit)):
@@ -167,9 +161,9 @@ class Gpu(BaseModel):
 
 
 def require_fit(key: str, config: KernelConfig, folder: Path = GPUS, *, family: Family | None = None) -> None:
-    """Nothing, when the GPU `key` is described, the toolchain makes code for it, and a CTA of `config` fits it.
+    """Checks that the GPU `key` is described, that the toolchain compiles for it, and that a CTA of `config` fits it.
 
-    Nor where `family` does not run there at all: then the configuration is what a claim is made at, no more.
+    A GPU that cannot run `family` need not fit it: there, the configuration serves only the claims.
 
     Raises:
         FlashladderError: otherwise, without a place: the caller knows the line.
@@ -190,8 +184,8 @@ def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
     """All files of `folder`, by key.
 
     Raises:
-        FlashladderError: a file is not YAML, has an unknown or missing key, is named after another GPU, or two files
-            have the same pattern.
+        FlashladderError: a file is not YAML, has an unknown or missing key or another GPU's name, or two files have
+            the same pattern.
     """
     found, claimed = {gpu.gpu: gpu for gpu in map(read_gpu, yaml_files(folder))}, dict[str, str]()
     for key, pattern in ((key, pattern.lower()) for key, gpu in found.items() for pattern in gpu.names):
@@ -203,21 +197,19 @@ def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
 
 
 def gpu_key(name: str, folder: Path = GPUS) -> str | None:
-    """The key of the GPU that the driver calls `name`, such as ``"a100"``; None for one without a file.
+    """The key of the GPU that the driver calls `name`, such as ``"a100"``; None if no file describes it.
 
-    Where the patterns of several files match, the longest one counts: ``NVIDIA H100 NVL*`` before ``NVIDIA H100*``.
+    If the patterns of several files match, the longest one counts: ``NVIDIA H100 NVL*`` before ``NVIDIA H100*``.
     """
-    patterns = [(pattern.lower(), key) for key, gpu in load_gpus(folder).items() for pattern in gpu.names]
-    matching = [(len(pattern), key) for pattern, key in patterns if fnmatchcase(name.lower(), pattern)]
-    return max(matching, key=lambda one: one[0], default=(0, None))[1]
+    keys = {pattern.lower(): key for key, gpu in load_gpus(folder).items() for pattern in gpu.names}
+    longest_first = sorted(keys, key=len, reverse=True)
+    return next((keys[pattern] for pattern in longest_first if fnmatchcase(name.lower(), pattern)), None)
 
 
 def configs_for(gpu: str | None, arch: str) -> str:
-    """The GPU whose configurations a GPU runs: its own, or those of one with its architecture; on Ada the RTX 3090's.
+    """The key of the GPU whose configurations a GPU uses: its own, or one of its architecture; on Ada the RTX 3090.
 
-    Args:
-        gpu: its key; None for one that no file describes.
-        arch: its architecture, ``sm_90``.
+    `gpu` is its key (None if no file describes it), `arch` its architecture, ``sm_90``.
     """
     if gpu in TUNED:
         return gpu
@@ -227,9 +219,9 @@ def configs_for(gpu: str | None, arch: str) -> str:
 
 
 def tuned_from(configs: Mapping[str, KernelConfig]) -> dict[int, KernelConfig]:
-    """From which compute capability on, 90 for 9.0, GPUs run which of an iteration's `configs` (`configs_for`).
+    """Compute capability (90 for 9.0) to the one of `configs` that GPUs use from it on (`configs_for`).
 
-    For a library that knows a GPU's capability and not its name: GPUs of one architecture share a configuration.
+    This is for a library that knows a GPU's capability but not its name.
     """
     found: dict[int, KernelConfig] = {}
     for capability in range(LAST_CAPABILITY + 1):

@@ -1,10 +1,9 @@
 """Grids (``configs/grids/*.yaml``): which iterations, configurations, dtypes and shapes are measured together.
 
-A sweep, its dry run, its resume and the report agree on the cells because this module alone reads and checks a grid and
-says what it selects. Nothing is measured here.
+A sweep, its dry run, its resume and the report all use this module to read a grid, check it and select its cells.
 
-``python -m flashladder.ladder.grid`` writes ``configs/schema/*.json``, the JSON Schema of all YAML files for editors,
-from the models here and in the modules below; a test checks that those files are current.
+``python -m flashladder.ladder.grid`` writes ``configs/schema/*.json``, the JSON Schema of all YAML files for editors.
+A test checks that those files are current.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from flashladder.files import dump_json, relative, sha256, write_atomic
 from flashladder.ladder.ablation import load_description
 from flashladder.ladder.config import D_HEAD, KernelConfig
 from flashladder.ladder.family import Model, families
-from flashladder.ladder.gpus import Gpu, require_fit
+from flashladder.ladder.gpus import GPUS, Gpu, require_fit
 from flashladder.ladder.iteration import Iteration, file_model
 from flashladder.ladder.selection import select_configs
 from flashladder.located import Located, closest, read_located, validate, yaml_files
@@ -34,17 +33,14 @@ from flashladder.paths import CONFIGS
 from flashladder.problem import Shape
 from flashladder.toolchain import load_pins
 
-_GPUS = CONFIGS / "gpus"
-# without a checkout there are none, which whoever reads a file says
-GRID_GPUS = ("any", *(path.stem for path in (yaml_files(_GPUS) if _GPUS.is_dir() else ())))
+# without a checkout there is no folder; reading a file reports that
+GRID_GPUS = ("any", *(path.stem for path in (yaml_files(GPUS) if GPUS.is_dir() else ())))
 if TYPE_CHECKING:
-    GridGpu = str  # one of `GRID_GPUS`, which the folder decides
+    GridGpu = str
 else:
     GridGpu = Literal[GRID_GPUS]
 Mode = Literal["event-free", "tune", "emulator"]
-
-
-_Descriptions = Annotated[list[Annotated[int, Field(ge=1)] | str], Field(min_length=1)]  # and ablations
+_Descriptions = Annotated[list[Annotated[int, Field(ge=1)] | str], Field(min_length=1)]  # of steps and ablations
 
 
 class ShapeFile(Model):
@@ -55,7 +51,7 @@ class ShapeFile(Model):
 
 
 class ExcludeFile(Model):
-    """Cells that a grid leaves out, and why; a list that is absent leaves out all of its kind."""
+    """Cells that a grid excludes, and why; an absent list stands for all of its kind."""
 
     why: Annotated[str, Field(min_length=20)]
     iterations: _Descriptions | None = None
@@ -63,10 +59,10 @@ class ExcludeFile(Model):
     seq_lens: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)] | None = None
 
     def leaves_out(self, description: str, dtype: str, seq_len: int) -> bool:
-        """Whether the cell is among them."""
+        """Whether it excludes the cell."""
         iterations = self.iterations and [*map(str, self.iterations)]
-        asked = ((iterations, description), (self.dtypes, dtype), (self.seq_lens, seq_len))
-        return all(chosen is None or found in chosen for chosen, found in asked)
+        lists = ((iterations, description), (self.dtypes, dtype), (self.seq_lens, seq_len))
+        return all(values is None or value in values for values, value in lists)
 
 
 class GridFile(Model):
@@ -111,18 +107,17 @@ class Cell:
 
 
 class Grid(GridFile):
-    """A checked grid: its file, whose `toolchains` are ``""`` for the pinned one, and what it selects."""
+    """A checked grid: its file, in which the toolchain ``""`` is the pinned one, and the cells that it selects."""
 
     name: str  # the file's stem
-    # every kernel on every shape, in order, without what is excluded; each for all of `toolchains`
-    cells: tuple[InstanceOf[Cell], ...]
+    cells: tuple[InstanceOf[Cell], ...]  # every kernel on every shape but the excluded, in order, for all `toolchains`
     shapes: tuple[Shape, ...]  # every problem; references are timed on each, in each of `dtypes`
-    excluded: tuple[tuple[int, str], ...]  # how many cells each exclusion left out, with its reason
+    excluded: tuple[tuple[int, str], ...]  # number of cells that each exclusion left out, with its reason
     sha256: str  # of the file
 
     @property
     def budget_s(self) -> float | None:
-        """Seconds per GPU after which no cell is started; None: as long as it takes."""
+        """Seconds per GPU after which no cell starts; None: no limit."""
         return None if self.budget_minutes is None else 60 * self.budget_minutes
 
 
@@ -135,14 +130,13 @@ def grid_file(name: str, folder: Path = FOLDER) -> Path:
     """The file of a grid: of one in `folder` by its name, of any other by its path, which ends in ``.yaml``.
 
     Raises:
-        FlashladderError: no such grid, or a file that bears the name of a committed one, whose results it would mix
-            with its own.
+        FlashladderError: no such grid, or a file with the name of a committed grid: their results would mix.
     """
     names = grid_names(folder)
     path = folder / f"{name}.yaml"
     if name.endswith(".yaml"):
         path, there = Path(name), False
-        with suppress(OSError, ValueError):  # a name that is too long, or that no file can have
+        with suppress(OSError, ValueError):  # a name that is too long or illegal
             there = path.is_file()
         if not there:
             raise FlashladderError("no such file of a grid", where=name, hint=closest(path.stem, names))
@@ -167,11 +161,11 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
     located = read_located(path)
     file = validate(GridFile, located)
     shapes = [Shape(batch=one.batch, seq_len=one.seq_len, n_heads=file.n_heads, d_head=D_HEAD) for one in file.seq_lens]
-    _each_once(located, file, shapes)
+    _each_once(located, file)
     cells, left_out, described = [], [0] * len(file.exclude), set[str]()
     for i, description in enumerate(map(str, file.iterations)):
         iteration, configs = _selected(located, i, description, file)
-        if iteration.description in described:  # however it is spelled
+        if iteration.description in described:  # in any spelling
             raise located.error(("iterations", i), "duplicate item in 'iterations'", "each once", description)
         described.add(iteration.description)
         for config in configs:
@@ -199,7 +193,7 @@ def load_grid(name: str, folder: Path = FOLDER) -> Grid:
 
 
 def runnable(grid: Grid, arch: str) -> Grid:
-    """The grid without the cells that a GPU of an architecture (``sm_90``) cannot run; they count as left out."""
+    """The grid without the cells that a GPU of an architecture (``sm_90``) cannot run; they count as excluded."""
     reasons = [cell.iteration.not_run_on(arch) for cell in grid.cells]
     kept = tuple(cell for cell, reason in zip(grid.cells, reasons, strict=True) if not reason)
     more = tuple((count, why) for why, count in Counter(filter(None, reasons)).items())
@@ -209,13 +203,10 @@ def runnable(grid: Grid, arch: str) -> Grid:
     return grid.model_copy(update={"cells": kept, "excluded": (*grid.excluded, *more)})
 
 
-def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
-    """Refuses what stands in a list twice, and what its mode cannot measure."""
-    lists: tuple[tuple[str, Sequence[object]], ...] = (
-        ("iterations", file.iterations), ("dtypes", file.dtypes), ("seq_lens", shapes),
-        ("references", file.references), ("toolchains", file.toolchains),
-    )  # fmt: skip
-    for key, items in lists:
+def _each_once(located: Located, file: GridFile) -> None:
+    """Checks that no list has an item twice, and that the mode can measure everything."""
+    for key in ("iterations", "dtypes", "seq_lens", "references", "toolchains"):
+        items = getattr(file, key)
         for i, item in enumerate(items):
             if item in items[:i]:
                 raise located.error((key, i), f"duplicate item in {key!r}", "each once", item)
@@ -237,21 +228,18 @@ def _each_once(located: Located, file: GridFile, shapes: list[Shape]) -> None:
 
 def _selected(located: Located, i: int, description: str, file: GridFile) -> tuple[Iteration, tuple[KernelConfig, ...]]:
     """The i-th iteration and its configurations; errors point into the grid."""
-    location: tuple[str | int, ...] = ("iterations", i)
-    try:
+    with located.placing(("iterations", i)):
         iteration = load_description(description)
-        location = ("configs",)
+    with located.placing(("configs",)):
         keys = [file.configs] if isinstance(file.configs, str) else file.configs
         configs = tuple(dict.fromkeys(one for key in keys for one in select_configs(iteration, key, file.dtypes)))
         for config in configs if file.gpu != "any" else ():
             require_fit(file.gpu, config, family=iteration.family)
-    except FlashladderError as error:
-        raise located.told(error, location) from error
     return iteration, configs
 
 
 def _cell(located: Located, place: tuple[int, int], cell: Cell, mode: Mode) -> Cell:
-    """The cell, if its kernel accepts its shape; the emulator slices wider rows for a kernel with a fixed stride."""
+    """The cell if its kernel accepts its shape; the emulator slices wider rows for a kernel with a fixed stride."""
     i, j = place
     row_stride, shape, config = cell.iteration.row_stride, cell.shape, cell.config
     row = shape.n_heads * shape.d_head
@@ -278,7 +266,7 @@ def schemas() -> dict[Path, str]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Writes all schemas; the command line takes nothing."""
+    """Writes all schemas; the command line has no arguments."""
     description = "Writes the JSON Schemas of all YAML files."
     Parser(prog="python -m flashladder.ladder.grid", description=description).parse_args(argv)
     for path, text in schemas().items():

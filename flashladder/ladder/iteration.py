@@ -1,7 +1,7 @@
-"""Iterations: read ``iterations/*.yaml``, resolve each through its parents, and compose its CUDA translation unit.
+"""Iterations: reads ``iterations/*.yaml``, resolves each through its parents, and composes its CUDA translation unit.
 
-The YAML is the only place where an iteration is spelled out. `load_iteration(8)` is the ladder's step 8. Each mistake
-in a file is one line: file:line, expected, found. ``invoke show 7`` prints `sources`, with ``--all`` `flattened`.
+`load_iteration(8)` is the ladder's step 8. Each mistake in a file is one line: file:line, expected, found.
+``invoke show 7`` prints `sources`; with ``--all`` it prints `flattened`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
+from flashladder.columns import listed
 from flashladder.errors import FlashladderError
 from flashladder.files import read_text, relative, unreadable
 from flashladder.ladder.claim import ClaimValue, CodeClaimValue, CounterName, Expect, PtxName, SassName, Scope
-from flashladder.ladder.config import MAX_SMEM_BYTES, KernelConfig
+from flashladder.ladder.config import D_HEAD, MAX_SMEM_BYTES, KernelConfig
 from flashladder.ladder.family import (
     DEFAULT,
     HEAD,
@@ -83,74 +84,56 @@ def file_model(family: Family) -> type[IterationFile]:
     return create_model("IterationFile", __base__=IterationFile, __doc__=IterationFile.__doc__, **own)
 
 
-def resolve_parts(located: Located, family: Family, change: Mapping[str, object], parent: Any) -> Any:
-    """The parent's parts with the change applied; `parent` is None for the first iteration of its family.
-
-    Raises:
-        FlashladderError: a concern that does not change, or parts that contradict each other; without a parent, a
-            concern that is left open.
-    """
+def _resolve_parts(located: Located, family: Family, change: Mapping[str, object], parent: Any) -> Any:
+    """The parent's parts with the change applied; `parent` is None for the first iteration of its family."""
     if parent is None:
-        missing = [concern for concern in family.concerns if concern not in change]
-        if missing:
+        if missing := [concern for concern in family.concerns if concern not in change]:
             what = f"the first iteration of the family {family.name} must decide every concern"
-            expected = ", ".join(family.concerns)
-            raise located.error(("change",), what, expected, f"no {', '.join(missing)}")
+            raise located.error(("change",), what, ", ".join(family.concerns), f"no {', '.join(missing)}")
         parts = family.parts_type(**change)
     else:
         for concern, value in change.items():
-            old = getattr(parent, concern)
-            if old == value:
-                what, expected = f"{concern!r} does not change", f"not the parent's {old}"
+            if value == getattr(parent, concern):
+                what, expected = f"{concern!r} does not change", f"not the parent's {value}"
                 raise located.error(("change", concern), what, expected, value)
         parts = replace(parent, **change)
-    if found := [*family.contradictions(parts)]:
-        at = next((("change", concern) for concern in found[0].concerns if concern in change), ("change",))
-        raise located.error(at, "the parts contradict each other", "parts that go together", found[0].why)
+    for why, concerns in family.contradictions(parts):
+        at = next((("change", concern) for concern in concerns if concern in change), ("change",))
+        raise located.error(at, "the parts contradict each other", "parts that go together", why)
     return parts
 
 
-def resolve_config(
+def _resolve_config(
     located: Located, gpu: str, family: Family, parts: Any, knobs: Mapping[str, object], parent: Any
 ) -> Any:
-    """The fp16 configuration on one GPU: the parent's, then what `knobs` of the file say, then what the parts decide.
-
-    Raises:
-        FlashladderError: the file says something that the parts decide otherwise, or the result is not legal or too
-            large for that GPU.
-    """
+    """The fp16 configuration on one GPU: the parent's, with the file's `knobs`, then with what the parts decide."""
     at: Location = next((at for at in (("configs", gpu), ("configs", "any")) if at in located.lines), ("change",))
-    try:
-        inherited: Any = parent or family.first_config(knobs)
-        config = family.fit(parts, replace(inherited, **knobs))
-    except FlashladderError as error:
-        raise located.told(error, at, f" for {gpu}") from error
+    if parent is None:
+        if missing := [name for name in family.required if name not in knobs]:
+            what, expected = f"incomplete configuration for {gpu}", listed(family.required)
+            raise located.error(at, what, expected, f"no {missing[0]}")
+        parent = family.config_type.of({"d_head": D_HEAD, **dict.fromkeys(family.required, 1)})
+    with located.placing(at, f" for {gpu}"):
+        config = family.fit(parts, replace(parent, **knobs))
     for name, (value, why) in family.decisions(parts).items():
         if knobs.get(name, value) != value:
-            key = family.key(name)
+            key = next((word.key for word in config.words if word.key and name in word.fields), name)
             place = next(one for one in ((*at, key), ("configs", "any", key)) if one in located.lines)
             reason = f"{name} must be {value}: {why}"
             raise located.error(place, f"the parts contradict {key!r} on {gpu}", reason, knobs[name])
     conflicts = family.conflicts(parts, config)
-    try:
-        if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # then this GPU's own limit says more than the largest
+    if not conflicts or config.smem_bytes > MAX_SMEM_BYTES:  # this GPU's own limit is more exact than the largest one
+        with located.placing(at):
             require_fit(gpu, config, family=family)
-    except FlashladderError as error:
-        raise located.told(error, at) from error
     if conflicts:
         raise located.error(at, f"illegal configuration for {gpu}", "a legal combination", conflicts[0])
     return config
 
 
-def resolve_expect(
+def _resolve_expect(
     expect: ExpectFile, located: Located, family: Family, parts: Any, configs: Mapping[str, Any], *, first: bool
 ) -> Expect:
-    """The claims, with metric and scope filled in; `first`: no parent of its family precedes the iteration.
-
-    Raises:
-        FlashladderError: a claim against a parent that does not exist, for an architecture that the family has no code
-            for, or made at an illegal configuration.
-    """
+    """The claims, with metric and scope filled in; `first`: no parent of its family precedes the iteration."""
     scopes: dict[str, Scope] = {"sass": "kernel", "main_loop": "main_loop", "ptx": "ptx", "counters": "counters"}
     found = {
         key: tuple(replace(claim, metric=name, scope=scope) for name, claim in getattr(expect, key).items())
@@ -175,18 +158,14 @@ _FILE_NAME = re.compile(r"(?P<number>\d{2})_(?P<slug>[a-z0-9_]+)\.yaml", re.ASCI
 
 
 def load_iteration(number: int, folder: Path = ITERATIONS) -> Iteration:
-    """The iteration `number` of the ladder in `folder`.
-
-    Raises:
-        FlashladderError: there is no such iteration, or its file or one of its parents' is wrong.
-    """
+    """The iteration `number` of the ladder in `folder`; a wrong number or a mistake in a file is an error."""
     if path := _files(folder).get(number):
         return _current(path, folder)
     raise no_such_iteration(number, folder)
 
 
 def _current(path: Path, folder: Path) -> Iteration:
-    """A file as it is now."""
+    """The iteration in a file, read again after an edit."""
     try:
         stat = path.stat()
     except OSError as error:  # a link that leads nowhere
@@ -195,7 +174,7 @@ def _current(path: Path, folder: Path) -> Iteration:
 
 
 def no_such_iteration(found: object, folder: Path = ITERATIONS) -> FlashladderError:
-    """The error that `found` is the number of no iteration in `folder`; it says which there are."""
+    """The error for a number without an iteration in `folder`; it names those that exist."""
     files = _files(folder)
     gapless = list(files) == list(range(1, len(files) + 1))
     expected = f"a number from 1 to {len(files)}" if gapless else f"one of {', '.join(map(str, files))}"
@@ -203,50 +182,38 @@ def no_such_iteration(found: object, folder: Path = ITERATIONS) -> FlashladderEr
 
 
 def load_all(folder: Path = ITERATIONS) -> tuple[Iteration, ...]:
-    """Every iteration of the ladder, in order.
-
-    Raises:
-        FlashladderError: there is none, a file is wrong, or two claim one number.
-    """
+    """Every iteration of the ladder, in order; an empty folder or a mistake in a file is an error."""
     return tuple(_current(path, folder) for path in _files(folder).values())
 
 
 def load_runnable(arch: str) -> tuple[Iteration, ...]:
-    """Those of the ladder that a GPU of an architecture can run, in order.
-
-    Raises:
-        FlashladderError: as `load_all`.
-    """
+    """The iterations that a GPU of an architecture can run, in order; errors as of `load_all`."""
     return tuple(iteration for iteration in load_all() if not iteration.not_run_on(arch))
 
 
 def begun(ladder: Iterable[Iteration], numbers: Iterable[int]) -> tuple[Iteration, ...]:
-    """Those of `ladder` whose family has one among `numbers`.
+    """The iterations of `ladder` that results must hold if they hold those of `numbers`.
 
-    Why: a machine's results owe every step of a family once they hold one of it, and nothing of the others, nor of a
-    step that says why it has not been measured yet.
+    Results that hold one step of a family must hold all its steps, except those with a reason in `unmeasured`.
     """
-    families = {load_iteration(number).family for number in {*numbers} & set(_files(ITERATIONS))}
-    return tuple(iteration for iteration in ladder if iteration.family in families and not iteration.unmeasured)
+    begun_families = {load_iteration(number).family for number in {*numbers} & _files(ITERATIONS).keys()}
+    return tuple(step for step in ladder if step.family in begun_families and not step.unmeasured)
 
 
-def claim_configs(
-    iteration: Iteration, folder: Path = ITERATIONS, gpu: str = PUBLISHED_GPU
-) -> tuple[KernelConfig, KernelConfig | None]:
+def claim_configs(iteration: Iteration) -> tuple[KernelConfig, KernelConfig | None]:
     """The fp16 configurations at which claims are checked: the iteration's own, and its parent's at equal tile.
 
-    The parent's is None for the first iteration of its family; knobs that the parent's parts decide differently follow
-    the parent.
+    The parent's is None for the first iteration of its family. Knobs that the parent's parts decide follow the parent.
     """
-    config = iteration.family.fit(iteration.parts, replace(iteration.configs[gpu], **iteration.expect.at))
-    parent = None if iteration.parent is None else load_iteration(iteration.parent, folder)
+    config = iteration.family.fit(iteration.parts, replace(iteration.configs[PUBLISHED_GPU], **iteration.expect.at))
+    parent = None if iteration.parent is None else load_iteration(iteration.parent)
     if parent is None or parent.family is not iteration.family:
         return config, None
     return config, parent.family.fit(parent.parts, config)
 
 
 def runnable(numbers: Iterable[int], arch: str, tell: Callable[[str], object] = print) -> list[int]:
-    """Those of the iterations that a GPU of an architecture can run; `tell` gets a line about each of the others."""
+    """The iterations that a GPU of an architecture can run; `tell` gets a line about each of the others."""
     reasons = {number: load_iteration(number).not_run_on(arch) for number in numbers}
     for reason in filter(None, reasons.values()):
         tell(reason)
@@ -254,9 +221,9 @@ def runnable(numbers: Iterable[int], arch: str, tell: Callable[[str], object] = 
 
 
 def same_but_for_parts(before: tuple[Iteration, KernelConfig], after: tuple[Iteration, KernelConfig]) -> bool:
-    """Whether two configurations differ in nothing but what the parts of either side decide.
+    """Whether two configurations differ only in knobs that the parts of one side decide.
 
-    Then the kernels differ by the step alone: a switch that only one side has is part of the step, a tile is not.
+    Then the kernels differ only by the step: a switch that only one side has belongs to the step, a tile does not.
     """
     (older, old), (newer, new) = before, after
     family = older.family
@@ -283,7 +250,7 @@ def _files(folder: Path) -> dict[int, Path]:
 
 @lru_cache(maxsize=256)
 def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
-    """One file, resolved; `stamp` (mtime and size) makes an edited file a new one."""
+    """One file, resolved; `stamp` (mtime and size) makes the cache read an edited file again."""
     del stamp
     located, number = read_located(path), int(path.name[:2])
     family = _family(located, number, folder)
@@ -292,20 +259,19 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
         expected = f"{number}, as the file name says"
         raise located.error(("iteration",), "bad value for 'iteration'", expected, file.iteration)
     parent = _parent(file, located, folder)
-    base = parent if parent is not None and parent.family is family else None  # the others have nothing to inherit
+    base = parent if parent is not None and parent.family is family else None  # no other family's parts are inherited
     change = file.change.model_dump(exclude_none=True)
-    parts = resolve_parts(located, family, change, None if base is None else base.parts)
-    given: Mapping[str, Model | None] = dict(file.configs)
-    both = {gpu: (given["any"], given[gpu]) for gpu in GPUS}
-    knobs = {gpu: {k: v for one in ones if one for k, v in family.knobs(one).items()} for gpu, ones in both.items()}
-    own = {gpu: MappingProxyType(said) for gpu, said in knobs.items() if said}
+    parts = _resolve_parts(located, family, change, None if base is None else base.parts)
+    given = {key: family.knobs(model) if model else {} for key, model in file.configs}
+    knobs = {gpu: given["any"] | given[gpu] for gpu in GPUS}
+    own = {gpu: MappingProxyType(set_here) for gpu, set_here in knobs.items() if set_here}
     if parent is not None and not change and not own:
         what = "the iteration differs in nothing from its parent"
         raise located.error((), what, "a 'change' or 'configs'", "neither")
-    gpus, configs = load_gpus(), {}  # those that run the family first: a mistake is told of one of them
+    gpus, configs = load_gpus(), {}  # GPUs that run the family come first, so that an error names one of them
     for gpu in sorted(GPUS, key=lambda gpu: gpu in gpus and not family.runs_on(gpus[gpu].arch)):
         inherited = None if base is None else base.configs[gpu]
-        configs[gpu] = resolve_config(located, gpu, family, parts, knobs[gpu], inherited)
+        configs[gpu] = _resolve_config(located, gpu, family, parts, knobs[gpu], inherited)
     return Iteration(
         number=number,
         slug=path.stem[3:],
@@ -318,34 +284,27 @@ def _load(path: Path, folder: Path, stamp: tuple[int, int]) -> Iteration:
         parts=parts,
         configs=MappingProxyType({gpu: configs[gpu] for gpu in GPUS}),
         own_configs=MappingProxyType(own),
-        expect=resolve_expect(file.expect, located, family, parts, configs, first=base is None),
+        expect=_resolve_expect(file.expect, located, family, parts, configs, first=base is None),
         path=path,
         description=str(number),
     )
 
 
 def _family(located: Located, number: int, folder: Path) -> Family:
-    """The family that the file names, which decides what else it may hold.
-
-    Raises:
-        FlashladderError: there is no such family, or the parent's is another one than the default and it names none.
-    """
-    families()  # one that cannot be loaded is no mistake of this file
+    """The family that the file names; a file without that key must not have a parent of another family."""
+    families()  # an error in loading a family must not point to this file
     parent = located.data.get("parent")
     if "family" not in located.data and isinstance(parent, int) and parent in _files(folder) and parent < number:
         name = load_iteration(parent, folder).family.name
         if name != DEFAULT:
             found = f"none, and iteration {parent}, its parent, is of the family {name}"
             raise located.error((), "missing key 'family'", f"'family: {name}'", found)
-    try:
+    with located.placing(("family",)):
         return family_named(located.data.get("family", DEFAULT))
-    except FlashladderError as error:
-        error.where = located.where(("family",))
-        raise
 
 
 def _parent(file: IterationFile, located: Located, folder: Path) -> Iteration | None:
-    """The resolved parent, which must exist and come earlier (so that a cycle cannot be)."""
+    """The resolved parent, which must exist and have a smaller number, so that there is no cycle."""
     if file.parent is None:
         if file.iteration != 1:
             raise located.error((), "missing key 'parent'", f"an iteration before {file.iteration}", "none")
@@ -364,11 +323,7 @@ _ANY_INCLUDE = re.compile(r"^[ \t]*#[ \t]*(include|pragma once).*\n", re.MULTILI
 
 
 def translation_unit(iteration: Iteration, config: KernelConfig) -> str:
-    """The CUDA source of one kernel; `kernels/` is its include folder.
-
-    Raises:
-        FlashladderError: the configuration is not one that the iteration can express.
-    """
+    """The CUDA source of one kernel, with `kernels/` as include folder; an error if the iteration cannot express it."""
     if conflicts := iteration.family.conflicts(iteration.parts, config):
         what = f"iteration {iteration.number} cannot express this configuration"
         raise FlashladderError(what, expected="; ".join(conflicts), found=config.short_form())
@@ -376,11 +331,7 @@ def translation_unit(iteration: Iteration, config: KernelConfig) -> str:
 
 
 def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
-    """Every file under `kernels` that `text` includes with quotes, directly or through others, sorted by path.
-
-    Raises:
-        FlashladderError: an included file does not exist, or is empty.
-    """
+    """Every file under `kernels` that `text` includes with quotes, directly or through others, sorted by path."""
     found: dict[Path, None] = {}
     waiting: list[tuple[str, Path | None]] = [(name, None) for name in _INCLUDE.findall(text)]
     while waiting:
@@ -397,9 +348,9 @@ def included_files(text: str, kernels: Path = KERNELS) -> tuple[Path, ...]:
 
 
 def flattened(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS) -> str:
-    """The whole kernel as one text in reading order: what composes it, its main loop, its parts, then the floor.
+    """The whole kernel as one text in reading order: the composition, the main loop, the parts, then shared headers.
 
-    Include lines are left out, so that two flattened kernels differ only where the kernels do.
+    The text has no include lines, so that two flattened kernels differ only where the kernels do.
     """
     sections = [("the composition", translation_unit(iteration, config))]
     sections += [(f"kernels/{name}", text) for name, text in sources(iteration, config, kernels).items()]
@@ -414,11 +365,7 @@ def sources(iteration: Iteration, config: KernelConfig, kernels: Path = KERNELS)
 
 
 def _source(path: Path) -> str:
-    """The text of a file that a kernel includes.
-
-    Raises:
-        FlashladderError: it cannot be read, is empty, or its first line names another part: the compiler would fail.
-    """
+    """The text of an included file; an empty file, or one whose first line names another part, is an error."""
     text, where, first = read_text(path), relative(path), f"// ... `{path.stem}` (iteration N)"
     if not text.strip():
         expected = f"its header line, such as: {first}, and its code"

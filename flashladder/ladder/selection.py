@@ -1,9 +1,9 @@
 """Selection keys: short words for the configurations that a command shows, builds, checks or measures.
 
-What is legal, and what of it is worth timing, is the family's to say (`flashladder.ladder.family`). `choices` says
-which step `flashladder.forward` takes when nobody names one: the last is not the fastest everywhere. ``invoke report``
-writes ``configs/fastest.json`` from the sweep that goes farthest up the ladder on each GPU and from the ladder's own
-table (`flashladder.report.data`), and the gate compares; nobody edits it.
+The family decides which configurations are legal and which are worth timing (`flashladder.ladder.family`). `choices`
+gives the step that `flashladder.forward` takes by default, because the last step is not the fastest everywhere.
+``invoke report`` writes ``configs/fastest.json`` from each GPU's sweep with the most steps and from the ladder's own
+table (`flashladder.report.data`). The gate compares the file; do not edit it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from flashladder.errors import FlashladderError
-from flashladder.files import load_json
+from flashladder.files import checked_json
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.gpus import configs_for, gpu_key, load_gpus
 from flashladder.ladder.iteration import Iteration, load_all, load_runnable
@@ -36,10 +36,10 @@ def select_configs(
 ) -> tuple[KernelConfig, ...]:
     """The configurations that `key` selects for an iteration, each once, for each of `dtypes`.
 
-    ``a100`` or ``prog:a100``: one GPU's (``h100`` and ``rtx4090`` run those of the H200 and the RTX 3090); ``prog``:
+    ``a100`` or ``prog:a100``: one GPU's (``h100`` and ``rtx4090`` use those of the H200 and the RTX 3090); ``prog``:
     those of all its GPUs; ``prog-all``: those of all iterations that this one can express; ``all``: every legal one;
-    ``tune``: the tuning space; ``128,64``: those of it with this B_r and B_c; ``128,64,4 2_2_2+buffer``, as
-    ``invoke list`` prints it: that one; a short form: that one, with the short form's own dtype.
+    ``tune``: the tuning space; ``128,64``: those of the tuning space with this B_r and B_c; ``128,64,4 2_2_2+buffer``,
+    as ``invoke list`` prints it, or a short form: that one. A short form has its own dtype.
 
     Raises:
         FlashladderError: an unknown key or dtype, a tile that the tuning space lacks, or a configuration that the
@@ -52,9 +52,9 @@ def select_configs(
 
 
 def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") -> KernelConfig:
-    """The one configuration that `key` names (see `select_configs`), or that of the A100 when there is none.
+    """The one configuration that `key` names (see `select_configs`), by default the A100's.
 
-    `dtype` overrides that of a short form; everything else is fp16 without it.
+    `dtype` replaces a short form's own; other keys give fp16 without it.
 
     Raises:
         FlashladderError: as `select_configs`, or `key` names none or several.
@@ -74,20 +74,20 @@ def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") ->
 def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConfig]:
     """The fp16 configurations behind a key."""
     gpus, gpu = load_gpus(), key.removeprefix("prog:")
-    keys = (*gpus, *WORDS)
+    family, parts = iteration.family, iteration.parts
     if gpu in gpus:
         return [iteration.configs[gpus[gpu].configs_of]]
     if key == "prog":
         return iteration.configs.values()
-    family, parts = iteration.family, iteration.parts
     if key == "prog-all":
         steps = (step for step in (iteration, *load_all(folder)) if step.family is family)
         candidates = (config for step in steps for config in step.configs.values())
         return [config for config in candidates if not family.conflicts(parts, config)]
+    space = family.tuning_space(parts)
     if key in {"all", "tune"}:
-        return family.legal_configs(parts) if key == "all" else family.tuning_space(parts)
+        return family.legal_configs(parts) if key == "all" else space
     if tile := _TILE.fullmatch(key):
-        space, (B_r, B_c) = family.tuning_space(parts), map(int, tile.groups())
+        B_r, B_c = map(int, tile.groups())
         if chosen := [config for config in space if (config.B_r, config.B_c) == (B_r, B_c)]:
             return chosen
         raise FlashladderError(
@@ -97,6 +97,7 @@ def _chosen(iteration: Iteration, key: str, folder: Path) -> Iterable[KernelConf
         )
     if (brief := family.of_brief(parts, key)) is not None:
         return [_expressible(iteration, brief, key)]
+    keys = (*gpus, *WORDS)
     raise FlashladderError(
         "no such configuration",
         expected=f"one of {', '.join(keys)}, a tile such as 128,64, what `invoke list` prints, or a short form",
@@ -112,8 +113,8 @@ def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> Kerne
         expected = f"a configuration of the family {family.name}, such as {iteration.configs[PUBLISHED_GPU]}"
         found = "another family's"
     elif conflicts := family.conflicts(parts, config):
-        own = family.conflicts(parts, family.fit(parts, config))  # not of a flag the parts decide
-        expected, found = "a legal combination", (own or conflicts)[0]
+        of_fitted = family.conflicts(parts, family.fit(parts, config))  # these do not concern flags the parts decide
+        expected, found = "a legal combination", (of_fitted or conflicts)[0]
     else:
         return config
     what = f"iteration {iteration.description} cannot express {text}"
@@ -122,19 +123,19 @@ def _expressible(iteration: Iteration, config: KernelConfig, text: str) -> Kerne
 
 FASTEST = CONFIGS / "fastest.json"
 Positive = Annotated[int, Field(ge=1)]
-# A sequence length, and the steps from there on, the fastest first; lengths ascend, the first is 1.
+# Pairs of a sequence length, ascending from 1, and the steps from that length on, fastest first.
 Choices = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 def _from_one(steps: dict[int, int]) -> dict[int, int]:
-    """Every length has a step."""
+    """Checks that every length has a step."""
     if 1 not in steps:
         raise ValueError(f"expected a step from length 1 on, found lengths {sorted(steps)}")
     return steps
 
 
 class Fastest(BaseModel):
-    """The steps of one GPU."""
+    """The fastest steps of one GPU."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     from_seq_len: Annotated[dict[Positive, Positive], AfterValidator(_from_one)] = Field(
@@ -145,25 +146,19 @@ class Fastest(BaseModel):
 
 @cache
 def load_fastest(path: Path = FASTEST) -> dict[str, Fastest]:
-    """Steps by GPU key, as they are written.
-
-    Raises:
-        FlashladderError: the file is missing or malformed.
-    """
-
-    def read(raw: bytes) -> dict[str, Fastest]:
-        return TypeAdapter(dict[str, Fastest]).validate_python(load_json(raw))
-
-    return read_committed(path, read, "no table of the fastest steps", "invoke report writes it")
+    """The fastest steps by GPU key; a missing or malformed file is an error."""
+    table = TypeAdapter(dict[str, Fastest])
+    missing, hint = "no table of the fastest steps", "invoke report writes it"
+    return read_committed(path, lambda raw: table.validate_json(checked_json(raw)), missing, hint)
 
 
 @cache
 def choices(gpu: str | None, arch: str | None) -> Choices:
-    """From which sequence length on which steps are preferred on a GPU, by its name and architecture; None: on any.
+    """The preferred steps on a GPU by sequence length, from its name and architecture; None stands for any.
 
-    All measured steps that run there, each once: the fastest of these lengths, then the others by their rank over all
-    lengths. A GPU that nobody measured has the table of the one whose configurations it runs (`configs_for`); where
-    that was not measured either, later steps come first.
+    Each entry has all measured steps that run there: the fastest of these lengths, then the others by their rank over
+    all lengths. A GPU without measurements has the table of the one whose configurations it runs (`configs_for`).
+    Without that table too, later steps come first.
 
     Raises:
         FlashladderError: no step runs there.

@@ -1,8 +1,8 @@
 """The claims of `iterations/*.yaml` about machine code and PTX: child against parent at equal tile, in every lock.
 
-Each claim compares counts of two kernels that differ in nothing but the step (`flashladder.lock.step_counts`), on each
-architecture of its family. A claim is refused where it says nothing about the step (it holds with the parent's kernel
-in the child's place, and does not say ``unchanged``), and where it holds although its `on` leaves the architecture out.
+Each claim compares counts of two kernels that differ only by the step (`flashladder.lock.step_counts`), on each
+architecture of its family. A claim that is not ``unchanged`` is refused if it also holds with the parent's kernel in
+the child's place. A claim is also refused if it holds on an architecture that its `on` omits.
 
 Run: ``python -m flashladder.lock.code_claims [N ...]`` prints every claim with both counts; exit code 1 when one does
 not hold.
@@ -18,7 +18,6 @@ from flashladder.arguments import Parser, whole
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors
 from flashladder.ladder.claim import LOCK_ARCHES, PLACES, Claim
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
-from flashladder.lock.schema import LOCKS
 from flashladder.lock.step_counts import COUNTS, StepCounts, StepKernel, lock_problems, read_counts, with_classes
 
 Counts = Mapping[str, float]
@@ -26,9 +25,9 @@ Counts = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Sides:
-    """The counts that a claim is judged on: the iteration's own, and its parent's (None for the first iteration).
+    """The counts for a claim: the iteration's own, and its parent's (None for the first iteration).
 
-    `null`: of what stands in its place when the step is taken back, the parent or, of the first, the step after it.
+    `null` are the counts without the step: the parent's or, for the first iteration, those of the step after it.
     """
 
     own: Counts
@@ -40,9 +39,8 @@ class Sides:
 class Verdict:
     """One claim of an iteration at one place: an architecture, ``PTX``, ``emulator`` or a folder of results.
 
-    `before` is the parent's count of the metric (None without a parent), `after` the iteration's, `null` the one
-    with the step taken back. `claimed`: the claim is made here (its `on` may leave an architecture out); `refuted`:
-    taking the step back refutes it. `problem` says why it fails; empty when it does not.
+    `before` is the parent's count of the metric (None without a parent), `after` the iteration's. `claimed`: its `on`
+    includes the place. `refuted`: it is false without the step. `problem` says why it fails; empty if it does not.
     """
 
     iteration: int
@@ -51,14 +49,13 @@ class Verdict:
     tile: str
     before: float | None
     after: float
-    null: float
     claimed: bool
     refuted: bool
     problem: str
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong with the claim here."""
+        """Whether the claim has no problem here."""
         return not self.problem
 
     @property
@@ -70,7 +67,6 @@ class Verdict:
         return text + (f" ({100 * (self.after - self.before) / self.before:+.1f} %)" if self.before else "")
 
     def __str__(self) -> str:
-        """One line: verdict, place, claim, counts, and what is wrong."""
         where = f"iteration {self.iteration}{self.tile} on {self.place}"
         claim = str(self.claim) if self.claimed else f"not claimed here: {self.claim}"
         line = f"{'holds' if self.holds else 'FAILS'}  {where}: {claim}: {self.counts}"
@@ -78,28 +74,29 @@ class Verdict:
 
 
 def plain(count: float) -> str:
-    """A count as texts print it: whole numbers with thousands set apart, others with four digits."""
+    """A count for texts: whole numbers with a comma after thousands, others with four digits."""
     return f"{count:,.0f}" if float(count).is_integer() else f"{count:.4g}"
 
 
 def judge(
     number: int, claim: Claim, places: Mapping[str, Sides], tile: str = "", *, confirms: bool = False
 ) -> list[Verdict]:
-    """The verdict on one claim of iteration `number` at each place; `tile` is what the lines say of the configuration.
+    """The verdict on one claim of iteration `number` at each place; `tile` is the lines' text for the configuration.
 
-    With `confirms` only whether it holds; that it is worth stating is judged elsewhere.
+    With `confirms`, it judges only whether the claim holds, and not whether it says something about the step.
     """
     found = [_judge(number, claim, place, sides, tile) for place, sides in places.items()]
     claimed = [verdict for verdict in found if verdict.claimed]
     if confirms or any(verdict.problem for verdict in claimed):
         return found
     absent = [claim.absent(places[verdict.place].own, places[verdict.place].parent) for verdict in claimed]
-    problem = ""
-    if lost := [name for name in claim.names if all(name in names for names in absent)]:
-        problem = f"no {lost[0]} in either kernel"
+    if never := [name for name in claim.names if all(name in names for names in absent)]:
+        problem = f"no {never[0]} in either kernel"
     elif claim.form != "unchanged" and not all(verdict.refuted for verdict in claimed):
         problem = "it says nothing about the step, for it holds without it: write 'unchanged'"
-    return [replace(verdict, problem=problem) if verdict.claimed and problem else verdict for verdict in found]
+    else:
+        return found
+    return [replace(verdict, problem=problem) if verdict.claimed else verdict for verdict in found]
 
 
 def _judge(number: int, claim: Claim, place: str, sides: Sides, tile: str) -> Verdict:
@@ -118,7 +115,6 @@ def _judge(number: int, claim: Claim, place: str, sides: Sides, tile: str) -> Ve
         tile=tile,
         before=None if sides.parent is None else claim.measure(sides.parent),
         after=claim.measure(sides.own),
-        null=claim.measure(sides.null),
         claimed=claimed,
         refuted=claimed and holds and not holds_without,
         problem=problem,
@@ -126,9 +122,9 @@ def _judge(number: int, claim: Claim, place: str, sides: Sides, tile: str) -> Ve
 
 
 def checked(about: str, verdicts: Sequence[Verdict], hint: str | None = None) -> Checked:
-    """Whether all claims `about` something hold and say something, with every verdict."""
-    broken = [verdict for verdict in verdicts if not verdict.holds]
+    """The result of a check that all `verdicts` hold; `about` names the subject of the claims."""
     lines = tuple(map(str, verdicts))
+    broken = [verdict for verdict in verdicts if not verdict.holds]
     if not broken:
         return Checked(f"{len(verdicts)} claims hold", lines)
     first = broken[0]
@@ -144,10 +140,10 @@ def checked(about: str, verdicts: Sequence[Verdict], hint: str | None = None) ->
 def verify(
     numbers: Sequence[int] | None = None, counts: StepCounts | None = None, arches: Sequence[str] = LOCK_ARCHES
 ) -> list[Verdict]:
-    """Every verdict on claims about PTX, and on `arches` about machine code, of iterations `numbers` (None: all).
+    """Every verdict on claims of iterations `numbers` (None: all), about PTX and, on `arches`, about machine code.
 
     Raises:
-        FlashladderError: the counts (the committed ones unless given) are missing, malformed, or lack a kernel.
+        FlashladderError: the counts (by default the committed ones) are missing, malformed, or lack a kernel.
     """
     counts, found = counts or read_counts(), []
     for iteration in load_all() if numbers is None else map(load_iteration, numbers):
@@ -161,8 +157,8 @@ def verify(
             null = counts.of(other.number, claim_configs(other)[0])
         else:
             null = parent = counts.of(iteration.parent, parent_config)
+        made = [arch for arch in arches if arch in iteration.family.targets.arches]
         for claim in claims:
-            made = [arch for arch in arches if arch in iteration.family.targets.arches]
             sides = {
                 place: Sides(
                     scope_counts(claim, own, place),
@@ -176,24 +172,16 @@ def verify(
 
 
 def next_step(iteration: Iteration) -> Iteration:
-    """The step that follows an iteration, which stands in for a parent where there is none.
-
-    Raises:
-        FlashladderError: no iteration of its family has it as its parent.
-    """
-    for one in load_all():
-        if one.parent == iteration.number and one.family is iteration.family:
-            return one
+    """The step of the same family that follows an iteration; claims of a first iteration are compared with it."""
+    for step in load_all():
+        if step.parent == iteration.number and step.family is iteration.family:
+            return step
     what = f"no iteration follows {iteration.number}, whose claims are judged against the one that does"
     raise FlashladderError(what, expected="one of its family whose parent it is")
 
 
 def scope_counts(claim: Claim, kernel: StepKernel, place: str) -> Counts:
-    """The counts that a claim is about: of the PTX, the whole kernel or its main loop, on one architecture.
-
-    Raises:
-        FlashladderError: the kernel was not counted there.
-    """
+    """The counts for a claim: of the PTX, the whole kernel or its main loop, on one architecture."""
     if claim.scope == "ptx":
         return with_classes(kernel.ptx, of_sass=False)
     if place not in kernel.sass:
@@ -202,25 +190,16 @@ def scope_counts(claim: Claim, kernel: StepKernel, place: str) -> Counts:
     return with_classes(code.main_loop if claim.scope == "main_loop" else code.kernel, of_sass=True)
 
 
-def check(
-    numbers: Sequence[int] | None = None,
-    arches: Sequence[str] = LOCK_ARCHES,
-    path: Path = COUNTS,
-    locks: Path = LOCKS,
-) -> Checked:
-    """Whether the claims hold, and what was counted is what is locked.
-
-    Raises:
-        FlashladderError: as `verify`.
-    """
+def check(numbers: Sequence[int] | None = None, arches: Sequence[str] = LOCK_ARCHES, path: Path = COUNTS) -> Checked:
+    """Whether the claims hold, and the counted kernels are the locked ones; errors as of `verify`."""
     counts = read_counts(path)
-    if problems := list(lock_problems(counts, locks)):
+    if problems := list(lock_problems(counts)):
         return Checked("", failure=CheckFailed(f"{len(problems)} counts do not fit the locks", found=problems[0]))
     return checked("machine code", verify(numbers, counts, arches), hint="compare with: invoke diff PARENT CHILD")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Checks the claims of the iterations named, or of all."""
+    """Checks the claims of the named iterations, or of all."""
     parser = Parser(
         prog="python -m flashladder.lock.code_claims",
         description="Checks the claims of the iterations about machine code and PTX.",

@@ -1,7 +1,7 @@
 """The machine-code lock: compiles, compares with `results/locks/sm_XX.json`, explains, and re-locks with a reason.
 
-An edit of a part that eight iterations share would make eight old numbers false; the lock makes that an error that says
-what moved and which file did it. Comments, file times and the place of the checkout leave machine code as it is.
+An edit of a part that eight iterations share would make eight published numbers false. The lock turns such an edit into
+an error that says what changed and which file caused it. Comments, file times and the checkout's path have no effect.
 
 Run:
     python -m flashladder.lock verify [--arch sm_80] [--iterations 6 7]
@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flashladder.arguments import Parser, whole
 from flashladder.errors import Checked, CheckFailed, FlashladderError, one_line_errors, require_checkout
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from flashladder.build.store import CubinEntry
 
     Compiled = tuple[KernelConfig, CubinEntry, MachineCode]
+
+Name = TypeVar("Name", str, int)
+Value = TypeVar("Value")
 
 RULE = "a part named in a lock is not edited, only succeeded by a new file"
 HOST_COMPILER = "host compiler"
@@ -66,11 +68,11 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One kernel that is not as it was locked; `config` is empty when it is about the whole iteration.
+    """One kernel that differs from its lock; `config` is empty where the difference concerns the whole iteration.
 
-    `kind`: ``changed``, ``missing`` (compiled, but not locked), ``surplus`` (locked, but no longer selected) or
-    ``record`` (the machine code is the locked one, but not made as the lock says). `moved` says what changed, `causes`
-    why: edited files and who locks them, toolchain, flags.
+    `kind` is ``changed``, ``missing`` (compiled, but not locked), ``surplus`` (locked, but no longer selected) or
+    ``record`` (the locked machine code, made with another toolchain or other flags). `moved` says what changed.
+    `causes` says why: edited files and the iterations that lock them, toolchain, flags.
     """
 
     arch: str
@@ -82,33 +84,42 @@ class Difference:
 
     def headline(self) -> str:
         """Which kernel, and in what way it differs."""
-        name = f"iteration {self.iteration}, {self.arch}" + (f", {self.config}" if self.config else "")
+        name = ", ".join(filter(None, (f"iteration {self.iteration}", self.arch, self.config)))
         return f"{name}: {KINDS[self.kind].format(self.iteration)}"
 
 
 def compare(locked: LockFile, current: Mapping[int, Lock], *, everything: bool) -> list[Difference]:
-    """What differs between a lock file and what was compiled now, in order of iteration and configuration.
+    """The differences between a lock file and the kernels compiled now, in order of iteration and configuration.
 
-    Where `current` is `everything`, the whole ladder, iterations that it lacks are surplus.
+    With `everything`, `current` is the whole ladder: locked iterations that it lacks are surplus.
     """
+    before = {number: lock for number, lock in locked.iterations.items() if everything or number in current}
     found = []
-    for number in sorted({*current, *(locked.iterations if everything else ())}):
-        old, new = locked.iterations.get(number), current.get(number)
+    for number, old, new in _changes(before, current):
+        differs = partial(Difference, locked.arch, number)
         if old is None or new is None:
-            found.append(Difference(locked.arch, number, "", "surplus" if new is None else "missing"))
+            found.append(differs("", _one_sided(new)))
             continue
-        own = []
-        for config in sorted({*old.kernels, *new.kernels}):
-            before, after = old.kernels.get(config), new.kernels.get(config)
-            if before is None or after is None:
-                own.append(Difference(locked.arch, number, config, "surplus" if after is None else "missing"))
-            elif moved := what_moved(before, after):
-                causes = tuple(_causes(locked, number, old, new))
-                own.append(Difference(locked.arch, number, config, "changed", tuple(moved), causes))
-        if not own and (wrong := [line for line in _toolchain_causes(old, new) if HOST_COMPILER not in line]):
-            own.append(Difference(locked.arch, number, "", "record", tuple(wrong)))
-        found += own
+        kernels = _changes(old.kernels, new.kernels)
+        for config, was, now in kernels:
+            if was is None or now is None:
+                found.append(differs(config, _one_sided(now)))
+            else:
+                moved, causes = what_moved(was, now), _causes(locked, number, old, new)
+                found.append(differs(config, "changed", tuple(moved), tuple(causes)))
+        if not kernels and (wrong := [line for line in _toolchain_causes(old, new) if HOST_COMPILER not in line]):
+            found.append(differs("", "record", tuple(wrong)))
     return found
+
+
+def _changes(old: Mapping[Name, Value], new: Mapping[Name, Value]) -> list[tuple[Name, Value | None, Value | None]]:
+    """Each entry that differs, in order of its name, with its old and new value; None where it is absent."""
+    names = sorted(old.keys() | new.keys())
+    return [(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
+
+
+def _one_sided(new: object) -> str:
+    return "surplus" if new is None else "missing"
 
 
 def what_moved(old: LockedKernel, new: LockedKernel) -> list[str]:
@@ -119,12 +130,12 @@ def what_moved(old: LockedKernel, new: LockedKernel) -> list[str]:
         if before == after:
             continue
         if isinstance(before, dict):
-            told = _count_delta(before, after)
+            delta = _count_delta(before, after)
         elif isinstance(before, str):
-            told = f"{before[:12]} -> {after[:12]}"
+            delta = f"{before[:12]} -> {after[:12]}"
         else:
-            told = f"{before} -> {after} ({after - before:+d})"
-        lines.append(f"{TITLES.get(name, name.replace('_', ' '))}: {told}")
+            delta = f"{before} -> {after} ({after - before:+d})"
+        lines.append(f"{TITLES.get(name, name.replace('_', ' '))}: {delta}")
     if old.text_sha256 != new.text_sha256 and old.counts == new.counts:
         lines.append("opcode counts: equal, so order, registers or constants moved")
     return lines
@@ -132,15 +143,15 @@ def what_moved(old: LockedKernel, new: LockedKernel) -> list[str]:
 
 def _count_delta(old: Mapping[str, int], new: Mapping[str, int]) -> str:
     """The classes whose counts differ, the largest change first: ``FMUL 132 -> 194 (+62), ...``."""
-    moved = [(name, a, b) for name in {*old, *new} if (a := old.get(name, 0)) != (b := new.get(name, 0))]
+    moved = [(name, before or 0, after or 0) for name, before, after in _changes(old, new)]
     moved.sort(key=lambda row: (row[0] != "total", -abs(row[2] - row[1]), row[0]))
-    return ", ".join(f"{name} {a} -> {b} ({b - a:+d})" for name, a, b in moved)
+    return ", ".join(f"{name} {before} -> {after} ({after - before:+d})" for name, before, after in moved)
 
 
 def _causes(locked: LockFile, number: int, old: Lock, new: Lock) -> list[str]:
     causes = _toolchain_causes(old, new)
-    if edited := _changed_files(old, new):
-        for path in edited:
+    if edited := _changes(old.files, new.files):
+        for path, _, _ in edited:
             if holders := [n for n, lock in locked.iterations.items() if path in lock.files]:
                 causes.append(f"part {path} is locked by {_named(holders)}: {RULE}")
             else:
@@ -151,31 +162,23 @@ def _causes(locked: LockFile, number: int, old: Lock, new: Lock) -> list[str]:
 
 def _toolchain_causes(old: Lock, new: Lock) -> list[str]:
     causes = []
-    for name in sorted({*old.toolchain, *new.toolchain}):
-        before, after = old.toolchain.get(name, "absent"), new.toolchain.get(name, "absent")
-        if before != after:
-            advice = HOST_ADVICE if name == HOST_COMPILER else TOOLCHAIN_ADVICE
-            causes.append(f"toolchain: {name} {before} -> {after}: {advice}")
-    for tool in sorted({*old.flags, *new.flags}):
-        flags, now = (" ".join(one.flags.get(tool, ())) or "none" for one in (old, new))
-        if flags != now:
-            causes.append(f"flags of {tool}: {flags} -> {now}")
+    for name, before, after in _changes(old.toolchain, new.toolchain):
+        advice = HOST_ADVICE if name == HOST_COMPILER else TOOLCHAIN_ADVICE
+        causes.append(f"toolchain: {name} {before or 'absent'} -> {after or 'absent'}: {advice}")
+    for tool, *flags in _changes(old.flags, new.flags):
+        before, after = (" ".join(words or ()) or "none" for words in flags)
+        causes.append(f"flags of {tool}: {before} -> {after}")
     return causes
 
 
-def _changed_files(old: Lock, new: Lock) -> list[str]:
-    """Included files whose bytes differ, that are included now only, or that no longer are."""
-    return sorted(path for path in {*old.files, *new.files} if old.files.get(path) != new.files.get(path))
-
-
 def harmless_edits(locked: LockFile, current: Mapping[int, Lock], differences: Iterable[Difference]) -> list[str]:
-    """Files edited since the lock in iterations whose kernels are all as locked: comments and layout of text."""
+    """Files edited since the lock in iterations whose kernels all match it: only comments or formatting changed."""
     whole = current.keys() & locked.iterations.keys() - {difference.iteration for difference in differences}
-    return sorted({path for number in whole for path in _changed_files(locked.iterations[number], current[number])})
+    return sorted({row[0] for n in whole for row in _changes(locked.iterations[n].files, current[n].files)})
 
 
 def explain(differences: Sequence[Difference]) -> str:
-    """The explanation for a terminal: the first kernels in full, the count of the others, each cause once."""
+    """The explanation for a terminal: the first kernels in full, the number of the others, each cause once."""
     lines: list[str] = []
     for difference in differences[:SHOWN]:
         lines += [difference.headline(), *(f"  {line}" for line in difference.moved)]
@@ -198,10 +201,10 @@ def locked_kernel(number: int, config: KernelConfig, arch: str = "sm_80", folder
 def verify(
     arch: str, iterations: Sequence[int] | None = None, *, kernels: Path = KERNELS, folder: Path = LOCKS
 ) -> list[Difference]:
-    """Compiles what the lock of `arch` names (cached in the store) and returns every kernel that differs.
+    """Compiles the kernels in the lock of `arch` (cached in the store) and returns every kernel that differs.
 
-    Every number of the lock is made anew from the machine code, opcode counts included. Where `iterations` is None, for
-    the whole ladder, locked ones that no longer exist count too. `kernels` is the folder with the CUDA sources.
+    It recomputes every number of the lock from the machine code, opcode counts included. `iterations` None means the
+    whole ladder, and then locked iterations that no longer exist count too. `kernels` holds the CUDA sources.
     """
     locked = read_lock(arch, folder)
     return compare(locked, snapshot(arch, iterations, kernels=kernels), everything=iterations is None)
@@ -214,13 +217,8 @@ def check(
     kernels: Path = KERNELS,
     folder: Path = LOCKS,
 ) -> Checked:
-    """Whether the machine code is the locked one on `arches`; what differs is explained, harmless edits are noted.
-
-    Raises:
-        FlashladderError: a lock is missing or malformed, or a kernel does not compile.
-    """
-    found: list[Difference] = []
-    lines, notes, n_kernels = list[str](), list[str](), 0
+    """Whether the machine code on `arches` is the locked one; explains differences and notes harmless edits."""
+    found, lines, notes, n_kernels = list[Difference](), list[str](), list[str](), 0
     for arch in arches:
         locked, current = read_lock(arch, folder), snapshot(arch, iterations, kernels=kernels)
         differences = compare(locked, current, everything=iterations is None)
@@ -240,35 +238,29 @@ def check(
         where=relative(folder),
         hint="the explanation stands above; invoke lock N --reason '...' re-locks iteration N",
     )
-    told = (*lines, *explain(found).splitlines())
-    return Checked("", told, problems=told, failure=failure)
+    explained = (*lines, *explain(found).splitlines())
+    return Checked("", explained, problems=explained, failure=failure)
 
 
-def write(
-    arch: str, iterations: Sequence[int] | None, reason: str, *, kernels: Path = KERNELS, folder: Path = LOCKS
-) -> Path:
-    """Locks `iterations` (None: all) for `arch` as they compile now and appends `reason` to their histories.
-
-    Raises:
-        FlashladderError: the reason is empty, or a kernel does not compile.
-    """
+def write(arch: str, iterations: Sequence[int] | None, reason: str, *, folder: Path = LOCKS) -> Path:
+    """Locks `iterations` (None: all) for `arch` as they compile now, and appends `reason` to their histories."""
     reason = _checked_reason(reason)
     locked = read_lock(arch, folder)
     entries = {} if iterations is None else dict(locked.iterations)
-    for number, lock in snapshot(arch, iterations, kernels=kernels).items():
+    for number, lock in snapshot(arch, iterations).items():
         history = locked.iterations[number].history if number in locked.iterations else ()
         entries[number] = lock.model_copy(update={"history": (*history, reason)})
     return write_lock(LockFile(arch=arch, iterations=dict(sorted(entries.items()))), folder)
 
 
 def relock(number: int, reason: str, *, folder: Path = LOCKS, changelog: Path = CHANGELOG) -> None:
-    """``invoke lock N --reason``: locks iteration `number` anew for every architecture and says so in the changelog.
+    """``invoke lock N --reason``: locks iteration `number` again for every architecture and adds a changelog line.
 
-    Writes nothing, and says so, where every architecture's machine code is the locked one.
+    It prints a line and writes nothing if the machine code on every architecture is the locked one.
 
     Raises:
         FlashladderError: the reason is empty, there is no such iteration, a kernel does not compile, or the changelog
-            cannot be read: then nothing is written.
+            cannot be read. Nothing is written then.
     """
     require_checkout("lock")
     reason = _checked_reason(reason)
@@ -314,10 +306,10 @@ def snapshot(arch: str, iterations: Sequence[int] | None = None, *, kernels: Pat
 
 
 def _lock(rows: Sequence[Compiled]) -> Lock:
-    files: dict[str, str] = {}
-    kernels: dict[str, LockedKernel] = {}
+    files, kernels = dict[str, str](), dict[str, LockedKernel]()
     for config, entry, counts in rows:
-        files |= {f"{KERNELS.name}/{path}": digest for path, digest in included_digests(entry).items()}
+        included: Any = entry.ptx_entry.inputs["includes"]
+        files |= {f"{KERNELS.name}/{path}": digest for path, digest in included.items()}
         cubin, usage = read_cubin(entry.cubin), entry.usage
         kernels[config.short_form()] = LockedKernel(
             text_sha256=cubin.text_sha256,
@@ -337,13 +329,8 @@ def _lock(rows: Sequence[Compiled]) -> Lock:
     return Lock(history=("not locked",), toolchain=versions, flags=flags, files=files, kernels=kernels)
 
 
-def included_digests(entry: CubinEntry) -> dict[str, str]:
-    """Digest of every file that the kernel's source includes, by its path below the kernels' folder."""
-    return TypeAdapter(dict[str, str]).validate_python(entry.ptx_entry.inputs["includes"])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """``verify`` or ``write``; exit code 1 when a kernel differs, 2 when it could not be found out."""
+    """``verify`` or ``write``; exit code 1 if a kernel differs, 2 if it could not run."""
     parser = Parser(
         prog="python -m flashladder.lock",
         description="Verifies or writes the machine-code lock.",
@@ -352,7 +339,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("verify", "write"))
     parser.add_argument("--arch", action="append", choices=LOCK_ARCHES, help="only this architecture (default: all)")
     parser.add_argument("--iterations", type=whole, nargs="+", metavar="N", help="only these (default: all)")
-    parser.add_argument("--reason", default="", help="why it is locked anew (write)")
+    parser.add_argument("--reason", default="", help="why the lock changes (write)")
     args = parser.parse_args(argv)
     with one_line_errors():
         require_checkout("lock")

@@ -1,7 +1,7 @@
 """The machine-code lock: what `results/locks/sm_XX.json` holds, read strictly and written canonically.
 
-A published number belongs to one machine code. The lock says which one that is, what it was made from and by which
-toolchain; `refusal` says why a measured kernel's numbers may not be shown.
+A published number belongs to one machine code. The lock records its digest, its sources and the toolchain. `refusal`
+says why a measured kernel's numbers may not be shown.
 
 Try: ``read_lock("sm_80").iterations[8].kernels``.
 """
@@ -22,7 +22,6 @@ from flashladder.results.schema import Kernel, Strict
 
 LOCKS = RESULTS / "locks"
 PUBLISHED_ARCH = "sm_80"  # of the GPU that the published ladder was measured on
-SCHEMA = 1
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -38,18 +37,18 @@ class LockedKernel(Strict):
     spill_loads: Count
     stack: Count
     static_smem: Count  # bytes per CTA, as ptxas reports them
-    dynamic_smem: Count  # bytes per CTA, asked for at the launch
+    dynamic_smem: Count  # bytes per CTA, requested at the launch
     counts: dict[str, Count]  # instructions per opcode class and ``total``, whole kernel
     main_loop: dict[str, Count]  # the same within the loop over KV blocks
 
 
 class Lock(Strict):
-    """One iteration: its kernels by short form, and what they were made from."""
+    """One iteration: its kernels by short form, their sources and toolchain."""
 
     history: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)  # reasons of each lock, oldest first
-    toolchain: dict[str, str]  # version of every tool that decides the machine code
+    toolchain: dict[str, str]  # version of every tool that affects the machine code
     flags: dict[str, tuple[str, ...]]  # of nvcc and ptxas, without paths
-    files: dict[str, Digest]  # of every kernel file included, by its path from the checkout's root
+    files: dict[str, Digest]  # of every included kernel file, by its path from the checkout's root
     kernels: dict[str, LockedKernel]
 
 
@@ -62,15 +61,15 @@ class LockFile(Strict):
 
 
 def lock_path(arch: str, folder: Path = LOCKS) -> Path:
-    """Where the lock of `arch` lies."""
+    """The file of the lock of `arch`."""
     return folder / f"{arch}.json"
 
 
 def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
-    """The lock of `arch`; an empty one when there is none yet.
+    """The lock of `arch`; an empty one if there is none yet.
 
     Raises:
-        FlashladderError: the file is not a lock of this schema version, or is that of another architecture.
+        FlashladderError: the file is not a lock of this schema version, or it is the lock of another architecture.
     """
     path = lock_path(arch, folder)
     if not path.exists() and not path.is_symlink():
@@ -78,15 +77,11 @@ def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
     try:
         lock = _read(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise FlashladderError(
-            f"not a machine-code lock of schema {SCHEMA}: {first_problem(error)}",
-            where=relative(path),
-            hint="restore the file: git checkout -- results/locks",
-        ) from error
+        what, hint = f"not a machine-code lock of schema 1: {first_problem(error)}", "git checkout -- results/locks"
+        raise FlashladderError(what, where=relative(path), hint=f"restore the file: {hint}") from error
     if lock.arch != arch:
-        raise FlashladderError(
-            "the lock is that of another architecture", where=relative(path), expected=arch, found=lock.arch
-        )
+        what = "the lock of another architecture"
+        raise FlashladderError(what, where=relative(path), expected=arch, found=lock.arch)
     return lock.model_copy(update={"iterations": dict(lock.iterations)})  # writers add to it
 
 
@@ -101,13 +96,13 @@ def write_lock(lock: LockFile, folder: Path = LOCKS) -> Path:
 
 
 def find_locked(lock: LockFile | None, iteration: int, config: str) -> LockedKernel | None:
-    """The locked kernel of an iteration in one configuration; None when it is not locked."""
+    """The locked kernel of an iteration in one configuration; None if it is not locked."""
     entry = lock.iterations.get(iteration) if lock else None
     return None if entry is None else entry.kernels.get(config)
 
 
 def refusal(kernel: Kernel, lock: LockFile) -> str | None:
-    """Why a kernel's numbers may not be shown; None when its machine code is the locked one."""
+    """Why a kernel's numbers may not be shown; None if its machine code is the locked one."""
     if kernel.variant:
         return "refused: a variant, which belongs into a file of its own and not beside the ladder's kernels"
     locked = find_locked(lock, kernel.iteration, kernel.config)

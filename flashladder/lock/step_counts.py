@@ -1,23 +1,21 @@
 """Opcode counts of every step's kernel and its parent's, at equal tile: PTX and machine code of every architecture.
 
-Claims and notes need both sides on all architectures, also where nothing can be compiled, so the counts are committed
-(results/steps/counts.json). Counts made anew are kept under ``build/counts/`` by everything that decides them, as
-nvdisasm is slow to start.
+Claims and notes need both sides on all architectures, even on a machine without a compiler, so the counts are committed
+(results/steps/counts.json). New counts are cached under ``build/counts/``, because nvdisasm is slow to start.
 
 Run:
     python -m flashladder.lock.step_counts            # compares the committed counts with the kernels
     python -m flashladder.lock.step_counts --write    # writes them
-Exit code: 0 current, 1 stale, 2 it could not run.
+Exit code: 0 current, 1 stale, 2 could not run.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
-from itertools import groupby
 import os
 from pathlib import Path
 from typing import Literal
@@ -33,7 +31,7 @@ from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, claim_configs, load_all, load_iteration
 from flashladder.located import read_committed
-from flashladder.lock.schema import LOCKS, Count, Digest, LockedKernel, find_locked, read_lock
+from flashladder.lock.schema import Count, Digest, LockedKernel, find_locked, read_lock
 from flashladder.machine_code import flow, order, sass
 from flashladder.machine_code.cubin import Cubin, read_cubin
 from flashladder.machine_code.ptx import opcode_counts, ptx_sha256, read_ptx
@@ -44,7 +42,7 @@ from flashladder.toolchain import find_toolchain, load_pins
 
 COUNTS = RESULTS / "steps" / "counts.json"
 HOW_TO_WRITE = "run: python -m flashladder.lock.step_counts --write"
-KEPT = BUILD / "counts"
+CACHE = BUILD / "counts"
 DISASSEMBLER = "nvidia-cuda-nvdisasm"
 TOGETHER = 32  # kernels in one run of nvdisasm
 
@@ -53,7 +51,7 @@ class MachineCode(Strict):
     """One kernel on one architecture: instructions by opcode with modifiers, and measures, in the kernel and its loop.
 
     Measures are in lower case: ``total``, ``registers`` (of the kernel), and those of the order of instructions
-    (`flashladder.machine_code.order`). `text_sha256` is that of the cubin's ``.text.flash_fwd_kernel``.
+    (`flashladder.machine_code.order`). `text_sha256` is the digest of the cubin's ``.text.flash_fwd_kernel``.
     """
 
     text_sha256: Digest
@@ -62,7 +60,7 @@ class MachineCode(Strict):
 
 
 class StepKernel(Strict):
-    """One kernel of a step or of its parent; `ptx` are PTX instructions by full opcode, and measures."""
+    """One kernel of a step or of its parent; `ptx` holds PTX instructions by full opcode, and measures."""
 
     iteration: int
     config: str
@@ -72,18 +70,14 @@ class StepKernel(Strict):
 
 
 class StepCounts(Strict):
-    """All of them, by kernel."""
+    """The counts of all kernels."""
 
     schema_version: Literal[1] = 1
     kind: Literal["step-counts"] = "step-counts"
     kernels: dict[str, StepKernel]
 
     def of(self, iteration: int, config: KernelConfig) -> StepKernel:
-        """The kernel of an iteration in one configuration.
-
-        Raises:
-            FlashladderError: the counts lack it.
-        """
+        """The kernel of an iteration in one configuration; an error if the counts lack it."""
         key = kernel_key(iteration, config.short_form())
         if key not in self.kernels:
             raise FlashladderError(f"no counts of {key}", where=relative(COUNTS), hint=HOW_TO_WRITE)
@@ -91,7 +85,7 @@ class StepCounts(Strict):
 
 
 def with_classes(counts: Mapping[str, int], *, of_sass: bool) -> dict[str, int]:
-    """Counts by full opcode, with those of each class: ``IADD3`` also counts ``IADD3.X``, ``add`` all of PTX's."""
+    """Counts by full opcode and by class: ``IADD3`` also counts ``IADD3.X``, ``add`` all of PTX's."""
     found = Counter({name: count for name, count in counts.items() if "." in name})
     for name, count in counts.items():
         group = opcode_class(name) if of_sass else name.partition(".")[0]
@@ -101,7 +95,7 @@ def with_classes(counts: Mapping[str, int], *, of_sass: bool) -> dict[str, int]:
 
 
 def by_class(counts: Mapping[str, int]) -> dict[str, int]:
-    """Instructions per opcode class in order of name, after their sum as ``total``; no other measure."""
+    """Instructions per opcode class in order of name, after their sum as ``total``, without other measures."""
     found: Counter[str] = Counter()
     for name, count in counts.items():
         if name[0].isupper():
@@ -109,46 +103,46 @@ def by_class(counts: Mapping[str, int]) -> dict[str, int]:
     return {"total": sum(found.values()), **dict(sorted(found.items()))}
 
 
-def recount(entries: Sequence[CubinEntry], kept: Path = KEPT) -> list[MachineCode]:
-    """The counts of each kernel, in order; those not kept yet are made, a few dozen by one run of the disassembler.
+def recount(entries: Sequence[CubinEntry], cache: Path = CACHE) -> list[MachineCode]:
+    """The counts of each kernel, in order; one run of the disassembler counts a few dozen kernels that are not cached.
 
     Raises:
         FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
     """
     nvdisasm = find_toolchain().nvdisasm
-    readers = [Path(str(one.__file__)).read_bytes() for one in (sass, flow, order)]
+    readers = [Path(str(module.__file__)).read_bytes() for module in (sass, flow, order)]
     reader = "".join(map(sha256, [*readers, Path(__file__).read_bytes()])) + load_pins().packages[DISASSEMBLER]
     codes = [read_cubin(entry.cubin) for entry in entries]
-    paths = [kept / f"{sha256(code.text_sha256 + code.arch + reader)}.json" for code in codes]
-    found = {path: counts for path in paths if (counts := _kept(path))}
+    paths = [cache / f"{sha256(code.text_sha256 + code.arch + reader)}.json" for code in codes]
+    found = {path: counts for path in paths if (counts := _cached(path))}
     missing = {path: code for path, code in zip(paths, codes, strict=True) if path not in found}
-    parts: list[tuple[str, list[Path]]] = []
-    for arch, group in groupby(sorted(missing, key=lambda path: missing[path].arch), lambda path: missing[path].arch):
-        own = list(group)
-        parts += [(arch, own[i : i + TOGETHER]) for i in range(0, len(own), TOGETHER)]
+    by_arch = defaultdict[str, list[Path]](list)
+    for path, code in missing.items():
+        by_arch[code.arch].append(path)
+    batches = [group[i : i + TOGETHER] for group in by_arch.values() for i in range(0, len(group), TOGETHER)]
 
-    def counted(part: tuple[str, list[Path]]) -> list[MachineCode]:
-        listed = sass.disassemble_many([missing[path].text for path in part[1]], part[0], nvdisasm)
-        return [_counts(missing[path], code) for path, code in zip(part[1], listed, strict=True)]
+    def counted(batch: list[Path]) -> list[MachineCode]:
+        kernels = [missing[path] for path in batch]
+        listed = sass.disassemble_many([kernel.text for kernel in kernels], kernels[0].arch, nvdisasm)
+        return list(map(_counts, kernels, listed))
 
     with (
         ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
         tqdm(total=len(missing), desc="opcode counts", unit="kernel", disable=None, leave=False) as bar,
     ):
-        for (_, own), made in zip(parts, pool.map(counted, parts), strict=True):
-            for path, counts in zip(own, made, strict=True):
+        for batch, made in zip(batches, pool.map(counted, batches), strict=True):
+            for path, counts in zip(batch, made, strict=True):
                 found[path] = counts
-                with suppress(FlashladderError):  # a folder that cannot be written costs time, not the counts
+                with suppress(FlashladderError):  # without a writable folder, the next run counts again
                     write_atomic(path, dump_json(counts.model_dump()))
-            bar.update(len(own))
+            bar.update(len(batch))
     return [found[path] for path in paths]
 
 
-def _kept(path: Path) -> MachineCode | None:
-    try:
+def _cached(path: Path) -> MachineCode | None:
+    with suppress(OSError, ValidationError):
         return MachineCode.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
+    return None
 
 
 def _counts(cubin: Cubin, code: sass.Sass) -> MachineCode:
@@ -162,7 +156,7 @@ def _counts(cubin: Cubin, code: sass.Sass) -> MachineCode:
 
 
 def scope_of(code: Sequence[sass.Instruction], path: Sequence[sass.Instruction] | None = None) -> dict[str, int]:
-    """The counts of a kernel's or a loop's instructions; measures of their order are of `path`, or of all."""
+    """The counts of a kernel's or a loop's instructions; `path` gives those whose order is measured (None: all)."""
     found = dict(Counter(instruction.opcode for instruction in code))
     measures = {"total": len(code), "hmma_after_ldsm": order.hmma_after_ldsm(code)}
     return found | measures | order.under_products(order.steady(code) if path is None else path)
@@ -174,20 +168,12 @@ def _read(raw: bytes) -> StepCounts:
 
 
 def read_counts(path: Path = COUNTS) -> StepCounts:
-    """The committed counts.
-
-    Raises:
-        FlashladderError: they are missing or malformed.
-    """
+    """The committed counts; a missing or malformed file is an error."""
     return read_committed(path, _read, "no counts of the steps", HOW_TO_WRITE)
 
 
 def count_all() -> StepCounts:
-    """Compiles (cached in the store) and counts every kernel that a step's claims compare: its own and its parent's.
-
-    Raises:
-        FlashladderError: nothing here can compile them.
-    """
+    """Compiles (cached in the store) and counts every kernel that claims compare: each step's and its parent's."""
     from flashladder.build.compile import compile_many
 
     kernels: dict[tuple[Iteration, KernelConfig], None] = {}
@@ -213,10 +199,10 @@ def count_all() -> StepCounts:
     return StepCounts(kernels=found)
 
 
-def lock_problems(counts: StepCounts, locks: Path = LOCKS) -> Iterator[str]:
+def lock_problems(counts: StepCounts) -> Iterator[str]:
     """Kernels whose machine code is not the locked one, or whose counts are not the lock's."""
     for arch in LOCK_ARCHES:
-        lock = read_lock(arch, locks)
+        lock = read_lock(arch)
         for key, kernel in counts.kernels.items():
             if locked := find_locked(lock, kernel.iteration, kernel.config):
                 yield from (f"{key} on {arch}: {line}" for line in _unlike(kernel, kernel.sass.get(arch), locked))
@@ -227,17 +213,13 @@ def _unlike(kernel: StepKernel, code: MachineCode | None, locked: LockedKernel) 
         yield "what was counted is not what is locked"
         return
     scopes = ((code.kernel, {**locked.counts, "registers": locked.registers}), (code.main_loop, locked.main_loop))
-    for own, theirs in scopes:
-        found = Counter(with_classes(own, of_sass=True))
-        yield from (f"{name}: {found[name]}, in the lock {n}" for name, n in theirs.items() if found[name] != n)
+    for counts, in_lock in scopes:
+        found = Counter(with_classes(counts, of_sass=True))
+        yield from (f"{name}: {found[name]}, in the lock {n}" for name, n in in_lock.items() if found[name] != n)
 
 
 def check(path: Path = COUNTS) -> Checked:
-    """Counts anew and compares: whether the committed counts are what the kernels give.
-
-    Raises:
-        FlashladderError: as `count_all` and `read_counts`.
-    """
+    """Whether a new count gives the committed counts; errors as of `count_all` and `read_counts`."""
     found, committed = count_all(), read_counts(path)
     if found != committed:
         names = {*found.kernels, *committed.kernels}
@@ -249,7 +231,7 @@ def check(path: Path = COUNTS) -> Checked:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Counts, and writes or compares."""
+    """Counts all kernels, then writes or compares the counts."""
     parser = Parser(
         prog="python -m flashladder.lock.step_counts",
         description="Instruction counts of every step and its parent, on every locked architecture.",

@@ -1,4 +1,4 @@
-"""A small results/ folder with made-up timings, for tests of report and gate; never committed, always in a tmp_path."""
+"""A small results/ folder with invented timings, for tests of report and gate; and the line of an error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 import shutil
 
+import pytest
+
+from flashladder.errors import FlashladderError
 from flashladder.files import sha256
 from flashladder.ladder.iteration import load_all
 from flashladder.lock.schema import Lock, LockedKernel, LockFile, write_lock
@@ -36,10 +39,19 @@ TIMED = tuple(one.number for one in load_all() if "sm_90" in one.family.targets.
 
 @dataclass(frozen=True)
 class Fixture:
-    """Where the made-up results lie, and the bench file in them."""
+    """The folder of the invented results, and the bench file in it."""
 
     folder: Path
     bench: Path
+
+
+def error_line(call: Callable[[], object]) -> str:
+    """The message of the error that a call raises: one line, with exit code 2."""
+    with pytest.raises(FlashladderError) as caught:
+        call()
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def text_hash(iteration: int, config: str) -> str:
@@ -58,7 +70,7 @@ def make(
 ) -> Fixture:
     """Writes published figures, locks and one bench file in which iteration n runs at `percent(n)` of FA2.
 
-    Iterations without code for that very architecture are not in it.
+    The file omits iterations without code for the GPU's exact architecture.
     `stale`: iteration -> another text hash than the locked one (None: compiled by the driver).
     """
     shutil.copytree(PUBLISHED, folder / "published")

@@ -57,6 +57,19 @@ def cuda_root() -> Path:
     return find_toolchain().root
 
 
+def compiled(folder: Path, program: str, *options: str | Path) -> Path:
+    """A C++ program that includes the kernels' host sources; the test is skipped without a compiler."""
+    try:
+        compiler = host_compiler()
+    except FlashladderError as error:
+        pytest.skip(str(error))
+    source, made = folder / "main.cpp", folder / "program"
+    source.write_text(program, encoding="utf-8")
+    includes = [f"-I{KERNELS}", "-isystem", f"{cuda_root()}/include"]
+    subprocess.run([compiler, "-std=c++17", *includes, *options, source, "-o", made], check=True)
+    return made
+
+
 def compile_libraries(folder: Path) -> None:
     fatbin = folder / "empty.fatbin"
     fatbin.write_bytes(bytes(64))

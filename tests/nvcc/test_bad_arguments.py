@@ -1,7 +1,9 @@
-"""The host library beside torch, with empty fatbins: the arguments that it refuses and takes, and what it chooses.
+"""The host library with torch and empty fatbins: the arguments that it refuses and the kernels that it selects.
 
-A bad argument is one ValueError line: argument, expected, found, remedy. The library checks the device last, so CPU
-tensors reach every other check.
+A bad argument of `torch.ops.flashladder_NN` gives one ValueError line: argument, expected, found, what to do. The
+library checks the device last, so these tests use CPU tensors.
+
+Run: pytest tests/nvcc/test_bad_arguments.py  (compiles for 3 s the first time, see conftest.py)
 """
 
 from __future__ import annotations
@@ -22,8 +24,7 @@ from flashladder.ladder.gpus import configs_for, tuned_from
 from flashladder.ladder.iteration import load_iteration
 from flashladder.ladder.selection import select_configs
 from flashladder.paths import KERNELS
-from flashladder.toolchain import host_compiler
-from tests.nvcc.conftest import BY_MAPS, MAP_CONFIG
+from tests.nvcc.conftest import BY_MAPS, CONFIGS, MAP_CONFIG, compiled
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +32,7 @@ else:
     torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.nvcc
 
-FP16 = "(FP16, 128, 128, 64, 4): async+eager+swizzled+load_2_2_2_tiles+buffer+opt_softmax"
-BF16 = "(BF16, 128, 64, 32, 4): async+eager+swizzled+load_0_2_2_tiles+buffer+opt_softmax"
+FP16, BF16 = map(str, CONFIGS)
 UNBUILT = "(FP16, 128, 64, 64, 4): async+load_0_0_0_tiles"
 FREE, STATIC = "flashladder_95", "flashladder_96"  # any row stride; row stride 2048 as in iteration 16
 SHAPE = (2, 128, 16, 128)  # batch, seq_len, n_heads, d_head
@@ -48,7 +48,7 @@ def wide(*shape: int) -> torch.Tensor:
 
 
 def packed(n: int) -> list[torch.Tensor]:
-    """n tensors of SHAPE interleaved in one buffer, as a fused projection gives them."""
+    """n tensors of SHAPE interleaved in one buffer, as from a fused projection."""
     buffer = tensor(SHAPE[0], SHAPE[1], n, *SHAPE[2:])
     return [buffer[:, :, i] for i in range(n)]
 
@@ -56,19 +56,19 @@ def packed(n: int) -> list[torch.Tensor]:
 def forward(
     q: object, k: object = None, v: object = None, config: str = "", name: str = FREE, out: object = None
 ) -> object:
-    """k, v: as q where None. The operator with an output is called where there is one."""
+    """Calls the operator, or with `out` the one with an output; k and v are q by default."""
     inputs = (q, q if k is None else k, q if v is None else v)
     operators = getattr(torch.ops, name)
     return operators.forward(*inputs, config) if out is None else operators.forward_out(*inputs, out, config)
 
 
-def out_is_packed_with_k_one_head_on() -> object:
-    """Same strides, interleaved, and sharing 15 of 16 heads."""
+def out_overlaps_k() -> object:
+    """Same strides; 15 of 16 heads are shared."""
     buffer = tensor(2, 128, 40, 128)
     return forward(tensor(), buffer[:, :, :16], tensor(), out=buffer[:, :, 1:17])
 
 
-BAD: dict[str, tuple[Any, ...]] = {  # a call and pieces of its error
+BAD: dict[str, tuple[Any, ...]] = {  # a call, and pieces of its message
     "CPU tensors": (lambda: forward(tensor()), "q: expected a CUDA tensor, found one on cpu", "call .cuda()"),
     "rank 3": (
         lambda: forward(tensor(128, 16, 128)),
@@ -117,7 +117,7 @@ BAD: dict[str, tuple[Any, ...]] = {  # a call and pieces of its error
         "out: expected memory of its own, found elements shared with q",
         "separate tensor",
     ),
-    "out overlaps k's heads": (out_is_packed_with_k_one_head_on, "found elements shared with k"),
+    "out overlaps k's heads": (out_overlaps_k, "found elements shared with k"),
     "out expanded": (
         lambda: forward(tensor(), out=tensor(1, 128, 16, 128).expand(SHAPE)),
         "out: expected one memory location per element, found strides (0, 2048, 128, 1)",
@@ -129,8 +129,7 @@ BAD: dict[str, tuple[Any, ...]] = {  # a call and pieces of its error
     ),
     "configuration not built": (
         lambda: forward(tensor(), config=UNBUILT),
-        "config: expected one that was built: ",
-        f"{FP16} | {BF16}",
+        f"config: expected one that was built: {FP16} | {BF16}",
         f'found "{UNBUILT}"',
     ),
     "configuration of the other dtype": (
@@ -152,17 +151,12 @@ def test_one_clear_line_when_running_and_when_tracing(binding_site: Path, name: 
         assert [piece for piece in pieces if piece not in message] == [], message
 
 
-def every_second_row() -> list[torch.Tensor]:
-    row = tensor(2, 256, 16, 128)[:, ::2]
-    return [row, row, row, tensor()]
-
-
 @pytest.mark.parametrize(
     "views",
     [
         pytest.param(lambda: [tensor() for _ in range(4)], id="separate"),
         pytest.param(lambda: packed(4), id="packed in one buffer"),
-        pytest.param(every_second_row, id="every second row, all the same"),
+        pytest.param(lambda: [tensor(2, 256, 16, 128)[:, ::2]] * 3 + [tensor()], id="every second row, all the same"),
         pytest.param(lambda: [tensor(), wide(*SHAPE), wide(*SHAPE), tensor()], id="expanded keys and values"),
         pytest.param(lambda: [tensor(2, 16, 128, 128).transpose(1, 2)] * 3 + [tensor()], id="heads before positions"),
         pytest.param(
@@ -207,11 +201,9 @@ def test_two_libraries_keep_their_own_tables(binding_site: Path) -> None:
 
 def test_the_library_exports_nothing_of_ours_asks_for_no_cuda_and_names_no_place(binding_site: Path) -> None:
     library = binding_site / FREE / LIBRARY_NAME
-
-    def said(*command: str) -> str:
-        return subprocess.run([*command, library], check=True, capture_output=True, text=True).stdout
-
-    exported, needed, content = said("nm", "-D", "--defined-only"), said("readelf", "-d"), library.read_bytes()
+    content = library.read_bytes()
+    exported = subprocess.check_output(["nm", "-D", "--defined-only", library], text=True)
+    needed = subprocess.check_output(["readelf", "-d", library], text=True)
     assert not [name for name in ("flashladder", "cudaLaunch") if name in exported]
     assert "libtorch.so" in needed
     assert not [name for name in ("libcudart", "libcuda.so") if name in needed]
@@ -271,7 +263,7 @@ def test_a_name_that_is_taken_and_a_library_that_is_missing(
 
 
 def answer(q: torch.Tensor, out: torch.Tensor | None = None) -> str:
-    """What the operator says of tensors that are on no GPU."""
+    """The operator's error for tensors that are not on a GPU."""
     with pytest.raises(ValueError, match=BY_MAPS) as caught:
         forward(q, name=BY_MAPS, out=out)
     return str(caught.value)
@@ -282,7 +274,7 @@ PASSED = f"{BY_MAPS}: q: expected a CUDA tensor, found one on cpu; there is no C
 
 @pytest.mark.usefixtures("binding_site")
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         *((lambda n=n: tensor(2, n, 3, 128), PASSED) for n in (1, 129, 4097)),  # any length will do
         (lambda: tensor(2, 3, 40, 128).transpose(1, 2), PASSED),
@@ -297,8 +289,8 @@ PASSED = f"{BY_MAPS}: q: expected a CUDA tensor, found one on cpu; there is no C
         ),
     ],
 )
-def test_what_a_kernel_with_maps_takes(make: Callable[[], torch.Tensor], told: str) -> None:
-    assert told in answer(make())
+def test_what_a_kernel_with_maps_takes(make: Callable[[], torch.Tensor], message: str) -> None:
+    assert message in answer(make())
 
 
 @pytest.mark.usefixtures("binding_site")
@@ -308,7 +300,7 @@ def test_an_output_that_overlaps_is_refused_at_ragged_lengths_too() -> None:
 
 
 def checked(seq_stride: int, seq_len: int = 2) -> str:
-    """What the check of facts alone says of tensors (1, seq_len, 1, 128) with this many elements from row to row."""
+    """The result of the check for tensors (1, seq_len, 1, 128) whose rows are this many elements apart."""
     strides = [number for _ in range(4) for number in (128, seq_stride, 128, 1)]
     addresses = [0, 2**44, 2**45, 2**46]
     try:
@@ -334,7 +326,7 @@ PROGRAM = """
 #include <cstdlib>
 #include "host/checks.h"
 
-// A compute capability and a dtype, several times: what runs where nobody names a configuration.
+// For each compute capability and dtype: the default configuration.
 int main(int argc, char **argv) {
     for (int at = 1; at + 1 < argc; at += 2) {
         flashladder::TensorFacts q{};
@@ -350,18 +342,14 @@ int main(int argc, char **argv) {
 
 
 def taken(folder: Path, number: int, key: str, asked: list[tuple[int, str]]) -> list[str]:
-    """What a library of an iteration, built with the configurations of a selection key, runs."""
+    """The default configurations of a library of an iteration, built with those of a selection key."""
     (folder / "empty.fatbin").write_bytes(bytes(64))
     step = load_iteration(number)
     kernels = [(config, folder / "empty.fatbin", ()) for config in select_configs(step, key)]
-    source, program = folder / "main.cpp", folder / "program"
-    tuned = tuned_from(step.configs)
-    text = table_source("flashladder_97", step.family, kernels, ("sm_80",), step.row_stride, tuned)
-    source.write_text(PROGRAM + text, encoding="utf-8")
-    command = [str(host_compiler()), "-std=c++17", "-Wno-unused-function", f"-I{KERNELS}", str(source)]
-    subprocess.run([*command, "-o", str(program)], check=True)
+    table = table_source("flashladder_97", step.family, kernels, ("sm_80",), step.row_stride, tuned_from(step.configs))
+    program = compiled(folder, PROGRAM + table, "-Wno-unused-function")
     words = [str(word) for pair in asked for word in pair]
-    return subprocess.run([str(program), *words], capture_output=True, text=True, check=True).stdout.splitlines()
+    return subprocess.run([program, *words], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 @pytest.mark.parametrize("number", [7, 19, 26])

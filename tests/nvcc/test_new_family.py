@@ -1,6 +1,6 @@
-"""docs/add-a-family.md, executed: another kernel, other arguments, another grid, and every command knows it.
+"""docs/add-a-family.md, executed in a copy of the checkout: a new family works in every command.
 
-Why: what comes after Ampere's ladder must not edit the pipeline. All in a copy of the checkout, which shares the store.
+A new family must not need edits of the pipeline. The copy shares the store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(checkout: Path, *words: str, code: int = 0) -> str:
-    """What a command of the copy prints, errors behind."""
+    """The output of a command of the copy, followed by its errors."""
     done = pages.ran(checkout, checkout, *words, code=code)
     return done.stdout + done.stderr
 
@@ -46,7 +46,7 @@ def invoke(checkout: Path, *words: str, code: int = 0) -> str:
 
 
 def test_the_page_shows_what_the_files_say() -> None:
-    """Its excerpts stand in the example's files, and the example has no file that it does not mention."""
+    """Every excerpt is in one of the example's files, and the page mentions all files."""
     text = PAGE.read_text(encoding="utf-8")
     files = {path.name: path.read_text(encoding="utf-8") for path in FILES.iterdir() if path.is_file()}
     assert len(files) == ADDED
@@ -78,26 +78,24 @@ def require_callable(checkout: Path) -> None:
         "    try: print(flashladder.forward(q, q, q, iteration=29).shape)\n"
         "    except Exception as error: print(error)"
     )
-    said = ran(checkout, "-c", program, str(site))
-    assert "torch.Size([1, 64, 3, 128])" in said
-    assert "flashladder_29: q: expected seq_len divisible by B_r = 4, found 63" in said
+    shown = ran(checkout, "-c", program, str(site))
+    assert "torch.Size([1, 64, 3, 128])" in shown
+    assert "flashladder_29: q: expected seq_len divisible by B_r = 4, found 63" in shown
 
 
 def test_it_shares_no_configuration_and_no_claim_with_the_other_family(checkout: Path) -> None:
     program = (
-        "from flashladder.ladder.iteration import claim_configs, load_iteration as load\n"
+        "from flashladder.ladder.iteration import claim_configs, load_iteration as load, runnable\n"
         "from flashladder.ladder.selection import select_configs as chosen\n"
         "both = [{type(one).__name__ for one in chosen(load(n), 'prog-all')} for n in (16, 29)]\n"
-        "print(both, claim_configs(load(29))[1])"
-    )
-    assert ran(checkout, "-c", program).strip() == "[{'AmpereConfig'}, {'RowConfig'}] None"
-    program = (
-        "from flashladder.ladder.iteration import runnable\n"
+        "print(both, claim_configs(load(29))[1])\n"
         "print(runnable([16, 29], 'sm_90'), runnable([16, 29], 'sm_100a'))"
     )
     assert ran(checkout, "-c", program).splitlines() == [
-        "iteration 29: not run here: needs compute capability 10.0 or later", "[16] [16, 29]",
-    ]  # fmt: skip
+        "[{'AmpereConfig'}, {'RowConfig'}] None",
+        "iteration 29: not run here: needs compute capability 10.0 or later",
+        "[16] [16, 29]",
+    ]
 
 
 def require_locked(checkout: Path) -> None:
@@ -110,13 +108,12 @@ def require_locked(checkout: Path) -> None:
 
 
 def require_reported(checkout: Path) -> None:
-    row = next(
-        line for line in (checkout / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 29 ")
-    )
+    text = (checkout / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| 29 "))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[1] == "A warp per row"
     assert set(cells[2:]) == {"–", "not run here"}
-    assert "Iteration 29: not run here: needs compute capability 10.0 or later." in (checkout / "README.md").read_text()
+    assert "Iteration 29: not run here: needs compute capability 10.0 or later." in text
 
 
 def test_a_broken_family_is_one_line(checkout: Path) -> None:
@@ -124,8 +121,10 @@ def test_a_broken_family_is_one_line(checkout: Path) -> None:
     for text in ("", "raise SystemExit(0)", "def"):
         broken.write_text(text, encoding="utf-8")
         try:
-            said = invoke(checkout, "list", code=2)
+            shown = invoke(checkout, "list", code=2)
         finally:
             broken.unlink()
-        assert said.startswith("error: flashladder/ladder/families/broken: the family cannot be loaded: expected a mod")
-        assert len(said.splitlines()) == 1
+        assert shown.startswith(
+            "error: flashladder/ladder/families/broken: the family cannot be loaded: expected a mod"
+        )
+        assert len(shown.splitlines()) == 1

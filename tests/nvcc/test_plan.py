@@ -1,6 +1,6 @@
-"""A family's plan in C++ hands over the same bytes as its launch in Python.
+"""A family's plan in C++ gives the same launch, byte for byte, as its `launch` in Python.
 
-The emulator runs what `Family.launch` says, a GPU what `plan.cpp` says; the tests give both the same problems.
+The emulator uses `Family.launch` and a GPU uses `plan.cpp`; these tests give both the same problem.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 import json
 from pathlib import Path
 import subprocess
@@ -23,14 +24,14 @@ from flashladder.ladder.families.hopper import HopperConfig, clusters_at_once
 from flashladder.ladder.family import Family, Launch
 from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS
-from flashladder.toolchain import host_compiler
 from ptxemu import TensorMap
 from ptxemu.machine.tensor_map import MAP_BYTES
-from tests.nvcc.conftest import cuda_root
+from tests.nvcc.conftest import compiled
 from tests.nvcc.row_family import rows
 
 pytestmark = pytest.mark.nvcc
 
+PLAIN = HopperConfig("fp16", 128, 128, 128, 2, 2, 2)
 PERSISTENT = HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240, overlap=True, persistent=True)
 SPLIT = replace(PERSISTENT, B_c=128, flattened=True, split=True)
 MOST_TILES = 1 << 30
@@ -49,7 +50,7 @@ using namespace flashladder;
 
 extern "C" const char flashladder_namespace[] = "flashladder_20";
 
-// A driver that encodes a map as the emulator does (emulator/src/ptxemu/machine/tensor_map.py).
+// A driver that encodes a map as the emulator does (emulator/src/ptxemu/machine/tensor_map.py), without its checksum.
 static int encoded = 0;
 static bool used = !std::getenv("FRESH_THREAD");  // whether this thread has a context of the driver
 
@@ -61,13 +62,11 @@ static int encode(void *map, unsigned type, unsigned rank, void *address, const 
     ++encoded;
     if (strides[0] % 16)
         return 1;
-    unsigned char bytes[128] = {}, *place = bytes;
+    unsigned char *place = static_cast<unsigned char *>(std::memset(map, 0, 128)) + 8;
     const auto put = [&](std::uint64_t value, int size) {
         std::memcpy(place, &value, size);
         place += size;
     };
-    std::memcpy(bytes, "FLTENSOR", 8);
-    place += 8;
     put(reinterpret_cast<std::uint64_t>(address), 8);
     for (unsigned choice : {rank, type, swizzle, interleave, fill, promotion, 0u, 0u})
         put(choice, 1);
@@ -80,15 +79,6 @@ static int encode(void *map, unsigned type, unsigned rank, void *address, const 
         put(box[i], 2);
     for (unsigned i = 0; i < 5; ++i)
         put(every[i], 1);
-    std::uint32_t crc = 0xffffffff;
-    for (int i = 0; i < 124; ++i) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; ++bit)
-            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
-    }
-    crc = ~crc;
-    std::memcpy(bytes + 124, &crc, 4);
-    std::memcpy(map, bytes, 128);
     return 0;
 }
 
@@ -113,7 +103,7 @@ const char *cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
 }
 
 // A problem is `numbers` numbers, the last of them a device: multiprocessors, and clusters of 2 to 8 CTAs at once.
-// Each is planned twice, and a line of what was handed over follows.
+// Each is planned twice; a line of JSON shows the launch.
 int main(int argc, char **argv) {
     constexpr int numbers = 34;
     for (int at = 1; at + numbers <= argc; at += numbers) {
@@ -137,11 +127,10 @@ int main(int argc, char **argv) {
         const int made = encoded - before;
         const Launch found = plan(row, problem, device);
         if (encoded != before + made)
-            return 4;  // a map is kept
-        std::printf("{\"encoded\": %d, \"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], \"resident\": %s, ", made,
-                    found.grid.x, found.grid.y, found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z,
-                    found.resident ? "true" : "false");
-        std::printf("\"bytes\": \"");
+            return 4;  // the second plan must reuse its maps
+        std::printf("{\"encoded\": %d, \"grid\": [%u, %u, %u], \"cluster\": [%u, %u, %u], ", made, found.grid.x,
+                    found.grid.y, found.grid.z, found.cluster.x, found.cluster.y, found.cluster.z);
+        std::printf("\"resident\": %s, \"bytes\": \"", found.resident ? "true" : "false");
         for (const unsigned char byte : found.arguments)
             std::printf("%02x", byte);
         std::printf("\"}\n");
@@ -154,7 +143,8 @@ def packed(value: Any, padding: bytes) -> tuple[bytes, int]:
     """A member as C lays it out, and its alignment: a tuple is a structure, an array its address."""
     if isinstance(value, TensorMap):
         assert isinstance(value.tensor, np.ndarray)
-        return value.encoded(value.tensor.ctypes.data), MAP_BYTES
+        fields = value.encoded(value.tensor.ctypes.data)[8:-4]  # between the emulator's mark and its checksum
+        return padding * 8 + fields + padding * 4, MAP_BYTES
     if isinstance(value, np.ndarray):
         value = np.uint64(value.ctypes.data)
     if not isinstance(value, tuple):
@@ -167,7 +157,7 @@ def packed(value: Any, padding: bytes) -> tuple[bytes, int]:
 
 
 def ragged() -> list[Array]:
-    """Q, K, V and O, (1, 17, 1, 128): a length that no block divides, sizes of 1 with strides that no map takes."""
+    """Q, K, V and O, (1, 17, 1, 128): a length that no block divides, sizes of 1 with strides illegal in a map."""
     odd = np.lib.stride_tricks.as_strided(np.zeros((17, 128), np.float16), (1, 17, 1, 128), (4, 256, 2, 2))
     return [odd, *(np.zeros((1, 17, 1, 128), np.float16) for _ in range(3))]
 
@@ -176,27 +166,18 @@ def tensors() -> list[Array]:
     """Q, K, V and O, (2, 256, 3, 128): equal shapes, four layouts."""
     packed_heads = np.zeros((2, 256, 9, 128), np.float16)
     by_head = np.zeros((2, 3, 256, 128), np.float16)
-    return [
-        packed_heads[:, :, :3],
-        packed_heads[:, :, 6:],
-        by_head.transpose(0, 2, 1, 3),
-        np.zeros((2, 256, 3, 128), np.float16),
-    ]
+    contiguous = np.zeros((2, 256, 3, 128), np.float16)
+    return [packed_heads[:, :, :3], packed_heads[:, :, 6:], by_head.transpose(0, 2, 1, 3), contiguous]
 
 
 def program(folder: Path, plan: Path) -> Path:
     """The program above with a family's plan."""
     (folder / "rows").symlink_to(Path(rows.__file__).parent)
-    (folder / "main.cpp").write_text(PROGRAM, encoding="utf-8")
-    made = folder / "plan"
-    includes = [f"-I{KERNELS}", f"-I{folder}", "-isystem", f"{cuda_root()}/include"]
-    options = [*includes, f"{folder}/main.cpp", str(plan), "-o", str(made)]
-    subprocess.run([host_compiler(), "-std=c++17", "-Wall", "-Werror", *options], check=True)
-    return made
+    return compiled(folder, PROGRAM, plan, f"-I{folder}", "-Wall", "-Werror")
 
 
 def words(family: Family, config: Any, given: Sequence[Array], multiprocessors: int = H200) -> list[str]:
-    """A problem as the program takes it, on a device of so many multiprocessors."""
+    """The program's arguments for a problem on a device with so many multiprocessors."""
     views = [number for one in given for number in (one.ctypes.data, one.strides[0], one.strides[1], one.strides[2])]
     own = (*family.for_plan(None, config), 0, 0, 0, 0)[:4]
     device = (multiprocessors, *(clusters_at_once(parts, multiprocessors) for parts in range(2, 9)))
@@ -205,28 +186,27 @@ def words(family: Family, config: Any, given: Sequence[Array], multiprocessors: 
 
 
 def planned(built: Path, lines: Sequence[list[str]]) -> list[dict[str, Any]]:
-    """What one process hands over for these problems, one after another."""
-    asked = [word for line in lines for word in line]
-    done = subprocess.run([built, *asked], capture_output=True, text=True, check=True)
+    """The launches that one process plans for these problems, one after another."""
+    done = subprocess.run([built, *chain(*lines)], capture_output=True, text=True, check=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(found) == len(lines)
     return found
 
 
 def require_same(found: dict[str, Any], wanted: Launch) -> None:
-    """Grid, clusters, whether CTAs go on, and every byte of the arguments but those between members."""
+    """Grid, clusters, residency, and every byte of the arguments except the padding between members."""
     (arguments,) = arguments_of(wanted)
     expected, other = (packed(arguments, padding)[0] for padding in (b"\0", b"\xff"))
-    counted = [place for place in range(len(expected)) if expected[place] == other[place]]  # not what lies between
-    handed = bytes.fromhex(found["bytes"])
-    assert [handed[place] for place in counted] == [expected[place] for place in counted]
-    assert not any(handed[len(expected) :])
+    counted = [place for place in range(len(expected)) if expected[place] == other[place]]
+    actual = bytes.fromhex(found["bytes"])
+    assert [actual[place] for place in counted] == [expected[place] for place in counted]
+    assert not any(actual[len(expected) :])
     assert len(counted) > 100
     require_same_extent(found, wanted)
 
 
 def require_same_extent(found: dict[str, Any], wanted: Launch) -> None:
-    """Grid, clusters, whether CTAs go on."""
+    """Grid, clusters and residency."""
     assert (tuple(found["grid"]), tuple(found["cluster"])) == (wanted.grid, wanted.cluster)
     assert found["resident"] == wanted.resident
 
@@ -257,27 +237,22 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program(tmp_path_factory.mktemp("hopper"), KERNELS / HOPPER.plan)
 
 
-def at_one_address() -> list[tuple[HopperConfig, list[Array]]]:
-    """Problems of which each differs from the first in one thing that a map is made of, all at the same addresses."""
+def test_tensors_at_one_address_share_a_map_only_if_all_its_fields_are_equal(hopper: Path) -> None:
+    """Each problem differs from the first in one field of a map; all have the same addresses."""
     config = HopperConfig("fp16", 128, 128, 96, 2, 2, 3, 24, 240)
     first = [np.zeros((2, 256, 3, 128), np.float16) for _ in range(4)]
-    by_head = [one.reshape(2, 3, 256, 128).transpose(0, 2, 1, 3) for one in first]
-    return [
+    problems: list[tuple[HopperConfig, list[Array]]] = [
         (config, first),
         (config.with_dtype("bf16"), first),
         (replace(config, B_c=64), first),  # boxes of K and V
         (replace(config, B_r=64, n_consumers=2), first),  # boxes of Q and O
-        (config, by_head),  # equal sizes, other strides
+        (config, [one.reshape(2, 3, 256, 128).transpose(0, 2, 1, 3) for one in first]),  # equal sizes, other strides
         (config, [one[:, :200] for one in first]),
         (config, [one[:, :, :2] for one in first]),
         (config, [one[:1] for one in first]),
         (config, [first[1], first[0], first[3], first[2]]),
         (config, first),
     ]
-
-
-def test_tensors_at_one_address_share_a_map_only_where_all_that_it_says_is_equal(hopper: Path) -> None:
-    problems = at_one_address()
     found = planned(hopper, [words(HOPPER, config, given) for config, given in problems])
     for answer, (config, given) in zip(found, problems, strict=True):
         require_same(answer, HOPPER.launch(config, given, H200))
@@ -285,21 +260,20 @@ def test_tensors_at_one_address_share_a_map_only_where_all_that_it_says_is_equal
 
 
 def test_a_thread_that_has_not_used_the_gpu_yet_is_given_a_context(hopper: Path) -> None:
-    config, given = HopperConfig("fp16", 128, 128, 128, 2, 2, 2), tensors()
-    line: list[str | Path] = [hopper, *words(HOPPER, config, given)]
+    given = tensors()
+    line: list[str | Path] = [hopper, *words(HOPPER, PLAIN, given)]
     fresh = subprocess.run(line, capture_output=True, text=True, check=True, env={"FRESH_THREAD": "1"})
-    require_same(json.loads(fresh.stdout), HOPPER.launch(config, given, H200))
+    require_same(json.loads(fresh.stdout), HOPPER.launch(PLAIN, given, H200))
 
 
 def test_maps_that_are_kept_do_not_grow_without_bound(hopper: Path) -> None:
-    config = HopperConfig("fp16", 128, 128, 128, 2, 2, 2)
-    line = words(HOPPER, config, tensors())
-    moved = [[*line[:2], str(int(line[2]) + 16 * turn), *line[3:]] for turn in range(1100)]  # where Q lies
+    line = words(HOPPER, PLAIN, tensors())
+    moved = [[*line[:2], str(int(line[2]) + 16 * turn), *line[3:]] for turn in range(1100)]  # the address of Q
     found = planned(hopper, [*moved, moved[0]])
     assert found[0]["encoded"] == 4
     assert {one["encoded"] for one in found[1:]} >= {1}
     assert found[-1]["encoded"] >= 1, "the first was given up"
-    digits = 2 * (4 * MAP_BYTES + 6 * 4)  # of the members; what fills the structure up may be anything
+    digits = 2 * (4 * MAP_BYTES + 6 * 4)  # of the members; padding at the end may be anything
     assert found[-1]["bytes"][:digits] == found[0]["bytes"][:digits]
 
 
@@ -319,27 +293,22 @@ SHARED = [
 ]
 
 
-def no_memory(shape: tuple[int, int, int]) -> list[Array]:
-    """Q, K, V and O, one element each."""
-    return [np.broadcast_to(np.float16(0), (*shape, 128))] * 4
-
-
 def test_both_sides_deal_the_blocks_of_a_tile_out_alike(hopper: Path) -> None:
     shapes = [(1, 128 * blocks - 5, heads) for blocks in range(1, 34, 2) for heads in (1, 3)]
     asked = [(shape, count) for shape, count, _ in SHARED]
     asked += [(shape, count) for shape in shapes for count in (1, 16, 78, H200)]
+    given = [([np.broadcast_to(np.float16(0), (*shape, 128))] * 4, count) for shape, count in asked]  # one element each
     found = []
-    for first in range(0, len(asked), 100):  # fewer maps than are kept
-        lines = [words(HOPPER, SPLIT, no_memory(shape), count) for shape, count in asked[first : first + 100]]
-        found += planned(hopper, lines)
-    for answer, (shape, count) in zip(found, asked, strict=True):
-        require_same_extent(answer, HOPPER.launch(SPLIT, no_memory(shape), count))
+    for first in range(0, len(asked), 100):  # a process keeps more maps than these problems need
+        found += planned(hopper, [words(HOPPER, SPLIT, *problem) for problem in given[first : first + 100]])
+    for answer, problem in zip(found, given, strict=True):
+        require_same_extent(answer, HOPPER.launch(SPLIT, *problem))
     for answer, (_, _, parts) in zip(found, SHARED, strict=False):
         assert (answer["cluster"], answer["resident"]) == ([parts, 1, 1], parts == 1)
 
 
 def refused(hopper: Path, line: Sequence[str], **environment: str) -> str:
-    """What the plan says against a problem."""
+    """The plan's error for a problem."""
     done = subprocess.run([hopper, *line], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 3
     assert done.stdout.startswith("flashladder_20: ")
@@ -353,9 +322,9 @@ def test_more_tiles_or_blocks_than_a_cta_can_count_are_one_line(hopper: Path) ->
     line[18:21] = [str(1 << 10), str(128 << 7), str(1 << 13)]  # samples, positions, heads
     assert planned(hopper, [line])[0]["grid"] == [MOST_TILES, 1, 1]
     line[18] = str((1 << 10) + 1)
-    said = refused(hopper, line)
-    assert f"expected at most {MOST_TILES} blocks of 128 rows" in said
-    assert f"found {MOST_TILES + (1 << 20)}\n" in said
+    message = refused(hopper, line)
+    assert f"expected at most {MOST_TILES} blocks of 128 rows" in message
+    assert f"found {MOST_TILES + (1 << 20)}\n" in message
 
     longest, heads = (1 << 31) - 1, 1 << 14
 
@@ -368,12 +337,12 @@ def test_more_tiles_or_blocks_than_a_cta_can_count_are_one_line(hopper: Path) ->
     line[18:21] = ["1", str(positions), str(heads)]
     assert planned(hopper, [line])[0]["grid"] == [heads * -(-positions // PERSISTENT.B_r), 1, 1]
     line[19] = str(positions + 1)
-    said = refused(hopper, line)
-    assert f"at most {longest} blocks of K for one multiprocessor, found {blocks(positions + 1)}" in said
+    limit = f"at most {longest} blocks of K for one multiprocessor, found {blocks(positions + 1)}"
+    assert limit in refused(hopper, line)
 
 
 def test_a_driver_without_maps_and_a_map_that_it_refuses_are_one_line(hopper: Path) -> None:
-    line = words(HOPPER, HopperConfig("fp16", 128, 128, 128, 2, 2, 2), tensors())
+    line = words(HOPPER, PLAIN, tensors())
     assert "expected cuTensorMapEncodeTiled of CUDA 12.0 or later" in refused(hopper, line, OLD_DRIVER="1")
     line[8] = "1000"  # bytes between two positions of K
     assert "k: expected strides that a tensor map takes, found 1000, 128, 256, 589824 bytes" in refused(hopper, line)

@@ -1,4 +1,4 @@
-"""The families of kernels: each module or package here holds a `FAMILY`, and is known by being here."""
+"""The families of kernels: every module or package here that holds a `FAMILY`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ for _module in iter_modules(__path__):
     _found: object
     try:
         _found = import_module(f"{__name__}.{_module.name}").FAMILY
-    except (Exception, SystemExit) as _error:  # noqa: BLE001  # whatever a family's own code does: told where one is asked for
+    except (Exception, SystemExit) as _error:  # noqa: BLE001  # `families()` raises it
         _found = _error
     LOADED[f"flashladder/ladder/families/{_module.name}"] = _found

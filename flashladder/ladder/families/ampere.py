@@ -1,23 +1,20 @@
 """The published ladder's family: mma.m16n8k16, ldmatrix and cp.async, from compute capability 8.0 on.
 
-Its configurations, its parts with every rule on what goes with what (each answers with sentences that say why; no
-sentence means legal), its tuning space, its translation unit, and its launch. The kernel's symbol and its type always
-have the same names (`flash_fwd_kernel`, `Kernel`), so that the difference between two iterations has no rename noise.
+The kernel's symbol and its type always have the same names (`flash_fwd_kernel`, `Kernel`), so that the difference
+between two iterations shows no renaming.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, MAX_SMEM_BYTES, KernelConfig, Word
+from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, KernelConfig, Word
 from flashladder.ladder.family import (
-    Contradiction,
     Exclusion,
     Family,
     Iteration,
@@ -33,7 +30,7 @@ PARTS = "ampere"  # the folder of the bodies and parts below kernels/
 ENTRY = "entry.cuh"  # the `__global__`, below `Kernel`
 UNIT = 8  # elements of k per unit of the load sizes
 MMA_M = 16  # query rows of one mma.m16n8k16, hence at least as many per warp
-LOAD_TILES = (0, 2)  # everything up front, or one 16-wide k-tile at a time: what PARTS/operands/ can do
+LOAD_TILES = (0, 2)  # the whole operand up front, or one 16-wide k-tile at a time, as PARTS/operands/ can load
 SIZES = ("B_r", "B_c", "d_head", "n_warps", "n_threads", "smem_bytes")  # of `Kernel`
 TYPES = ("schedule", "layout", "gmem", "k_order", "softmax", "normalize", "epilogue", "store_policy")  # of `Kernel`
 LOADS = ("Q_mma_load_K_tiles", "K_mma_load_K_tiles", "V_mma_load_K_tiles")
@@ -63,20 +60,20 @@ class AmpereConfig(KernelConfig):
     async_copy: bool  # global to shared memory through 16-byte ``cp.async``
     eager_load_blocks: bool  # the next K and V blocks are in flight before they are needed
     swizzled: bool  # tiles in shared memory are permuted in 16-byte units against bank conflicts
-    # how much of Q one step loads to registers, in units of 8 elements of the mma's k dimension (2 is one 16-wide
+    # of Q, what one step loads to registers, in units of 8 elements of the mma's k dimension (2 is one 16-wide
     # k-tile); 0 is the whole operand before the first mma
     Q_mma_load_K_tiles: int
     K_mma_load_K_tiles: int  # the same for K, along d_head
     V_mma_load_K_tiles: int  # the same for V, along B_c
     mma_double_buffer_loads: bool  # the next step's fragments are loaded while this step's mma run
-    # iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the first KV block starts the
+    # iterations 6 and 7: scale and maximum fold into one FFMA before ``ex2``; from 10 on: the first KV block sets the
     # row statistics instead of correcting -inf and 0
     optimized_softmax: bool
-    kv_rings: bool = False  # K and V lie in rings of two stages each, instead of one tile each
+    kv_rings: bool = False  # K and V have rings of two stages each, instead of one tile each
 
     @property
     def load_tiles(self) -> tuple[int, int, int]:
-        """The three load sizes, in the order Q, K, V, in units of 8 elements of k; 0 is the whole operand."""
+        """The load sizes of Q, K and V, in units of 8 elements of k; 0 is the whole operand."""
         return (self.Q_mma_load_K_tiles, self.K_mma_load_K_tiles, self.V_mma_load_K_tiles)
 
     @property
@@ -86,54 +83,46 @@ class AmpereConfig(KernelConfig):
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of a CTA in bytes: one Q tile (used again for O), a tile of K and of V a stage."""
+        """Dynamic shared memory of a CTA in bytes: one Q tile (reused for O), one tile of K and of V per stage."""
         stages = 2 if self.kv_rings else 1
         return (self.B_r + 2 * stages * self.B_c) * self.d_head * ELEMENT_BYTES
 
 
-ERAS: Mapping[str, str] = {"linear": "runtime_offsets", "xor": "runtime_offsets"}
-"""Layouts whose offsets are computed at run time to their era; the body of one is ``flash_fwd_<era>.cuh``."""
-NEWEST_ERA = "static_offsets"  # of every other layout
-RINGS = "rings"  # the schedule with K and V in rings of two stages, and the era of its body
-
-
-PEELED = ("exp2_peeled", "exp2_stale")  # arithmetic that asks for a first block of its own
+RUNTIME, STATIC, RINGS = "runtime_offsets", "static_offsets", "rings"  # eras; `RINGS` is a schedule too
+RUNTIME_LAYOUTS = ("linear", "xor")  # their offsets are computed at run time
+PEELED = ("exp2_peeled", "exp2_stale")  # arithmetic that treats the first block apart
 
 
 @dataclass(frozen=True)
 class Parts:
-    """One value per concern: the stem of its file under ``kernels/ampere/<concern>/``, but for `row_stride`."""
+    """One value per concern: the stem of its file under ``kernels/ampere/<concern>/``, except for `row_stride`."""
 
-    layout: str  # how a tile lies in shared memory
+    layout: str  # of a tile in shared memory
     schedule: str  # when K and V blocks are fetched, and in which order they are visited
-    operands: str  # what loads of fragments the iteration can do; the configuration picks per operand
+    operands: str  # the loads of fragments that the iteration has; the configuration picks one per operand
     k_order: str  # order of K's fragments in registers
     softmax: str  # the online softmax's arithmetic
     normalize: str  # how O is divided by its row sums
     gmem: str  # how global addresses are formed
     epilogue: str  # how O's shared-memory addresses are formed
     store_policy: str  # cache policy of O's stores
-    row_stride: int  # elements between two rows of one head, fixed at compile time; 0 is any
+    row_stride: int  # elements between two rows of one head, fixed at compile time; 0 means any
 
     @property
     def era(self) -> str:
-        """The era whose body composes this layout and schedule."""
-        return RINGS if self.schedule == RINGS else ERAS.get(self.layout, NEWEST_ERA)
+        """Which body, ``flash_fwd_<era>.cuh``, composes this layout and schedule."""
+        return RINGS if self.schedule == RINGS else RUNTIME if self.layout in RUNTIME_LAYOUTS else STATIC
 
 
 def _size_conflicts(config: AmpereConfig) -> Iterator[str]:
-    """Sizes that do not fit the mma, the loads or the hardware, whatever the parts."""
+    """Sizes that do not fit the mma or the loads, with any parts."""
     q, k, _ = config.load_tiles
-    if config.d_head != D_HEAD:
-        yield f"d_head {config.d_head}: the kernels are written for {D_HEAD}"
     if config.n_warps not in (1, 2, 4, 8, 16):
         yield f"n_warps {config.n_warps}: a CTA has 1, 2, 4, 8 or 16 warps"
     elif config.B_r % (MMA_M * config.n_warps):
         yield f"B_r {config.B_r} with {config.n_warps} warps: each warp needs a multiple of {MMA_M} query rows"
     if config.B_c % MMA_M:
         yield f"B_c {config.B_c}: must be a multiple of {MMA_M}, the k of P V's mma"
-    if config.smem_bytes > MAX_SMEM_BYTES:
-        yield f"{config.smem_bytes} bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"
     for operand, size, extent in zip("QKV", config.load_tiles, (D_HEAD, D_HEAD, config.B_c), strict=True):
         if size not in LOAD_TILES:
             yield f"load size {size} of {operand}: must be {' or '.join(map(str, LOAD_TILES))}"
@@ -150,17 +139,17 @@ TILE_COLUMNS = (32, 64, 128)
 WARPS = (4, 8)
 
 LIVE_LIMIT = 304
-"""Registers per thread that accumulators and fragments may need on paper.
+"""The most estimated registers per thread of accumulators and fragments.
 
 A thread has 255. The published winner of iteration 16 on an A100, (128, 64, 4) with V loaded whole, needs 288 by this
-count and compiles with 88 bytes of spills, because ptxas sinks ldmatrix between the mma; a sixth more is out of reach.
+estimate. It compiles with 88 bytes of spills, because ptxas moves ldmatrix between the mma.
 """
-SM_SMEM_BYTES = 164 * 1024  # an A100's shared memory per SM, of which each CTA takes 1 KiB for the system
+SM_SMEM_BYTES = 164 * 1024  # an A100's shared memory per SM, of which the system takes 1 KiB per CTA
 LEAST_WARPS = 8  # two per scheduler, so that one can issue while the other waits for an mma
 
 
 def live_registers(config: AmpereConfig) -> int:
-    """Registers per thread that accumulators and operand fragments take on paper, at the fuller of the two products.
+    """Estimated registers per thread of accumulators and operand fragments, in the larger of the two products.
 
     Per warp with R query rows: O and S are fp32 accumulators, 4 R and R * B_c / 32 registers; P, Q, K and V are packed
     16-bit fragments. Loading by k-tile holds one k-tile of an operand, or two with a double buffer.
@@ -198,18 +187,17 @@ EXCLUSIONS = (
         lambda config: config.B_r // config.n_warps == MMA_M and config.B_c < 64,
     ),
 )
-"""The rules, in the order in which they are reported."""
 
 
 def _operand(load_tiles: int, config: AmpereConfig) -> str:
-    """The file stem of the part that serves one operand: the configuration picks per operand."""
+    """The file stem of the part that loads one operand."""
     if load_tiles == 0:
         return "whole"
     return "double_buffered" if config.mma_double_buffer_loads else "tiled"
 
 
 def grid_of(config: AmpereConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
-    """A CTA per row block, head and sample of tensors of `shape`, (batch, seq_len, n_heads, d_head)."""
+    """One CTA per row block, head and sample of tensors of `shape`, (batch, seq_len, n_heads, d_head)."""
     batch, seq_len, heads, _ = shape
     return (seq_len // config.B_r, heads, batch)
 
@@ -217,7 +205,7 @@ def grid_of(config: AmpereConfig, shape: tuple[int, int, int, int]) -> tuple[int
 def launch_of(config: AmpereConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
     """Four pointers, their strides of samples, heads and positions in bytes, and the number of KV blocks."""
     del multiprocessors  # every GPU gets the same grid
-    import numpy as np  # which a build, where nothing is launched, does without
+    import numpy as np  # a build does not need it
 
     seq_len = tensors[0].shape[1]
     strides = tuple(
@@ -241,7 +229,7 @@ front).
 
 
 class Ampere(Family):
-    """Iterations 1 to 19, and what goes on from them."""
+    """Iterations 1 to 19, and later iterations for all GPUs."""
 
     name = PARTS
     parts_type = Parts
@@ -259,36 +247,35 @@ class Ampere(Family):
 
     @property
     def targets(self) -> Targets:
-        """Those that the toolchain is pinned for: one PTX serves all."""
+        """The architectures of the pinned toolchain; one PTX serves all."""
         pins = load_pins()
         return Targets(pins.ptx_arch, pins.arches)
 
-    def contradictions(self, parts: Parts) -> Iterator[Contradiction]:
-        """Every contradiction within `parts`; none when a kernel can be composed of them."""
-        found = partial(Contradiction.of, parts)
+    def incompatible(self, parts: Parts) -> Iterator[tuple[str, ...]]:
+        """Each reason why `parts` exclude each other, followed by the concerns whose values do."""
         if (parts.gmem == "static_stride") != (parts.row_stride != 0):
-            yield found("static_stride and a row_stride other than 0 come together", "gmem", "row_stride")
+            yield "static_stride and a row_stride other than 0 come together", "gmem", "row_stride"
         if parts.row_stride % UNIT:
-            yield found(f"rows start on 16 bytes, so the stride is a multiple of {UNIT} elements", "row_stride")
+            yield f"rows start on 16 bytes, so the stride is a multiple of {UNIT} elements", "row_stride"
         if 0 < parts.row_stride < D_HEAD:
-            yield found(f"a row holds at least one head of {D_HEAD} elements", "row_stride")
+            yield f"a row holds at least one head of {D_HEAD} elements", "row_stride"
         if parts.softmax in PEELED and parts.schedule in ("lazy", "eager"):
-            yield found("no first block of its own in this schedule", "softmax", "schedule")
-        if parts.schedule == RINGS and ERAS.get(parts.layout, NEWEST_ERA) != NEWEST_ERA:
-            yield found("a stage's addresses are static offsets", "schedule", "layout")
+            yield "no first block of its own in this schedule", "softmax", "schedule"
+        if parts.schedule == RINGS and parts.layout in RUNTIME_LAYOUTS:
+            yield "a stage's addresses are static offsets", "schedule", "layout"
         if parts.schedule == RINGS and parts.gmem == "advance":
-            yield found("a ring copies the next block before this one is done with", "schedule", "gmem")
+            yield "a ring copies the next block before this one is done with", "schedule", "gmem"
         if parts.schedule == "backward" and parts.gmem == "advance":
-            yield found("an advancing pointer only walks forwards", "schedule", "gmem")
-        if parts.era == "runtime_offsets" and parts.k_order == "row_major":
-            yield found("row-major fragments come with static offsets", "k_order", "layout")
+            yield "an advancing pointer only walks forwards", "schedule", "gmem"
+        if parts.era == RUNTIME and parts.k_order == "row_major":
+            yield "row-major fragments come with static offsets", "k_order", "layout"
         if parts.k_order == "serpentine" and parts.era != RINGS:
-            yield found("only the body of the rings multiplies in another order", "k_order", "schedule")
-        if parts.era == "runtime_offsets" and parts.epilogue == "encoded":
-            yield found("the encoding reuses a lane's static copy offset", "epilogue", "layout")
+            yield "only the body of the rings multiplies in another order", "k_order", "schedule"
+        if parts.era == RUNTIME and parts.epilogue == "encoded":
+            yield "the encoding reuses a lane's static copy offset", "epilogue", "layout"
 
     def decisions(self, parts: Parts) -> dict[str, tuple[int, str]]:
-        """Flags; operands that are loaded whole leave no load size."""
+        """Flags, and the load sizes of operands that are loaded whole."""
         by_schedule = f"schedule {parts.schedule} decides it"
         found: dict[str, tuple[int, str]] = {
             "async_copy": (True, "every iteration copies with cp.async"),
@@ -299,7 +286,7 @@ class Ampere(Family):
         if parts.operands != "double_buffered":
             found["mma_double_buffer_loads"] = (False, f"operands {parts.operands} have no second buffer")
         if parts.softmax != "exp2_peeled":
-            folded = parts.softmax == "exp2_folded" and parts.era == "runtime_offsets"
+            folded = parts.softmax == "exp2_folded" and parts.era == RUNTIME
             why = f"softmax {parts.softmax} in era {parts.era} decides it"
             found["optimized_softmax"] = (folded or parts.softmax == "exp2_stale", why)
         if parts.operands == "whole":
@@ -307,11 +294,11 @@ class Ampere(Family):
         return found
 
     def rules(self, parts: Parts, config: AmpereConfig) -> Iterator[str]:
-        """Of sizes, whatever the parts, and of tiles that the CTA's threads cannot copy in equal shares of 16 bytes."""
+        """Sizes that never fit, and tiles that the CTA's threads cannot copy in equal shares of 16 bytes."""
         if parts.operands == "tiled" and config.load_tiles == (0, 0, 0):
             yield "load_tiles must not all be 0: operands tiled load at least one operand by k-tile"
         yield from _size_conflicts(config)
-        if parts.era == "runtime_offsets":
+        if parts.era == RUNTIME:
             if config.B_c % (4 * config.n_warps):
                 yield f"B_c {config.B_c} with {config.n_warps} warps: each warp copies four rows at a time"
             return
@@ -322,14 +309,14 @@ class Ampere(Family):
             yield f"B_r {config.B_r} and B_c {config.B_c}: must be multiples of {rows}, the rows copied at a time"
 
     def candidates(self, parts: Parts) -> Iterator[AmpereConfig]:
-        """Every tile, load and switch that the ladder knows."""
+        """Every combination of tiles, loads and switches."""
         del parts
         names = (*TILE, *LOADS, "mma_double_buffer_loads", "optimized_softmax")
         for knobs in product(TILE_ROWS, TILE_COLUMNS, WARPS, *[LOAD_TILES] * 3, (False, True), (False, True)):
             yield AmpereConfig.of({"d_head": D_HEAD, **dict(zip(names, knobs, strict=True))})
 
     def part_files(self, of: Iteration, config: AmpereConfig) -> tuple[str, ...]:
-        """The part files that this kernel is composed of, relative to ``kernels/``, in reading order."""
+        """The part files of this kernel, relative to ``kernels/``, in reading order."""
         names = [f"{concern}/{getattr(of.parts, concern)}" for concern in TYPES]
         operands = sorted({f"operands/{_operand(load, config)}" for load in config.load_tiles})
         schedule, layout, gmem, *others = names

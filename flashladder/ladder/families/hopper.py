@@ -1,22 +1,18 @@
-"""Kernels for sm_90a alone: tiles through the copy engine (TMA), mbarriers, tensor cores by the warpgroup (wgmma).
+"""Kernels for sm_90a only: tiles through the copy engine (TMA), mbarriers, tensor cores by the warpgroup (wgmma).
 
-Its configurations, its parts with every rule on what goes with what (each answers with sentences that say why; no
-sentence means legal), its tuning space, its translation unit, and its launch with four tensor maps. The numbers behind
-the rules on registers are those of ``setmaxnreg`` (PTX ISA 9.0, 9.7.19.4) and of an SM's 65,536 registers.
+The rules on registers follow from ``setmaxnreg`` (PTX ISA 9.0, 9.7.19.4) and from an SM's 65,536 registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 import math
 from typing import Any
 
-from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, MAX_SMEM_BYTES, KernelConfig, Word
+from flashladder.ladder.config import D_HEAD, ELEMENT_BYTES, KernelConfig, Word
 from flashladder.ladder.family import (
-    Contradiction,
     Exclusion,
     Family,
     Iteration,
@@ -34,14 +30,14 @@ STATS = 8  # bytes of a row's maximum and sum
 
 PARTS = "hopper"  # the folder of the bodies and parts below kernels/
 WGMMA_ROWS = 64  # query rows of one wgmma
-K_STEP = 16  # rows of V that one step of P V takes
-BOX_ROWS = 256  # the most rows that one copy of a tensor map brings
+K_STEP = 16  # rows of V in one step of P V
+BOX_ROWS = 256  # the most rows that one copy of a tensor map moves
 MOST_CONSUMERS, MOST_STAGES = 3, 4
 WGMMA_COLUMNS = tuple(range(64, 193, 16))  # B_c whose accumulators of S fit beside those of O
 REGISTERS = 65_536  # of an SM
-LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 240, 8  # setmaxnreg; 255 is the most that an instruction can name
+LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 240, 8  # of setmaxnreg; an instruction can name 255
 
-TOGETHER, PING_PONG = "together", "ping_pong"  # roles without a producer; roles that take turns
+TOGETHER, PING_PONG = "together", "ping_pong"  # roles without a producer; with two alternating consumers
 MMA_SYNC, OVERLAPPED, FLATTENED = "mma_sync", "overlapped", "flattened"  # mainloops
 ONE_TILE, PERSISTENT, SPLIT = "one_tile", "persistent", "split"  # schedulers
 STALE = "stale"  # a softmax
@@ -51,11 +47,11 @@ CHUNK = 64  # elements of d_head in a row of a box: the 128 bytes within which i
 WARP_ROWS = 16  # query rows of a warp
 MOST_PARTS = 8  # CTAs of a cluster, the most that every GPU with clusters takes
 LEAST_BLOCKS = 2  # KV blocks of a part
-LEAST_SAVED = 4  # KV blocks that no part has of a tile's: a cluster and its merging cost about three
-OF_A_GPC = 16  # multiprocessors of a whole one
+LEAST_SAVED = 4  # KV blocks by which the longest part is shorter than the tile: a cluster and its merging cost about 3
+OF_A_GPC = 16  # multiprocessors of a complete GPC
 
 ENTRY = f"{PARTS}/entry.cuh"  # the `__global__`, below `Kernel`
-BODY = f"{PARTS}/flash_fwd_tma.cuh"  # what composes the parts
+BODY = f"{PARTS}/flash_fwd_tma.cuh"  # composes the parts
 READING = ("roles", "mainloop", "", "pipeline", "softmax", "scheduler", "epilogue")  # "" stands for the body
 
 TILE = ("B_r", "B_c", "n_consumers")
@@ -85,14 +81,12 @@ class HopperConfig(KernelConfig):
     n_consumers: int  # warpgroups that multiply; each owns ``B_r / n_consumers`` query rows
     k_stages: int  # tiles in the ring of K
     v_stages: int  # tiles in the ring of V
-    # registers per thread of the warpgroup that fetches tiles (``setmaxnreg``); 0 without one
-    producer_registers: int = 0
-    consumer_registers: int = 0  # of those that multiply; 0 without a producer
-    overlap: bool = False  # the softmax of a block runs under the product P V of the block before it
-    # a CTA computes tile after tile; Q has two stages then, so that the next one's comes early
-    persistent: bool = False
-    flattened: bool = False  # blocks of all tiles are one loop, with two buffers of P
-    split: bool = False  # where there are few tiles, the CTAs of a cluster share the blocks of one and merge their O
+    producer_registers: int = 0  # per thread of the warpgroup that fetches tiles (``setmaxnreg``); 0 without one
+    consumer_registers: int = 0  # per thread of those that multiply; 0 without a producer
+    overlap: bool = False  # the softmax of a block runs during the product P V of the block before it
+    persistent: bool = False  # a CTA computes several tiles; Q has two stages to fetch the next tile early
+    flattened: bool = False  # one loop covers the blocks of all tiles, with two buffers of P
+    split: bool = False  # if there are few tiles, the CTAs of a cluster share the KV blocks of one and merge their O
 
     @property
     def q_stages(self) -> int:
@@ -101,7 +95,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def has_producer(self) -> bool:
-        """Whether a warpgroup of its own fetches tiles."""
+        """Whether a separate warpgroup fetches tiles."""
         return self.producer_registers > 0
 
     @property
@@ -121,30 +115,30 @@ class HopperConfig(KernelConfig):
 
     @property
     def multiples(self) -> dict[str, int]:
-        """None: a tensor map ends where the tensor does, and the ragged block is masked."""
+        """None: a tensor map ends with its tensor, and the kernel masks the ragged block."""
         return {}
 
     @property
     def few_tiles(self) -> tuple[tuple[int, int, int], ...]:
-        """Tiles that an H200 may split in 2 to 7: parts of unlike lengths, ragged blocks."""
+        """Shapes whose tiles an H200 splits in 2 to 7 parts, with unequal parts and ragged blocks."""
         lengths = ((5, 1, 1), (6, 59, 1), (7, 3, 5), (7, self.B_c, 1), (9, 64, 1), (13, self.B_c - 1, 1))
         return tuple((1, whole * self.B_c + rows, heads) for whole, rows, heads in lengths) if self.split else ()
 
     @property
     def heavy_rows(self) -> bool:
-        """Where tiles follow one another: runs of the kernels before have an exact maximum, and are older."""
+        """Only for persistent kernels; the kernels before them have an exact maximum."""
         return self.persistent
 
     @property
     def parting(self) -> tuple[tuple[int, int, int], ...]:
-        """Long enough that some warps follow their maximum in a block and others do not; the last block is ragged."""
+        """Long enough that some warps update their maximum in a block and others do not; the last block is ragged."""
         return ((1, 14 * self.B_c - 1, 4),) if self.flattened else ()
 
     @property
     def smem_bytes(self) -> int:
-        """Dynamic shared memory of a CTA in bytes: Q (whose place O takes), the rings, two mbarriers a stage.
+        """Dynamic shared memory of a CTA in bytes: Q (reused for O), the rings, two mbarriers per stage.
 
-        Where O is merged, m and l of each row besides.
+        Split kernels also store m and l of each row.
         """
         rows = self.B_r * self.q_stages + self.B_c * (self.k_stages + self.v_stages)
         stages = self.q_stages + self.k_stages + self.v_stages
@@ -152,7 +146,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def registers(self) -> int:
-        """Those of the accumulators of O; where roles deal them out, the consumer's."""
+        """The accumulators of O, or the consumer's registers if roles set them."""
         return max(self.rows * self.d_head // WARPGROUP, self.consumer_registers)
 
 
@@ -160,18 +154,16 @@ class HopperConfig(KernelConfig):
 class Parts:
     """One value per concern: the stem of its file under ``kernels/hopper/<concern>/``."""
 
-    pipeline: str  # how tiles of K and V travel: rings of full and empty barriers
-    roles: str  # who fetches, who multiplies, and with how many registers
-    mainloop: str  # the products of a KV block and the order of what is between them
+    pipeline: str  # of tiles of K and V: rings of full and empty barriers
+    roles: str  # which warpgroups fetch or multiply, and their registers
+    mainloop: str  # the products of a KV block and the order of the work between them
     softmax: str  # the online softmax's arithmetic
-    scheduler: str  # which tiles of Q a CTA takes
-    epilogue: str  # how O leaves
+    scheduler: str  # which tiles of Q a CTA computes
+    epilogue: str  # how O is stored
 
 
 def _size_conflicts(config: HopperConfig) -> Iterator[str]:
-    """Sizes that do not fit the copies, the rings or the hardware, whatever the parts."""
-    if config.d_head != D_HEAD:
-        yield f"d_head {config.d_head}: the kernels are written for {D_HEAD}"
+    """Sizes that do not fit the copies or the rings, with any parts."""
     if config.n_consumers > MOST_CONSUMERS:
         yield f"n_consumers {config.n_consumers}: a CTA has at most {MOST_CONSUMERS} warpgroups that multiply"
     if config.B_c % K_STEP:
@@ -181,12 +173,10 @@ def _size_conflicts(config: HopperConfig) -> Iterator[str]:
     for name in ("k_stages", "v_stages"):
         if getattr(config, name) > MOST_STAGES:
             yield f"{name} {getattr(config, name)}: a ring has at most {MOST_STAGES} stages"
-    if config.smem_bytes > MAX_SMEM_BYTES:
-        yield f"{config.smem_bytes} bytes of shared memory: a CTA has at most {MAX_SMEM_BYTES}"
 
 
 def _mainloop_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
-    """Tiles that the products of this mainloop do not take."""
+    """Tiles that do not fit the products of this mainloop."""
     rows, each = config.B_r, WGMMA_ROWS * config.n_consumers
     if parts.mainloop == MMA_SYNC:
         if rows % each:
@@ -200,7 +190,7 @@ def _mainloop_conflicts(parts: Parts, config: HopperConfig) -> Iterator[str]:
 
 
 def _register_conflicts(config: HopperConfig) -> Iterator[str]:
-    """Registers that cannot be dealt out so."""
+    """Register counts that setmaxnreg cannot set."""
     for name in ("producer_registers", "consumer_registers"):
         value = getattr(config, name)
         if value % REGISTER_STEP or not LEAST_REGISTERS <= value <= MOST_REGISTERS:
@@ -219,7 +209,7 @@ def _register_conflicts(config: HopperConfig) -> Iterator[str]:
 
 
 def at_launch(config: HopperConfig) -> int:
-    """Registers per thread that every warpgroup begins with: an equal share of the SM's, in steps of eight."""
+    """Registers per thread of every warpgroup at the launch: an equal share of the SM's, in steps of eight."""
     return REGISTERS // WARPGROUP // config.n_warpgroups // REGISTER_STEP * REGISTER_STEP
 
 
@@ -227,14 +217,14 @@ MMA_COLUMNS = (32, 48, 64, 80, 96, 112, 128)
 STAGES = (1, 2, 3, 4)
 SPLITS = ((24, 240), (40, 232), (56, 224), (24, 160), (32, 160))  # registers of the producer and of each consumer
 
-OTHERS = 30  # registers per thread for statistics, addresses and counters: what ptxas took beside accumulators and P
+OTHERS = 30  # registers per thread that ptxas used for statistics, addresses and counters
 COMPILED = 255  # registers that an instruction can name
 
 
 def live_registers(config: HopperConfig) -> int:
-    """Registers per thread of a consumer that O, S and P take on paper.
+    """Estimated registers per thread of a consumer for O, S and P.
 
-    O and S are fp32 accumulators, P is packed pairs: one slot issues P V of a block and the next block's S.
+    O and S are fp32 accumulators, P is packed pairs. P V of a block overlaps with S of the next block.
     """
     output = config.rows * D_HEAD // WARPGROUP
     scores = config.rows * config.B_c // WARPGROUP
@@ -268,7 +258,6 @@ EXCLUSIONS = (
         lambda config: config.has_producer and config.n_consumers < MOST_CONSUMERS and config.consumer_registers < 232,
     ),
 )
-"""The rules, in the order in which they are reported."""
 
 
 def blocks(length: int, size: int) -> int:
@@ -277,9 +266,9 @@ def blocks(length: int, size: int) -> int:
 
 
 def grid_of(config: HopperConfig, shape: tuple[int, int, int, int]) -> tuple[int, int, int]:
-    """A CTA per row block, head and sample of tensors of `shape`, (batch, seq_len, n_heads, d_head).
+    """One CTA per row block, head and sample of tensors of `shape`, (batch, seq_len, n_heads, d_head).
 
-    Of a persistent kernel they are tiles, in x alone.
+    For a persistent kernel, x is the number of these tiles.
     """
     batch, seq_len, heads, _ = shape
     of_head = blocks(seq_len, config.B_r)
@@ -287,15 +276,15 @@ def grid_of(config: HopperConfig, shape: tuple[int, int, int, int]) -> tuple[int
 
 
 def store_rows(config: HopperConfig) -> int:
-    """Rows of a box of O: those of a warpgroup, or of a warp where each sends its own."""
+    """Rows of a box of O: a warpgroup's, or a warp's if each warp stores its own."""
     return WARP_ROWS if config.persistent else config.rows
 
 
 def map_of(tensor: Any, dtype: str, rows: int) -> TensorBox:
     """The map of a tensor (batch, seq_len, n_heads, d_head), strides in bytes, whose box is `rows` rows of one head.
 
-    Axes, innermost first: 64 elements, positions, the two halves of a head, heads, samples. A box lies in shared memory
-    as two tiles of `rows` times 128 bytes, each swizzled.
+    Axes, innermost first: 64 elements, positions, the two halves of a head, heads, samples. In shared memory, a box is
+    two swizzled tiles of `rows` times 128 bytes.
     """
     batch, seq_len, heads, d_head = tensor.shape
     sizes = (seq_len, d_head // CHUNK, heads, batch)
@@ -312,16 +301,15 @@ def map_of(tensor: Any, dtype: str, rows: int) -> TensorBox:
 
 
 def clusters_at_once(parts: int, multiprocessors: int) -> int:
-    """Clusters of so many CTAs, one a multiprocessor, that a GPU may run at once; a launch on one asks its driver.
+    """Clusters of `parts` CTAs, one per multiprocessor, that a GPU can run at once; a real launch asks the driver.
 
-    A cluster lies in one GPC, the two multiprocessors of a TPC are never apart, and one GPC's worth is lost where GPCs
-    are not all whole.
+    A cluster lies in one GPC and never separates the two multiprocessors of a TPC. Incomplete GPCs cost about one GPC.
     """
     return multiprocessors // 2 if parts == 2 else (multiprocessors // OF_A_GPC - 1) * (OF_A_GPC // parts)
 
 
 def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
-    """CTAs that share a tile's KV blocks: of numbers that pay and run at once the least with the shortest parts."""
+    """CTAs that share a tile's KV blocks: the fewest that make the longest part shortest, pay off and run at once."""
     best = 1
     for parts in range(2, MOST_PARTS + 1):
         longest = blocks(kv_blocks, parts)
@@ -334,7 +322,7 @@ def parts_of(tiles: int, kv_blocks: int, multiprocessors: int) -> int:
 
 def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int) -> Launch:
     """Four tensor maps, the scale of scores for powers of two, and the numbers of positions, blocks, heads, samples."""
-    import numpy as np  # which a build, where nothing is launched, does without
+    import numpy as np  # a build does not need it
 
     batch, seq_len, heads, d_head = tensors[0].shape
     box_rows = (config.rows, config.B_c, config.B_c, store_rows(config))
@@ -354,7 +342,7 @@ def launch_of(config: HopperConfig, tensors: Sequence[Any], multiprocessors: int
 
 
 class Hopper(Family):
-    """Kernels that only an H100 or H200 runs: their PTX is compute_90a's, which no other GPU takes."""
+    """Kernels that only an H100 or H200 runs: no other GPU runs PTX for compute_90a."""
 
     name = PARTS
     parts_type = Parts
@@ -377,29 +365,27 @@ class Hopper(Family):
 
     @property
     def targets(self) -> Targets:
-        """One architecture, and PTX for it alone."""
+        """One architecture, with PTX for it only."""
         return Targets("compute_90a", ("sm_90a",))
 
-    def contradictions(self, parts: Parts) -> Iterator[Contradiction]:
-        """Every contradiction within `parts`; none when a kernel can be composed of them."""
-        found = partial(Contradiction.of, parts)
+    def incompatible(self, parts: Parts) -> Iterator[tuple[str, ...]]:
+        """Each reason why `parts` exclude each other, followed by the concerns whose values do."""
         if parts.mainloop in (OVERLAPPED, FLATTENED) and parts.roles == TOGETHER:
-            yield found("it leaves fetching to a producer", "mainloop", "roles")
+            yield "this main loop needs a producer that fetches", "mainloop", "roles"
         if (parts.mainloop == FLATTENED) != (parts.softmax == STALE):
-            why = "a slot that waits for no P V follows maxima in its rare path alone"
-            yield found(why, "mainloop", "softmax")
+            yield "only the flattened loop updates maxima in a rare path", "mainloop", "softmax"
         if (parts.scheduler == SPLIT) != (parts.epilogue == MERGED_STORE):
-            yield found("what CTAs share is merged, and only that", "scheduler", "epilogue")
+            yield "CTAs that share a tile merge their O, and no others do", "scheduler", "epilogue"
         elif (parts.scheduler == PERSISTENT) != (parts.epilogue == WARP_STORE):
-            yield found("a CTA with more to do sends O warp by warp, and only such a one", "scheduler", "epilogue")
+            yield "a CTA with several tiles stores O warp by warp, and no other does", "scheduler", "epilogue"
         if parts.scheduler == SPLIT and parts.mainloop != FLATTENED:
-            yield found("another loop goes over all blocks of a tile", "scheduler", "mainloop")
+            yield "the other main loops visit all blocks of a tile", "scheduler", "mainloop"
         if parts.mainloop == FLATTENED and parts.scheduler == ONE_TILE:
-            yield found("there is one loop over the blocks of several tiles", "mainloop", "scheduler")
+            yield "this main loop covers the blocks of several tiles", "mainloop", "scheduler"
         if parts.roles == TOGETHER and parts.scheduler != ONE_TILE:
-            yield found("its copies are counted from the tile's first", "roles", "scheduler")
+            yield "these roles count copies from the first of one tile", "roles", "scheduler"
         if parts.mainloop == MMA_SYNC and parts.roles != TOGETHER:
-            yield found("its fragments of K and V take the registers of a consumer", "mainloop", "roles")
+            yield "its fragments of K and V take the registers of a consumer", "mainloop", "roles"
 
     def decisions(self, parts: Parts) -> dict[str, tuple[int, str]]:
         """Flags, and registers where roles have no producer."""
@@ -416,7 +402,7 @@ class Hopper(Family):
         return found
 
     def rules(self, parts: Parts, config: HopperConfig) -> Iterator[str]:
-        """See the rules above; and of rings."""
+        """Rules on roles and rings, then on sizes, products and registers."""
         if parts.roles == PING_PONG and config.n_consumers != 2:
             yield f"n_consumers {config.n_consumers}: two warpgroups take turns in roles {parts.roles}"
         together = parts.roles == TOGETHER
@@ -431,9 +417,9 @@ class Hopper(Family):
             yield from _register_conflicts(config)
 
     def candidates(self, parts: Parts) -> Iterator[HopperConfig]:
-        """Every tile, ring and split of the registers that is known here."""
+        """Every combination of tiles, rings and splits of the registers."""
         by_mma = parts.mainloop == MMA_SYNC
-        rows = (1, 2) if by_mma else (1,)  # blocks of 64 of a warpgroup
+        rows = (1, 2) if by_mma else (1,)  # blocks of 64 query rows per warpgroup
         columns = MMA_COLUMNS if by_mma else WGMMA_COLUMNS
         splits = ((0, 0),) if parts.roles == TOGETHER else SPLITS
         names = (*HopperConfig.sizes, *RING_STAGES, *REGISTER_KNOBS)
@@ -442,7 +428,7 @@ class Hopper(Family):
             yield HopperConfig.of(dict(zip(names, values, strict=True)))
 
     def part_files(self, of: Iteration, config: HopperConfig) -> tuple[str, ...]:
-        """The part files that a kernel is composed of, relative to ``kernels/``, in reading order."""
+        """The part files of a kernel, relative to ``kernels/``, in reading order."""
         del config
         names = {concern: f"{PARTS}/{concern}/{getattr(of.parts, concern)}.cuh" for concern in self.concerns}
         return tuple(names.get(concern, BODY) for concern in READING)
@@ -457,14 +443,14 @@ class Hopper(Family):
         return self.composed(of, config, parts, "HopperArgs", members, ENTRY)
 
     def for_plan(self, parts: Parts, config: HopperConfig) -> tuple[int, int, int, int]:
-        """Rows of a box of Q and of O, whether a CTA computes several tiles, whether several CTAs share a tile."""
+        """Rows of a box of Q and of O, whether a CTA computes several tiles, and whether several CTAs share one."""
         del parts
         return config.rows, store_rows(config), int(config.persistent), int(config.split)
 
     def refuses(self, usage: PtxasUsage) -> str:
-        """Products that ptxas serialised, registers that it did not deal out, anything in local memory.
+        """Products that ptxas serialised, setmaxnreg that it ignored, or anything in local memory.
 
-        Such code is right and several times slower; ptxas says so in notes, C7504 to C7519, and goes on.
+        Such code is correct but several times slower. ptxas only reports it in notes, C7504 to C7519.
         """
         notes = [warning for warning in usage.warnings if "(C75" in warning]
         spills = f"{usage.stack} bytes of stack, {usage.spill_stores} stored and {usage.spill_loads} loaded in spills"
