@@ -204,7 +204,7 @@ class Located:
 
     def told(self, error: FlashladderError, location: Location, suffix: str = "") -> FlashladderError:
         """An error without a place as one of this file; one that names a file already, as it is."""
-        if error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where):
+        if re.search(r"\.(yaml|cuh|json)(:\d+)?$", str(error.where)):
             return error
         return self.error(location, error.what + suffix, error.expected, error.found, error.hint)
 
