@@ -14,7 +14,7 @@ from functools import reduce
 import itertools
 import math
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -158,13 +158,6 @@ def _of_group(group: Group, settings: Settings, extra: float) -> Iterator[str]:
 
 PEAKS = ("fp16_tensor_rate", "sms", "max_clock", "memory_bandwidth")  # FLOP/clock/SM, SMs, MHz, GB/s
 TOLERANCE = 1e-9  # relative: re-derived numbers may differ by the rounding of another NumPy
-
-
-class Found(NamedTuple):
-    """What a comparison found wrong, a line each, and how many things it compared."""
-
-    problems: Sequence[str]
-    n: int
 
 
 def differences(written: BenchResult, derived: BenchResult) -> list[str]:

@@ -79,11 +79,11 @@ def test_another_model_is_compared_by_rank() -> None:
     turned = OWN.model_copy(
         update={"summaries": tuple(one.model_copy(update={"pct": 1e4 / one.pct}) for one in OWN.summaries)}
     )
-    told, lines = in_rank_order(OWN, turned)
+    lines, told = in_rank_order(OWN, turned)
     assert told.startswith("Spearman -1.000")
     assert lines[0].startswith("rerun: rank order of 264 cells: Spearman -1.000, at least 0.8; probably another card")
     few = OWN.model_copy(update={"summaries": OWN.summaries[:3]})
-    assert in_rank_order(OWN, few) == ("3 cells give no rank order", ("rerun: expected at least 4 cells to rank",))
+    assert in_rank_order(OWN, few) == (["rerun: expected at least 4 cells to rank"], "3 cells give no rank order")
 
 
 def test_which_file_is_meant(tmp_path: Path) -> None:
