@@ -46,7 +46,6 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import DTYPES, PUBLISHED_GPU
-from flashladder.paths import KERNELS
 from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
 import ptxemu
@@ -180,24 +179,21 @@ def as_arrays(
     return view(q), view(k), view(v), view(out)
 
 
-def emulated_run(iteration: Iteration, *, kernels: Path = KERNELS, watched: Collection[str] = ()) -> Run:
+def emulated_run(iteration: Iteration, *, watched: Collection[str] = ()) -> Run:
     """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, like its wheel's on a GPU.
 
     The race detector watches the first launch of each configuration, and each later one with more blocks of keys.
     Launches whose tiles an H200 splits count separately. Configurations in `watched` (short forms) are not watched.
-    `kernels` is the folder of the CUDA sources; tests pass a changed copy.
 
     The operator raises `ValueError` for a tensor that violates the kernel's contract, and `RuntimeError` for a race or
     a forbidden operation. It raises `FlashladderError` if nothing can compile the PTX, or if the emulator does not know
     a part of it.
     """
-    longest = dict[
-        tuple[str, int], int
-    ]()  # short form and CTAs per tile to the most blocks of keys watched
+    longest = dict[tuple[str, int], int]()  # short form and CTAs per tile to the most blocks of keys watched
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
-        kernel = kernel_of(iteration, config, kernels)
+        kernel = kernel_of(iteration, config)
         tensors = as_arrays(q, k, v, out)
         try:
             require(iteration, config, tensors)

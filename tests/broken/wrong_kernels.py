@@ -8,8 +8,8 @@ Twenty are compiled at a time, in one translation unit of which each is a namesp
 nvcc does for one kernel goes into CUDA's headers. Compiled so, a kernel is the same program but for the numbers of its
 registers (tests/broken/test_wrong_kernels.py).
 
-Run: ``pytest tests/broken/test_wrong_kernels.py``; ``python -m tests.broken.wrong_kernels [NAME ...]`` compiles each
-alone and tries it on every case, for a new entry.
+Run: ``pytest tests/broken/test_wrong_kernels.py``; for a new entry ``python -m tests.broken.wrong_kernels [NAME ...]``
+tries a kernel on every case.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def standard_cases(iteration: int, dtype: str) -> Mapping[str, Case]:
     return {case.name: case for case in emulator_cases(config_of(iteration, dtype), stride)}
 
 
-def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> CaseResult:
-    """One case of the check on the kernel that is composed of the sources in `kernels`.
+def outcome(iteration: int, dtype: str, case: Case) -> CaseResult:
+    """One case of the check on the iteration's kernel, or on the wrong one inside of `compiled`.
 
     Races are looked for in a case that is longer than all before it, as when all run.
     """
@@ -171,7 +171,7 @@ def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> 
     before = takewhile(lambda other: other != case, standard_cases(iteration, dtype).values())
     longer = all(case.shape.seq_len > other.shape.seq_len for other in before)
     watched = () if longer else (config.short_form(),)
-    run = emulated_run(loaded, kernels=kernels, watched=watched)
+    run = emulated_run(loaded, watched=watched)
     return check_case(Subject(iteration, config, run, loaded.row_stride), case, REFERENCES, "cpu", EMULATED_REPEATS)
 
 
@@ -222,9 +222,9 @@ def evidence_of(found: CaseResult) -> str:
 
 def survey(wrong: WrongKernel) -> Iterator[CaseResult]:
     """The outcome of every case on a wrong kernel."""
-    with made(wrong) as kernels:
+    with compiled(wrong):
         for case in standard_cases(wrong.iteration, wrong.dtype).values():
-            yield outcome(wrong.iteration, wrong.dtype, case, kernels)
+            yield outcome(wrong.iteration, wrong.dtype, case)
 
 
 BATCH = 20  # more would gain little: 0.4 s for the headers, 0.3 s for each kernel
