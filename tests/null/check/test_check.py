@@ -46,12 +46,18 @@ CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """What a right kernel does: scores and sums in fp32, P rounded to 16 bits before it is normalised."""
+def parts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """P in fp32, V, and the row sums of P, (B, H, S, ...)."""
     q32, k32, v32 = (t.float().transpose(1, 2) for t in (q, k, v))
     scores = q32 @ k32.transpose(2, 3) / math.sqrt(128)
     p = torch.exp(scores - scores.amax(-1, keepdim=True))
-    return ((p.to(q.dtype).float() @ v32) / p.sum(-1, keepdim=True)).transpose(1, 2)
+    return p, v32, p.sum(-1, keepdim=True)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """What a right kernel does: scores and sums in fp32, P rounded to 16 bits before it is normalised."""
+    p, v32, total = parts(q, k, v)
+    return ((p.to(q.dtype).float() @ v32) / total).transpose(1, 2)
 
 
 def right(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, config: str) -> None:
