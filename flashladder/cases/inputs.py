@@ -160,7 +160,7 @@ def _mixed_slots(shape: Shape) -> tuple[tuple[int, int, int, int], ...]:
 
 
 def _far(case: Case, number: int) -> Layout:
-    """One of Q, K, V and O, which share the rows of a buffer, with one stride of `far_bytes` instead of the usual one."""
+    """One of Q, K, V and O, which share the rows of one buffer; one stride is `far_bytes` instead of the usual one."""
     d, far = case.shape.d_head, case.far_bytes // 2
     row = FULL_HEADS * d
     offset = number * row // 4 + d // SLOT
