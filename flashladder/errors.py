@@ -77,6 +77,11 @@ class CheckFailed(FlashladderError):
     exit_code: int = 1
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its type if the message is empty."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def failures() -> tuple[type[FlashladderError], ...]:
     """For ``except``: `FlashladderError`, and the emulator's errors if a command has loaded it.
 

@@ -22,7 +22,7 @@ import random
 from typing import TYPE_CHECKING, Literal
 
 from flashladder.cases.inputs import Case, Tensors, make_tensors
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, first_line
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
 from flashladder.results.schema import Accuracy, CaseResult, kernel_key
@@ -229,7 +229,7 @@ def check_case(
     try:
         tensors = make_tensors(case, subject.config.dtype, device)
     except RuntimeError as error:  # out of memory, or an earlier launch broke the context
-        raise FlashladderError(f"cannot make the tensors of case {case.name!r}", found=_first_line(error)) from error
+        raise FlashladderError(f"cannot make the tensors of case {case.name!r}", found=first_line(error)) from error
     repeats = case.repeats or repeats
     refused = bool(subject.row_stride) and tensors.row_strides != {subject.row_stride}
     found: Accuracy | None = None
@@ -253,10 +253,6 @@ def _launch(subject: Subject, tensors: Tensors) -> None:
         torch.cuda.synchronize()  # raises an illegal access here, not in a later call
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def _check_refusal(subject: Subject, tensors: Tensors) -> tuple[Status, str | None]:
     strides = sorted(tensors.row_strides)
     try:
@@ -264,7 +260,7 @@ def _check_refusal(subject: Subject, tensors: Tensors) -> tuple[Status, str | No
     except (ValueError, RuntimeError) as error:
         if not bool(tensors.poisoned.all()):
             return "fail", f"refused row strides {strides}, but wrote to O"
-        return "not_applicable", _first_line(error)
+        return "not_applicable", first_line(error)
     return "fail", f"took row strides {strides}, expected an error: it is compiled for {subject.row_stride}"
 
 
@@ -279,7 +275,7 @@ def _check_run(
     try:
         _launch(subject, tensors)
     except (ValueError, RuntimeError) as error:
-        return f"the launch failed: {_first_line(error)}", None
+        return f"the launch failed: {first_line(error)}", None
     for name, memory in inputs.items():
         if changed := int((memory != before[name]).sum()):
             return f"wrote to {name}, an input: {changed} of its elements changed", None
@@ -308,7 +304,7 @@ def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repe
         try:
             _launch(subject, tensors)
         except (ValueError, RuntimeError) as error:
-            return f"run {repeat} failed: {_first_line(error)}"
+            return f"run {repeat} failed: {first_line(error)}"
         if not same_bits(tensors.out, first):
             return f"run {repeat} differs from the first bit for bit"
     return None

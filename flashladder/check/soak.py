@@ -58,7 +58,7 @@ from flashladder.cases.reference import (
 )
 from flashladder.check.command import rule
 from flashladder.columns import after, table
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, first_line, one_line_errors
 from flashladder.gpu.device import Device, origin
 from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.iteration import load_iteration
@@ -302,9 +302,7 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
     try:
         tensors = make_tensors(Case(f"far {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, gpu.device)
     except RuntimeError as error:  # out of memory
-        raise FlashladderError(
-            f"cannot make tensors of {described(shape)}", found=str(error).splitlines()[0]
-        ) from error
+        raise FlashladderError(f"cannot make tensors of {described(shape)}", found=first_line(error)) from error
     slices, rows = chosen_slices(shape), chosen_rows(shape.seq_len)
     took, seen, finite = list[float](), list[tuple[int, str]](), True
     for number in range(FAR_LAUNCHES):

@@ -34,7 +34,7 @@ from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
 from flashladder.check.command import as_arrays, rule
 from flashladder.emulate.kernel import forward, version
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, first_line
 from flashladder.files import sha256
 from flashladder.gpu.device import open_device
 from flashladder.gpu.doctor import rung
@@ -56,7 +56,7 @@ from flashladder.results.schema import (
     Settings,
     Sweep,
 )
-from flashladder.sweep.records import CellFailed, first_line, kind_of
+from flashladder.sweep.records import CellFailed, kind_of
 import ptxemu
 from ptxemu import EmulationError
 
