@@ -55,7 +55,7 @@ def first_line(task: Task[Any]) -> str:
 
 
 def words(*positional: str, **options: str | bool | None) -> list[str]:
-    """A command line for a `Parser`: words, then options. ``dry_run=True`` is ``--dry-run``; None and False add none."""
+    """A command line for a `Parser`: words, then options. ``dry_run=True`` is ``--dry-run``; omits None and False."""
     named = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     return [
         *positional,
