@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
-import importlib.util
 from itertools import takewhile
 from pathlib import Path
 import re
@@ -46,6 +45,7 @@ from flashladder.names import KERNEL
 from flashladder.paths import KERNELS, ROOT
 from flashladder.results.schema import CaseResult
 import ptxemu
+from tests.typed import module_of
 
 TABLE = Path(__file__).parent / "wrong.yaml"
 # The launch side: what the host checks, and what it hands over.
@@ -193,7 +193,9 @@ def launched(wrong: WrongKernel) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         for name, text in wrong.sources().items():
             if name in LAUNCH:
-                changed = _module(Path(folder) / Path(name).name, text)
+                path = Path(folder) / Path(name).name
+                path.write_text(text, encoding="utf-8")
+                changed = module_of(path, "wrong_launch")
                 user, names = LAUNCH[name]
                 stack.enter_context(patch.multiple(user, **{one: getattr(changed, one) for one in names}))
                 family = type(getattr(user, "FAMILY", None))
@@ -202,17 +204,6 @@ def launched(wrong: WrongKernel) -> Iterator[None]:
                         own = staticmethod(getattr(changed, value.__func__.__name__))
                         stack.enter_context(patch.object(family, method, own))
         yield
-
-
-def _module(path: Path, text: str) -> ModuleType:
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("wrong_launch", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for their module
-    spec.loader.exec_module(module)
-    return module
 
 
 def evidence_of(found: CaseResult) -> str:

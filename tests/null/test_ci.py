@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-import importlib.util
 import os
 from pathlib import Path
 import re
@@ -24,7 +23,7 @@ from flashladder.build.compile import PTX_PACKAGES
 from flashladder.errors import FlashladderError
 from flashladder.located import read_yaml
 from flashladder.paths import ROOT
-from tests.typed import tasks
+from tests.typed import module_of, tasks
 
 nox = pytest.importorskip("nox")
 CommandFailed = pytest.importorskip("nox.command").CommandFailed
@@ -34,13 +33,7 @@ REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 
 @pytest.fixture(scope="session")  # a second import would register each session again
 def noxfile() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("noxfile_under_test", ROOT / "noxfile.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "noxfile.py", "noxfile_under_test")
 
 
 @pytest.fixture(scope="session")
