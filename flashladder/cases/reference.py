@@ -6,11 +6,11 @@ constant, each element of O is that constant to one unit roundoff. Over all comp
 that of unbiased rounding. References cover whole (sample, head) slices: all of a small case, every head of a large one.
 
 Most checkers pass NaN, stale memory or a lucky first run. Here O and all memory around it start as NaN, every
-comparison fails on NaN, nothing but O may change, and 20 runs must agree bit for bit (rule 7 of the measurement
-protocol). A kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it and write nothing.
-Works with any callable on any device, so that wrong operators on the CPU test the checker itself.
+comparison fails on NaN, only O may change, and 20 runs must agree bit for bit (rule 7 of the measurement protocol). A
+kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it and write nothing. The checker takes
+any callable on any device, so that tests can give it wrong operators on the CPU.
 
-Tensors are (batch, seq_len, n_heads, d_head); "slices" below are (batch index, head index) pairs.
+Tensors are (batch, seq_len, n_heads, d_head); a slice is a pair (batch index, head index).
 """
 
 from __future__ import annotations

@@ -69,8 +69,7 @@ NAMED = re.compile(r"`([\w.]+\.(?:json\.gz|json|csv|log))`")  # a file, in the f
 DRAWN = (8, 0)  # default cells and seed of a rerun
 
 Swept = BenchResult | EmulatedSweepResult
-Place = tuple[str, Shape]  # dtype and shape
-Drawn = dict[Place, list[Kernel]]
+Drawn = dict[tuple[str, Shape], list[Kernel]]  # kernels by dtype and shape
 Timer = Callable[[Drawn], BenchResult]
 
 

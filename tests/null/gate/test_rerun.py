@@ -9,7 +9,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.gate import verify
 from flashladder.gate.published import in_rank_order
-from flashladder.gate.verify import Drawn, draw, file_to_rerun, rerun, rerun_here
+from flashladder.gate.verify import Drawn, draw, file_to_rerun, rerun
 from flashladder.paths import RESULTS
 from flashladder.results.derive import derive
 from flashladder.results.files import load_as
@@ -109,8 +109,6 @@ def test_what_cannot_be_timed_anew_is_one_line(name: str, cells: int, message: s
 
 
 def test_without_a_gpu_it_is_one_line_and_leaves_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(FlashladderError, match="no GPU here"):
-        rerun_here(BENCH, 1, 0)
     with pytest.raises(FlashladderError, match="no GPU here"):
         command("verify", str(BENCH), "--rerun")
     assert capsys.readouterr().out == ""
