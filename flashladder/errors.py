@@ -118,7 +118,8 @@ def one_line_errors() -> Iterator[None]:
     that cannot be read or written (a full disk), a FLASHLADDER_ROOT that is no checkout and a missing package exit
     with 2.
     """
-    _show_any_text()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
+        sys.stdout.reconfigure(errors="backslashreplace")  # escapes a character that the encoding (locale C) lacks
     try:
         _require_root()
         yield
@@ -165,12 +166,6 @@ def _require_root() -> None:
             found=repr(wanted),
             hint="unset it to use the checkout of this package",
         )
-
-
-def _show_any_text() -> None:
-    """Prints a character that the terminal's encoding (such as locale C's) lacks as an escape, instead of failing."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def say(text: str) -> None:
