@@ -1,4 +1,4 @@
-"""Soaking without a GPU: operators beside made-up work, launched often, on long rows; a hang is told."""
+"""The soak without a GPU: operators beside simulated products, many launches, long rows, and hangs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Mark:
 
 
 class Planted(Gpu):
-    """The CPU with two streams: a product takes a millisecond, a launch `lag` of them."""
+    """The CPU with two simulated streams: a product takes a millisecond, a launch takes `lag` milliseconds."""
 
     device = "cpu"
 

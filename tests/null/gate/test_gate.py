@@ -1,4 +1,4 @@
-"""The gate's command: each line as it is known, one failure hides no other, exit codes; locks; published figures."""
+"""The gate: it prints each line at once, and one failure hides no other; exit codes, locks, published figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCK = read_lock("sm_90")
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
-    """The checks that the gate makes, instead of its own; a test fills it."""
+    """The checks that the gate runs instead of its own; a test fills the list."""
     planted: list[Check] = []
     monkeypatch.setattr(gate.Gate, "checks", lambda _: planted)
     monkeypatch.setattr(gate.Gate, "verified", None)

@@ -1,4 +1,4 @@
-"""``invoke verify --rerun`` with a planted timer: which cells are drawn, what is compared, what is said."""
+"""``invoke verify --rerun`` with a simulated timer: which cells it draws, what it compares, what it prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CARD = "GPU-11111111-2222-3333-4444-555555555555"
 
 
 def timed(drawn: Drawn, factor: float = 1.0, name: str = OWN.gpu.name, *, lose: bool = False) -> BenchResult:
-    """The committed samples of the drawn cells, as another card would give them."""
+    """The committed samples of the drawn cells, scaled as if another card had timed them."""
     groups = []
     for (dtype, shape), kernels in drawn.items():
         wanted = {A_A, *(one.key for one in kernels[lose:])}

@@ -1,4 +1,4 @@
-"""Verify: made-up sweeps and what becomes of each edit, live sweeps, folders, mistakes on the command line."""
+"""`verify` on simulated sweeps, live sweeps and folders, and its usage errors."""
 
 from __future__ import annotations
 
