@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flashladder.arguments import Parser, named, result_file, whole
+from flashladder.arguments import Parser, result_file, whole
 from flashladder.errors import FlashladderError, one_line_errors
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import A_A, BenchResult
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser(description=(__doc__ or "").partition("\n")[0], epilog=example)
     parser.add_argument("sweep", metavar="FILE", type=result_file, help="a timing (.json.gz)")
     parser.add_argument("numbers", metavar="N", type=whole, nargs="+", help="iterations that it holds")
-    parser.add_argument("--out", metavar="FILE", type=named, required=True, help="the file to write (.json.gz)")
+    parser.add_argument("--out", metavar="FILE", type=result_file, required=True, help="the file to write (.json.gz)")
     options = parser.parse_args(argv)
     with one_line_errors():
         print(write_result(options.out, part_of(load_as(options.sweep, BenchResult), options.numbers)))

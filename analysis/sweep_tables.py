@@ -9,10 +9,10 @@ Run: python analysis/sweep_tables.py ablation results/h200/ablation.json.gz --ou
 
 from __future__ import annotations
 
-from flashladder.arguments import Parser, named, result_file
+from flashladder.arguments import Parser, result_file
 from flashladder.errors import one_line_errors
 from flashladder.files import write_atomic
-from flashladder.paths import BUILD
+from flashladder.paths import BUILD, path_of
 from flashladder.report import sweeps, variants
 from flashladder.results.files import load_as
 from flashladder.results.schema import BenchResult
@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser(description=(__doc__ or "").partition("\n")[0], epilog=example)
     parser.add_argument("kind", choices=("ablation", "toolchain", "tune"), help="what the sweep compares")
     parser.add_argument("result", metavar="FILE", type=result_file, help="packed result of the sweep (.json.gz)")
-    parser.add_argument("--out", metavar="FOLDER", type=named, default=BUILD / "report", help="default: build/report")
+    parser.add_argument("--out", metavar="FOLDER", type=path_of, default=BUILD / "report", help="default: build/report")
     options = parser.parse_args(argv)
     with one_line_errors():
         if options.kind == "tune":

@@ -1,7 +1,6 @@
-"""``flashladder``: the tasks of the checkout from any folder; alone it shows them by station.
+"""``flashladder``: runs the tasks of the checkout from any folder; without words it shows them by station.
 
-Why: a person who has the package but not yet the ladder in mind types its name. ``flashladder show 7`` is
-``invoke show 7``, ``python -m flashladder show 7`` the same without the script.
+``flashladder show 7`` is ``invoke show 7``; ``python -m flashladder show 7`` does the same without the script.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from flashladder.paths import ROOT
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs a task of the checkout; leaves with its exit code.
+    """Runs a task of the checkout and exits with its code.
 
     Raises:
         SystemExit: always.

@@ -1,8 +1,8 @@
-"""Command lines: what options are called and take, parsers of ``python -m flashladder.X``, usage errors in one line.
+"""Command lines: texts and types of options, parsers of ``python -m flashladder.X``, usage errors on one line.
 
-tasks.py declares the tasks. Modules that also run in another environment, or on several iterations at once, have a
-`Parser`: argparse prints a usage block over its errors and takes any Unicode digit for a number; here a mistake looks
-like every other one (``error: ...; did you mean ...``) and leaves with 2.
+tasks.py declares the tasks. Modules that also run in another environment, or on several iterations at once, use
+`Parser`. argparse prints a usage block above its errors and accepts any Unicode digit as a number. `Parser` prints one
+line like every other command (``error: ...; did you mean ...``) and exits with 2.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ DTYPE = "fp16 or bf16 (default: both)"
 OUT = "result file to write (.json or .json.gz)"
 PAGE = "write CUDA, PTX and machine code with linked lines to this file, FILE.html"
 BACKENDS = ("gpu", "emulator")
-METHODS = ("nvbench", "ncu", "torch", "warm", "turns")  # of a second opinion
+METHODS = ("nvbench", "ncu", "torch", "warm", "turns")  # of cross-checks
 FILE_OPTIONS = {
     "kernel": "of a file: part of its name, mangled or not, or of its configuration",
     "list": "list the kernels in the file (that match --kernel)",
     "clean": "omit addresses, line info, paths and label numbers, so that two outputs can be diffed",
     "out": "write the cubin, or the PTX, that holds the kernel to this file",
 }
-"""How a kernel of somebody's library is asked for, in PTX and in machine code."""
+"""Options that select a kernel in somebody's file, for PTX and machine code."""
 LINE_OPTIONS = {
     "line": "what became of a line: FILE:LINE, FILE:FIRST-LAST, FILE or FOLDER; kernel.ptx is the PTX",
     "opcode": "each occurrence of a SASS or PTX opcode with its counterpart: LDSM, HMMA.16816, ldmatrix",
 }
-"""Options that select lines and opcodes of a kernel, in PTX and in machine code."""
+"""Options that select lines and opcodes of a kernel, for PTX and machine code."""
 _OFFENDING = re.compile(r"unrecognized arguments: (\S+)|invalid choice: '([^']*)'")
 
 
 def first_line(task: Task[Any]) -> str:
-    """What a task does, in one line."""
+    """The first line of a task's docstring."""
     return (task.__doc__ or "").partition("\n")[0]
 
 
 def words(*positional: str, **options: str | bool | None) -> list[str]:
-    """A command line for a `Parser`: words, then what is set; ``dry_run=True`` is ``--dry-run``, None is left out."""
+    """A command line for a `Parser`: words, then options. ``dry_run=True`` is ``--dry-run``; omits None and False."""
     named = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     return [
         *positional,
@@ -64,7 +64,7 @@ def words(*positional: str, **options: str | bool | None) -> list[str]:
 
 
 def one_of(name: str, value: str | None, choices: Sequence[str]) -> None:
-    """Raises `FlashladderError` for a value of an option that is none of its choices; None is left out."""
+    """Raises `FlashladderError` if an option's value is not one of its choices; None is allowed."""
     if value is not None and value not in choices:
         from flashladder.located import closest  # which brings pydantic: only needed for an error
 
@@ -74,7 +74,7 @@ def one_of(name: str, value: str | None, choices: Sequence[str]) -> None:
 
 
 def several_of(name: str, values: str | None, choices: Sequence[str]) -> list[str]:
-    """Values with commas between as a list, each of which is one of the choices, as of `one_of`."""
+    """The values of a comma-separated list. Raises as `one_of`."""
     found = values.split(",") if values else []
     for value in found:
         one_of(name, value, choices)
@@ -82,7 +82,7 @@ def several_of(name: str, values: str | None, choices: Sequence[str]) -> list[st
 
 
 def within(option: str, value: int | str, *, least: int = 1, most: int = (1 << 31) - 1) -> int:
-    """The value of an option as a whole number. Raises `FlashladderError`: it is none, or out of range."""
+    """The value of an option as a whole number. Raises `FlashladderError`: it is not one, or out of range."""
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
         expected = f"a whole number from {least} to {most}"
@@ -91,7 +91,7 @@ def within(option: str, value: int | str, *, least: int = 1, most: int = (1 << 3
 
 
 def own_kernel(word: str) -> FlashladderError | None:
-    """The error for a file where `emulate` takes an iteration; None for other words."""
+    """The error for a file name that `emulate` got instead of an iteration; None for other words."""
     run = "--grid 4 --block 256 --arg x=float32:1024:randn --hazards`"
     if word.lower().endswith((".ptx", ".cu")):
         hint = f"your own kernel: `ptxemu {shlex.quote(word)} {run}"
@@ -103,25 +103,25 @@ def own_kernel(word: str) -> FlashladderError | None:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's parser, whose errors are this project's."""
+    """argparse's parser with this project's error messages."""
 
     given: Sequence[str] = ()
 
     def __init__(self, prog: str | None = None, **own: Any) -> None:
-        """As argparse does; a script is named as it is run, ``python analysis/x.py``, so that hints can be followed."""
+        """As argparse does. A script's name is the command that runs it, ``python analysis/x.py``, for use in hints."""
         super().__init__(prog=prog or f"python {shlex.quote(sys.argv[0])}", **own)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does; what was given is kept for `error`."""
+        """As argparse does; keeps the words for `error`."""
         self.given = sys.argv[1:] if args is None else args
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Prints one line and leaves with 2."""
+        """Prints one line and exits with 2."""
         from flashladder.located import closest
 
         unknown = None if "unrecognized" in message else self._unknown_option()
-        if unknown:  # it comes first: `--gird cpu` is why `--grid` lacks, and what `cpu` is
+        if unknown:  # the likely cause: `--gird cpu` makes argparse miss `--grid` and reject `cpu`
             message = f"unrecognized arguments: {unknown}"
         hint = None
         if found := _OFFENDING.search(message):
@@ -131,7 +131,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(problem.exit_code, f"error: {problem}\n")
 
     def _unknown_option(self) -> str | None:
-        """The first word given that looks like an option and is none."""
+        """The first word that looks like an option but is not one."""
         known = [one for one in _words(self) if one.startswith("-")]
         options = (word.partition("=")[0] for word in self.given if word.startswith("--") and word != "--")
         return next((word for word in options if not any(one.startswith(word) for one in known)), None)
@@ -157,13 +157,6 @@ def result_file(text: str) -> Path:
     return path_of(text)
 
 
-def named(text: str) -> Path:
-    """`text` as a path that has a name, for argparse's ``type``."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError("expected a path, found nothing")
-    return path_of(text)
-
-
 def seconds(text: str) -> float:
     """`text` as a number of seconds of at least 0, for argparse's ``type``."""
     if not re.fullmatch(r"\d{1,9}(\.\d*)?", text, re.ASCII):
@@ -179,18 +172,18 @@ def some_seconds(text: str) -> float:
 
 
 def program_of(task: str) -> str:
-    """How a command that has a parser of its own was called: ``invoke sweep``, or ``python -m flashladder.sweep``."""
+    """How the user called a command: ``invoke sweep``, or ``python -m flashladder.sweep``."""
     called = Path(sys.argv[0]).stem
     return f"{called} {task}" if called in ("invoke", "inv", "flashladder") else f"python -m flashladder.{task}"
 
 
 def add_numbers(parser: argparse.ArgumentParser) -> None:
-    """Adds iterations, any number of them, and ``--all``, which stands for every one."""
+    """Adds any number of iterations, and ``--all``."""
     parser.add_argument("numbers", nargs="*", type=whole, metavar="N", help=NUMBER)
     parser.add_argument("--all", action="store_true", help="all of them")
 
 
 def require_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Leaves with 2 unless there are numbers or ``--all``, and not both."""
+    """Exits with 2 unless the user gave either numbers or ``--all``."""
     if bool(options.numbers) == options.all:
         parser.error("give iterations, or --all")

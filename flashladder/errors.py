@@ -1,14 +1,14 @@
-"""Every failure a person can meet: one class that holds the facts and renders them as one clear line.
+"""Every error that a person can meet: one class holds the facts and shows them as one line.
 
-Commands catch `FlashladderError`, print `str(error)` on stderr and leave with `error.exit_code`; nothing else is
-allowed to reach a terminal as a traceback. Beside it stands what a check found, which may be such a failure.
+Commands catch `FlashladderError`, print ``str(error)`` on stderr and exit with `error.exit_code`; no command shows a
+traceback. `Checked` is what a check found, which may be such an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 import io
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ import sys
 
 from flashladder.paths import CARRIED, ROOT
 
-# What pip calls packages that may be missing, by what Python calls them; a command that needs one says so.
+# Packages that may be missing: Python's name to pip's name. A command that needs one says so.
 PACKAGES = {
     **{name: name for name in ("invoke", "numpy", "ptxemu", "pydantic", "torch", "tqdm", "typing_extensions")},
     "elftools": "pyelftools",
@@ -31,49 +31,29 @@ PACKAGES = {
 LONGEST_FACT = 2000  # characters of what was expected or found that a message shows
 
 
+@dataclass(eq=False, repr=False)
 class FlashladderError(Exception):
-    """Something could not be done: what, where, what was expected, what was found, what to do next.
+    """Something could not be done: what, where, what was expected, what was found, what to do next."""
 
-    Args:
-        what: what happened, as a short sentence without a full stop.
-        where: where it was seen, for example ``iterations/07_tuned.yaml:12``.
-        expected: what would have been right.
-        found: what was there instead.
-        hint: the command or the edit to try next.
-        exit_code: 1 when a check failed, 2 when the work could not be done.
-    """
+    what: str  # what happened, as a short sentence without a full stop
+    _: KW_ONLY
+    where: str | Path | None = None  # where it was seen, for example ``iterations/07_tuned.yaml:12``
+    expected: object | None = None
+    found: object | None = None
+    hint: str | None = None  # the command or the edit to try next
+    exit_code: int = 2  # 1 when a check failed, 2 when the work could not be done
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        where: str | Path | None = None,
-        expected: object | None = None,
-        found: object | None = None,
-        hint: str | None = None,
-        exit_code: int = 2,
-    ) -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = None if where is None else str(where)
-        self.expected = expected
-        self.found = found
-        self.hint = hint
-        self.exit_code = exit_code
+    def __post_init__(self) -> None:
+        """Gives Python the message, so that the error can go to another process."""
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         """The whole message on one line: ``where: what: expected E, found F; hint``."""
-        line = _shown(self.what) if self.where is None else f"{_shown(self.where)}: {_shown(self.what)}"
-        facts = [
-            f"{name} {_shown(value)}"
-            for name, value in (("expected", self.expected), ("found", self.found))
-            if value is not None
-        ]
-        if facts:
-            line += ": " + ", ".join(facts)
-        if self.hint:
-            line += f"; {_shown(self.hint)}"
-        return line
+        place = "" if self.where is None else f"{_shown(self.where)}: "
+        named = (("expected", self.expected), ("found", self.found))
+        facts = ", ".join(f"{name} {_shown(value)}" for name, value in named if value is not None)
+        hint = f"; {_shown(self.hint)}" if self.hint else ""
+        return f"{place}{_shown(self.what)}{': ' if facts else ''}{facts}{hint}"
 
 
 def _shown(fact: object) -> str:
@@ -83,26 +63,29 @@ def _shown(fact: object) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with what a terminal would obey, or could not show, as an escape, as in ``repr``.
+    """`text` with each character that a terminal would obey or cannot show as an escape, as ``repr`` writes it.
 
-    Control characters, marks that turn the direction of writing, and bytes of a file's name that are not UTF-8.
+    Such are control characters, marks that change the writing direction, and bytes of a file name that are not UTF-8.
     """
-    if text.isprintable():
-        return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
+@dataclass(eq=False, repr=False)
 class CheckFailed(FlashladderError):
-    """A check ran and said no (exit code 1), as opposed to work that could not be done (exit code 2)."""
+    """A check ran and failed (exit code 1). Work that could not be done is a plain `FlashladderError` (exit code 2)."""
 
-    def __init__(self, what: str, **facts: object) -> None:
-        super().__init__(what, exit_code=1, **facts)  # type: ignore[arg-type]  # same keywords, passed through
+    exit_code: int = 1
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its type if the message is empty."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def failures() -> tuple[type[FlashladderError], ...]:
-    """For ``except``: `FlashladderError`, and the errors of the emulator where a command has loaded it.
+    """For ``except``: `FlashladderError`, and the emulator's errors if a command has loaded it.
 
-    Builds run without the emulator, so it is not imported here. Its errors have the attributes of
+    Builds run without the emulator, so this module does not import it. Its errors have the same attributes as
     `FlashladderError`, and are typed as such.
     """
     ptxemu = sys.modules.get("ptxemu")
@@ -111,24 +94,16 @@ def failures() -> tuple[type[FlashladderError], ...]:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found that ran to its end, as data: a command shows it, the gate makes one line of it.
+    """The result of a check that ran to its end: its own command prints it, the gate makes one line of it."""
 
-    Attributes:
-        summary: what was compared, and how many; what is said of a check that holds.
-        lines: all that the check's own command prints; `summary` where there are none.
-        notes: lines worth telling although the check holds.
-        problems: lines that lead to `failure`.
-        failure: the check's no; None where it holds.
-    """
-
-    summary: str
-    lines: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    failure: CheckFailed | None = None
+    summary: str  # what was compared, and how many; printed if the check passes
+    lines: tuple[str, ...] = ()  # what the check's own command prints; without them it prints `summary`
+    notes: tuple[str, ...] = ()  # worth printing although the check passes
+    problems: tuple[str, ...] = ()  # what leads to `failure`
+    failure: CheckFailed | None = None  # None: the check passes
 
     def show(self) -> None:
-        """Prints what was found. Raises `CheckFailed`: the check does not hold."""
+        """Prints the result. Raises `CheckFailed`: the check failed."""
         if lines := self.lines or (() if self.failure else (self.summary,)):
             print("\n".join(printable(one) for line in lines for one in line.split("\n")))
         if self.failure:
@@ -137,17 +112,18 @@ class Checked:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turns a `FlashladderError` into its one line on stderr and its exit code; for the edges of commands.
+    """Prints a `FlashladderError` as one line on stderr and exits with its code; commands wrap their whole work in it.
 
-    A reader that has seen enough (``invoke ptx 7 | head``) ends the command quietly; Ctrl-C ends it with 130, and
-    a file that cannot be read or written (a full disk behind stdout), a FLASHLADDER_ROOT that is no checkout, and a
-    package that is missing, with 2.
+    If the reader of a pipe leaves (``invoke ptx 7 | head``), the command ends quietly. Ctrl-C exits with 130. A file
+    that cannot be read or written (a full disk), a FLASHLADDER_ROOT that is no checkout and a missing package exit
+    with 2.
     """
-    _show_any_text()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
+        sys.stdout.reconfigure(errors="backslashreplace")  # escapes a character that the encoding (locale C) lacks
     try:
         _require_root()
         yield
-        if sys.stdout is not None:  # it is None where the shell closed it, `>&-`
+        if sys.stdout is not None:  # it is None if the shell closed it with `>&-`
             sys.stdout.flush()
     except failures() as error:
         print(f"error: {error}", file=sys.stderr)
@@ -172,7 +148,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 def require_checkout(command: str) -> None:
-    """Raises `FlashladderError` where the package is installed without a checkout around it."""
+    """Raises `FlashladderError` if the package is installed without a checkout around it."""
     if ROOT == CARRIED:
         raise FlashladderError(
             f"{command} needs a checkout, and this package is installed without one",
@@ -181,7 +157,7 @@ def require_checkout(command: str) -> None:
 
 
 def _require_root() -> None:
-    """Raises `FlashladderError` where FLASHLADDER_ROOT is set and does not name a checkout."""
+    """Raises `FlashladderError` if FLASHLADDER_ROOT is set and does not name a checkout."""
     wanted = os.environ.get("FLASHLADDER_ROOT")
     if wanted and not all((ROOT / name).is_dir() for name in ("iterations", "kernels", "configs")):
         raise FlashladderError(
@@ -192,14 +168,8 @@ def _require_root() -> None:
         )
 
 
-def _show_any_text() -> None:
-    """What the terminal's encoding lacks (locale C), or no encoding has, is shown as an escape instead of failing."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors != "backslashreplace":
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
 def say(text: str) -> None:
-    """Prints at once, for a command whose exit code is a verdict: a reader that has left does not end it."""
+    """Prints at once. If the reader of a pipe has left, the command goes on: its exit code is a verdict."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -207,5 +177,5 @@ def say(text: str) -> None:
 
 
 def drop_stdout() -> None:
-    """Sends what is left in the buffer nowhere: the interpreter flushes once more at exit."""
+    """Sends the rest of the buffer to the null device, because the interpreter flushes stdout once more at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

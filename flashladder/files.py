@@ -1,11 +1,11 @@
-"""Files: paths of the checkout, what a folder holds, texts, digests, whole writes, and JSON read strictly.
+"""Files: paths of the checkout, contents of folders, texts, digests, atomic writes, and strict JSON.
 
-Every text file that a person may edit is read by `read_text`, and every folder that a person may put files into
-is listed by `files_in`, so that a byte that is not UTF-8 has one message and an editor's lock is ignored everywhere.
+`read_text` reads every text file that a person may edit, and `files_in` lists every folder that a person may put files
+into. So a byte that is not UTF-8 has one message, and every command ignores an editor's lock files.
 
-Why strictly: Python's reader takes the last of two equal keys and recurses as deep as a document nests; a gzip file of
-a hundred kilobytes can hold a hundred megabytes. Here each is a `ValueError` that says what is wrong, which the readers
-of results, locks and records tell in one line. `flashladder.located` is the counterpart.
+Python's JSON reader takes the last of two equal keys and recurses as deep as a document nests, and a gzip file of a
+hundred kilobytes can hold a hundred megabytes. Here each is a `ValueError` that says what is wrong. The readers of
+results, locks and records show it as one line. `flashladder.located` does the same for YAML.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import zlib
 from flashladder.errors import FlashladderError
 from flashladder.paths import ITERATIONS, PACKAGE, ROOT, path_of
 
-MOST_HEADER_BYTES = 64 * 1024  # of a file, in which its kind shows
-KIND_OF_OUTPUT = {".cubin": b"\x7fELF", ".ptx": b".version", ".html": b"<"}  # what a file with such a name holds
-MOST_JSON_BYTES = 256 * 1024**2  # of a document, unpacked; the longest of the project has 8 MB
+MOST_HEADER_BYTES = 64 * 1024  # the start of a file that shows its kind
+KIND_OF_OUTPUT = {".cubin": b"\x7fELF", ".ptx": b".version", ".html": b"<"}  # ending to bytes that such a file holds
+MOST_JSON_BYTES = 256 * 1024**2  # of an unpacked document; the longest of the project has 8 MB
 BOM = b"\xef\xbb\xbf"
 _LEFTOVER = re.compile(r"[.#].*|.*(~|#|\.(orig|rej|bak|swp|tmp))", re.DOTALL)
 _ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|([\"\\]))")
@@ -38,41 +38,40 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def last_iteration(folder: Path = ITERATIONS) -> int:
-    """The highest number that a file of the ladder in `folder` bears, 0 when there is none; reads no file."""
+    """The highest iteration number in the file names of `folder`, 0 if there is none; reads no file."""
     return max((int(path.name[:2]) for path in folder.glob("[0-9][0-9]_*.yaml")), default=0)
 
 
 def relative(path: Path) -> str:
-    """`path` as a person would type it from the checkout's root; of an installed package's own files from beside it.
+    """`path` relative to the checkout's root; a file of an installed package relative to the package's parent.
 
-    A link is named itself, and not what it leads to.
+    A link keeps its own name.
     """
     try:
         found = path.parent.resolve() / path.name
     except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
         return str(path)
-    base = next(
-        (base for base, below in ((ROOT, ROOT), (PACKAGE.parent, PACKAGE)) if found.is_relative_to(below)), None
-    )
-    return str(path) if base is None else found.relative_to(base).as_posix()
+    if found.is_relative_to(ROOT):
+        return found.relative_to(ROOT).as_posix()
+    return found.relative_to(PACKAGE.parent).as_posix() if found.is_relative_to(PACKAGE) else str(path)
 
 
 def files_in(folder: Path, pattern: str = "**/*") -> list[Path]:
-    """The paths below `folder` that match `pattern`, sorted; without dot-files and editors' locks and back-ups.
+    """The paths below `folder` that match `pattern`, sorted, without dot-files and editors' locks and backups.
 
-    A folder or a dangling link whose name matches is listed: whoever reads it says that it is no regular file.
+    Folders and dangling links are in the list too: their reader raises an error that says that they are no files.
     """
     found = (path for path in folder.glob(pattern) if not any(map(is_leftover, path.relative_to(folder).parts)))
     return sorted(found)
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file's name is hidden (``.x``) or an editor's or a merge's: ``#x#``, ``x~``, ``x.orig``, ``x.swp``."""
+    """Whether a file is hidden (``.x``), or an editor or a merge left it: ``#x#``, ``x~``, ``x.orig``, ``x.swp``."""
     return _LEFTOVER.fullmatch(name) is not None
 
 
 def unreadable(path: Path, error: OSError) -> FlashladderError:
-    """The error for a file that the system does not let us read."""
+    """The error for a file that the system cannot read."""
     dangling = isinstance(error, FileNotFoundError) and path.is_symlink()
     what = "a link to a file that does not exist" if dangling else error.strerror
     return FlashladderError(f"cannot read the file ({what})", where=relative(path))
@@ -84,17 +83,19 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
     Raises:
         FlashladderError: no such file, something else than a file, or more than `most` bytes.
     """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)  # a FIFO without a writer would block
+
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO without a writer would wait for one
-        try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise FlashladderError("not a regular file", where=relative(path), hint="put a file there")
-            with os.fdopen(handle, "rb", closefd=False) as stream:
-                data = stream.read(most + 1)
-        finally:
-            os.close(handle)
+        with open(path, "rb", opener=opener) as stream:
+            data = stream.read(most + 1) if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else None
+    except IsADirectoryError:
+        data = None
     except OSError as error:
         raise unreadable(path, error) from error
+    if data is None:
+        raise FlashladderError("not a regular file", where=relative(path), hint="put a file there")
     if len(data) > most:
         raise FlashladderError(
             "the file is too large", where=relative(path), expected=f"at most {most // 1024} KiB", found="more"
@@ -103,7 +104,7 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
 
 
 def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
-    r"""The text of a regular file, its lines ended by ``\n`` and without a byte-order mark, which nvcc ignores too.
+    r"""The text of a regular file, with ``\n`` as line ends and without a byte-order mark, which nvcc ignores too.
 
     Raises:
         FlashladderError: as `read_bytes`, or a byte that is not UTF-8; the message says which and where.
@@ -113,7 +114,7 @@ def read_text(path: Path, most: int = MOST_JSON_BYTES) -> str:
 
 
 def utf8(data: bytes, path: Path) -> str:
-    """`data` of the file `path` as text, nothing of it changed.
+    """`data` of the file `path` as unchanged text.
 
     Raises:
         FlashladderError: a byte that is not UTF-8; the message says which and where.
@@ -126,10 +127,10 @@ def utf8(data: bytes, path: Path) -> str:
 
 
 def make_folder(path: Path) -> Path:
-    """Makes `path` and the folders above it, where they are not there.
+    """Makes `path` and the folders above it, unless they exist.
 
     Raises:
-        FlashladderError: something else is in the way, such as a file or a dangling link; the message names it.
+        FlashladderError: a file or a dangling link is in the way; the message names it.
         OSError: the folder cannot be made for another reason.
     """
     require_folder_or_nothing(path)
@@ -138,7 +139,7 @@ def make_folder(path: Path) -> Path:
 
 
 def require_folder_or_nothing(path: Path) -> None:
-    """Raises `FlashladderError` where something else than a folder is at `path` or above it; the message names it."""
+    """Raises `FlashladderError` if `path`, or a path above it, is not a folder; the message names it."""
     for one in (path, *path.parents):
         if one.is_dir():
             return
@@ -149,22 +150,20 @@ def require_folder_or_nothing(path: Path) -> None:
 
 
 def require_file_or_nothing(path: Path) -> None:
-    """Raises `FlashladderError` where something that a file cannot replace is at `path`, such as a folder."""
+    """Raises `FlashladderError` if a file cannot replace what is at `path`, such as a folder."""
     if path.exists() and not path.is_file():
         what = "is a directory" if path.is_dir() else "not a regular file, so that it is not replaced"
         raise FlashladderError(what, where=relative(path), hint="remove it")
 
 
 def unescaped(path: str) -> str:
-    r"""A path of PTX or a line table as it is: nvcc writes ``\303\274`` for ``ü``, and a backslash before a quote."""
-    if "\\" not in path:
-        return path
+    r"""The path behind one in PTX or a line table: nvcc writes ``\303\274`` for ``ü`` and a backslash before quotes."""
     data = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]) if match[1] else match[2], os.fsencode(path))
     return os.fsdecode(data)
 
 
 def escaped(path: str) -> str:
-    """A path as nvcc writes it into PTX, where ptxas takes ASCII alone."""
+    """A path as nvcc writes it into PTX, because ptxas accepts only ASCII."""
     return "".join(
         f"\\{c:03o}" if not 31 < c < 127 else f"\\{c:c}" if c in b'"\\' else chr(c) for c in os.fsencode(path)
     )
@@ -176,10 +175,10 @@ def sha256(data: bytes | str) -> str:
 
 
 def output_file(name: str, ending: str, option: str = "--out") -> Path:
-    """`name` as the path of a file that a command will write; asked for before it works.
+    """`name` as the path of a file that a command will write; commands check it before they start.
 
     Raises:
-        FlashladderError: it has another ending, so that it may be a file of another kind, or it cannot be a file.
+        FlashladderError: it has another ending, cannot be a file, or is an existing file of another kind.
     """
     path = path_of(name)
     if not path.name.endswith(ending) or path.name == ending:
@@ -197,10 +196,10 @@ def output_file(name: str, ending: str, option: str = "--out") -> Path:
 
 
 def write_atomic(path: Path, data: bytes | str) -> Path:
-    """Writes `data` beside `path` and renames it into place, so that a reader never sees half a file.
+    """Writes `data` beside `path` and renames it, so that a reader never sees half a file.
 
     Raises:
-        FlashladderError: the disk is full, the folder cannot be written, or `path` is something else than a file.
+        FlashladderError: the disk is full, the folder is not writable, or `path` is not a regular file.
     """
     require_file_or_nothing(path)
     raw = data.encode() if isinstance(data, str) else data
@@ -245,11 +244,11 @@ def unpacked(raw: bytes) -> bytes:
 
 
 def load_json(raw: bytes) -> Any:
-    """The document in `raw`, UTF-8.
+    """The document in `raw`, which must be UTF-8. Accepts NaN: the models reject it and name its key.
 
     Raises:
         ValueError: not JSON, not UTF-8, a byte order mark, a key twice in one object, an integer that is too long, half
-            of a surrogate pair, or nested too deep. NaN is left to the models, which name its key.
+            of a surrogate pair, or nested too deep.
     """
     if raw.startswith(BOM):
         raise ValueError("it begins with a byte order mark")
@@ -258,18 +257,18 @@ def load_json(raw: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 (byte {raw[error.start]:#04x} at offset {error.start})") from error
     except ValueError as error:
-        if "integer string conversion" in str(error):  # Python's own words end with advice for programmers
+        if "integer string conversion" in str(error):  # Python's message ends with advice for programmers
             raise ValueError(f"an integer of more than {sys.get_int_max_str_digits()} digits") from error
         raise
     except RecursionError as error:
         raise ValueError("it nests too deep") from error
     if _SURROGATE.search(raw):
-        json.dumps(document, ensure_ascii=False).encode("utf-8")  # half of a pair cannot be written
+        json.dumps(document, ensure_ascii=False).encode("utf-8")  # raises an error for half of a pair
     return document
 
 
 def checked_json(raw: bytes) -> bytes:
-    """`raw` itself, for readers of their own, once `load_json` has no objection; raises as it does."""
+    """`raw` itself, after `load_json` accepted it; for a reader that parses it again. Raises as `load_json`."""
     load_json(raw)
     return raw
 
@@ -290,12 +289,12 @@ def digest_files(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def deflated(text: str) -> str:
-    """A text that a page's script inflates, in base64: a fifth of JSON. Another zlib may write other bytes of it."""
+    """A text, compressed and in base64, for a page's script to inflate. Other zlib versions may give other bytes."""
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def inflated(packed: str) -> str:
-    """What was deflated. Raises `ValueError`: it is nothing of the kind."""
+    """The text that `deflated` compressed. Raises `ValueError`: `packed` is not compressed text."""
     try:
         return zlib.decompress(base64.b64decode(packed, validate=True)).decode("utf-8")
     except zlib.error as error:

@@ -207,7 +207,7 @@ class Located:
         try:
             yield
         except FlashladderError as error:
-            if error.where is not None and re.search(r"\.(yaml|cuh|json)(:\d+)?$", error.where):
+            if re.search(r"\.(yaml|cuh|json)(:\d+)?$", str(error.where)):
                 raise
             raise self.error(location, error.what + suffix, error.expected, error.found, error.hint) from error
 

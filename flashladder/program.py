@@ -1,9 +1,9 @@
-"""The program behind `invoke X` and ``flashladder X``: invoke, with usage errors of one line and optional words.
+"""The program behind ``invoke X`` and ``flashladder X``: invoke, with one-line usage errors and optional arguments.
 
-invoke leaves with exit code 1 when it cannot read a command line, and here 1 means that a check failed. It also takes
-``--help`` for a positional argument that is still missing, and has no positional argument that may be left out, such as
-the 7 of ``invoke ptxas 7``. The subclasses below change these three things. tasks.py passes its tasks to `run`; so
-``invoke`` and ``flashladder`` read every command line alike.
+If invoke cannot read a command line, it exits with 1, which here means that a check failed. It also takes ``--help``
+as the value of a missing positional argument, and it has no optional positional arguments, such as the 7 of
+``invoke ptxas 7``. The subclasses below change these three things. tasks.py passes its tasks to `run`, so ``invoke``
+and ``flashladder`` read every command line alike.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FLAG = re.compile(r"--?[a-z]", re.IGNORECASE)  # -7 and - are words
 
 
 class UsageError(ParseError, Exit):
-    """A command line that cannot be read. invoke prints a `ParseError` and takes the exit code of an `Exit`."""
+    """A command line that nobody can read. invoke prints a `ParseError` and uses the exit code of an `Exit`."""
 
     def __init__(self, text: str, context: ParserContext | None) -> None:
         Exception.__init__(self, text)
@@ -44,7 +44,7 @@ class UsageError(ParseError, Exit):
 
     @property
     def code(self) -> int:
-        """Could not run."""
+        """Exit code: could not run."""
         return 2
 
 
@@ -55,7 +55,7 @@ class LineParser(Parser):
         """The tasks of a command line with their options; ``--name=value`` is two words, ``-abc`` is three.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: the command line has an error.
         """
         machine = ParseMachine(self.initial, self.contexts, self.ignore_unknown)  # type: ignore[arg-type]  # None is fine
         end = argv.index("--") if "--" in argv else len(argv)
@@ -79,7 +79,7 @@ class LineParser(Parser):
 
 
 def _take(machine: ParseMachine, word: str) -> None:
-    """Gives a word to the machine, and fills positional arguments that it cannot: see the top of this module."""
+    """Gives a word to the machine, or handles one of the three cases at the top of this module."""
     context, waiting = machine.context, machine.waiting_for_flag_value
     unset = [one for one in getattr(context, "positional_args", ()) if not one.got_value]
     missing = getattr(context, "missing_positional_args", [])
@@ -101,7 +101,7 @@ def _take(machine: ParseMachine, word: str) -> None:
     elif waiting and getattr(machine.flag, "kind", str) is int and not re.fullmatch("[0-9]{1,10}", word):
         size = " of at most ten digits" if word.isdecimal() else ""
         raise ParseError(f"{_flag(machine)} needs a whole number{size}, found {word!r}", context)
-    elif waiting and not word and not getattr(machine.flag, "positional", False):  # of a shell variable not set
+    elif waiting and not word and not getattr(machine.flag, "positional", False):  # from an unset shell variable
         raise ParseError(f"{_flag(machine)} needs a value: found ''", context)
     else:
         machine.handle(word)
@@ -112,8 +112,8 @@ def _flag(machine: ParseMachine) -> str:
 
 
 def _explained(machine: ParseMachine, text: str) -> FlashladderError:
-    """What invoke says about a command line, in this project's words."""
-    from flashladder.located import closest  # which brings pydantic: only needed for an error
+    """Invoke's message about a command line, in this project's words."""
+    from flashladder.located import closest  # imports pydantic, which only an error needs
 
     name = getattr(machine.context, "name", None)
     more = f"`{called()} {name} --help` says more" if name else shows_tasks()
@@ -136,19 +136,16 @@ def _explained(machine: ParseMachine, text: str) -> FlashladderError:
 
 
 class LineProgram(Program):
-    """`Program` whose command lines a `LineParser` reads, and whose help and lists fail in one line."""
+    """`Program` that reads command lines with a `LineParser`, and shows every error as one line."""
 
     @property
     def initial_context(self) -> ParserContext:
-        """Its own options, ``--search-root`` and ``--collection`` of invoke too, which has followed them by then.
-
-        Without `SHELL`, as no task runs a shell.
-        """
+        """The program's options without `SHELL`, because no task runs a shell."""
         own = [argument for argument in self.core_args() if argument.name not in SHELL]
         return ParserContext(args=[*own, *self.task_args()])
 
     def parse_core_args(self) -> None:
-        """Reads the options of the program itself; the words of tasks are left for later."""
+        """Reads the options of the program itself; invoke reads the words of tasks later."""
         self.core = LineParser(initial=self.initial_context, ignore_unknown=True).parse_argv(self.argv[1:])
         for argument in self.core_args():
             if argument.name in SHELL:
@@ -159,12 +156,12 @@ class LineProgram(Program):
         return LineParser(initial=self.initial_context, contexts=contexts)
 
     def execute(self) -> None:
-        """Runs the tasks; what fails is one line."""
+        """Runs the tasks; shows an error as one line."""
         with one_line_errors():
             super().execute()
 
     def parse_cleanup(self) -> None:
-        """Answers ``--help`` and ``--list``: a closed pipe, a full disk and an unknown name end as everywhere."""
+        """Answers ``--help`` and ``--list``; a closed pipe, a full disk and an unknown name end as in a task."""
         with one_line_errors():
             try:
                 super().parse_cleanup()
@@ -182,19 +179,19 @@ class LineProgram(Program):
 
 
 def run(namespace: Collection, words: Sequence[str]) -> NoReturn:
-    """Runs the tasks of a command line; leaves with its exit code. Raises `SystemExit`: always."""
+    """Runs the tasks of a command line and exits with its code. Raises `SystemExit`: always."""
     binary = called()
     LineProgram(namespace=namespace, name="flashladder", binary=binary, version=__version__).run([binary, *words])
     raise SystemExit(0)
 
 
 def called() -> str:
-    """What a person types: ``invoke``, which needs to stand in the checkout, or ``flashladder``."""
+    """The program that the user typed: ``invoke``, which works only in the checkout, or ``flashladder``."""
     return "invoke" if called_by_invoke() else "flashladder"
 
 
 def shows_tasks() -> str:
-    """A hint for a person who does not know the tasks."""
+    """A hint for a user who does not know the tasks."""
     return f"`{called()}` alone shows the tasks"
 
 

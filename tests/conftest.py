@@ -1,4 +1,4 @@
-"""What all tests share: the longest begin first."""
+"""Shared by all tests: long tests start first, and GPUs have locks of their own."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ LONG = {  # files of `nvcc` whose tests are far from that, in seconds
 
 
 def pytest_configure() -> None:
-    """A shell that starts a run in the background lets it ignore Ctrl-C, and with it all that tests start."""
+    """Restores Ctrl-C for this run and the processes that tests start: a background job of a shell ignores it."""
     gc.disable()  # until all tests are collected
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests first, so that no process is left with one at the end: in one process, or in each one's share."""
+    """Long tests first, in one process or in each worker's share, so that no worker ends with a long test."""
     items.sort(key=lambda item: item.path.name != "test_sweep_gpu.py")  # before any other test is on the GPU
     shares = getattr(config, "workerinput", {}).get("workercount", 1)
     items[:] = dealt(items, int(shares))
 
 
 def kind_of(item: pytest.Item) -> str:
-    """Which of `SECONDS` a test takes about."""
+    """The key of `SECONDS` for a test."""
     return next((name for name in ("slow", "nvcc") if item.get_closest_marker(name)), "")
 
 
 def dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
-    """Tests in an order whose equal parts, which is what ``--dist worksteal`` gives to processes, take equally long.
+    """Orders tests so that equal parts take equally long; ``--dist worksteal`` gives such parts to the workers.
 
-    What compiles stays with its file, whose fixtures are made once; slow tests are dealt one by one, but for those that
-    share a cluster. The other tests fill the parts up.
+    Tests that compile stay with their file, so that its fixtures run once. Slow tests are distributed one by one,
+    except those that share a cluster. The other tests fill the parts.
     """
     units: dict[str, list[pytest.Item]] = {}
     rest = [item for item in items if not kind_of(item)]
@@ -75,7 +75,7 @@ def dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
 
 
 def _seconds(items: Sequence[pytest.Item]) -> float:
-    """About how long a unit takes: slow tests by their number, those of a file as the file is known for."""
+    """The estimated time of a unit: slow tests by their number, the tests of a file in `LONG` by that table."""
     slow = sum(SECONDS["slow"] for item in items if kind_of(item) == "slow")
     others = [item for item in items if kind_of(item) != "slow"]
     known = LONG.get(others[0].path.name) if others else None
@@ -83,12 +83,12 @@ def _seconds(items: Sequence[pytest.Item]) -> float:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their parameters are there to the end."""
+    """Excludes the thousands of collected tests from garbage collection, because they live to the end."""
     parallel.tune_gc()
     gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_locks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """GPUs that tests make up have one name: processes that run tests side by side must not wait for each other."""
+    """Gives each process its own folder of GPU locks: simulated GPUs share a name, and workers must not wait."""
     device.LOCKS = tmp_path_factory.mktemp("locks")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 import importlib.util
+from pathlib import Path
+import sys
 from types import ModuleType
 
 from invoke.context import Context
@@ -15,15 +17,21 @@ from flashladder.paths import ROOT
 from flashladder.program import LineParser, UsageError
 
 
-@cache
-def tasks() -> ModuleType:
-    """The checkout's tasks.py."""
-    spec = importlib.util.spec_from_file_location("flashladder_tasks", ROOT / "tasks.py")
+def module_of(path: Path, name: str) -> ModuleType:
+    """The Python file at `path`, imported under this name."""
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for their module
     spec.loader.exec_module(module)
     return module
+
+
+@cache
+def tasks() -> ModuleType:
+    """The checkout's tasks.py."""
+    return module_of(ROOT / "tasks.py", "flashladder_tasks")
 
 
 @cache  # a task hands out its help once

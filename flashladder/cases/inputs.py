@@ -1,11 +1,11 @@
-"""The inputs of a case: where Q, K, V and O lie, and what Q, K and V hold; the cases of GPU and emulator.
+"""The inputs of a case: the layout of Q, K, V and O, and the contents of Q, K and V; the cases of GPU and emulator.
 
-A kernel that confuses two tensors' strides, or multiplies them in 32 bits, is right if all four tensors lie alike in a
-small buffer. Views therefore differ per tensor and reach past 2^32 bytes. `CONTENTS` puts the logits where an online
-softmax can go wrong. Everything around the inputs is NaN, so that a stray read shows; everything around O is NaN, so
-that a stray write does.
+If all four tensors had the same layout in a small buffer, a kernel could confuse their strides or multiply them in 32
+bits and still be right. So layouts differ between the tensors, and some reach past 2^32 bytes. `CONTENTS` puts the
+logits where an online softmax can go wrong. Everything around the inputs and O is NaN, so that a stray read or write
+shows.
 
-Tensors are (batch, seq_len, n_heads, d_head); a slice of one is (seq_len, d_head) of one sample and head.
+Tensors are (batch, seq_len, n_heads, d_head). A slice is (seq_len, d_head), of one sample and head.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ View = Literal[
 ]  # fmt: skip
 FAR = ("far_rows", "far_heads", "far_samples")
 TENSORS = ("q", "k", "v", "out")
-FULL_HEADS = 16  # heads of the tensor that a `head_slice` is cut from; with d_head 128 its row stride is 2048
-VECTOR = 8  # elements of 16 bytes, of which every offset and stride is a multiple
-SLOT = 2  # d_heads per slot of a far view: a quarter of it is poison on each side of the data
-POISON = 0x7FDA  # the bits of a NaN in fp16 and in bf16, which arithmetic would make 0x7fff, 0x7fc0 or 0x7e00
-NO_RESERVE = 0x4000  # Linux' MAP_NORESERVE, which Python's mmap names from 3.13 on
+FULL_HEADS = 16  # heads of the tensor that contains a `head_slice`; with d_head 128 its row stride is 2048
+VECTOR = 8  # elements in 16 bytes; every offset and stride is a multiple
+SLOT = 2  # d_heads per slot of a far view; a quarter of the slot is poison on each side of the data
+POISON = 0x7FDA  # bits of a NaN in fp16 and bf16; arithmetic makes other NaNs: 0x7fff, 0x7fc0 or 0x7e00
+NO_RESERVE = 0x4000  # Linux' MAP_NORESERVE; Python's mmap has the name from 3.13 on
 SEQ_LENS = (512, 1024, 2048, 4096, 8192, 16384)
-RAGGED = (1, 17, 129, 1000, 4097)  # lengths for kernels that take any
+RAGGED = (1, 17, 129, 1000, 4097)  # lengths for kernels that take any length
 BATCH = {8192: 8, 16384: 4}  # 16 up to length 4096
 N_HEADS = 16
-FAR_BYTES = 9 << 29  # 4.5 GiB: no 32-bit number of bytes, signed or not, reaches the end of a far view
+FAR_BYTES = 9 << 29  # 4.5 GiB: no 32-bit byte offset, signed or not, reaches the end of a far view
 LARGE_LOGITS = 30.0  # factor on Q: scores of about +-120, so that softmax is nearly one-hot and exp must not overflow
-FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four of them pass 2^31 bytes, eight 2^32; address space only
+FAR_ROW = (1 << 29) + (1 << 20)  # bytes from row to row: four rows pass 2^31 bytes, eight 2^32; address space only
 EMULATED_RAGGED = ((1, 201, 2), (2, 384, 1), (1, 1, 2), (2, 17, 1), (1, 129, 3), (1, 1000, 1))  # batch, length, heads
-EMULATED_REPEATS = 2  # of the first case, which must agree bit for bit; the second proves that no state is left over
-BLOCK = 64  # keys that most kernels take at a time, or a multiple of what they take
+EMULATED_REPEATS = 2  # runs of the first case, equal bit for bit: the second run shows that no state is left over
+BLOCK = 64  # keys per KV block of most kernels; the others take a divisor
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class Case:
     view: View = "contiguous"  # how the tensors lie in memory
     scale: float = 1.0  # factor on Q
     seed: int = 0  # of the N(0, 1) draw
-    # Which of the four layouts of a mixed view Q has, K, V and O having the next ones; of a view `one_off`, which
-    # tensor has another row stride than the others' 2048 elements.
+    # Mixed view: the number of Q's layout; K, V and O have the next ones. View `one_off`: the number of the tensor
+    # whose row stride is not 2048 elements.
     turn: int = 0
     far_bytes: int = 0  # the one large stride of a far view
-    contents: tuple[str, ...] = ("normal",)  # of the slices, in turn: heads of sample 0, then of sample 1, and so on
-    expanded: bool = False  # K has one head and V one sample that serve all, by strides of 0
-    repeats: int = 0  # runs that must agree bit for bit, the first included; 0: as many as the checker makes
+    contents: tuple[str, ...] = ("normal",)  # contents of the slices in turn: heads of sample 0, then of sample 1, ...
+    expanded: bool = False  # all heads share K's first head and all samples V's first sample, by strides of 0
+    repeats: int = 0  # runs that must agree bit for bit, with the first; 0: the checker's default
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """Q, K, V and O as the kernel sees them, and O's memory with what lies around it: only `out` may be written."""
+    """Q, K, V and O as the kernel sees them, and O's memory with its surroundings; a kernel may write only `out`."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -78,13 +78,13 @@ class Tensors:
 
     @property
     def poisoned(self) -> torch.Tensor:
-        """Which elements of `out_base` hold the poison, bit for bit: another NaN was written."""
+        """Which elements of `out_base` hold the poison bit for bit; the kernel wrote any other NaN."""
         import torch
 
         return self.out_base.view(torch.int16) == POISON
 
     def poison(self) -> None:
-        """Fills O and its surroundings with NaN, of bits that no arithmetic makes."""
+        """Fills O and its surroundings with a NaN whose bits no arithmetic makes."""
         import torch
 
         self.out_base.view(torch.int16).fill_(POISON)
@@ -96,7 +96,7 @@ class Tensors:
 
 
 class Layout(NamedTuple):
-    """Where a tensor lies: the number of its buffer, its first element in there, and its strides in elements."""
+    """Where a tensor lies: the number of its buffer, the offset of its first element, and its strides in elements."""
 
     buffer: int
     offset: int
@@ -105,7 +105,7 @@ class Layout(NamedTuple):
     head: int
 
     def end(self, shape: Shape) -> int:
-        """One past the last element."""
+        """The offset after the last element."""
         steps = (shape.batch - 1) * self.batch + (shape.seq_len - 1) * self.seq + (shape.n_heads - 1) * self.head
         return self.offset + steps + shape.d_head
 
@@ -137,7 +137,7 @@ def layouts(case: Case) -> tuple[Layout, ...]:
 
 
 def _mixed(shape: Shape) -> tuple[tuple[int, int, int, int], ...]:
-    """Offset and strides of batch, row and head, no two alike in any: contiguous, packed, head-major, sliced."""
+    """Four offsets and strides of batch, row and head that all differ: contiguous, packed, head-major, sliced."""
     d, row, rows = shape.d_head, shape.n_heads * shape.d_head, shape.seq_len
     wide = 2 * d + VECTOR  # every second head of rows that are 8 elements longer: multiples of 16 bytes, not of 128
     return (
@@ -149,7 +149,7 @@ def _mixed(shape: Shape) -> tuple[tuple[int, int, int, int], ...]:
 
 
 def _mixed_slots(shape: Shape) -> tuple[tuple[int, int, int, int], ...]:
-    """As `_mixed`, with the row stride of `FULL_HEADS` heads throughout, which iteration 16 takes: at most 5 heads."""
+    """As `_mixed`, but always with the row stride of `FULL_HEADS` heads that iteration 16 takes; at most 5 heads."""
     d, row, rows = shape.d_head, FULL_HEADS * shape.d_head, shape.seq_len
     return (
         (row + VECTOR, rows * row, row, d),
@@ -160,7 +160,7 @@ def _mixed_slots(shape: Shape) -> tuple[tuple[int, int, int, int], ...]:
 
 
 def _far(case: Case, number: int) -> Layout:
-    """Q, K, V and O side by side in rows of one buffer, with one stride of `far_bytes` in place of the usual one."""
+    """One of Q, K, V and O, which share the rows of one buffer; one stride is `far_bytes` instead of the usual one."""
     d, far = case.shape.d_head, case.far_bytes // 2
     row = FULL_HEADS * d
     offset = number * row // 4 + d // SLOT
@@ -180,7 +180,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
-    """Draws the inputs of a case from its seed; O comes poisoned with NaN, as does all that lies between and around."""
+    """Draws the inputs of a case from its seed; O and everything between and around the tensors is NaN."""
     import torch
 
     shape, element = case.shape, torch_dtype(dtype)
@@ -208,7 +208,7 @@ def make_tensors(case: Case, dtype: str, device: str) -> Tensors:
 
 
 def _buffer(case: Case, places: tuple[Layout, ...], number: int, element: torch.dtype, device: str) -> torch.Tensor:
-    """A buffer full of NaN for the tensors with this number, with as much after the last as before the first."""
+    """A buffer of NaN for the tensors with this number, with as much space after the last one as before the first."""
     import torch
 
     mine = [one for one in places if one.buffer == number]
@@ -219,7 +219,7 @@ def _buffer(case: Case, places: tuple[Layout, ...], number: int, element: torch.
 
 
 def _sparse(count: int, element: torch.dtype) -> torch.Tensor:
-    """Zeros that take no memory until they are written, however many: address space alone."""
+    """Any number of zeros, which take address space but no memory until they are written."""
     import torch
 
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", NO_RESERVE)
@@ -235,7 +235,7 @@ def _sparse(count: int, element: torch.dtype) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Slice:
-    """Q, K and V of one sample and head, each (seq_len, d_head) of N(0, 1), to be changed in place."""
+    """Q, K and V of one sample and head, each (seq_len, d_head) of N(0, 1); contents change them in place."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -243,14 +243,13 @@ class Slice:
     generator: torch.Generator
 
     def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
-        """Random integers of [low, high); shape (d_head,) unless another is given."""
+        """Random integers of [low, high), by default of shape (d_head,)."""
         import torch
 
-        size = shape or tuple(self.q.shape[1:])
-        return torch.randint(low, high, size, generator=self.generator, device=self.q.device)
+        return torch.randint(low, high, shape or self.q.shape[1:], generator=self.generator, device=self.q.device)
 
     def direction(self) -> torch.Tensor:
-        """A random direction of +-1, (d_head,). Adding it to Q and to K raises their logits together."""
+        """A random direction of +-1, (d_head,). Adding it to Q and to K raises their logits."""
         return (2 * self.integers(0, 2) - 1).to(self.q.dtype)
 
 
@@ -272,12 +271,13 @@ def _peak(one: Slice, key: int) -> None:
 
 
 def _overtaken(one: Slice, first: int, second: int, row: int | None = None) -> None:
-    """Two keys outweigh all others of a row, `second` by 1.8 to 2.7 times `first`: 32nds of the keys, or from the end.
+    """Two keys outweigh all others of a row; the weight of `second` is 1.8 to 2.7 times that of `first`.
 
-    A kernel that meets the lighter one first and does not update its maximum rounds the weight of the other to 16 bits.
-    All elements of the row have this error in common, and hardly another one. If the length is one above a multiple of
-    the block, the last key (-1) is alone in its block. With `row` (0 or 1) only eight of every 16 rows are such: a lane
-    that decides for both of its rows by one of them gets the other row wrong.
+    Both are given in 32nds of the keys, or negative, from the end. A kernel that reads `first` first and does not
+    update its maximum rounds the weight of `second` to 16 bits. This error is common to all elements of the row, which
+    have hardly another one. If the length is one above a multiple of the block, the last key (-1) is alone in its
+    block. With `row` (0 or 1) only eight of every 16 rows are so. A lane that decides for both of its rows by one of
+    them gets the other row wrong.
     """
     along = one.direction()
     own = _own_rows(one, row)
@@ -287,9 +287,9 @@ def _overtaken(one: Slice, first: int, second: int, row: int | None = None) -> N
 
 
 def _own_rows(one: Slice, row: int | None) -> Any:
-    """Which rows are in the upper (0) or lower (1) eight of their 16, of which a lane of `mma` or `wgmma` has one each.
+    """The rows in the upper (0) or lower (1) eight of each 16; None: all. A lane of `mma` or `wgmma` has one of each.
 
-    Shrinks the queries of the others to a quarter, so that hardly a key outweighs another there. None: all rows.
+    Shrinks the queries of the other rows to a quarter, so that their keys have similar weights.
     """
     import torch
 
@@ -301,10 +301,11 @@ def _own_rows(one: Slice, row: int | None) -> Any:
 
 
 def _lone(one: Slice, row: int, key: int) -> None:
-    """In eight of every 16 rows (`row` 0 or 1) one key is 68 above all others, among the first 128 keys.
+    """In eight of every 16 rows (`row` 0 or 1) the logit of one key is 68 above all others.
 
-    It is in their first or second half (`key`). The rows that a lane of `mma` or `wgmma` holds lie eight apart: only
-    one of the lane's four combinations of rows and keys has a weight that is too large. The other rows are flat.
+    It is in the first or second half (`key`) of the first 128 keys. A lane of `mma` or `wgmma` holds rows that are
+    eight apart. So only one of the lane's four combinations of rows and keys has a weight that is too large. The other
+    rows are flat.
     """
     along = one.direction()
     one.q[_own_rows(one, row)] += 3 * along
@@ -321,25 +322,15 @@ def _slope(one: Slice, sign: int) -> None:
     one.k.add_(((steps if sign > 0 else steps.flip(0))[:, None] * along).to(one.k.dtype))
 
 
-def _matching(one: Slice) -> None:
-    """Row i attends to key i: a permutation of rows or keys shows, and one key outweighs all others."""
-    one.k.copy_(one.q)
-
-
-def _equal(one: Slice) -> None:
-    """All keys are equal: so are the weights, and O is V's mean."""
-    one.k.copy_(one.k[:1].clone())
-
-
 def _deep(one: Slice) -> None:
-    """Every q.k is -2^17, logits of -11585: below what is often taken for minus infinity, and exact in fp32."""
+    """Every q.k is -2^17, a logit of -11585: below what kernels often use as minus infinity, and exact in fp32."""
     along = 32 * one.direction()
     one.q.copy_(along.expand_as(one.q))
     one.k.copy_(-along.expand_as(one.k))
 
 
 def _plunging(one: Slice) -> None:
-    """The first 64 keys are 204 above all others: exp overflows unless the maximum is kept from block to block."""
+    """The first 64 keys are 204 above all others: exp overflows if a block forgets the maximum of the blocks before."""
     along = one.direction()
     one.q.add_(3 * along)
     one.k[:BLOCK] += 3 * along
@@ -347,7 +338,7 @@ def _plunging(one: Slice) -> None:
 
 
 def _spikes(one: Slice, half: int) -> None:
-    """One key in this half of each block of 64 is 204 above all others: exp overflows if the maximum misses it."""
+    """One key in this half of each block of 64 is 204 above all others: exp overflows if the maximum overlooks it."""
     import torch
 
     along = one.direction()
@@ -355,13 +346,13 @@ def _spikes(one: Slice, half: int) -> None:
     one.k.sub_(3 * along)
     firsts = torch.arange(half * BLOCK // 2, len(one.k), BLOCK, device=one.k.device)
     keys = firsts + one.integers(0, BLOCK // 2, *firsts.shape)
-    one.k[keys.clamp(max=len(one.k) - 1)] += 6 * along  # the last block may be a part of one
+    one.k[keys.clamp(max=len(one.k) - 1)] += 6 * along  # the last block may have fewer keys
 
 
 def _constant(one: Slice) -> None:
     """Each column of V holds one number, exact in both dtypes: O must be that number.
 
-    The numbers have either sign, from fp16's subnormal numbers to its largest, of which a sum of two overflows.
+    The numbers have both signs, and range from fp16's subnormal numbers to its largest: the sum of two overflows.
     """
     import torch
 
@@ -369,16 +360,11 @@ def _constant(one: Slice) -> None:
     one.v.copy_(sign * mantissa * torch.exp2(one.integers(-17, 16).float()))
 
 
-def _zero(one: Slice) -> None:
-    """Queries of zeros, as padding has them: every logit and every maximum is exactly 0, and O is V's mean."""
-    one.q.zero_()
-
-
 def _levels(one: Slice, sign: int) -> None:
-    """Each q.k is 2^20 or 2^21, or their negatives: logits of 92682 and 185364, of which only the higher ones count.
+    """Each q.k is 2^20 or 2^21 times `sign`: logits of +-92682 and +-185364, of which only the higher ones count.
 
-    They are beyond every number that kernels take for infinity or clamp to. They are powers of two, so that their
-    differences are exact.
+    They are beyond every number that kernels use as infinity or clamp to, and powers of two, so that their differences
+    are exact.
     """
     along = one.direction()
     high = one.integers(1, 3, len(one.k), 1).to(one.k.dtype)
@@ -387,7 +373,7 @@ def _levels(one: Slice, sign: int) -> None:
 
 
 def _wide(one: Slice) -> None:
-    """Q, K and a constant V hold numbers that fit bf16 and not fp16; the logits are those of N(0, 1)."""
+    """Q, K and a constant V hold numbers that fit bf16 but not fp16; the logits are those of N(0, 1)."""
     import torch
 
     _constant(one)
@@ -398,7 +384,7 @@ def _wide(one: Slice) -> None:
 
 
 def _peak_over_constant(one: Slice) -> None:
-    """Both: weights that are too small for 16 bits are part of the row sum, and must be part of O."""
+    """Both contents: weights that are too small for 16 bits are in the row sum, and must be in O."""
     _peak(one, 1)
     _constant(one)
 
@@ -434,9 +420,9 @@ CONTENTS: Mapping[str, Callable[[Slice], object]] = MappingProxyType(
         "plunging": _plunging,
         "left spikes": partial(_spikes, half=0),
         "right spikes": partial(_spikes, half=1),
-        "matching": _matching,
-        "equal": _equal,
-        "zero queries": _zero,
+        "matching": lambda one: one.k.copy_(one.q),  # row i attends to key i, so that permuted rows or keys show
+        "equal": lambda one: one.k.copy_(one.k[:1].clone()),  # equal keys have equal weights: O is V's mean
+        "zero queries": lambda one: one.q.zero_(),  # as in padding: every logit is 0, and O is V's mean
         "high levels": partial(_levels, sign=1),
         "low levels": partial(_levels, sign=-1),
         "wide": _wide,
@@ -444,10 +430,10 @@ CONTENTS: Mapping[str, Callable[[Slice], object]] = MappingProxyType(
         "first key, constant": _peak_over_constant,
     }
 )
-"""What a slice of Q, K and V may hold, by name: each turns N(0, 1) draws into it, in place.
+"""Contents of a slice of Q, K and V by name; each function changes N(0, 1) draws in place.
 
-With N(0, 1) alone some logit of each row is positive, no two maxima are far apart and every error looks like noise. A
-running maximum that starts at zero, is not kept from block to block or misses a column gives right numbers there.
+With N(0, 1) alone each row has a positive logit, no two maxima are far apart and every error looks like noise. There a
+kernel is right even if its running maximum starts at zero, forgets earlier blocks or overlooks a column.
 """
 CONSTANT = ("constant", "first key, constant")
 HEAVY = tuple(name for name in CONTENTS if name.startswith("overtaken"))
@@ -465,7 +451,7 @@ def shape_of(seq_len: int) -> Shape:
 
 
 def on_grid(shape: Shape) -> bool:
-    """Whether a shape is one of the ladder's grid: a sweep may have others of the same length."""
+    """Whether a shape is in the ladder's grid; a sweep may have other shapes of the same length."""
     return shape.seq_len in SEQ_LENS and shape == shape_of(shape.seq_len)
 
 
@@ -478,7 +464,6 @@ def _case(name: str, batch: int, seq_len: int, heads: int = N_HEADS, view: View 
 def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
     """Every case of a configuration; with `quick` lengths up to 1024 at batch 2 instead of the whole grid."""
     tile = max(config.B_r, config.B_c)
-    halves = (LOGITS[:6], LOGITS[6:]) if config.few_tiles else ()
     heavy = (256, 512, 1024) if config.heavy_rows else ()
     lengths = (512, 1024) if quick else SEQ_LENS
     ragged = () if config.multiples else RAGGED[:4] if quick else RAGGED
@@ -504,10 +489,16 @@ def cases_for(config: KernelConfig, *, quick: bool = False) -> tuple[Case, ...]:
         _case("far rows", 1, 2 * tile, 1, "far_rows", far_bytes=far_stride(2 * tile)),
         *_far_cases(tile),
         *(_case("few tiles", *shape) for shape in config.few_tiles),
-        *(
-            _case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, 6, contents=half)
-            for turn, half in enumerate(halves)
-        ),
+        *_extreme_few_tiles(config),
+    )
+
+
+def _extreme_few_tiles(config: KernelConfig, **other: Any) -> tuple[Case, ...]:
+    """If the kernel splits tiles that are few: two cases with half of the extreme logits each."""
+    length, heads = max(config.B_r, config.B_c) * 8 - 1, len(LOGITS) // 2
+    halves = enumerate((LOGITS[:heads], LOGITS[heads:]) if config.few_tiles else ())
+    return tuple(
+        _case(f"few tiles of extreme logits {turn}", 1, length, heads, contents=half, **other) for turn, half in halves
     )
 
 
@@ -522,21 +513,20 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
     """The emulator's cases of a configuration: small shapes, odd counts, views of all kinds, logits of all kinds.
 
     Args:
-        config: whose tiles the lengths are multiples of.
-        row_stride: the only one that the kernel takes, in elements (0: any). Such a kernel gets its heads as slices of
-            tensors with that row stride, and the other layouts to refuse.
-        quick: one length and one refusal; of a kernel that takes any length, one that no block divides and one that
-            only some do.
+        config: lengths are multiples of its tiles.
+        row_stride: the only row stride that the kernel takes, in elements; 0: any. Such a kernel gets head slices of
+            tensors with that row stride, and must refuse the other layouts.
+        quick: one length and one refusal. A kernel that takes any length also gets one that no block size divides, and
+            one that only some block sizes divide.
     """
     tile = max(config.B_r, config.B_c)
     fixed = row_stride == FULL_HEADS * D_HEAD
     case = partial(_case, view="head_slice" if fixed else "contiguous", repeats=1)
-    slices = -(-len(LOGITS) // 2)
-    halves = (LOGITS[:slices], LOGITS[slices:]) if config.few_tiles else ()
+    slices = len(LOGITS) // 2
     main, few = case("small", 2, 256, 2, repeats=EMULATED_REPEATS), [case("few tiles", *s) for s in config.few_tiles]
     ragged = [] if config.multiples else [case("ragged", *shape) for shape in EMULATED_RAGGED]
     last = []
-    if ragged:  # one row short of a block, which counts neither as a key nor in the maximum
+    if ragged:  # one row short of a block: the missing row must not count as a key or in the maximum
         last = [case("ragged extreme logits", 2, tile * 2 - 1, slices, contents=LOGITS)]
     if quick:
         return (main, case("transposed", 1, tile, 2, view="transposed"), *few[:1], *ragged[:2])
@@ -567,10 +557,7 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
         *_far_cases(tile, repeats=1),
         case("large logits", 1, tile * 2, 1, scale=LARGE_LOGITS),
         case("extreme logits", 2, max(192, tile * 2), slices, contents=LOGITS),
-        *(
-            case(f"few tiles of extreme logits {turn}", 1, tile * 8 - 1, slices, contents=half)
-            for turn, half in enumerate(halves)
-        ),
+        *_extreme_few_tiles(config, repeats=1),
         *last,
         case("edge logits", 1, max(192, tile * 2), len(EDGES), contents=EDGES),
         case("constant V", 1, tile * 2, 2, contents=CONSTANT),
@@ -581,6 +568,6 @@ def emulator_cases(config: KernelConfig, row_stride: int = 0, *, quick: bool = F
     )
 
 
-def far_stride(count: int, reach: int = FAR_BYTES) -> int:
-    """The stride in bytes, a multiple of 16, with which the last of `count` lies at least `reach` from the first."""
-    return -(-reach // (count - 1)) // 16 * 16 + 16
+def far_stride(count: int) -> int:
+    """The stride in bytes, a multiple of 16, that puts the last of `count` rows at least `FAR_BYTES` from the first."""
+    return -(-FAR_BYTES // (count - 1)) // 16 * 16 + 16

@@ -6,11 +6,11 @@ constant, each element of O is that constant to one unit roundoff. Over all comp
 that of unbiased rounding. References cover whole (sample, head) slices: all of a small case, every head of a large one.
 
 Most checkers pass NaN, stale memory or a lucky first run. Here O and all memory around it start as NaN, every
-comparison fails on NaN, nothing but O may change, and 20 runs must agree bit for bit (rule 7 of the measurement
-protocol). A kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it and write nothing.
-Works with any callable on any device, so that wrong operators on the CPU test the checker itself.
+comparison fails on NaN, only O may change, and 20 runs must agree bit for bit (rule 7 of the measurement protocol). A
+kernel that cannot take a tensor (iteration 16 fixes its row stride) must refuse it and write nothing. The checker takes
+any callable on any device, so that tests can give it wrong operators on the CPU.
 
-Tensors are (batch, seq_len, n_heads, d_head); "slices" below are (batch index, head index) pairs.
+Tensors are (batch, seq_len, n_heads, d_head); a slice is a pair (batch index, head index).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import random
 from typing import TYPE_CHECKING, Literal
 
 from flashladder.cases.inputs import Case, Tensors, make_tensors
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, first_line
 from flashladder.ladder.config import KernelConfig
 from flashladder.problem import Shape
 from flashladder.results.schema import Accuracy, CaseResult, kernel_key
@@ -30,16 +30,16 @@ from flashladder.results.schema import Accuracy, CaseResult, kernel_key
 if TYPE_CHECKING:
     import torch
 
-REPEATS = 20  # runs that must agree bit for bit, the first included
-LARGEST_KEPT = 2**30  # bytes of an input's storage that are compared whole before and after a launch
+REPEATS = 20  # runs that must agree bit for bit, with the first
+LARGEST_KEPT = 2**30  # bytes: larger storages of inputs are compared only inside the tensor
 UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8}
 CHUNK = 2048  # query rows of the reference at a time: at S=16384 the fp64 scores take 0.27 GB
-ALL_SLICES = 32  # a case with at most as many is compared in full
-BIAS_SHARE = 1 / 16  # of a unit roundoff: the mean signed error that a right kernel may have
-BIAS_PER_KEY = 2.0**-28  # what tensor cores may add to it: they cut each sum of 16 products off at 2^-24
-BIAS_ERRORS = 6  # standard errors beyond that
-ROW_BIAS_SHARE = 1 / 4  # of a unit roundoff: RMS over the rows of a slice of what one row has in common
-ENOUGH_ROWS = 64  # of a slice, for an RMS of its own
+ALL_SLICES = 32  # cases with at most this many slices are compared in full
+BIAS_SHARE = 1 / 16  # unit roundoffs of mean signed error that a right kernel may have
+BIAS_PER_KEY = 2.0**-28  # what tensor cores may add to it, because they truncate each sum of 16 products at 2^-24
+BIAS_ERRORS = 6  # standard errors that it may have in addition
+ROW_BIAS_SHARE = 1 / 4  # unit roundoffs: RMS over a slice's rows of the error that is common to a row
+ENOUGH_ROWS = 64  # slices with fewer rows have their RMS taken together
 
 Run = Callable[..., object]
 Status = Literal["pass", "fail", "not_applicable"]
@@ -49,37 +49,37 @@ Status = Literal["pass", "fail", "not_applicable"]
 class Expected:
     """The reference on some slices and the errors it allows."""
 
-    slices: tuple[tuple[int, int], ...]  # (sample, head) pairs, n of them
+    slices: tuple[tuple[int, int], ...]  # n pairs (sample, head)
     output: torch.Tensor  # (n, seq_len, d_head), fp64
     rounded: torch.Tensor  # the same in the dtype of O
-    unit: torch.Tensor  # (n, 1, d_head), what errors are counted in: 1, or the size of V's column where V is constant
-    # (n,), largest error in these units: twice torch's, at least a unit roundoff of the largest element (torch may be
-    # lucky with the few large ones); where V is constant, one unit roundoff of the constant.
+    unit: torch.Tensor  # (n, 1, d_head), the unit of errors: 1, or the size of V's column if V is constant
+    # (n,), the largest error in these units: twice torch's, at least a unit roundoff of the largest element (torch may
+    # be lucky with the few large ones). If V is constant: one unit roundoff of the constant.
     max_allowed: torch.Tensor
     rms_allowed: float  # relative RMS error, one unit roundoff
 
 
 @dataclass
 class References:
-    """Expected outputs by case and dtype: all iterations share one computation."""
+    """Expected outputs by case and dtype, each computed once for all iterations."""
 
     known: dict[tuple[Case, str], Expected] = field(default_factory=dict)
 
     def expected(self, case: Case, dtype: str, tensors: Tensors) -> Expected:
-        """The reference of this case, computed at first use."""
+        """The reference of this case."""
         if (case, dtype) not in self.known:
             self.known[case, dtype] = expect(tensors, dtype, compared_slices(case.shape, case.seed))
         return self.known[case, dtype]
 
 
 def choose_slices(shape: Shape, seed: int, count: int) -> tuple[tuple[int, int], ...]:
-    """`count` random (batch, head) slices, or all when there are not more."""
+    """`count` random (batch, head) slices, or all if there are fewer."""
     every = [(b, h) for b in range(shape.batch) for h in range(shape.n_heads)]
     return tuple(sorted(random.Random(seed).sample(every, min(len(every), count))))  # noqa: S311 - nothing secret
 
 
 def compared_slices(shape: Shape, seed: int) -> tuple[tuple[int, int], ...]:
-    """What a case compares: every slice up to `ALL_SLICES`, else every head once, first and last sample among them."""
+    """The slices that a case compares: up to `ALL_SLICES` all, else each head once, with the first and last sample."""
     if shape.batch * shape.n_heads <= ALL_SLICES:
         return choose_slices(shape, seed, ALL_SLICES)
     draw = random.Random(seed)  # noqa: S311 - a choice of slices, nothing secret
@@ -116,9 +116,9 @@ def attention_fp64(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.T
 
 
 def attention_torch16(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Torch's flash attention in the inputs' own 16-bit dtype, on (n, S, D) slices.
+    """Torch's flash attention in the inputs' 16-bit dtype, on (n, S, D) slices.
 
-    Flash and not math: the latter computes in fp32 inside, which no 16-bit tensor-core kernel can match.
+    Torch's "math" backend computes in fp32, which no 16-bit tensor-core kernel can match.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
@@ -128,10 +128,10 @@ def attention_torch16(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torc
 
 
 def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...]) -> Expected:
-    """Computes the reference on `slices` and what it allows.
+    """Computes the reference on `slices` and the errors that it allows.
 
     Raises:
-        FlashladderError: torch's own result is not finite, so that it bounds nothing.
+        FlashladderError: torch's own result is not finite, so that it gives no bound.
     """
     import torch
 
@@ -154,7 +154,7 @@ def expect(tensors: Tensors, dtype: str, slices: tuple[tuple[int, int], ...]) ->
 
 
 def accuracy(out: torch.Tensor, expected: Expected) -> Accuracy:
-    """Errors of O (B, S, H, D) on the worst of the reference's slices, and whether all elements of O are finite."""
+    """Errors of O (B, S, H, D) on the worst slice of the reference, and whether all elements of O are finite."""
     import torch
 
     found, unit = gather(out, expected.slices).double(), expected.unit
@@ -177,23 +177,23 @@ def _finite(error: float) -> float | None:
 
 
 def _bias(found: torch.Tensor, expected: Expected) -> tuple[float, float, float]:
-    """The mean error of O away from zero, as a share of O's mean size, how far from 0 it may be, and its RMS by row.
+    """The mean error of O away from zero, relative to O's mean size; its bound; its RMS by row.
 
-    This is the estimate of b if O is (1 + b) times the reference, as with a biased reciprocal or row sum. It is taken
-    against the *rounded* reference: V's 16-bit numbers show through where one key dominates, so that the correctly
-    rounded O lies on one side of the exact one throughout. Against the rounded reference two errors remain, and both
-    have mean zero in a right kernel: O's rounding where the fp32 results differ, and that of P to 16 bits.
+    If O is (1 + b) times the reference, as with a biased reciprocal or row sum, the mean error is an estimate of b. It
+    is taken against the *rounded* reference. If one key dominates, V's 16-bit numbers show through, and the correctly
+    rounded O lies on one side of the exact one. Against the rounded reference two errors remain: O's rounding where the
+    fp32 results differ, and the rounding of P to 16 bits. Both have mean zero in a right kernel.
 
-    The first is a matter of each element, but elements repeat where rows have equal weights; the second is shared by
-    the elements of a row. The variance of the mean is therefore the sum of that over rows and that over columns, of
-    which each of the two errors makes one too large at worst. Beyond `BIAS_ERRORS` standard errors (one in 10^8 for the
-    64 rows of the smallest case) a right kernel may be off by `BIAS_SHARE` of a unit roundoff and, on tensor cores that
-    cut sums off instead of rounding them, by 2^-24 for each 16 keys. A factor of 1 + 2^-10 is 1/4 of bf16's roundoff.
+    The first error is independent in each element, unless rows have equal weights. The elements of a row share the
+    second. So the variance of the mean is the sum of the variances over rows and over columns, which counts each error
+    at least once. Beyond `BIAS_ERRORS` standard errors (one in 10^8 for the 64 rows of the smallest case) a right
+    kernel may be off by `BIAS_SHARE` of a unit roundoff, and by 2^-24 per 16 keys on tensor cores that truncate sums.
+    A factor of 1 + 2^-10 is 1/4 of bf16's roundoff.
 
-    Taken by row, the RMS of the same estimate is at most 0.14 of a roundoff in a right kernel, from the roundings of P.
-    A row sum or its reciprocal that is rounded to 16 bits makes it 0.3 to 0.5. It is that of the worst slice, as slices
-    have contents of their own, and a fault in one of four would be half as large in all; slices of fewer than
-    `ENOUGH_ROWS` rows are taken together.
+    By row, the RMS of the same estimate is at most 0.14 of a roundoff in a right kernel, from the rounding of P. A row
+    sum or reciprocal that is rounded to 16 bits makes it 0.3 to 0.5. The worst slice counts, because slices have
+    different contents: an error in one of four slices would be half as large in all. Slices of fewer than `ENOUGH_ROWS`
+    rows are taken together.
     """
     weight = expected.output.abs() / expected.unit
     signed = expected.output.sign() * (found - expected.rounded.double()) / expected.unit
@@ -209,7 +209,7 @@ def _bias(found: torch.Tensor, expected: Expected) -> tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel under test: `run(q, k, v, out, short_form)`; `row_stride` (elements) the only one it takes, 0: any."""
+    """A kernel under test, `run(q, k, v, out, short_form)`; it takes only `row_stride` (elements), or any if 0."""
 
     iteration: int
     config: KernelConfig
@@ -218,7 +218,7 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """How results name this kernel."""
+        """The kernel's name in results."""
         return kernel_key(self.iteration, self.config.short_form())
 
 
@@ -228,8 +228,8 @@ def check_case(
     """Runs one kernel on one case; a failure is a result, not an exception."""
     try:
         tensors = make_tensors(case, subject.config.dtype, device)
-    except RuntimeError as error:  # out of memory, or a context that an earlier launch has broken
-        raise FlashladderError(f"cannot make the tensors of case {case.name!r}", found=_first_line(error)) from error
+    except RuntimeError as error:  # out of memory, or an earlier launch broke the context
+        raise FlashladderError(f"cannot make the tensors of case {case.name!r}", found=first_line(error)) from error
     repeats = case.repeats or repeats
     refused = bool(subject.row_stride) and tensors.row_strides != {subject.row_stride}
     found: Accuracy | None = None
@@ -250,11 +250,7 @@ def _launch(subject: Subject, tensors: Tensors) -> None:
 
     subject.run(tensors.q, tensors.k, tensors.v, tensors.out, subject.config.short_form())
     if tensors.out.is_cuda:
-        torch.cuda.synchronize()  # an illegal access shows here and not in an innocent call later
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        torch.cuda.synchronize()  # raises an illegal access here, not in a later call
 
 
 def _check_refusal(subject: Subject, tensors: Tensors) -> tuple[Status, str | None]:
@@ -264,14 +260,14 @@ def _check_refusal(subject: Subject, tensors: Tensors) -> tuple[Status, str | No
     except (ValueError, RuntimeError) as error:
         if not bool(tensors.poisoned.all()):
             return "fail", f"refused row strides {strides}, but wrote to O"
-        return "not_applicable", _first_line(error)
+        return "not_applicable", first_line(error)
     return "fail", f"took row strides {strides}, expected an error: it is compiled for {subject.row_stride}"
 
 
 def _check_run(
     subject: Subject, case: Case, tensors: Tensors, references: References, repeats: int
 ) -> tuple[str | None, Accuracy | None]:
-    """What is wrong (None: nothing), and the errors found."""
+    """The problem (None: the kernel is right), and the errors of O."""
     import torch
 
     inputs = {name: _memory(tensor) for name, tensor in (("Q", tensors.q), ("K", tensors.k), ("V", tensors.v))}
@@ -279,7 +275,7 @@ def _check_run(
     try:
         _launch(subject, tensors)
     except (ValueError, RuntimeError) as error:
-        return f"the launch failed: {_first_line(error)}", None
+        return f"the launch failed: {first_line(error)}", None
     for name, memory in inputs.items():
         if changed := int((memory != before[name]).sum()):
             return f"wrote to {name}, an input: {changed} of its elements changed", None
@@ -308,14 +304,14 @@ def _check_repeats(subject: Subject, tensors: Tensors, first: torch.Tensor, repe
         try:
             _launch(subject, tensors)
         except (ValueError, RuntimeError) as error:
-            return f"run {repeat} failed: {_first_line(error)}"
+            return f"run {repeat} failed: {first_line(error)}"
         if not same_bits(tensors.out, first):
             return f"run {repeat} differs from the first bit for bit"
     return None
 
 
 def _memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The bits of a tensor with those around it in its storage; of a storage that is huge, the tensor's own."""
+    """The bits of a tensor's whole storage, or of the tensor alone if the storage is huge."""
     import torch
 
     storage = tensor.untyped_storage()

@@ -1,9 +1,9 @@
 """Is a kernel correct? Every configuration on a list of shapes, layouts and logits, against an fp64 reference.
 
 `flashladder.cases.reference` holds the rule, the same on both backends. The emulator gets NumPy views of torch's CPU
-tensors with their real strides, so that views, the NaN around O and the refusals are tested as on a GPU. A kernel
-without a barrier may give right numbers in the emulator's order of threads: each kernel's first launch is watched for
-races and missing waits, and one that is found fails the case.
+tensors with their real strides. So it tests views, the NaN around O and refused tensors as a GPU does. A kernel that
+lacks a barrier may give right numbers in the emulator's order of threads. Therefore the race detector watches each
+kernel's first launch, and a race or a missing wait fails the case.
 
 Run on a machine with a GPU:
     python -m flashladder.check 7                        # one iteration, all its configurations, fp16 and bf16
@@ -46,22 +46,21 @@ from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.machine_code.ptx import ptx_sha256, read_ptx
 from flashladder.names import DTYPES, PUBLISHED_GPU
-from flashladder.paths import KERNELS
 from flashladder.results.files import OTHER_FILE, load_as, this_host, write_result
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
 import ptxemu
-from ptxemu import MEMORY_BUDGET, Array
+from ptxemu import Array
 
 if TYPE_CHECKING:
     import torch
 
-MOST_TILES = 3  # of a CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
-# Kinds of `EmulationError` that say nothing against a kernel; "arguments" does, as its plan makes them.
+MOST_TILES = 3  # per CTA of a persistent kernel: more make a launch longer; tests/nvcc/test_hopper_tiles.py has eight
+# Kinds of `EmulationError` that do not make a kernel wrong. "arguments" does, because the kernel's plan makes them.
 NO_VERDICT = ("syntax", "unsupported")
-EMULATED_CONFIGS = (PUBLISHED_GPU,)  # whose configurations the emulator checks unless others are asked for
-ELEMENT = np.dtype(np.uint16)  # bits of either dtype: the kernel's configuration says which it is
+EMULATED_CONFIGS = (PUBLISHED_GPU,)  # the configurations that the emulator checks by default
+ELEMENT = np.dtype(np.uint16)  # the bits of fp16 or bf16
 
-_REFERENCES = References()  # of this process: iterations with equal tiles have equal cases
+_REFERENCES = References()  # shared in this process: iterations with equal tiles have equal cases
 
 Done = frozenset[tuple[str, str]]  # kernel and case
 
@@ -84,7 +83,7 @@ class CheckReport:
 
     @property
     def done(self) -> Done:
-        """Kernel and name of each case."""
+        """Kernel and name of each case that ran."""
         return frozenset((case.kernel, case.case) for case in self.cases)
 
     def render(self) -> str:
@@ -103,7 +102,7 @@ class CheckReport:
 
 
 def _used(found: Accuracy | None) -> float:
-    """The larger error as a share of what is allowed."""
+    """The larger of both errors, as a share of its tolerance."""
     if found is None or found.max_error is None or found.rms_error is None:
         return 0.0
     return max(found.max_error / found.max_allowed, found.rms_error / found.rms_allowed)
@@ -123,12 +122,12 @@ def check_iteration(
     repeats: int = REPEATS,
     bar: bool = True,
 ) -> CheckReport:
-    """Checks every selected configuration of an iteration; ends early if a failed launch broke the CUDA context.
+    """Checks every selected configuration of an iteration; stops if a failed launch broke the CUDA context.
 
-    `configs`: selection keys (`prog`, `a100`, `all`, ...) or short forms. `references`: shared by several calls, so
-    that each is computed once. `device`: torch's, of the tensors. `run`: the operator; None for the installed wheel's.
-    `done`: cases to skip, from an earlier run. `cases`: of a configuration; None for the GPU's. `repeats`: runs that
-    must agree bit for bit. `bar`: show progress on a terminal.
+    `configs`: selection keys (`prog`, `a100`, `all`, ...) or short forms. `references`: share them between calls to
+    compute each once. `device`: where the tensors lie, in torch's words. `run`: the operator; None: the installed
+    wheel's. `done`: cases of an earlier run, which are skipped. `cases`: gives the cases of a configuration; None: the
+    GPU's. `repeats`: runs that must agree bit for bit. `bar`: show progress on a terminal.
 
     Raises:
         FlashladderError: no such iteration, wheel or configuration.
@@ -149,51 +148,53 @@ def check_iteration(
         try:
             found.append(check_case(subject, case, shared, device, repeats))
         except FlashladderError:
-            if not any(one.status == "fail" for one in found):
+            if not any(result.status == "fail" for result in found):
                 raise
             break
     return CheckReport(tuple(found))
 
 
-def as_array(tensor: torch.Tensor, storages: dict[int, Array]) -> Array:
-    """A view of a CPU tensor of 16-bit elements as their bits, with its shape, strides and the memory around it.
+def as_arrays(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
+) -> tuple[Array, Array, Array, Array]:
+    """CPU tensors of 16-bit elements as arrays of their bits, with the same shapes, strides and surrounding memory.
 
-    `storages` has the whole of each storage by its address; it is filled here, so that views of one storage share it.
+    Tensors of one storage become views of one array, as the emulator expects of arrays that share memory.
     """
     import torch
 
-    storage = tensor.untyped_storage()
-    if storage.data_ptr() not in storages:
-        flat = torch.empty(0, dtype=torch.int16).set_(storage)
-        storages[storage.data_ptr()] = flat.numpy().view(ELEMENT)
-    base = storages[storage.data_ptr()]
-    while isinstance(base.base, np.ndarray):
-        base = base.base
-    strides = tuple(2 * stride for stride in tensor.stride())
-    return np.ndarray(tuple(tensor.shape), ELEMENT, base, 2 * tensor.storage_offset(), strides)
+    storages: dict[int, Array] = {}  # address of a storage to all its elements
+
+    def view(tensor: torch.Tensor) -> Array:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in storages:
+            flat = torch.empty(0, dtype=torch.int16).set_(storage).numpy().view(ELEMENT)
+            while isinstance(flat.base, np.ndarray):
+                flat = flat.base
+            storages[storage.data_ptr()] = flat
+        strides = tuple(2 * stride for stride in tensor.stride())
+        base = storages[storage.data_ptr()]
+        return np.ndarray(tuple(tensor.shape), ELEMENT, base, 2 * tensor.storage_offset(), strides)
+
+    return view(q), view(k), view(v), view(out)
 
 
-def emulated_run(
-    iteration: Iteration, *, memory_budget: int = MEMORY_BUDGET, kernels: Path = KERNELS, watched: Collection[str] = ()
-) -> Run:
-    """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, as its wheel has one on a GPU.
+def emulated_run(iteration: Iteration, *, watched: Collection[str] = ()) -> Run:
+    """The iteration as an operator on CPU tensors, ``run(q, k, v, out, short_form)``, like its wheel's on a GPU.
 
-    The first launch of each configuration is watched for races, and any of more blocks of keys after it, those whose
-    tiles an H200 splits for themselves, but of those in `watched` (short forms). `kernels` is the folder of the CUDA
-    sources, so that a changed copy of it meets the same check.
+    The race detector watches the first launch of each configuration, and each later one with more blocks of keys.
+    Launches whose tiles an H200 splits count separately. Configurations in `watched` (short forms) are not watched.
 
-    The operator raises `ValueError` for a tensor outside of the kernel's contract and `RuntimeError` for a program that
-    races or does what it may not; `FlashladderError` when there is no PTX, because nothing can compile it, or it holds
-    what the emulator does not know.
+    The operator raises `ValueError` for a tensor that violates the kernel's contract, and `RuntimeError` for a race or
+    a forbidden operation. It raises `FlashladderError` if nothing can compile the PTX, or if the emulator does not know
+    a part of it.
     """
-    longest = dict[tuple[str, int], int]()  # watched, in blocks of keys, for each number of CTAs that share a tile
+    longest = dict[tuple[str, int], int]()  # short form and CTAs per tile to the most blocks of keys watched
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, short_form: str) -> None:
         config = KernelConfig.parse(short_form)
-        kernel = kernel_of(iteration, config, kernels)
-        storages: dict[int, Array] = {}
-        arrays = tuple(as_array(tensor, storages) for tensor in (q, k, v, out))
-        tensors = (arrays[0], arrays[1], arrays[2], arrays[3])
+        kernel = kernel_of(iteration, config)
+        tensors = as_arrays(q, k, v, out)
         try:
             require(iteration, config, tensors)
         except FlashladderError as error:
@@ -206,10 +207,7 @@ def emulated_run(
         longest[short_form, parts] = max(blocks, known)
         try:
             multiprocessors = max(FEW, -(-tiles // MOST_TILES)) if parts == 1 else MULTIPROCESSORS
-            forward(
-                iteration, config, tensors, kernel=kernel, observers=observers, memory_budget=memory_budget,
-                multiprocessors=multiprocessors,
-            )  # fmt: skip
+            forward(iteration, config, tensors, kernel=kernel, observers=observers, multiprocessors=multiprocessors)
         except failures() as error:
             if getattr(error, "kind", "") in NO_VERDICT:
                 where = f"iteration {iteration.description}"
@@ -224,12 +222,12 @@ def emulated_run(
 
 @dataclass(frozen=True)
 class Emulated:
-    """How the emulator checks an iteration's PTX: configurations, dtypes, short lengths only, cases to skip."""
+    """How the emulator checks an iteration's PTX."""
 
     configs: tuple[str, ...] = EMULATED_CONFIGS
     dtypes: tuple[str, ...] = DTYPES
-    quick: bool = False
-    done: Done = frozenset()
+    quick: bool = False  # short lengths only
+    done: Done = frozenset()  # cases to skip
 
     def check(self, number: int, *, bar: bool = True) -> CheckReport:
         """Checks one iteration.
@@ -245,7 +243,7 @@ class Emulated:
         )  # fmt: skip
 
     def one_of_many(self, number: int) -> CheckReport:
-        """The same in one process of several."""
+        """Checks one iteration in one of several processes."""
         import torch
 
         torch.set_num_threads(1)  # there is a process per CPU already
@@ -253,8 +251,11 @@ class Emulated:
 
     def kernels(self, numbers: Sequence[int]) -> list[tuple[Iteration, KernelConfig]]:
         """Iterations with their chosen configurations."""
-        chosen = {number: chosen_configs(number, self.configs, self.dtypes) for number in numbers}
-        return [(load_iteration(number), config) for number, configs in chosen.items() for config in configs]
+        return [
+            (load_iteration(number), config)
+            for number in numbers
+            for config in chosen_configs(number, self.configs, self.dtypes)
+        ]
 
     def check_many(self, numbers: Sequence[int]) -> CheckReport:
         """Checks several iterations, a process per CPU."""
@@ -266,13 +267,12 @@ class Emulated:
 
 
 def rule() -> str:
-    """A digest of what decides a verdict beside the kernel: cases, inputs and bounds."""
-    files = [Path(str(one.__file__)) for one in (reference, inputs)]
-    return sha256("".join(sha256(path.read_bytes()) for path in files))
+    """A digest of the sources that decide a verdict: cases, inputs and bounds."""
+    return sha256("".join(sha256(Path(str(module.__file__)).read_bytes()) for module in (reference, inputs)))
 
 
 def emulated_identity(iteration: Iteration, config: KernelConfig) -> Kernel:
-    """What a result says about a kernel whose PTX the emulator runs; `build` covers PTX, emulator and rule.
+    """How a result names a kernel whose PTX the emulator runs; `build` covers PTX, emulator and rule.
 
     Raises:
         FlashladderError: nothing here can compile it.
@@ -288,19 +288,19 @@ Result = CheckResult | EmulatedCheckResult
 
 
 def resumed(path: Path | None, result: Result) -> tuple[Result, tuple[CaseResult, ...]]:
-    """`result` with what the file at `path` holds of kernels that are not asked for, and the kept cases of the others.
+    """`result` with the other kernels that the file at `path` holds, and the file's valid cases of this run's kernels.
 
-    A case of a kernel that is asked for still holds if it did not fail, its kernel's code is the same, and so are GPU,
-    rule and FA2, whose error bounds it. On the emulator a kernel's identity covers the rule.
+    A case is valid if it did not fail, and if kernel code, GPU, rule and FA2 are the same: FA2's error sets the bounds.
+    On the emulator a kernel's identity covers the rule.
 
     Raises:
-        FlashladderError: the file is of another GPU, rule or FA2 and holds kernels that are not asked for.
+        FlashladderError: the file is of another GPU, rule or FA2, and this run does not check all of its kernels.
     """
     if path is None or not path.is_file():
         return result, ()
     old = load_as(path, type(result), hint=OTHER_FILE)
     others = tuple(case for case in old.cases if case.kernel not in result.kernels)
-    facts: list[tuple[str, object, object]] = [("FA2", result.reference, old.reference)]
+    facts: list[tuple[str, object, object]] = [("FA2", result.reference, old.reference)]  # name, in this run, in file
     if isinstance(result, CheckResult) and isinstance(old, CheckResult):
         facts += [("GPU", result.gpu.uuid, old.gpu.uuid), ("rule of correctness", result.rule, old.rule)]
     if others:
@@ -321,7 +321,7 @@ def write(path: Path, result: Result, cases: Sequence[CaseResult]) -> None:
 
 
 def run_checks(options: argparse.Namespace, device: Device) -> CheckReport:
-    """Checks iterations one by one on a GPU; after each, writes everything so far to `options.out`."""
+    """Checks iterations one by one on a GPU; writes all cases so far to `options.out` after each."""
     start = time.monotonic()
     kernels = [kernel for *_, kernel in installed_kernels(options, device.gpu.arch)]
     result = CheckResult(

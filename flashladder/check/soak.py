@@ -1,19 +1,19 @@
 """Soaks kernels: launches beside other work, a million launches, rows of 2^18 positions and tensors far beyond 2^31.
 
-A race that shows once in a hundred thousand launches, beside another kernel, or where a number leaves 32 bits, is in no
-table of times. All runs under a watchdog, so that a kernel that hangs is named.
-`load`: every case of the check, with 50 runs that agree bit for bit while a second stream multiplies matrices. Alone on
-the GPU a kernel's CTAs begin together; beside products when an SM happens to be free, and share the L2 and the power.
-`launches`: a million at small shapes. The host queues the first `PLAIN` of a shape one by one, CUDA graphs of `GRAPH`
-launches the others. O is poisoned before each look.
-`far`: whole outputs of this size would take hours in fp64: rows around powers of two, the first and the last ones are
-compared. NaN poison shows rows that were not written; the sum of all bits shows that each launch writes the same.
+No table of times shows a race that occurs once in a hundred thousand launches or only beside another kernel, nor an
+index that overflows 32 bits. A watchdog limits every wait, so that the command names a kernel that hangs.
+`load`: runs every case of the check 50 times, bit for bit, while a second stream multiplies matrices. Alone on the GPU
+a kernel's CTAs begin together. Beside products each begins when an SM is free, and shares the L2 and the power.
+`launches`: a million at small shapes. The host queues the first `PLAIN` of a shape one by one; CUDA graphs of `GRAPH`
+launches queue the rest. Before each comparison O is filled with NaN.
+`far`: whole outputs of this size would take hours in fp64, so it compares the first and last rows and those around
+powers of two. NaN shows rows that were not written. The sum of all bits shows that each launch writes the same.
 
 Run on a machine with a GPU:
     python -m flashladder.check.soak 26 27 --out soak.json.gz       # resumes if the file exists
     python -m flashladder.check.soak 27 --parts launches --launches 4000000
     python -m flashladder.check.soak --show results/h200/soak.json.gz
-Exit code: 0 all of it holds, 1 a kernel is wrong or hangs, 2 it could not run, or the budget was spent before its end.
+Exit code: 0 all correct, 1 a kernel is wrong or hangs, 2 it could not run, or the budget ended first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 import hashlib
 import math
 import os
@@ -58,7 +58,7 @@ from flashladder.cases.reference import (
 )
 from flashladder.check.command import rule
 from flashladder.columns import after, table
-from flashladder.errors import CheckFailed, FlashladderError, one_line_errors
+from flashladder.errors import CheckFailed, FlashladderError, first_line, one_line_errors
 from flashladder.gpu.device import Device, origin
 from flashladder.ladder.config import D_HEAD
 from flashladder.ladder.iteration import load_iteration
@@ -73,28 +73,24 @@ if TYPE_CHECKING:
 PARTS = ("load", "launches", "far")
 REPEATS = 50
 MILLION = 1_000_000
-CASE_S = 120.0  # of one case with all its repeats, at most
+CASE_S = 120.0  # limit of one case with all its repeats
 HUNG = 1  # exit code: a kernel is wrong
-LEAST = 6  # products queued on each side of a launch
-LEAD = 1.5  # times a launch's own time, that the products before it and behind it take together, each
-SIZES = ((512, 512, 32768), (2048, 2048, 2048), (4096, 4096, 4096))  # m, n, k: few CTAs that last, and many that do not
+LEAST = 6  # products queued on each side of a launch, at least
+LEAD = 1.5  # the products on each side take this many times as long as the launch
+SIZES = ((512, 512, 32768), (2048, 2048, 2048), (4096, 4096, 4096))  # m, n, k: few long CTAs, and many short ones
 PLAIN = 10_000  # launches of a shape that the host queues itself
-CHUNK = 500  # plain launches between two looks: fewer than a queue holds, so that the host is not held by a hang
-GRAPH = 1000  # launches of a graph, and between two looks
+CHUNK = 500  # plain launches between two comparisons; the queue holds more, so that a hang does not block the host
+GRAPH = 1000  # launches of a graph, and between two comparisons
 CHUNK_S = 20.0  # limit of a chunk; it takes 3 to 40 ms
 FAR_LAUNCHES = 3
 FAR_S = 120.0  # limit of one launch; the longest takes 4 s on an H200
 MOST_SLICES = 6
-
-
-def _shapes(*sizes: tuple[int, int, int]) -> tuple[Shape, ...]:
-    return tuple(Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD) for batch, seq_len, heads in sizes)
-
-
-SMALL_SHAPES = _shapes((1, 1, 2), (3, 129, 1), (1, 512, 2), (2, 1000, 3))
-# One of 131,073 rows is in a tile of its own; (4, 262144, 16) has 2^31 elements, the last 2^32 and a sample more.
-LONG_SHAPES = _shapes(
-    (1, 65_537, 2), (1, 131_073, 1), (1, 262_144, 2), (1, 262_143, 1), (4, 262_144, 16), (2049, 1024, 16)
+SMALL_SIZES = ((1, 1, 2), (3, 129, 1), (1, 512, 2), (2, 1000, 3))  # batch, seq_len, heads
+# The last row of 131,073 is in a tile of its own. (4, 262144, 16) has 2^31 elements, the last shape 2^32 and a sample.
+LONG_SIZES = ((1, 65_537, 2), (1, 131_073, 1), (1, 262_144, 2), (1, 262_143, 1), (4, 262_144, 16), (2049, 1024, 16))
+SMALL_SHAPES, LONG_SHAPES = (
+    tuple(Shape(batch=batch, seq_len=seq_len, n_heads=heads, d_head=D_HEAD) for batch, seq_len, heads in sizes)
+    for sizes in (SMALL_SIZES, LONG_SIZES)
 )
 
 
@@ -109,29 +105,27 @@ class Gpu:
     device = "cuda"
 
     def __init__(self) -> None:
-        self.tell: Callable[[str], object] = lambda _: None  # writes down what hung, before the process ends
+        self.tell: Callable[[str], object] = lambda _: None  # records what hung, before the process ends
 
     @cached_property
     def _second(self) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
         """The second stream, and the factors and the result of each product."""
         import torch
 
-        def draw(rows: int, columns: int) -> torch.Tensor:
-            return torch.randn(rows, columns, dtype=torch.float16, device="cuda")
-
+        draw = partial(torch.randn, dtype=torch.float16, device="cuda")
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch does not annotate it
         products = [(draw(m, k), draw(k, n), draw(m, n)) for m, n, k in SIZES]
         torch.cuda.synchronize()
         return stream, products
 
     def wait(self) -> None:
-        """Until all that is queued is done."""
+        """Waits until the GPU has done all that is queued."""
         import torch
 
         torch.cuda.synchronize()
 
     def graph(self, calls: Callable[[], object]) -> Callable[[], object]:
-        """Records what is called once; returns what queues it all."""
+        """Records the launches of `calls` as a graph; the result queues them all."""
         import torch
 
         made = torch.cuda.CUDAGraph()
@@ -158,28 +152,28 @@ class Gpu:
         return made
 
     def leave(self, line: str) -> None:
-        """Prints a line and ends the process at once: one that ends in the usual way waits for the GPU once more."""
+        """Prints a line and ends the process at once, because a normal exit would wait for the GPU once more."""
         print(f"error: {line}", file=sys.stderr, flush=True)
         os._exit(HUNG)
 
     @contextmanager
     def within(self, seconds: float, what: str) -> Iterator[None]:
-        """The body must end within so many seconds; else another thread ends the process, which the GPU holds."""
+        """Another thread ends the process if the body takes longer, because the main thread waits for the GPU."""
+        line = f"{what}: no end within {seconds:g} s"
 
-        def hung() -> None:
-            line = f"{what}: no end within {seconds:g} s"
+        def end() -> None:
             try:
                 self.tell(line)
             finally:
                 self.leave(line)
 
-        with after(seconds, hung):
+        with after(seconds, end):
             yield
 
 
 @dataclass
 class Load:
-    """Wraps launches in products, and sums up how long they ran beside each other."""
+    """Surrounds launches with products, and sums up how long both ran at the same time."""
 
     gpu: Gpu
     products: int = 0
@@ -190,10 +184,10 @@ class Load:
     _last: list[Any] = field(default_factory=list)
 
     def around(self, run: Run) -> Run:
-        """The same operator, with products on the second stream before and behind each launch."""
+        """The same operator, with products on the second stream before and after each launch."""
 
         def loaded(*arguments: object) -> object:
-            self._drain()
+            self._add_last()
             begin = self.gpu.mark(second=True)
             self._queue()
             start = self.gpu.mark()
@@ -209,24 +203,24 @@ class Load:
         for turn in range(self._each):
             self.gpu.product(turn)
 
-    def _drain(self) -> None:
-        """Adds the previous launch to the sums, and chooses how many products go around the next one."""
+    def _add_last(self) -> None:
+        """Adds the last launch to the sums, and chooses how many products surround the next one."""
         if not self._last:
             return
         self.gpu.wait()
         begin, start, end, done = self._last
         self._last = []
-        took, beside, queued = start.elapsed_time(end), begin.elapsed_time(done), 2 * self._each
-        overlap = max(0.0, min(begin.elapsed_time(end), beside) - max(0.0, begin.elapsed_time(start)))
+        took_ms, products_ms, queued = start.elapsed_time(end), begin.elapsed_time(done), 2 * self._each
+        overlap_ms = max(0.0, min(begin.elapsed_time(end), products_ms) - max(0.0, begin.elapsed_time(start)))
         self.launches += 1
         self.products += queued
-        self.seconds += took / 1e3
-        self.beside_s += overlap / 1e3
-        self._each = max(LEAST, round(LEAD * took / max(beside / queued, 1e-3)))
+        self.seconds += took_ms / 1e3
+        self.beside_s += overlap_ms / 1e3
+        self._each = max(LEAST, round(LEAD * took_ms / max(products_ms / queued, 1e-3)))
 
     def taken(self, kernel: str, case: str) -> Beside | None:
         """The sums of all launches; None if there was no launch."""
-        self._drain()
+        self._add_last()
         if not self.launches or self.seconds <= 0:
             return None
         return Beside(
@@ -255,7 +249,7 @@ def hammer(subject: Subject, shape: Shape, launches: int, gpu: Gpu) -> Hammered:
     plain = replayed = looks = differing = 0
     while plain + replayed < launches:
         more = min(CHUNK, launches - plain) if plain < min(PLAIN, launches) else 0
-        with gpu.within(CHUNK_S, f"{what}, launch {plain + replayed + 1:,} and those behind it"):
+        with gpu.within(CHUNK_S, f"{what}, launch {plain + replayed + 1:,} and those after it"):
             tensors.poison()
             launch(more)
             if not more:
@@ -271,7 +265,7 @@ def hammer(subject: Subject, shape: Shape, launches: int, gpu: Gpu) -> Hammered:
 
 
 def bits_digest(tensor: torch.Tensor, *more: int) -> str:
-    """SHA-256 of a tensor's bits, and of numbers."""
+    """SHA-256 of a tensor's bits and of further numbers."""
     import torch
 
     found = hashlib.sha256(tensor.contiguous().view(torch.int16).cpu().numpy().tobytes())
@@ -287,13 +281,13 @@ def chosen_rows(seq_len: int) -> tuple[int, ...]:
 
 
 def chosen_slices(shape: Shape) -> tuple[tuple[int, int], ...]:
-    """The first, the last, and those in which an element's number or a byte's passes 2^31 or 2^32."""
-    row = shape.n_heads * shape.d_head
-    beyond = [(shape.batch - 1, shape.n_heads - 1), (0, 0), (shape.batch - 1, 0)]
-    for limit in (1 << 32, 1 << 31, 1 << 30):  # elements; of two bytes each
-        if (sample := limit // (shape.seq_len * row)) < shape.batch:
-            beyond += [(sample, 0), (max(0, sample - 1), shape.n_heads - 1)]
-    return tuple(sorted(list(dict.fromkeys(beyond))[:MOST_SLICES]))
+    """The first slice, the last ones, and those in which an element's or a byte's index passes 2^31 or 2^32."""
+    last_sample, last_head = shape.batch - 1, shape.n_heads - 1
+    chosen = [(last_sample, last_head), (0, 0), (last_sample, 0)]
+    for limit in (1 << 32, 1 << 31, 1 << 30):  # elements, of two bytes each
+        if (sample := limit // (shape.seq_len * shape.n_heads * shape.d_head)) < shape.batch:
+            chosen += [(sample, 0), (max(0, sample - 1), last_head)]
+    return tuple(sorted(list(dict.fromkeys(chosen))[:MOST_SLICES]))
 
 
 def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
@@ -308,9 +302,7 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
     try:
         tensors = make_tensors(Case(f"far {shape.seq_len}", shape, seed=shape.seq_len), config.dtype, gpu.device)
     except RuntimeError as error:  # out of memory
-        raise FlashladderError(
-            f"cannot make tensors of {described(shape)}", found=str(error).splitlines()[0]
-        ) from error
+        raise FlashladderError(f"cannot make tensors of {described(shape)}", found=first_line(error)) from error
     slices, rows = chosen_slices(shape), chosen_rows(shape.seq_len)
     took, seen, finite = list[float](), list[tuple[int, str]](), True
     for number in range(FAR_LAUNCHES):
@@ -321,7 +313,7 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
             subject.run(tensors.q, tensors.k, tensors.v, tensors.out, config.short_form())
             gpu.wait()
             took.append(max(time.monotonic() - start, 1e-9))
-            # a sample at a time: a mask of all of O may not fit
+            # one sample at a time, because a mask of all of O may not fit
             finite = finite and all(bool(sample.isfinite().all()) for sample in tensors.out)
             total = int(tensors.out.view(torch.int32).sum(dtype=torch.int64))
             seen.append((total, bits_digest(_rows(tensors.out, slices, rows), total)))
@@ -337,12 +329,12 @@ def far(subject: Subject, shape: Shape, gpu: Gpu) -> FarRows:
 def _errors(
     tensors: Tensors, dtype: Dtype, slices: Sequence[tuple[int, int]], rows: Sequence[int]
 ) -> list[tuple[float | None, float]]:
-    """Largest and relative RMS error of the rows of the worst slice, each with what is allowed.
+    """Largest and relative RMS error of the rows, each of the worst slice and with its tolerance.
 
-    Beside what the rule of the check allows, of the RMS as of the maximum, both may have what tensor cores cut off.
+    The tolerance of both is twice torch's error, at least a unit roundoff, plus what tensor cores cut off.
     """
     cut, roundoff = BIAS_PER_KEY * tensors.k.shape[1], UNIT_ROUNDOFF[dtype]
-    found: list[tuple[tuple[float, float], tuple[float, float]]] = []
+    found: list[tuple[tuple[float, float], tuple[float, float]]] = []  # of each slice
     for one in slices:
         q, k, v = _rows(tensors.q, [one], rows), gather(tensors.k, [one]), gather(tensors.v, [one])
         exact = attention_fp64(q, k, v)
@@ -354,7 +346,7 @@ def _errors(
         found.append(((float(mine.abs().max()), allowed), (rms, rms_allowed)))
 
     def share(error: tuple[float, float]) -> float:
-        return math.inf if math.isnan(error[0]) else error[0] / error[1]  # what is not a number is beyond all
+        return math.inf if math.isnan(error[0]) else error[0] / error[1]
 
     worst = (max(errors, key=share) for errors in zip(*found, strict=True))
     return [(error if math.isfinite(error) else None, allowed) for error, allowed in worst]
@@ -369,7 +361,7 @@ def _rows(tensor: torch.Tensor, slices: Sequence[tuple[int, int]], rows: Sequenc
 
 @dataclass
 class Soak:
-    """A run of this command: `result` is written to `out` after each entry; what it holds is not run again."""
+    """A run of this command. It writes `result` to `out` after each entry, and skips what `result` holds."""
 
     result: SoakResult
     out: Path | None
@@ -377,21 +369,24 @@ class Soak:
     references: References = field(default_factory=References)
 
     def __post_init__(self) -> None:
-        """A hang is written into the file before the process ends."""
-        self.gpu.tell = lambda line: self.keep(hung=line)
+        """Lets the watchdog write a hang into the file."""
+        self.gpu.tell = lambda line: self.update(hung=line)
 
     def keep(self, **added: object) -> None:
-        """Adds an entry to a list of the result, or says what hung; writes the file."""
-        lists = {name: (*getattr(self.result, name), one) for name, one in added.items() if name != "hung"}
-        self.result = self.result.model_copy(update={**added, **lists})
+        """Adds entries to lists of the result and writes the file."""
+        self.update(**{name: (*getattr(self.result, name), one) for name, one in added.items()})
+
+    def update(self, **fields: object) -> None:
+        """Changes fields of the result and writes the file."""
+        self.result = self.result.model_copy(update=fields)
         if self.out:
             write_result(self.out, self.result)
 
     def require_enough(self, subject: Subject, what: str, found: int, asked: int) -> None:
-        """Refuses a file that holds fewer than are asked for: it would not be run again."""
+        """Refuses a file whose entry has fewer repeats or launches than this run asks for: it would be skipped."""
         if found < asked:
-            told, least = f"{subject.key}: the file holds fewer {what} than are asked for", f"at least {asked:,}"
-            raise FlashladderError(told, where=self.out, expected=least, found=f"{found:,}", hint=OTHER_FILE)
+            problem, least = f"{subject.key}: the file holds fewer {what} than are asked for", f"at least {asked:,}"
+            raise FlashladderError(problem, where=self.out, expected=least, found=f"{found:,}", hint=OTHER_FILE)
 
     def load(self, subject: Subject, options: argparse.Namespace) -> None:
         """Every case of a kernel beside products."""
@@ -409,7 +404,7 @@ class Soak:
             self.keep(cases=checked, **({"beside": found} if found else {}))
 
     def launches(self, subject: Subject, options: argparse.Namespace) -> None:
-        """All small shapes of a kernel, with so many launches in all."""
+        """All small shapes of a kernel, `options.launches` launches together."""
         done = {one.shape: one.launches for one in self.result.hammered if one.kernel == subject.key}
         each = -(-options.launches // len(SMALL_SHAPES))
         for shape in SMALL_SHAPES:
@@ -427,7 +422,7 @@ class Soak:
 
 
 def problems(result: SoakResult) -> list[str]:
-    """One line per thing that went wrong."""
+    """One line per problem."""
     found = [f"hung: {result.hung}"] if result.hung else []
     found += [f"{one.kernel}, case {one.case}: {one.reason}" for one in result.cases if one.status == "fail"]
     counted: list[tuple[Hammered | FarRows, str]] = [(run, f"{run.looks} looks found") for run in result.hammered]
@@ -449,41 +444,38 @@ def _far_errors(run: FarRows) -> tuple[tuple[str, float | None, float], ...]:
 
 
 def render(result: SoakResult) -> str:
-    """A table of each part that was run."""
-    lines, wrong = [f"{result.gpu.name}, torch {result.reference.torch}"], problems(result)
-    head = ("kernel", "cases", "passed", "refused", "runs of a case", "launches beside load", "of their time")
-    beside = [head, *(_beside(result, key) for key in dict.fromkeys(one.kernel for one in result.cases))]
+    """A table of each part that was run, and the problems."""
+    beside = [("kernel", "cases", "passed", "refused", "runs of a case", "launches beside load", "of their time")]
+    beside += [_beside(result, key) for key in dict.fromkeys(one.kernel for one in result.cases)]
     hammered = [("kernel", "shape", "by the host", "by graphs", "us each", "looks", "other bits")]
-    hammered += [
-        (_short(one.kernel), described(one.shape), f"{one.plain:,}", f"{one.replayed:,}",
-         f"{one.seconds / one.launches * 1e6:.1f}", str(one.looks), str(one.differing))
-        for one in result.hammered
-    ]  # fmt: skip
-    long = [["kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed"]]
-    for one in result.far:
-        shares = ["NaN" if error is None else f"{error / allowed:.0%}" for _, error, allowed in _far_errors(one)]
-        counts = [str(one.launches), f"{one.seconds:.3f}", str(one.differing)]
-        long.append([_short(one.kernel), described(one.shape), *counts, *shares])
-    parts: tuple[tuple[str, Sequence[Sequence[str]], int], ...] = (
-        ("beside matrix products, bit for bit", beside, 1), ("launched again and again", hammered, 2),
-        ("long rows", long, 2),
-    )  # fmt: skip
-    for title, rows, first in parts:
+    for one in result.hammered:
+        microseconds = f"{one.seconds / one.launches * 1e6:.1f}"
+        counts = (f"{one.plain:,}", f"{one.replayed:,}", microseconds, str(one.looks), str(one.differing))
+        hammered.append((_short(one.kernel), described(one.shape), *counts))
+    far = [("kernel", "shape", "launches", "s each", "other bits", "max of allowed", "RMS of allowed")]
+    for run in result.far:
+        shares = ["NaN" if error is None else f"{error / allowed:.0%}" for _, error, allowed in _far_errors(run)]
+        counts = (str(run.launches), f"{run.seconds:.3f}", str(run.differing), shares[0], shares[1])
+        far.append((_short(run.kernel), described(run.shape), *counts))
+    lines, wrong = [f"{result.gpu.name}, torch {result.reference.torch}"], problems(result)
+    for title, rows, first_right in (
+        ("beside matrix products, bit for bit", beside, 1),
+        ("launched again and again", hammered, 2),
+        ("long rows", far, 2),
+    ):
         if rows[1:]:
-            lines += ["", title, *table(rows, None, right=range(first, 7))]
+            lines += ["", title, *table(rows, None, right=range(first_right, 7))]
     return "\n".join([*lines, "", *(f"FAILED {line}" for line in wrong), f"{len(wrong)} problems"])
 
 
-def _beside(result: SoakResult, key: str) -> tuple[str, ...]:
+def _beside(result: SoakResult, key: str) -> tuple[str, str, str, str, str, str, str]:
     own = [one for one in result.cases if one.kernel == key]
     load = [one for one in result.beside if one.kernel == key]
     spent = sum(one.seconds for one in load)
-    counts = [sum(one.status == status for one in own) for status in ("pass", "not_applicable")]
-    return (
-        _short(key), str(len(own)), *map(str, counts), str(max(one.repeats for one in own)),
-        f"{sum(one.launches for one in load):,}",
-        f"{100 * sum(one.beside_s for one in load) / spent:.0f} %" if spent else "",
-    )  # fmt: skip
+    passed, refused = (str(sum(one.status == status for one in own)) for status in ("pass", "not_applicable"))
+    repeats, launches = max(one.repeats for one in own), sum(one.launches for one in load)
+    share = f"{100 * sum(one.beside_s for one in load) / spent:.0f} %" if spent else ""
+    return _short(key), str(len(own)), passed, refused, str(repeats), f"{launches:,}", share
 
 
 def _short(key: str) -> str:
@@ -493,7 +485,7 @@ def _short(key: str) -> str:
 
 
 def measure(options: argparse.Namespace, device: Device) -> None:
-    """Soaks on this GPU and prints what came of it.
+    """Soaks on this GPU and prints the result.
 
     Raises:
         CheckFailed: a kernel is wrong.
@@ -516,13 +508,13 @@ def measure(options: argparse.Namespace, device: Device) -> None:
 
 
 def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
-    """`fresh` with what an earlier file holds, which must be of the same GPU, kernels, torch and rule; no hang."""
+    """`fresh` with the entries of an earlier file of the same GPU, kernels, torch and rule, without its hang."""
     old = resumable(path, fresh, **{"FA2": "reference", "rule of correctness": "rule"})
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None}) if old else fresh
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Soaks and prints the table, or prints that of a file."""
+    """Soaks and prints the tables, or prints those of a file."""
     parser = Parser(
         prog="python -m flashladder.check.soak",
         description="Runs kernels beside other work, a million times, and on long rows.",

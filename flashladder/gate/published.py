@@ -1,12 +1,14 @@
-"""Measured against published, and run against run: cell by cell on the same GPU model, by rank order on another.
+"""Measured figures against published ones, and one run against another.
 
-Published figures are data with tolerances (`flashladder.results.published`). Where a cell is outside its tolerance, the
-line names what differs between the two runs. Nothing to run here; `invoke gate` does.
+On the GPU model of the published figures this compares cell by cell, on another model by rank order. Published figures
+are data with tolerances (`flashladder.results.published`). If a cell is outside its tolerance, the line names what
+differs between the two runs. `invoke gate` runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 from flashladder.files import relative
@@ -14,33 +16,27 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
 from flashladder.paths import RESULTS
 from flashladder.report.data import Ladder, Machine, bench_files, swept
-from flashladder.results.derive import Found
 from flashladder.results.files import load_as
-from flashladder.results.published import (
-    N_ITERATIONS,
-    PUBLISHED,
-    Statistic,
-    load_description,
-    read_csv,
-)
+from flashladder.results.published import N_ITERATIONS, PUBLISHED, Statistic, load_description, read_csv
 from flashladder.results.schema import BenchResult, Mean, Summary
 from flashladder.results.statistics import spearman
 
-PEER_GPU, PEER_FILE = "h200", "peer_h200_progression.csv"  # where published kernels were timed beside FA2
-PEER_POINTS = 3.0  # points below its peer that a kernel may lie: other toolchains, another card
-BEST_FROM = 9  # the iterations among which the ladder's best kernel is looked for
-BEST_AT_LEAST = {"S=4096": 107.0, "harmonic mean": 106.0}  # percent of FA2, on the GPU of the peers
+PEER_GPU, PEER_FILE = "h200", "peer_h200_progression.csv"  # the GPU that timed the published kernels beside FA2
+PEER_POINTS = 3.0  # points that a kernel may lie below its published peer: other toolchain, other card
+BEST_FROM = 9  # the ladder's best kernel is one of this iteration to the last published one
+BEST_AT_LEAST = {"S=4096": 107.0, "harmonic mean": 106.0}  # percent of FA2, on the peers' GPU
 COMPILERS = ("nvidia-cuda-nvcc", "nvidia-nvvm")
-SHARES = {"clock_mhz": 0.03, "fa2_tflops": 0.05}  # by which clock and speed move with a card's temperature
+SHARES = {"clock_mhz": 0.03, "fa2_tflops": 0.05}  # a change up to this share comes from the card's temperature
 DIFFERENCES = {
     "config": "configuration", "compiler": "toolchain", "code": "machine code", "clock_mhz": "clock (MHz)",
     "fa2_tflops": "clock or FA2 (TFLOP/s)", "driver": "driver", "torch": "torch", "card": "card",
 }  # fmt: skip
-"""What can differ between two runs of a cell, the likeliest cause of another ratio first; in words."""
-LEAST_RANKED = 4  # cells, below which a rank order says nothing
+"""What can differ between two runs of a cell: key to words, the likeliest cause of another ratio first."""
+LEAST_RANKED = 4  # fewer cells give no rank order
 NONE = "nothing that was recorded differs; look at the host, other processes on the GPU and the samples"
 
-Known = Mapping[str, str | float | None]  # what a cell's run is known by: keys of `DIFFERENCES`; None: not recorded
+Known = Mapping[str, str | float | None]  # facts of a cell's run by keys of `DIFFERENCES`; None: not recorded
+Comparison = tuple[Sequence[str], int]  # one line per problem; how many figures were compared
 
 
 def probable_cause(expected: Known, found: Known) -> str:
@@ -51,8 +47,8 @@ def probable_cause(expected: Known, found: Known) -> str:
         differing.pop("code", None)
     if None not in pairs["clock_mhz"]:
         differing.pop("fa2_tflops", None)
-    told = {name: [f"{one:.0f}" if isinstance(one, float) else one for one in pair] for name, pair in differing.items()}
-    return "; ".join(f"another {DIFFERENCES[name]}: {b} instead of {a}" for name, (a, b) in told.items()) or NONE
+    shown = {name: [f"{x:.0f}" if isinstance(x, float) else x for x in pair] for name, pair in differing.items()}
+    return "; ".join(f"another {DIFFERENCES[name]}: {b} instead of {a}" for name, (a, b) in shown.items()) or NONE
 
 
 def _apart(name: str, a: str | float | None, b: str | float | None) -> bool:
@@ -71,19 +67,19 @@ def _known(result: BenchResult, one: Summary | Mean) -> Known:
 
 
 def failing(where: str, cell: tuple[float, float], found: float, known: tuple[Known, Known]) -> list[str]:
-    """A line about a cell whose percent of FA2 is outside its tolerance.
+    """One line if a cell's percent of FA2 is outside its tolerance, else none.
 
-    `cell`: the percent that is expected, and the tolerance in points. `known`: what both are known by.
+    `cell`: the expected percent, and the tolerance in points. `known`: the facts of the expected and the found run.
     """
     expected, points = cell
     if abs(found - expected) <= points:
         return []
-    told = f"{where}: expected {expected:.1f} % of FA2 within {points:g} points, found {found:.1f} %"
-    return [f"{told}; probably {probable_cause(*known)}"]
+    percents = f"expected {expected:.1f} % of FA2 within {points:g} points, found {found:.1f} %"
+    return [f"{where}: {percents}; probably {probable_cause(*known)}"]
 
 
-def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]) -> Found:
-    """Every cell and harmonic mean that two runs on one GPU model share; `names` are those of the two files."""
+def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]) -> Comparison:
+    """Compares every cell and harmonic mean that two runs on one GPU model share; `names` are those of the files."""
     tolerance, wanted = load_description().tolerance, _cells(expected)
     shared = {key: one for key, one in _cells(found).items() if key in wanted}
     problems: list[str] = []
@@ -92,11 +88,11 @@ def same_model(expected: BenchResult, found: BenchResult, names: tuple[str, str]
         where = f"{names[1]}: {one.kernel} {one.dtype} {statistic}, beside {names[0]}"
         cell = (wanted[key].pct, tolerance.points(statistic))
         problems += failing(where, cell, one.pct, (_known(expected, wanted[key]), _known(found, one)))
-    return Found(problems, len(shared))
+    return problems, len(shared)
 
 
 def _cells(result: BenchResult) -> dict[tuple[object, ...], Summary | Mean]:
-    """Cells of the ladder's kernels with pairs enough, and their means, by a name that other files share."""
+    """Cells of the ladder's kernels that have enough pairs, and their means, by keys that are equal in other files."""
     own = {name for name, kernel in result.kernels.items() if not kernel.variant}
     cells: dict[tuple[object, ...], Summary | Mean] = {
         (one.kernel, one.dtype, one.shape): one
@@ -106,46 +102,51 @@ def _cells(result: BenchResult) -> dict[tuple[object, ...], Summary | Mean]:
     return cells | {(one.kernel, one.dtype, one.seq_lens): one for one in result.means if one.kernel in own}
 
 
-def in_rank_order(expected: BenchResult, found: BenchResult) -> tuple[str, tuple[str, ...]]:
-    """The rank correlation of cells on another GPU model, in words, and a line where it is too low."""
+def in_rank_order(expected: BenchResult, found: BenchResult) -> tuple[list[str], str]:
+    """Compares cells on two GPU models: a line if their rank correlation is too low, and the correlation in words."""
     theirs = {(one.kernel, one.dtype, one.shape): one.pct for one in expected.summaries}
     pairs = [(one.pct, theirs[key]) for one in found.summaries if (key := (one.kernel, one.dtype, one.shape)) in theirs]
     if len(pairs) < LEAST_RANKED:
-        return f"{len(pairs)} cells give no rank order", (f"rerun: expected at least {LEAST_RANKED} cells to rank",)
+        return [f"rerun: expected at least {LEAST_RANKED} cells to rank"], f"{len(pairs)} cells give no rank order"
+    high_enough, correlation = _correlation(pairs)
+    line = f"rerun: rank order of {len(pairs)} cells: {correlation}; probably another card"
+    return [] if high_enough else [line], correlation
+
+
+def _correlation(pairs: list[tuple[float, float]], beside: str = "") -> tuple[bool, str]:
+    """Whether two rank orders agree well enough, and how well."""
     bound = load_description().tolerance.other_gpu_spearman_at_least
-    value = spearman([one for one, _ in pairs], [one for _, one in pairs])
-    told = f"Spearman {value:.3f}, at least {bound:g}"
-    return told, () if value >= bound else (f"rerun: rank order of {len(pairs)} cells: {told}; probably another card",)
+    value = spearman([mine for mine, _ in pairs], [theirs for _, theirs in pairs])
+    return value >= bound, f"Spearman {value:.3f}{beside}, at least {bound:g}"
 
 
 def against_published(ladder: Ladder, folder: Path | None = None) -> tuple[list[str], str]:
     """Every machine's fp16 progression: by cell on a GPU model with published figures, by rank on another.
 
-    A machine that was only swept (``<machine>/<machine>.json.gz`` in `folder`) is judged by that.
+    A machine that was only swept (``<machine>/<machine>.json.gz`` in `folder`) is judged by its sweep.
     """
-    problems: list[str] = []
-    told = []
+    problems, summaries = list[str](), list[str]()
     for machine in (*ladder.machines, *(swept(ladder, folder) if folder else ())):
         judge = _by_cell if machine.key in ladder.published.gpus else _by_rank
-        lines, what = judge(ladder, machine)
+        lines, summary = judge(ladder, machine)
         problems += [f"{machine.name}{line}" for line in lines]
-        told.append(f"{machine.name}: {what}")
-    return problems, "; ".join(told) or "nothing was measured"
+        summaries.append(f"{machine.name}: {summary}")
+    return problems, "; ".join(summaries) or "nothing was measured"
 
 
 def _by_rank(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
-    """Another GPU runs the published A100 kernels where they were timed, so that code is compared with like code."""
+    """Another GPU is judged by the published A100 kernels if it ran them all, else by its own."""
     theirs, own = (_headline_percents(ladder, machine, configs_of) for configs_of in (PUBLISHED_GPU, None))
     measured = theirs if len(theirs) == N_ITERATIONS else own
     if len(measured) != N_ITERATIONS:
         text = f"only {len(measured)} iterations have a figure at S={HEADLINE_LENGTH}"
         return [f": {text}"], text
-    found = spearman([measured[one] for one in sorted(measured)], ladder.published.column(PUBLISHED_GPU, "seq4096"))
-    bound = ladder.published.description.tolerance.other_gpu_spearman_at_least
-    order = f"rank order of {len(measured)} iterations: Spearman {found:.3f} with the published {PUBLISHED_GPU}"
-    text = f"{order}, at least {bound:g}"
+    published = ladder.published.column(PUBLISHED_GPU, "seq4096")
+    pairs = list(zip((measured[step] for step in sorted(measured)), published, strict=True))
+    high_enough, correlation = _correlation(pairs, f" with the published {PUBLISHED_GPU}")
+    text = f"rank order of {len(measured)} iterations: {correlation}"
     cause = f"probably another card: a {machine.gpu.name} and no {PUBLISHED_GPU}"
-    return ([] if found >= bound else [f": {text}; {cause}"]), text
+    return [] if high_enough else [f": {text}; {cause}"], text
 
 
 def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None) -> dict[int, float]:
@@ -154,9 +155,9 @@ def _headline_percents(ladder: Ladder, machine: Machine, configs_of: str | None)
 
 
 def _by_cell(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
-    """Cell by cell on the GPU model that the figures were published for."""
+    """Compares cell by cell, on a GPU model that has published figures."""
     key = machine.key or PUBLISHED_GPU
-    boost, published = load_gpus()[key].peaks.get("boost_clock"), ladder.published  # what the model is sold at
+    boost, published = load_gpus()[key].peaks.get("boost_clock"), ladder.published
     problems: list[str] = []
     n = 0
     for row in ladder.rows(machine, "fp16", key):
@@ -175,54 +176,49 @@ def _by_cell(ladder: Ladder, machine: Machine) -> tuple[list[str], str]:
         for statistic, one in figures.items():
             if cell := published.find(row.iteration.number, key, statistic):
                 n += 1
-                where = f", iteration {row.iteration.number}, {statistic}"
-                told = f"{where}: expected {cell.value:g} % within {cell.tolerance:g} points, found no measurement"
-                within = (cell.value, cell.tolerance)
-                problems += failing(where, within, one.pct, (expected, found)) if one else [told]
+                where, expectation = f", iteration {row.iteration.number}, {statistic}", (cell.value, cell.tolerance)
+                missing = f"{where}: expected {cell.value:g} % within {cell.tolerance:g} points, found no measurement"
+                problems += failing(where, expectation, one.pct, (expected, found)) if one else [missing]
     return problems, f"{n} cells"
 
 
-def beside_committed(own: Path, committed: Path = RESULTS) -> Found:
-    """Timings of one's own folder of results, cell by cell beside the committed ones of the same GPU model."""
-    every = [(a, b) for a in bench_files(own) for b in bench_files(committed) if a.parent.name == b.parent.name]
-    return _joined(
-        same_model(load_as(b, BenchResult), load_as(a, BenchResult), (relative(b), relative(a))) for a, b in every
-    )
+def beside_committed(own: Path, committed: Path = RESULTS) -> Comparison:
+    """Compares the timings in one's own folder of results with the committed ones of the same GPU model."""
+    problems, n = list[str](), 0
+    for mine, theirs in product(bench_files(own), bench_files(committed)):
+        if mine.parent.name == theirs.parent.name:
+            names = (relative(theirs), relative(mine))
+            lines, n_shared = same_model(load_as(theirs, BenchResult), load_as(mine, BenchResult), names)
+            problems += lines
+            n += n_shared
+    return problems, n
 
 
-def against_peers(ladder: Ladder) -> Found:
-    """On the GPU where the published kernels were timed: none of ours is slower, and the best one outruns FA2."""
+def against_peers(ladder: Ladder) -> Comparison:
+    """On the GPU that timed the published kernels: none of ours is slower, and the best one outruns FA2."""
     machines = [machine for machine in ladder.machines if machine.key == PEER_GPU]
-    return _joined(one for machine in machines for one in (_peers(ladder, machine), _best(ladder, machine)))
+    problems = [line for one in machines for line in (*_slower_than_peers(ladder, one), *_best_too_slow(ladder, one))]
+    return problems, len(machines) * (len(peer_percents()) + len(DTYPES) * len(BEST_AT_LEAST))
 
 
-def _joined(parts: Iterable[Found]) -> Found:
-    every = list(parts)
-    return Found([line for one in every for line in one.problems], sum(one.n for one in every))
-
-
-def _peers(ladder: Ladder, machine: Machine) -> Found:
-    peer = peer_percents()
+def _slower_than_peers(ladder: Ladder, machine: Machine) -> Iterator[str]:
     rows = {row.iteration.number: row for row in ladder.rows(machine, "fp16", PUBLISHED_GPU)}
-    found = []
-    for (step, seq_len), theirs in peer.items():
+    for (step, seq_len), theirs in peer_percents().items():
         measured = rows[step].measured if step in rows else None
         ours = measured.summaries.get(seq_len) if measured else None
-        expected = f"expected at least {theirs - PEER_POINTS:.1f} % of FA2, its published peer's {theirs:.1f} less"
         if ours is None or not ours.pct >= theirs - PEER_POINTS:
-            told = f"{ours.pct:.1f} %" if ours else "no measurement"
-            found.append(f"{machine.name}, iteration {step}, S={seq_len}: {expected} {PEER_POINTS:g}, found {told}")
-    return Found(found, len(peer))
+            found = f"{ours.pct:.1f} %" if ours else "no measurement"
+            expected = f"at least {theirs - PEER_POINTS:.1f} % of FA2, its published peer's {theirs:.1f} less"
+            yield f"{machine.name}, iteration {step}, S={seq_len}: expected {expected} {PEER_POINTS:g}, found {found}"
 
 
 def peer_percents() -> Mapping[tuple[int, int], float]:
-    """Percent of FA2 of each published kernel by iteration and length, timed on a GPU of `PEER_GPU`."""
+    """Percent of FA2 of each published kernel on a `PEER_GPU`, by iteration and length."""
     rows = read_csv(PUBLISHED, PEER_FILE, load_description())
     return {(int(row["iteration"]), int(row["seq_len"])): float(row["pct_of_fa2_paired_median"]) for row in rows}
 
 
-def _best(ladder: Ladder, machine: Machine) -> Found:
-    found = []
+def _best_too_slow(ladder: Ladder, machine: Machine) -> Iterator[str]:
     steps = range(BEST_FROM, N_ITERATIONS + 1)
     for dtype in DTYPES:
         rows = [row for row in ladder.rows(machine, dtype) if row.iteration.number in steps]
@@ -234,5 +230,4 @@ def _best(ladder: Ladder, machine: Machine) -> Found:
             best = max(percents[statistic], default=0.0)
             if not best >= least:
                 where = f"{machine.name}, {dtype}, {statistic}: the best of iterations {steps[0]} to {steps[-1]}"
-                found.append(f"{where}: expected at least {least:g} % of FA2, found {best:.1f} %")
-    return Found(found, len(DTYPES) * len(BEST_AT_LEAST))
+                yield f"{where}: expected at least {least:g} % of FA2, found {best:.1f} %"

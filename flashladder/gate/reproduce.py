@@ -1,16 +1,16 @@
-"""Every check of the committed numbers (``invoke gate``), and of the wheels just built (the end of `nox -s reproduce`).
+"""Every check of the committed numbers (``invoke gate``), and of newly built wheels (the end of `nox -s reproduce`).
 
-The gate derives every committed number and table again from its source, and fails where one differs. Documents follow
-from their raw samples and from the locks (`flashladder.gate.verify`), claims of the iterations hold on PTX, SASS and
-counters, measured figures fit the published ones, and tables, plots and notes render to the committed bytes. No check
-needs a GPU or a compiler (what a compiler can tell: ``python -m flashladder.lock verify``), and none hides another.
+The gate derives every committed number and table again from its source, and fails if one differs. Documents must follow
+from their raw samples and the locks (`flashladder.gate.verify`). Claims of the iterations must hold on PTX, SASS and
+counters. Measured figures must fit the published ones. Tables, plots and notes must render to the committed bytes. No
+check needs a GPU or a compiler (``python -m flashladder.lock verify`` compiles). All checks run, even if one fails.
 
-Reproducing adds what this machine can prove. With a GPU each kernel is checked against a high-precision reference and
-timed beside FA2; results, table and plot go to `build/reproduce/` and never touch the committed ones. Without one the
-emulator checks the PTX of each kernel on this CPU by the same rule.
+`nox -s reproduce` adds what this machine can prove. With a GPU it checks each kernel against a high-precision reference
+and times it beside FA2. Results, table and plot go to `build/reproduce/` and never overwrite the committed ones.
+Without a GPU the emulator checks the PTX of each kernel on this CPU by the same rule.
 
 Run: ``invoke gate``, ``nox -s reproduce``, or, in an environment that has the wheels,
-``python -m flashladder.gate.reproduce``. Exit code: 0 all hold, 1 a check failed.
+``python -m flashladder.gate.reproduce``. Exit code: 0 all checks passed, 1 a check failed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ from tqdm import tqdm
 from flashladder import parallel
 from flashladder.arguments import Parser
 from flashladder.emulate import reading as emulated
-from flashladder.errors import Checked, CheckFailed, failures, one_line_errors, require_checkout, say
+from flashladder.errors import Checked, CheckFailed, one_line_errors, require_checkout, say
 from flashladder.files import dump_json, files_in, relative, sha256, write_atomic
 from flashladder.gate import published as against
+from flashladder.gate.published import Comparison
 from flashladder.gate.verify import (
     Outcome,
+    described,
     documents,
     machine_folders,
     outcome,
@@ -57,47 +59,42 @@ from flashladder.report import command as report
 from flashladder.report import tables as report_tables
 from flashladder.report.data import Ladder, collect
 from flashladder.results import published
-from flashladder.results.derive import Found
 from flashladder.results.files import machine_name
 
 PROGRESSIONS = "progressions fit the published ones"
-MOST_SPILLS = 88  # bytes of spill stores per thread at 255 registers: the published (128, 64, 4) kernels
+MOST_SPILLS = 88  # bytes of spill stores per thread that the published (128, 64, 4) kernels have at 255 registers
 SPILLING_TILE, ALL_REGISTERS = "128,64,4", 255
-PEER_ARCH = "sm_90"  # of the published kernels whose registers were read
+PEER_ARCH = "sm_90"  # the architecture of the published kernels whose registers are known
 
 
 @dataclass(frozen=True)
 class Check:
-    """A named check; `run` may raise, and `unit` is what a `Found` counts."""
+    """A named check: `run` gives problems and what was compared, in words or as a number of `unit`; it may raise."""
 
     name: str
-    run: Callable[[], Found | Checked | Outcome]
+    run: Callable[[], tuple[Sequence[str], str] | Comparison | Checked]
     unit: str = "kernels"
 
 
 def attempt(check: Check) -> Outcome:
-    """The outcome of one check; an error of any kind fails this check alone."""
+    """Runs one check. Any error fails this check alone, so that the others run too."""
     try:
         found = check.run()
-    except failures() as error:
-        return Outcome(check.name, "failed", details=(str(error),))
-    except Exception as error:  # noqa: BLE001 - a defect of one check must not hide what the others say
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        return Outcome(check.name, "failed", details=(told,))
+    except Exception as error:  # noqa: BLE001 - a defect of one check must not hide the results of the others
+        return Outcome(check.name, "failed", details=(described(error),))
     if isinstance(found, Checked):
         failure = (str(found.failure),) if found.failure else ()
         done = outcome(check.name, (*found.problems, *failure), found.summary)
         return done if done.details else replace(done, details=found.notes)
-    if isinstance(found, Found):
-        if not found.n and not found.problems:
-            return Outcome(check.name, "skipped", details=("nothing of this kind under results/",))
-        return outcome(check.name, found.problems, f"{found.n:,} {check.unit}")
-    return found
+    problems, compared = found
+    if not compared and not problems:
+        return Outcome(check.name, "skipped", details=("nothing of this kind under results/",))
+    return outcome(check.name, problems, compared if isinstance(compared, str) else f"{compared:,} {check.unit}")
 
 
 def lock_problems(lock: LockFile) -> list[str]:
-    """Kernels that a lock lacks or should not hold, that spill more than the published ones, or use other registers."""
-    found = []
+    """Kernels that a lock lacks or should not hold, that spill too much, or differ in registers from published ones."""
+    problems = []
     ladder = {iteration.number: iteration for iteration in load_all()}
     peers = read_peer(PEER) if lock.arch == PEER_ARCH else {}
     for step in sorted(ladder.keys() | lock.iterations.keys()):
@@ -105,22 +102,22 @@ def lock_problems(lock: LockFile) -> list[str]:
         wanted = {config.short_form() for config in select_configs(ladder[step], "prog")} if locks_it else set()
         held = lock.iterations[step].kernels if step in lock.iterations else {}
         published = ladder[step].configs[PUBLISHED_GPU].short_form() if step in ladder and step in peers else None
-        told = [f"{form}: is not locked" for form in sorted(wanted - held.keys())]
-        told += [f"{form}: is locked, but not of the ladder" for form in sorted(held.keys() - wanted)]
+        lines = [f"{form}: is not locked" for form in sorted(wanted - held.keys())]
+        lines += [f"{form}: is locked, but not of the ladder" for form in sorted(held.keys() - wanted)]
         for form, kernel in held.items():
             full = KernelConfig.parse(form).tile == SPILLING_TILE and kernel.registers == ALL_REGISTERS
             allowed = MOST_SPILLS if full else 0
             if kernel.spill_stores > allowed:
-                told.append(f"{form}: spills {kernel.spill_stores} bytes, at most {allowed}")
+                lines.append(f"{form}: spills {kernel.spill_stores} bytes, at most {allowed}")
             if form == published and abs(kernel.registers - peers[step][REGISTERS]) > REGISTER_TOLERANCE:
                 expected = f"expected {peers[step][REGISTERS]} within {REGISTER_TOLERANCE}, as the published kernel"
-                told.append(f"{form}: {kernel.registers} registers, {expected}")
-        found += [f"{lock.arch}: iteration {step}, {line}" for line in told]
-    return found
+                lines.append(f"{form}: {kernel.registers} registers, {expected}")
+        problems += [f"{lock.arch}: iteration {step}, {line}" for line in lines]
+    return problems
 
 
 class Gate:
-    """The checks of the checkout; what several of them need is read once."""
+    """The checks of the checkout. Data that several checks need is read once."""
 
     def __init__(self) -> None:
         self.folders = machine_folders()
@@ -128,12 +125,12 @@ class Gate:
 
     @cached_property
     def ladder(self) -> Ladder:
-        """All that tables are made from."""
+        """All data of the tables."""
         return collect()
 
     @cached_property
     def verified(self) -> Future[list[Outcome]]:
-        """Every document, verified in other processes meanwhile."""
+        """The outcome of every document; other processes verify them in the background."""
         files = [path for folder in self.folders for path in documents(folder)]
         return self.background.submit(parallel.over, verify_file, files, "documents", stop=self.stop)
 
@@ -147,7 +144,7 @@ class Gate:
             Check("the emulator counts what GPUs count, and finds no race", _emulator_agrees),
             Check("every kernel is locked, within the published registers and spills", _locks),
             Check("results belong to locked machine code", self._results_locked),
-            Check(PROGRESSIONS, lambda: outcome(PROGRESSIONS, *against.against_published(self.ladder, RESULTS))),
+            Check(PROGRESSIONS, lambda: against.against_published(self.ladder, RESULTS)),
             Check("kernels keep up with their published peers", lambda: against.against_peers(self.ladder), "figures"),
             Check("named files are there, timed kernels were checked", self._folders_whole, "folders"),
             Check("tables and plots are what the results give", lambda: _same(report.committed(self.ladder)), "files"),
@@ -156,11 +153,11 @@ class Gate:
             Check("documents follow from their samples and the locks", self._documents_hold, "documents"),
         ]
 
-    def run(self, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
-        """Every check's outcome, with a progress bar on a terminal; `tell` gets each as soon as it is known."""
+    def run(self, tell: Callable[[Outcome], object] = lambda _: None, more: Sequence[Check] = ()) -> list[Outcome]:
+        """The outcome of every check and of `more`, with a progress bar; `tell` gets each outcome at once."""
         outcomes = []
-        checks = self.checks()
-        _ = self.verified  # starts
+        checks = [*self.checks(), *more]
+        _ = self.verified  # starts the background processes
         parallel.tune_gc()
         with self.background, tqdm(total=len(checks), desc="gate", unit="check", disable=None, leave=False) as bar:
             try:
@@ -173,47 +170,47 @@ class Gate:
                 self.stop.set()  # after Ctrl-C nobody waits for the documents
         return outcomes
 
-    def _results_locked(self) -> Found:
-        return Found(self.ladder.refused, sum(len(machine.measured) for machine in self.ladder.machines))
+    def _results_locked(self) -> Comparison:
+        return self.ladder.refused, sum(len(machine.measured) for machine in self.ladder.machines)
 
-    def _folders_whole(self) -> Found:
+    def _folders_whole(self) -> Comparison:
         found = [one for folder in self.folders for one in verify_folder(folder)]
-        return Found([f"{one.name}: {one.summary}: {line}" for one in found for line in one.details], len(self.folders))
+        return [f"{one.name}: {one.summary}: {line}" for one in found for line in one.details], len(self.folders)
 
-    def _documents_hold(self) -> Found:
+    def _documents_hold(self) -> Comparison:
         found = self.verified.result()
-        return Found([f"{one.name}: {line}" for one in found for line in one.details], len(found))
+        return [f"{one.name}: {line}" for one in found for line in one.details], len(found)
 
 
-def _same(files: Mapping[Path, bytes]) -> Found:
-    return Found(report.stale(files), len(files))
+def _same(files: Mapping[Path, bytes]) -> Comparison:
+    return report.stale(files), len(files)
 
 
 def _notes(ladder: Ladder) -> dict[Path, bytes]:
-    """Notes on the iterations, as `analysis/render_notes.py` makes them of claims, locks and results."""
+    """Notes on the iterations, which `analysis/render_notes.py` makes from claims, locks and results."""
     made: dict[Path, str] = runpy.run_path(str(ROOT / "analysis" / "render_notes.py"))["notes"](ladder)
     return {path: text.encode() for path, text in made.items()}
 
 
-def _published_intact() -> Found:
-    return Found(published.problems(), len(files_in(published.PUBLISHED, "*.csv")))
+def _published_intact() -> Comparison:
+    return published.problems(), len(files_in(published.PUBLISHED, "*.csv"))
 
 
-def _emulator_agrees() -> Found:
-    """The emulator's committed counters are a GPU's, of locked PTX without races; the table beside them fits."""
+def _emulator_agrees() -> Comparison:
+    """The emulator's committed counters equal a GPU's, its PTX is locked and without races, its table is current."""
     reading = emulated.load_reading()
     found = [line for file in emulated.hardware_files() for line in emulated.problems(file, reading)]
-    return Found([*found, *emulated.reading_problems(emulated.READING), *emulated.stale(reading)], len(reading.kernels))
+    return [*found, *emulated.reading_problems(emulated.READING), *emulated.stale(reading)], len(reading.kernels)
 
 
-def _locks() -> Found:
+def _locks() -> Comparison:
     every = [read_lock(arch) for arch in LOCK_ARCHES]
     n = sum(len(entry.kernels) for lock in every for entry in lock.iterations.values())
-    return Found([line for lock in every for line in lock_problems(lock)], n)
+    return [line for lock in every for line in lock_problems(lock)], n
 
 
 def gate(*, as_json: bool = False) -> int:
-    """Runs the gate, with a line for each check as soon as it is known; exit code 1 when a check failed."""
+    """Runs the gate and prints a line for each check at once; returns exit code 1 if a check failed."""
     require_checkout("gate")
     outcomes = Gate().run() if as_json else Gate().run(print_at_once)
     if as_json:
@@ -222,38 +219,37 @@ def gate(*, as_json: bool = False) -> int:
 
 
 OWN = BUILD / "reproduce"
-SECONDS_OF_CHECKS = 900.0  # no iteration is started after this; what is done by then is kept, and a rerun goes on
+SECONDS_OF_CHECKS = 900.0  # no further iteration starts after this; a rerun continues with the rest
 NO_GPU = "no GPU here: {} cases were checked on the emulator, nothing was timed"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was done with the kernels here in a line, its folder of results (None without a GPU), checks of these."""
+    """What this machine did with the kernels, in one line; its results (None without a GPU); checks of these."""
 
     line: str
     folder: Path | None = None
     outcomes: tuple[Outcome, ...] = ()
 
 
-def require_wheels() -> list[str]:
-    """Loads all wheels and returns one line about each.
+def require_wheels() -> int:
+    """Loads all wheels and returns their number.
 
     Raises:
-        FlashladderError: a wheel is missing, or lacks a configuration that its iteration names.
+        FlashladderError: a wheel is missing, or lacks a configuration of its iteration.
     """
     from flashladder.build.wheel import load_installed
 
-    lines = []
-    for iteration in load_all():
+    ladder = load_all()
+    for iteration in ladder:
         installed = load_installed(iteration.number)
         for config in select_configs(iteration, "prog"):
             installed.require(config)
-        lines.append(f"iteration {iteration.number:2d}: {len(installed.built)} kernels")
-    return lines
+    return len(ladder)
 
 
 def own_folder(uuid: str, results: Path = RESULTS) -> Path:
-    """A results folder for one card and one state of the locks, so that a rerun goes on and a change starts afresh."""
+    """A results folder for one card and one state of the locks: a rerun continues in it, a change starts a new one."""
     locks = files_in(results / "locks", "*.json")
     folder = OWN / sha256(uuid + "".join(sha256(path.read_bytes()) for path in locks))[:12]
     for name in ("locks", "published"):
@@ -284,12 +280,11 @@ def measure() -> Measured:
     for name, data in report.render(ladder).items():
         write_atomic(folder / name, data)
     found = [f"{one.name}: {line}" for one in verify(machine) for line in one.details]
-    problems, told = against.against_published(ladder)
-    beside = against.beside_committed(folder)
+    problems, n_cells = against.beside_committed(folder)
     outcomes = (
         outcome("documents follow from their samples and the locks", found, "bench, check"),
-        outcome(PROGRESSIONS, problems, told),
-        outcome("cells are those of results/", beside.problems, f"{beside.n} cells"),
+        outcome(PROGRESSIONS, *against.against_published(ladder)),
+        outcome("cells are those of results/", problems, f"{n_cells} cells"),
     )
     named = tuple(replace(one, name=f"this machine: {one.name}") for one in outcomes)
     return Measured(f"checked and timed on this GPU: {relative(machine)}", folder, named)
@@ -304,13 +299,14 @@ def emulate() -> Measured:
     kernels = {case.kernel for case in report.cases}
     failures = [f"{case.kernel} {case.case}: {case.reason}" for case in report.failures]
     summary = f"{len(kernels)} kernels, {len(report.cases)} cases, {time.monotonic() - start:.0f} s"
-    none = () if report.passed or failures else ("no case passed",)
-    found = outcome("this CPU: checks passed on the emulator", (*failures, *none), summary)
+    if not report.passed and not failures:
+        failures = ["no case passed"]
+    found = outcome("this CPU: checks passed on the emulator", failures, summary)
     return Measured(NO_GPU.format(len(report.cases)), outcomes=(found,))
 
 
 def compiled() -> list[Check]:
-    """What only a compiler can tell of this checkout."""
+    """The checks that need a compiler."""
     from flashladder.lock import command as lock
     from flashladder.lock import step_counts
 
@@ -322,7 +318,7 @@ def compiled() -> list[Check]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Verifies, prints the table and one line per check; exit code 1 when a check failed."""
+    """Measures, prints one line per check and the table; exit code 1 if a check failed."""
     parser = Parser(
         prog="python -m flashladder.gate.reproduce",
         description="Everything this machine can prove about the built iterations.",
@@ -331,21 +327,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.parse_args(argv)
 
     with one_line_errors():
-        wheels = require_wheels()
+        n_wheels = require_wheels()
         measured = measure()
-        outcomes = list(measured.outcomes)
-        for one in outcomes:
+        for one in measured.outcomes:
             print_at_once(one)
-        outcomes += Gate().run(print_at_once)
-        for check in compiled():
-            outcomes.append(attempt(check))
-            print_at_once(outcomes[-1])
+        outcomes = [*measured.outcomes, *Gate().run(print_at_once, compiled())]
         print(report_tables.terminal(collect(measured.folder or RESULTS)))
         where = measured.folder or report.REPORT
         print(
             f"\nplot    {relative(where / report.PLOT)}.svg, .png\ntables  {relative(where / 'progression.md')}, .csv"
         )
-        print(f"\n{len(wheels)} wheels loaded; {measured.line}")
+        print(f"\n{n_wheels} wheels loaded; {measured.line}")
         failed = [one.name for one in outcomes if one.status == "failed"]
         if failed:
             raise CheckFailed("not reproduced: " + ", ".join(failed), hint="the lines above say which cell and why")

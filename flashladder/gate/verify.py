@@ -1,10 +1,10 @@
-"""Is a result what it says? Every number of a document is derived again, without a GPU and without a compiler.
+"""Is a result what it says? Derives every number of a document again, without a GPU and without a compiler.
 
-A document is a function of its raw samples: its summaries must follow from them, every cell of its grid must be there,
-and every kernel must be the machine code that a lock holds. `invoke gate` asks the same of all committed documents.
+A document is a function of its raw samples. So its summaries must follow from them, every cell of its grid must be
+there, and every kernel must be machine code that a lock holds. `invoke gate` verifies all committed documents.
 
-Run: ``invoke verify``, ``invoke verify results/h200 --json``, ``invoke verify build/bench.json.gz``; with ``--rerun``
-some cells are timed again on this GPU. Exit code: 0 all hold, 1 something does not, 2 nothing to verify, or no GPU.
+Run: ``invoke verify``, ``invoke verify results/h200 --json``, ``invoke verify build/bench.json.gz``. With ``--rerun``
+this GPU times some cells again. Exit code: 0 all documents hold, 1 one does not, 2 nothing to verify, or no GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 import random
 import re
@@ -23,7 +24,7 @@ from flashladder import parallel
 from flashladder.bench import cross_checks
 from flashladder.bench.references import BACKENDS, FA2
 from flashladder.cases.inputs import cases_for, emulator_cases, layouts
-from flashladder.errors import FlashladderError, require_checkout, say
+from flashladder.errors import FlashladderError, failures, require_checkout, say
 from flashladder.files import dump_json, files_in, read_text, relative, sha256
 from flashladder.gate.published import in_rank_order, same_model
 from flashladder.gpu.ncu import csv_beside, to_csv
@@ -62,20 +63,19 @@ from flashladder.sweep.records import Records
 
 GRIDS = CONFIGS / "grids"
 CHECKS = "check*.json.gz"
-ACCURACY = "accuracy"  # how files begin that hold errors by iteration; they have a form of their own
-RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # of a cell, in the folder of a live sweep
+ACCURACY = "accuracy"  # files whose names begin so hold errors by iteration, in their own form
+RECORD = re.compile(r"([0-9a-f]{16})\.json\.gz")  # the record of a cell, in the folder of a live sweep
 NAMED = re.compile(r"`([\w.]+\.(?:json\.gz|json|csv|log))`")  # a file, in the first column of a folder's README
-DRAWN = (8, 0)  # cells and seed of a rerun, where none are given
+DRAWN = (8, 0)  # default cells and seed of a rerun
 
 Swept = BenchResult | EmulatedSweepResult
-Place = tuple[str, Shape]  # dtype and shape
-Drawn = dict[Place, list[Kernel]]
+Drawn = dict[tuple[str, Shape], list[Kernel]]  # kernels by dtype and shape
 Timer = Callable[[Drawn], BenchResult]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A file or a check: ``ok``, ``failed`` or ``skipped``, what was compared, and a line per thing that is wrong."""
+    """A file or a check: ``ok``, ``failed`` or ``skipped``, what was compared, and one line per problem."""
 
     name: str
     status: str
@@ -84,36 +84,49 @@ class Outcome:
 
 
 def outcome(name: str, problems: Iterable[str], summary: str) -> Outcome:
-    """``failed`` with the problems, each once, or ``ok``."""
+    """``failed`` with each problem once, or ``ok``."""
     details = tuple(dict.fromkeys(problems))
     return Outcome(name, "failed" if details else "ok", summary, details)
 
 
+def described(error: Exception) -> str:
+    """An error on one line, with its type unless this project raised it."""
+    return str(error) if isinstance(error, failures()) else " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def verify(path: Path, tell: Callable[[Outcome], object] = lambda _: None) -> list[Outcome]:
-    """Every document of `path`: a file, a machine's folder, or a folder of these; `tell` gets each as it is known.
+    """Verifies every document of `path`, which is a file, a machine's folder or a folder of these.
+
+    `tell` gets each outcome at once.
 
     Raises:
         FlashladderError: there is no such path, or nothing to verify in it.
     """
     where = relative(path)
+    require_existing(path)
     if path.is_file():
         if not path.name.endswith((".json", ".json.gz")):
             raise FlashladderError("not a result", where=where, expected="a name that ends in .json or .json.gz")
-        found = [verify_file(path)]
-        tell(found[0])
-        return found
-    if not path.is_dir():
-        raise FlashladderError("no such result", where=where, expected="a result file or a folder of them")
-    every = (path, *files_in(path, "*"))
-    folders = machine_folders() if path.resolve() == RESULTS else [one for one in every if documents(one)]
-    if not folders:
+        files, folders = [path], list[Path]()
+    else:
+        every = (path, *files_in(path, "*"))
+        folders = machine_folders() if path.resolve() == RESULTS else [one for one in every if documents(one)]
+        files = [one for folder in folders for one in documents(folder)]
+    if not files:
         expected = "result files in it, or in a folder of it"
         raise FlashladderError("nothing to verify", where=where, expected=expected, found="none")
-    found = parallel.over(verify_file, [one for folder in folders for one in documents(folder)], "verify", tell)
+    found = parallel.over(verify_file, files, "verify", tell)
     for one in (one for folder in folders for one in verify_folder(folder)):
         tell(one)
         found.append(one)
     return found
+
+
+def require_existing(path: Path) -> None:
+    """Raises `FlashladderError` if no file and no folder is at `path`."""
+    if not (path.is_file() or path.is_dir()):
+        expected = "a result file or a folder of them"
+        raise FlashladderError("no such result", where=relative(path), expected=expected)
 
 
 def machine_folders() -> list[Path]:
@@ -122,29 +135,27 @@ def machine_folders() -> list[Path]:
 
 
 def documents(folder: Path) -> list[Path]:
-    """The JSON files of a machine's folder, large ones first, so that processes end together; none of a file."""
+    """The JSON files of a machine's folder, large ones first, so that parallel processes end together."""
     files = {*files_in(folder, "*.json.gz"), *files_in(folder, "*.json")} if folder.is_dir() else ()
     return sorted(files, key=lambda path: (-path.stat().st_size, path.name))
 
 
 def verify_file(path: Path) -> Outcome:
-    """One file; an error of reading it is a line as well."""
+    """Verifies one file; a file that cannot be read is a failed one."""
     try:
         return outcome(relative(path), *_content(path))
-    except Exception as error:  # noqa: BLE001 - what a damaged document holds may break any formula
-        whole = str(error) if isinstance(error, FlashladderError) else f"{type(error).__name__}: {error}"
-        told = " ".join(whole.removeprefix(f"{relative(path)}: ").split())
-        return Outcome(relative(path), "failed", "cannot be read as what it says", (told,))
+    except Exception as error:  # noqa: BLE001 - a number of a damaged document may break any formula
+        line = described(error).removeprefix(f"{relative(path)}: ")
+        return Outcome(relative(path), "failed", "cannot be read as what it says", (line,))
 
 
 def verify_folder(folder: Path) -> list[Outcome]:
-    """What no single document of a folder can tell: files that its README names, kernels timed and never checked."""
+    """Problems of a folder as a whole: missing files that its README names, and kernels timed but not checked."""
     page = folder / "README.md"
     lines = read_text(page).splitlines() if page.is_file() else []
     named = [name for line in lines if line.startswith("| `") for name in NAMED.findall(line.split("|")[1])]
-    told = (f"named in {relative(page)}",)
-    missing = [one for name in named if not (one := folder / name).is_file()]
-    found = [Outcome(relative(one), "failed", "missing", told) for one in missing]
+    missing = [folder / name for name in named if not (folder / name).is_file()]
+    found = [Outcome(relative(one), "failed", "missing", (f"named in {relative(page)}",)) for one in missing]
     try:
         unchecked = _unchecked(folder)
     except FlashladderError as error:
@@ -164,7 +175,7 @@ def _unchecked(folder: Path) -> list[str]:
 
 
 def _content(path: Path) -> tuple[list[str], str]:
-    """What is wrong with a file, and what it is, in words."""
+    """The problems of a file, and what it holds, in words."""
     if record := RECORD.fullmatch(path.name):
         return _record(path, record[1])
     version, noted, found_digest = identity(path)
@@ -173,25 +184,25 @@ def _content(path: Path) -> tuple[list[str], str]:
     if version is None:
         ours = RESULTS in path.resolve().parents or (path.parent / "README.md").is_file()
         if not ours or not isinstance(read_json(path), dict):
-            load_result(path)  # which says what is missing
+            load_result(path)  # raises an error that says what is missing
         return [], "data of another form, read whole"
     result = load_result(path)
     lines = [] if noted == found_digest else [f"content_sha256: noted {noted}, found {found_digest}"]
     lines += [*_dtypes(result), *_machine_code(path, result), *_references(result), *_by_kind(path, result)]
     sweep: Sweep | None = getattr(result, "sweep", None)
     note = grid_note(sweep) if sweep else None
-    return lines, f"{_told(result)}, schema {version}" + (f"; {note}" if note else "")
+    return lines, f"{_summary(result)}, schema {version}" + (f"; {note}" if note else "")
 
 
 def _record(path: Path, address: str) -> tuple[list[str], str]:
-    """One cell of a live sweep: whether its numbers follow from its samples, and what became of it."""
+    """One cell of a live sweep: whether its numbers follow from its samples, and whether it failed."""
     record = Records(path.parent).read(address)
-    document, told = record.document, f"record of a cell: {title(record.cell)}"
-    lines = problems(document) if isinstance(document, BenchResult) else []
-    return lines, f"{told}: failed, {record.failure.kind}" if record.failure else told
+    lines = problems(record.document) if isinstance(record.document, BenchResult) else []
+    failure = f": failed, {record.failure.kind}" if record.failure else ""
+    return lines, f"record of a cell: {title(record.cell)}{failure}"
 
 
-def _told(result: AnyResult) -> str:
+def _summary(result: AnyResult) -> str:
     if isinstance(result, SoakResult):
         return f"soak, {len(result.cases)} cases, {sum(one.launches for one in result.hammered):,} launches"
     counted = {"summaries": "cells", "agreements": "cells", "cells": "cells", "runs": "runs", "cases": "cases"}
@@ -200,17 +211,17 @@ def _told(result: AnyResult) -> str:
 
 
 def _dtypes(result: AnyResult) -> Iterator[str]:
-    """Kernels in another dtype than their configuration's, and measurements in another dtype than their kernel's."""
-    own = {key: kernel.dtype for key, kernel in result.kernels.items()}
+    """Kernels whose dtype is not their configuration's, and measurements whose dtype is not their kernel's."""
     for key, kernel in result.kernels.items():
         if kernel.dtype != (form := KernelConfig.parse(kernel.config).dtype):
             yield f"kernel {key}: dtype {kernel.dtype}, of a configuration for {form}"
     for key, dtype in dict.fromkeys(_measured_as(result)):
-        if own.get(key, dtype) != dtype:
-            yield f"{key}: measured as {dtype}, a kernel for {own[key]}"
+        if key in result.kernels and result.kernels[key].dtype != dtype:
+            yield f"{key}: measured as {dtype}, a kernel for {result.kernels[key].dtype}"
 
 
 def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
+    """Kernel and dtype of each measurement."""
     timed = result.paired if isinstance(result, SecondOpinionResult) else result
     if isinstance(timed, BenchResult):
         yield from ((series.kernel, group.dtype) for group in timed.groups for series in group.series)
@@ -223,17 +234,15 @@ def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
 
 
 def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
-    """Kernels whose machine code no lock holds, or whose registers are not the lock's.
+    """Kernels whose machine code no lock holds, or whose registers differ from the lock's.
 
-    Candidates of a tuning run and variants have no lock; the emulator runs PTX.
+    Candidates of a tuning run and variants have no lock. The emulator runs PTX.
     """
     if isinstance(result, EmulatedCheckResult | EmulatedSweepResult):
         return
     folder = path.parent.parent / LOCKS.name
-    locks = {
-        arch: read_lock(arch, folder if folder.is_dir() else LOCKS)
-        for arch in {kernel.arch for kernel in result.kernels.values()}
-    }
+    folder = folder if folder.is_dir() else LOCKS
+    locks = {arch: read_lock(arch, folder) for arch in {kernel.arch for kernel in result.kernels.values()}}
     tuned = isinstance(result, BenchResult) and result.purpose == "tune"
     for key, kernel in result.kernels.items():
         if key != kernel.key:
@@ -260,7 +269,7 @@ def _references(result: AnyResult) -> Iterator[str]:
 
 
 def _by_kind(path: Path, result: AnyResult) -> Iterator[str]:
-    """What follows from the samples of a document of this kind, and does not."""
+    """The problems that are particular to a kind of document."""
     if isinstance(result, BenchResult):
         yield from problems(result)
         yield from _sweep(result) if result.sweep else _lost_cells(result)
@@ -285,7 +294,7 @@ def _by_kind(path: Path, result: AnyResult) -> Iterator[str]:
 
 
 def _lost_cells(result: BenchResult) -> Iterator[str]:
-    """Cells of a run without a grid that are missing: every kernel is timed at every shape of its dtype."""
+    """Missing cells of a run without a grid: it times every kernel at every shape of its dtype."""
     timed = {
         (group.dtype, group.shape, one.kernel)
         for group in result.groups
@@ -299,26 +308,26 @@ def _lost_cells(result: BenchResult) -> Iterator[str]:
 
 
 def _cases(result: CheckResult | EmulatedCheckResult) -> Iterator[str]:
-    """Failed cases, and cases that a kernel lacks, has twice, or refused without need; on a CPU short ones may do."""
+    """Failed cases, and cases that a kernel lacks, has twice or refused needlessly. On a CPU the quick ones suffice."""
     yield from (f"{one.kernel} {one.case}: failed: {one.reason}" for one in result.cases if one.status == "fail")
-    names = Counter((one.kernel, one.case) for one in result.cases)
-    refused = [(one.kernel, one.case) for one in result.cases if one.status == "not_applicable"]
     for key, kernel in result.kernels.items():
         config, stride = KernelConfig.parse(kernel.config), load_iteration(kernel.iteration).row_stride
-        own = {name: n for (of, name), n in names.items() if of == key}
+        own = [case for case in result.cases if case.kernel == key]
+        counts = Counter(case.case for case in own)
         due = {case.name: case for case in cases_for(config)}
         if isinstance(result, EmulatedCheckResult):
-            short, due = ({one.name: one for one in emulator_cases(config, stride, quick=q)} for q in (True, False))
-            due = short if own.keys() <= short.keys() else due
-        yield from (f"{key}: case {name} is missing" for name in due if not names[key, name])
-        yield from (f"{key}: case {name} is unknown or repeated" for name, n in own.items() if name not in due or n > 1)
-        for _, name in (one for one in refused if one[0] == key and one[1] in due):
-            if not stride or {layout.seq for layout in layouts(due[name])} == {stride}:
-                yield f"{key}: case {name} was refused, expected pass: it takes such row strides"
+            quick, due = ({one.name: one for one in emulator_cases(config, stride, quick=q)} for q in (True, False))
+            due = quick if counts.keys() <= quick.keys() else due
+        yield from (f"{key}: case {name} is missing" for name in due if name not in counts)
+        wrong = (name for name, n in counts.items() if name not in due or n > 1)
+        yield from (f"{key}: case {name} is unknown or repeated" for name in wrong)
+        for case in (due[one.case] for one in own if one.status == "not_applicable" and one.case in due):
+            if not stride or {layout.seq for layout in layouts(case)} == {stride}:
+                yield f"{key}: case {case.name} was refused, expected pass: it takes such row strides"
 
 
 def _sanitizers(result: SanitizerResult) -> Iterator[str]:
-    """Tools that did not run or found something, and iterations that were left out."""
+    """Sanitizer tools that did not run or found something, and iterations that did not run."""
     ran = {kernel.iteration for kernel in result.kernels.values()}
     ladder = begun(load_runnable(result.gpu.arch), ran)
     yield from (f"no kernel of iteration {one.number} was run" for one in ladder if one.number not in ran)
@@ -329,19 +338,19 @@ def _sanitizers(result: SanitizerResult) -> Iterator[str]:
 
 
 def _soak(result: SoakResult) -> Iterator[str]:
-    """What went wrong, by the words of the command; launches faster than the GPU's peaks; kernels unknown."""
-    from flashladder.check import soak  # it brings the emulator, a fifth of what this module takes to import
+    """What the command calls a problem; launches that are faster than the GPU's peaks allow; unknown kernels."""
+    from flashladder.check import soak  # imports the emulator, which is a fifth of this module's import time
 
     yield from soak.problems(result)
     for far in result.far:
-        where = f"{far.kernel} at B={far.shape.batch}, S={far.shape.seq_len}"
+        where = f"{far.kernel} at {soak.described(far.shape)}"
         yield from too_fast(where, far.seconds * 1e6, far.shape, result.gpu.name)
     named = {one.kernel for part in (result.cases, result.beside, result.hammered, result.far) for one in part}
     yield from (f"kernel {key}: nothing describes it" for key in sorted(named - result.kernels.keys()))
 
 
 def _accuracy(path: Path) -> list[str]:
-    """Errors that are larger than allowed, and kernels whose machine code no lock holds."""
+    """Errors by iteration: those beyond their bounds, missing ones, and kernels whose machine code no lock holds."""
     found, document = list(beyond_bounds(cells(load_errors(path)))), read_json(path)
     steps: dict[str, set[str]] = {dtype: set() for dtype in DTYPES}
     for key, one in document["kernels"].items():
@@ -363,7 +372,7 @@ def _accuracy(path: Path) -> list[str]:
 
 
 def grid_note(sweep: Sweep) -> str | None:
-    """Why a sweep is not held to its grid file: it is not here, or was changed since; None where it is the same."""
+    """Why completeness is not checked: the sweep's grid file is missing or has changed. None: it is the same."""
     path = GRIDS / f"{sweep.grid}.yaml"
     if not path.is_file():
         return f"no grid {sweep.grid} in {relative(GRIDS)}, so that its completeness is not checked"
@@ -371,7 +380,7 @@ def grid_note(sweep: Sweep) -> str | None:
 
 
 def _sweep(result: Swept) -> Iterator[str]:
-    """Cells of the grid that are missing, doubled, not planned, or not what their address says."""
+    """Cells of the grid that are missing, repeated or not planned, or whose address does not follow from them."""
     if (sweep := result.sweep) is None:
         return
     settings = _settings(result)
@@ -386,9 +395,9 @@ def _sweep(result: Swept) -> Iterator[str]:
 
 
 def _unplanned(sweep: Sweep) -> Iterator[str]:
-    """Cells that the grid file names and the document lacks; a library that is nowhere in it was not installed.
+    """Cells that the grid file names and the document lacks, without libraries that are nowhere in the document.
 
-    Configurations are left out: a tuned one may have been entered since.
+    Such a library was not installed. Configurations are not compared: a later tuning run may have changed them.
     """
     if grid_note(sweep):
         return
@@ -401,7 +410,7 @@ def _unplanned(sweep: Sweep) -> Iterator[str]:
             yield f"{_series(subject, dtype, shape)}: is of the grid {sweep.grid}, and missing"
 
 
-@cache  # several documents are of one grid, and it takes a tenth of a second to read
+@cache  # several documents share a grid, and reading one takes 0.1 s
 def _cells_of_grid(name: str) -> tuple[tuple[str, str, str, Shape], ...]:
     return tuple(dict.fromkeys((one.subject, one.dtype, one.toolchain, one.shape) for one in wanted(load_grid(name))))
 
@@ -440,7 +449,7 @@ def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
 
 
 def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> Iterator[str]:
-    """Cells against measurements: each once, or failed and not at all; a tuning run times survivors again."""
+    """Each cell is measured once, a failed one never; a tuning run times the survivors of a rung again."""
     if isinstance(result, EmulatedSweepResult):
         names = {cell.address: cell.address for cell in sweep.planned}
         measured = Counter(cell.address for cell in result.cells)
@@ -465,26 +474,26 @@ def _series(kernel: str, dtype: str, shape: Shape) -> str:
 
 
 def draw(result: BenchResult, n_cells: int, seed: int, digest: str) -> Drawn:
-    """`n_cells` cells of the ladder's kernels by dtype and shape, chosen by the seed and the file's digest.
+    """Draws `n_cells` cells of the ladder's kernels by the seed and the file's digest; kernels by dtype and shape.
 
     Raises:
-        FlashladderError: the file has no such cell, or fewer than one is asked for.
+        FlashladderError: the file has no such cell, or `n_cells` is less than 1.
     """
     known = [one for one in result.summaries if one.kernel in result.kernels and not result.kernels[one.kernel].variant]
     if not known or n_cells < 1:
-        told = "a benchmark of the ladder's kernels, and --cells of 1 or more"
-        raise FlashladderError("no cell to time again", expected=told)
-    drawn = random.Random(f"{digest} {seed}").sample(known, min(n_cells, len(known)))  # noqa: S311 - a choice of cells
-    found: Drawn = {}
-    for one in sorted(drawn, key=lambda one: (one.dtype, one.shape.seq_len, one.kernel)):
-        found.setdefault((one.dtype, one.shape), []).append(result.kernels[one.kernel])
-    return found
+        expected = "a benchmark of the ladder's kernels, and --cells of 1 or more"
+        raise FlashladderError("no cell to time again", expected=expected)
+    cells = random.Random(f"{digest} {seed}").sample(known, min(n_cells, len(known)))  # noqa: S311 - a choice of cells
+    drawn: Drawn = {}
+    for cell in sorted(cells, key=lambda one: (one.dtype, one.shape.seq_len, one.kernel)):
+        drawn.setdefault((cell.dtype, cell.shape), []).append(result.kernels[cell.kernel])
+    return drawn
 
 
 def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Outcome:
     """Times some of a file's cells again and compares: within tolerances on the same GPU model, by rank on another.
 
-    `timer` is what times them: this machine's GPU unless given.
+    `timer` times them; None: this machine's GPU.
 
     Raises:
         FlashladderError: no GPU, no such wheel, a file of another kind, or a tuning run.
@@ -494,21 +503,20 @@ def rerun(path: Path, n_cells: int, seed: int, timer: Timer | None = None) -> Ou
         raise FlashladderError("a tuning run, whose pairs are too few to compare", where=relative(path))
     drawn = draw(expected, n_cells, seed, identity(path)[2])
     found = (timer or time_on_this_gpu)(drawn)
-    every = sum(len(kernels) for kernels in drawn.values())
-    lines = problems(found)
+    n_drawn = sum(map(len, drawn.values()))
     if found.gpu.name == expected.gpu.name:
-        compared = same_model(expected, found.model_copy(update={"means": ()}), (path.name, "rerun"))
-        lines += [*compared.problems, *[f"{every - compared.n} cells gave no figure"] * (compared.n < every)]
-        told = "within the tolerances of the same model"
+        lines, n = same_model(expected, found.model_copy(update={"means": ()}), (path.name, "rerun"))
+        lines = lines if n == n_drawn else [*lines, f"{n_drawn - n} cells gave no figure"]
+        compared = "within the tolerances of the same model"
     else:
-        ranked, low = in_rank_order(expected, found)
-        told, lines = f"another model than {expected.gpu.name}: {ranked}", [*lines, *low]
-    where = f"{every} of {len(expected.summaries)} cells timed again on this {found.gpu.name}, seed {seed}"
-    return outcome(relative(path), lines, f"{where}, {told}")
+        lines, correlation = in_rank_order(expected, found)
+        compared = f"another model than {expected.gpu.name}: {correlation}"
+    where = f"{n_drawn} of {len(expected.summaries)} cells timed again on this {found.gpu.name}, seed {seed}"
+    return outcome(relative(path), (*problems(found), *lines), f"{where}, {compared}")
 
 
 def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
-    """The file that is meant: a benchmark itself, that of a folder, or that of this GPU's model.
+    """The file to time again: `path` itself, the benchmark in the folder `path`, or that of this GPU's model.
 
     Raises:
         FlashladderError: there is none.
@@ -533,28 +541,28 @@ def time_on_this_gpu(drawn: Drawn) -> BenchResult:
         FlashladderError: there is no GPU, another process measures on it, or a wheel or a configuration is missing.
     """
     from flashladder.bench.command import finish, new_result
-    from flashladder.bench.references import Subject, kernel_subject
+    from flashladder.bench.references import kernel_subject
     from flashladder.bench.timing import bench_group, cuda_hardware, prepare
     from flashladder.build.wheel import load_installed
     from flashladder.gpu.device import exclusive, open_device
 
     device, plan = open_device(), Plan()
-    work: list[tuple[Place, list[Subject]]] = []
-    kernels: dict[str, Kernel] = {}
-    for place, those in drawn.items():
-        work.append((place, []))
-        for one in those:
-            installed, config = load_installed(one.iteration), KernelConfig.parse(one.config)
-            installed.require(config)
-            work[-1][1].append(kernel_subject(one.iteration, config, installed.run))
-            kernels[work[-1][1][-1].key] = installed.identity(config, device.gpu.arch)
+    subjects, kernels = {}, dict[str, Kernel]()
+    for one in chain.from_iterable(drawn.values()):
+        installed, config = load_installed(one.iteration), KernelConfig.parse(one.config)
+        installed.require(config)
+        subjects[one.key] = kernel_subject(one.iteration, config, installed.run)
+        kernels[one.key] = installed.identity(config, device.gpu.arch)
     with exclusive(device.gpu.uuid):
         hardware, flush_bytes = cuda_hardware(device.telemetry.sample, device.gpu.l2_bytes)
         made = new_result(plan, device, kernels, flush_bytes)
         groups = tuple(
-            bench_group(hardware, subjects, prepare(*place, plan), plan, process=0, warm_up_s=0.3 if index else 1.5)
-            for index, (place, subjects) in enumerate(work)
-        )
+            bench_group(
+                hardware, [subjects[one.key] for one in those], prepare(*place, plan), plan,
+                process=0, warm_up_s=0.3 if index else 1.5,
+            )
+            for index, (place, those) in enumerate(drawn.items())
+        )  # fmt: skip
         return finish(None, made.model_copy(update={"groups": groups}), device)
 
 
@@ -562,17 +570,17 @@ def rerun_here(path: Path | None, n_cells: int, seed: int) -> Outcome:
     """What ``invoke verify --rerun`` does.
 
     Raises:
-        FlashladderError: as `rerun` and `file_to_rerun`; without a GPU before anything is read.
+        FlashladderError: as `rerun` and `file_to_rerun`; without a GPU before it reads anything.
     """
     from flashladder.gpu.device import open_device
 
-    if path is not None and not path.exists():
-        raise FlashladderError("no such result", where=relative(path), expected="a result file or a folder of them")
+    if path is not None:
+        require_existing(path)
     return rerun(file_to_rerun(path, open_device().gpu.name), n_cells, seed)
 
 
 def print_at_once(one: Outcome) -> None:
-    """Prints a line about a file or check and one per thing that is wrong, also into a pipe, above a progress bar."""
+    """Prints the line of a file or check and one line per problem above a progress bar; does not buffer in a pipe."""
     head = f"{one.status:8s}{one.name}" + (f" ({one.summary})" if one.summary else "")
     with tqdm.external_write_mode():
         say("\n".join([head, *(f"        {line}" for line in one.details)]))
@@ -581,10 +589,10 @@ def print_at_once(one: Outcome) -> None:
 def verify_and_tell(
     named: str = "", *, again: bool = False, n_cells: int = DRAWN[0], seed: int = DRAWN[1], as_json: bool = False
 ) -> int:
-    """Verifies a file or a folder, all machines' where none is named, and prints; exit code 1 when one does not hold.
+    """Verifies a file or a folder (default: the results of all machines) and prints; exit code 1 if one does not hold.
 
-    `named` is the path of a result file, or of a folder of them. With `again` it also times `n_cells` cells, drawn by
-    `seed`, on this GPU (`rerun`). `as_json` prints when all is known, instead of a line for each file at once.
+    `named` is the path of a result file, or of a folder of them. With `again` this GPU also times `n_cells` cells,
+    drawn by `seed` (`rerun`). `as_json` prints all outcomes at the end, instead of a line for each file at once.
 
     Raises:
         FlashladderError: no such file, options that do not go together, or a rerun without a GPU.
@@ -598,11 +606,11 @@ def verify_and_tell(
     path = Path(named) if named else None
     timed = [rerun_here(path, n_cells, seed)] if again else []
     found = verify(path or RESULTS) if as_json else verify(path or RESULTS, print_at_once)
-    n_failed = sum(one.status == "failed" for one in found)
     if as_json:
-        every = [{"path": one.name, **asdict(one)} for one in (*found, *timed)]
-        say(dump_json([{key: value for key, value in one.items() if key != "name"} for one in every]).rstrip())
+        every = [asdict(one) for one in (*found, *timed)]
+        say(dump_json([{"path": fields.pop("name"), **fields} for fields in every]).rstrip())
     else:
+        n_failed = sum(one.status == "failed" for one in found)
         files = f"{len(found)} file{'s' if len(found) > 1 else ''}"
         say(f"{n_failed} of {files} failed" if n_failed else f"{files} verified")
         for one in timed:

@@ -13,7 +13,7 @@ from functools import reduce
 import itertools
 import math
 from operator import or_
-from typing import Any, NamedTuple
+from typing import Any
 
 from flashladder.errors import FlashladderError
 from flashladder.ladder.gpus import gpu_key, load_gpus
@@ -151,13 +151,6 @@ def _incomplete_group(group: Group, settings: Settings, extra: float) -> Iterato
 
 
 TOLERANCE = 1e-9  # relative: another NumPy may round derived numbers differently
-
-
-class Found(NamedTuple):
-    """The problems that a comparison found, one line each, and the number of things compared."""
-
-    problems: Sequence[str]
-    n: int
 
 
 def differences(written: BenchResult, derived: BenchResult) -> list[str]:

@@ -31,9 +31,9 @@ from flashladder.build.compile import ptx_planned, tools_of
 from flashladder.build.wheel import load_installed
 from flashladder.cases.inputs import FULL_HEADS, Case, View, make_tensors
 from flashladder.cases.reference import References, accuracy
-from flashladder.check.command import as_array, rule
+from flashladder.check.command import as_arrays, rule
 from flashladder.emulate.kernel import forward, version
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, first_line
 from flashladder.files import sha256
 from flashladder.gpu.device import open_device, origin
 from flashladder.gpu.doctor import rung
@@ -54,9 +54,9 @@ from flashladder.results.schema import (
     Settings,
     Sweep,
 )
-from flashladder.sweep.records import CellFailed, first_line, kind_of
+from flashladder.sweep.records import CellFailed, kind_of
 import ptxemu
-from ptxemu import Array, EmulationError
+from ptxemu import EmulationError
 
 _REFERENCES = References()
 FIRST_WARM_UP_S = 1.5
@@ -94,11 +94,10 @@ def emulated(cell: PlannedCell, request: Mapping[str, Any]) -> tuple[EmulatedSwe
     view: View = "head_slice" if iteration.row_stride and cell.shape.n_heads < FULL_HEADS else "contiguous"
     case = Case("sweep", cell.shape, view, seed=cell.shape.seq_len)
     tensors = make_tensors(case, cell.dtype, "cpu")
-    storages: dict[int, Array] = {}
-    q, k, v, out = (as_array(tensor, storages) for tensor in (tensors.q, tensors.k, tensors.v, tensors.out))
+    arrays = as_arrays(tensors.q, tensors.k, tensors.v, tensors.out)
     counters, hazards = ptxemu.Counters(), ptxemu.Hazards()
     try:
-        ran = forward(iteration, config, (q, k, v, out), observers=(counters, hazards))
+        ran = forward(iteration, config, arrays, observers=(counters, hazards))
     except EmulationError as error:
         raise CellFailed("crash", " ".join(str(error).split())) from error
     found = accuracy(tensors.out, _REFERENCES.expected(case, cell.dtype, tensors))

@@ -73,11 +73,6 @@ def kind_of(error: BaseException) -> FailureKind:
     return known or ("refused" if isinstance(error, (ValueError, *failures())) else "crash")
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, or its type if the message is empty."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
 class CellRecord(Strict):
     """The result of one cell: a document with that cell only, or a failure.
 

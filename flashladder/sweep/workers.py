@@ -35,11 +35,11 @@ from typing import IO, Any, TypeGuard
 from pydantic import ValidationError
 
 from flashladder import parallel
-from flashladder.errors import FlashladderError
+from flashladder.errors import FlashladderError, first_line
 from flashladder.files import relative
 from flashladder.paths import PACKAGE
 from flashladder.results.schema import Failure, FailureKind, PlannedCell
-from flashladder.sweep.records import CellRecord, Records, first_line, kind_of
+from flashladder.sweep.records import CellRecord, Records, kind_of
 
 MODULE = "flashladder.sweep.workers"
 ATTEMPTS = 3  # tries of a cell whose worker is killed from outside

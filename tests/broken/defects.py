@@ -130,13 +130,26 @@ def text_of(file: str) -> str:
 
 @cache
 def load(launch: Launch, *, fixed: bool) -> ptxemu.Kernel:
-    """The kernel or its twin; of a template by its mangled name."""
+    """A launch's kernel, or its twin."""
     program = ptxemu.load(text_of(launch.file), path=launch.file.replace(".cu", ".ptx"))
-    if launch.file.endswith(".ptx"):
-        return program.kernel(launch.kernel + ("_fixed" if fixed else ""))
-    names = [function.name for function in program.module.functions if function.is_entry]
-    (name,) = (name for name in names if re.match(rf"_Z\d+{launch.kernel}ILb{int(fixed)}E", name))
-    return program.kernel(name)
+    return kernel_of(program, launch.file, launch.kernel, fixed=fixed)
+
+
+def kernel_of(program: ptxemu.Program, file: str, name: str, *, fixed: bool) -> ptxemu.Kernel:
+    """The kernel `name` of a file's program, or its twin."""
+    if file.endswith(".ptx"):
+        return program.kernel(name + ("_fixed" if fixed else ""))
+    (mangled,) = (one for one in program.entries if re.match(rf"_Z\d+{name}ILb{int(fixed)}E", one))
+    return program.kernel(mangled)
+
+
+def require_all_tried(folder: Path, tried: set[str]) -> None:
+    """Each kernel of the folder's files is launched by a test, and its defect is marked."""
+    for path in folder.iterdir():
+        pattern = r"^(?:PAIR|DESCRIBED)\((\w+)[,)]|^\.visible \.entry (\w+)_fixed\("
+        names = {first or second for first, second in re.findall(pattern, path.read_text(), re.MULTILINE)}
+        assert names <= tried
+        assert all(marked(path, "BROKEN", name) for name in names)
 
 
 @cache

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-import re
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ import ptxemu
 from ptxemu.machine.tensor_map import TensorMap
 from ptxemu.syntax.tree import Instruction
 from ptxemu.values import Array
-from tests.broken.defects import MAX_INSTRUCTIONS, lines_of, marked, ramp
+from tests.broken.defects import MAX_INSTRUCTIONS, kernel_of, lines_of, marked, ramp, require_all_tried
 
 pytestmark = [pytest.mark.nvcc, pytest.mark.skipif(not root(), reason=NEEDS)]
 KERNELS = Path(__file__).parent / "hopper" / "kernels"
@@ -71,20 +70,11 @@ def program(file: str) -> ptxemu.Program:
     return ptxemu.load(text, path=file.replace(".cu", ".ptx"))
 
 
-def kernel(defect: Defect, *, fixed: bool) -> ptxemu.Kernel:
-    """The kernel or its twin."""
-    if defect.file.endswith(".ptx"):
-        return program(defect.file).kernel(defect.kernel + ("_fixed" if fixed else ""))
-    pattern = re.compile(rf"_Z\d+{defect.kernel}ILb{int(fixed)}E")
-    (name,) = (name for name in program(defect.file).entries if pattern.match(name))
-    return program(defect.file).kernel(name)
-
-
 def see(defect: Defect, *, fixed: bool, schedule: str | int) -> Seen:
     """Launches the kernel or its twin with counters and the race detector."""
     run, hazards = defect.make(), ptxemu.Hazards()
     try:
-        kernel(defect, fixed=fixed).launch(
+        kernel_of(program(defect.file), defect.file, defect.kernel, fixed=fixed).launch(
             defect.grid,
             defect.threads,
             run.arguments,
@@ -262,10 +252,4 @@ def test_the_twin_is_clean(defect: Defect, schedule: str | int) -> None:
 
 
 def test_every_kernel_of_the_folder_is_tried() -> None:
-    tried = {defect.kernel for defect in DEFECTS}
-    for path in KERNELS.iterdir():
-        pattern = r"^(?:PAIR|DESCRIBED)\((\w+)[,)]|^\.visible \.entry (\w+)_fixed\("
-        names = [first or second for first, second in re.findall(pattern, path.read_text(), re.MULTILINE)]
-        assert set(names) <= tried
-        for name in names:
-            assert marked(path, "BROKEN", name)
+    require_all_tried(KERNELS, {defect.kernel for defect in DEFECTS})

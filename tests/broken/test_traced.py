@@ -131,7 +131,7 @@ def traced(wrong: WrongKernel, seq_len: int) -> Trace:
     """The trace of a wrong kernel at the shape that the command takes, or longer."""
     step = load_iteration(wrong.iteration)
     config = step.configs["a100"].with_dtype(wrong.dtype)
-    if wrong in OWN:
+    if wrong in (*OWN, *BEYOND):
         with made(wrong) as kernels:
             kernel = kernel_of(step, config, kernels)
     else:
@@ -183,10 +183,7 @@ def test_beyond_where_the_last_bit_counts_rows_are_right(number: int, monkeypatc
 @pytest.mark.parametrize("wrong", BEYOND, ids=str)
 def test_a_mistake_is_found_where_m_is_beyond_its_mark(wrong: WrongKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "fill", large)
-    step = load_iteration(wrong.iteration)
-    with made(wrong) as kernels:
-        kernel = kernel_of(step, step.configs["a100"], kernels)
-    found = trace(step, step.configs["a100"], Shape(batch=1, seq_len=SEQ_LEN, n_heads=1, d_head=128), kernel=kernel)
+    found = traced(wrong, SEQ_LEN)
     assert not found.passed
     assert found.first is not None
     assert (found.first.name, found.first.step) == ("m", 1)

@@ -8,8 +8,8 @@ Twenty are compiled at a time, in one translation unit of which each is a namesp
 nvcc does for one kernel goes into CUDA's headers. Compiled so, a kernel is the same program but for the numbers of its
 registers (tests/broken/test_wrong_kernels.py).
 
-Run: ``pytest tests/broken/test_wrong_kernels.py``; ``python -m tests.broken.wrong_kernels [NAME ...]`` compiles each
-alone and tries it on every case, for a new entry.
+Run: ``pytest tests/broken/test_wrong_kernels.py``; for a new entry ``python -m tests.broken.wrong_kernels [NAME ...]``
+tries a kernel on every case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
-import importlib.util
 from itertools import takewhile
 from pathlib import Path
 import re
@@ -46,6 +45,7 @@ from flashladder.names import KERNEL
 from flashladder.paths import KERNELS, ROOT
 from flashladder.results.schema import CaseResult
 import ptxemu
+from tests.typed import module_of
 
 TABLE = Path(__file__).parent / "wrong.yaml"
 # The launch side: what the host checks, and what it hands over.
@@ -162,8 +162,8 @@ def standard_cases(iteration: int, dtype: str) -> Mapping[str, Case]:
     return {case.name: case for case in emulator_cases(config_of(iteration, dtype), stride)}
 
 
-def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> CaseResult:
-    """One case of the check on the kernel that is composed of the sources in `kernels`.
+def outcome(iteration: int, dtype: str, case: Case) -> CaseResult:
+    """One case of the check on the iteration's kernel, or on the wrong one inside of `compiled`.
 
     Races are looked for in a case that is longer than all before it, as when all run.
     """
@@ -171,7 +171,7 @@ def outcome(iteration: int, dtype: str, case: Case, kernels: Path = KERNELS) -> 
     before = takewhile(lambda other: other != case, standard_cases(iteration, dtype).values())
     longer = all(case.shape.seq_len > other.shape.seq_len for other in before)
     watched = () if longer else (config.short_form(),)
-    run = emulated_run(loaded, kernels=kernels, watched=watched)
+    run = emulated_run(loaded, watched=watched)
     return check_case(Subject(iteration, config, run, loaded.row_stride), case, REFERENCES, "cpu", EMULATED_REPEATS)
 
 
@@ -193,7 +193,9 @@ def launched(wrong: WrongKernel) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         for name, text in wrong.sources().items():
             if name in LAUNCH:
-                changed = _module(Path(folder) / Path(name).name, text)
+                path = Path(folder) / Path(name).name
+                path.write_text(text, encoding="utf-8")
+                changed = module_of(path, "wrong_launch")
                 user, names = LAUNCH[name]
                 stack.enter_context(patch.multiple(user, **{one: getattr(changed, one) for one in names}))
                 family = type(getattr(user, "FAMILY", None))
@@ -204,17 +206,6 @@ def launched(wrong: WrongKernel) -> Iterator[None]:
         yield
 
 
-def _module(path: Path, text: str) -> ModuleType:
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("wrong_launch", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for their module
-    spec.loader.exec_module(module)
-    return module
-
-
 def evidence_of(found: CaseResult) -> str:
     """The kind of a failure, ``other`` where the words are none of `EVIDENCE`."""
     return next((kind for kind, words in EVIDENCE.items() if re.search(words, found.reason or "")), "other")
@@ -222,9 +213,9 @@ def evidence_of(found: CaseResult) -> str:
 
 def survey(wrong: WrongKernel) -> Iterator[CaseResult]:
     """The outcome of every case on a wrong kernel."""
-    with made(wrong) as kernels:
+    with compiled(wrong):
         for case in standard_cases(wrong.iteration, wrong.dtype).values():
-            yield outcome(wrong.iteration, wrong.dtype, case, kernels)
+            yield outcome(wrong.iteration, wrong.dtype, case)
 
 
 BATCH = 20  # more would gain little: 0.4 s for the headers, 0.3 s for each kernel

@@ -1,9 +1,9 @@
 """What a fuzzing target is, inputs made from its valid ones, and the judgement of one input.
 
-An input is read, refused in one clear line, or it is a bug. Rules: no error but the declared ones, each one printable
-line of bounded length; an answer within `SECONDS`; no more memory than `limit_memory` allows; what has a printer is
-read back equal (the target asserts it). `mutations` changes bytes, words, lines of a seed and replaces JSON values. It
-makes a hundred thousand inputs quickly; each follows from (target, number, seed) alone.
+A reader must accept an input or refuse it in one clear line. It may raise only the declared errors, each one printable
+line of bounded length. It must answer within `SECONDS` and with the memory of `limit_memory`. If the data has a
+printer, the target asserts that the reader reads it back equal. `mutations` changes bytes, words and lines of a seed,
+and replaces JSON values. It makes a hundred thousand inputs quickly; (target, number, seed) determine each.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 import copy
 from dataclasses import dataclass
+from functools import cache, partial
 import gzip
 import json
 from pathlib import Path
@@ -127,15 +128,12 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-_SCRATCH: list[Path] = []
-
-
+@cache
 def scratch() -> Path:
     """A folder of this process, removed at its end."""
-    if not _SCRATCH:
-        _SCRATCH.append(Path(tempfile.mkdtemp(prefix="flashladder-fuzz-")))
-        atexit.register(shutil.rmtree, _SCRATCH[0], ignore_errors=True)
-    return _SCRATCH[0]
+    folder = tempfile.mkdtemp(prefix="flashladder-fuzz-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def filed(name: str, read: Callable[[Path], object]) -> Callable[[bytes], object]:
@@ -150,14 +148,12 @@ def filed(name: str, read: Callable[[Path], object]) -> Callable[[bytes], object
     return run
 
 
-def spoken(read: Callable[[str], object]) -> Callable[[bytes], object]:
-    """A target's function for a reader of text; bytes that are no UTF-8 arrive as the command line would give them."""
-    return lambda data: read(data.decode("utf-8", "surrogateescape"))
+def decoded(read: Callable[[str], object], errors: str = "replace") -> Callable[[bytes], object]:
+    """A target's function for a reader of text: of a tool's output, or of words (`errors` as a command line has it)."""
+    return lambda data: read(data.decode("utf-8", errors))
 
 
-def decoded(read: Callable[[str], object]) -> Callable[[bytes], object]:
-    """A target's function for a reader of a tool's output, which is decoded with replacement characters."""
-    return lambda data: read(data.decode("utf-8", "replace"))
+spoken = partial(decoded, errors="surrogateescape")
 
 
 MOST = 1 << 16  # bytes of an input, but for bombs

@@ -65,7 +65,7 @@ from ptxemu.text import parse_bytes
 from tests import typed
 from tests.fuzz.target import DECLARED, Target, decoded, filed, packed_bombs, scratch, spoken
 from tests.null.bench_fixture import NAMES, ROUNDS, ncu_csv, write_nvbench
-from tests.null.binaries import fatbin_fixture
+from tests.null.binaries.fatbin_fixture import CUBIN, container, entry, wheel
 from tests.null.binaries.test_binaries import BACKWARD, FORWARD
 from tests.null.command_lines import CASES
 from tests.null.ladder.test_iteration import ROOT as BASE
@@ -105,15 +105,15 @@ def _iteration(path: Path) -> None:
     assert found.title.isprintable()
 
 
+_description_of_published = cache(published.load_description)
+
+
 def _published_csv(path: Path) -> None:
-    """A table whose digest is the one that is noted: what follows is the reader's."""
-    description = _noted()
+    """A table whose digest is the noted one, so that the reader gets to its content."""
+    description = _description_of_published()
     noted = description.files[published.PROGRESSION].model_copy(update={"sha256": sha256(path.read_bytes())})
     files = {**description.files, published.PROGRESSION: noted}
     published.read_csv(path.parent, published.PROGRESSION, description.model_copy(update={"files": files}))
-
-
-_noted = cache(published.load_description)
 
 
 def _result(path: Path) -> None:
@@ -128,24 +128,21 @@ def _results() -> list[bytes]:
     return [dump_json(one).encode() for one in json.loads((DATA / "results.json").read_bytes()).values()]
 
 
+def _shortened(document: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """A document with the first of the entries under each of `keys`."""
+    return document | {key: dict([next(iter(document[key].items()))]) for key in keys}
+
+
 def _lock() -> list[bytes]:
     """The lock of sm_80 with one kernel of one iteration."""
     document = json.loads((LOCKS / "sm_80.json").read_bytes())
-    one = document["iterations"]["1"]
-    one["kernels"] = dict([next(iter(one["kernels"].items()))])
-    one["files"] = dict([next(iter(one["files"].items()))])
+    one = _shortened(document["iterations"]["1"], "kernels", "files")
     return [dump_json({**document, "iterations": {"1": one}}).encode()]
 
 
 def _first(path: Path, key: str) -> Callable[[], list[bytes]]:
     """A committed document with the first of the entries under `key`."""
-
-    def seeds() -> list[bytes]:
-        document: dict[str, Any] = json.loads(path.read_bytes())
-        document[key] = dict([next(iter(document[key].items()))])
-        return [dump_json(document).encode()]
-
-    return seeds
+    return lambda: [dump_json(_shortened(json.loads(path.read_bytes()), key)).encode()]
 
 
 def _record() -> list[bytes]:
@@ -193,25 +190,19 @@ def _entries() -> list[bytes]:
     return [dump_json({**usage, "key": "entry", "sha256": "ab"}).encode()]
 
 
-def _grid(path: Path) -> None:
-    load_grid(str(path))
-
-
-def _described(path: Path) -> None:
-    published.load_description(path.parent)
-
-
-def _read_lock(path: Path) -> None:
-    read_lock("sm_80", path.parent)
-
-
 DESCRIBED = published.PUBLISHED / published.DESCRIPTION
 SOME_YAML = (STEP, "a: [1, {b: 'c'}]\n\"d\": >\n  text\n  more\ne: [0.25, true, null, 'x']\n")
 MUTANTS = b"\n- ".join((CONFIGS / "equivalent_mutants.yaml").read_bytes().split(b"\n- ")[:4])
 DOCUMENTS = (
     Target("yaml", "located.read_yaml", filed("x.yaml", read_yaml), SOME_YAML, YAML),
     Target("iteration", "ladder.iteration.load_iteration", filed("steps/02_step.yaml", _iteration), (STEP,), CLAIMS),
-    Target("grid", "ladder.grid.load_grid", filed("g/mine.yaml", _grid), _committed("grids/smoke.yaml"), GRID),
+    Target(
+        "grid",
+        "ladder.grid.load_grid",
+        filed("g/mine.yaml", lambda path: load_grid(str(path))),
+        _committed("grids/smoke.yaml"),
+        GRID,
+    ),
     Target("gpu", "ladder.gpus.read_gpu", filed("a100.yaml", read_gpu), _committed("gpus/a100.yaml"), YAML),
     Target(
         "toolchain",
@@ -225,7 +216,7 @@ DOCUMENTS = (
     Target(
         "progression",
         "results.published.load_description",
-        filed(f"described/{DESCRIBED.name}", _described),
+        filed(f"described/{DESCRIBED.name}", lambda path: published.load_description(path.parent)),
         lambda: [_lean(DESCRIBED.read_bytes())],
         YAML,
     ),
@@ -246,7 +237,7 @@ DOCUMENTS = (
         DECLARED,
         packed_bombs,
     ),
-    Target("lock", "lock.schema.read_lock", filed("sm_80.json", _read_lock), _lock),
+    Target("lock", "lock.schema.read_lock", filed("sm_80.json", lambda path: read_lock("sm_80", path.parent)), _lock),
     Target("step-counts", "lock.step_counts.read_counts", filed("counts.json", read_counts), _first(COUNTS, "kernels")),
     Target("reading", "emulate.reading.load_reading", filed("reading.json", load_reading), _first(READING, "kernels")),
     Target("cell-record", "sweep.records.Records.read", _cell, _record),
@@ -327,14 +318,10 @@ def _cubin(path: Path) -> None:
 def _binaries() -> list[bytes]:
     """A fatbin of every form, one in a library, and a wheel that holds it."""
     forms = [
-        fatbin_fixture.container(
-            fatbin_fixture.entry(fatbin_fixture.CUBIN, form=form), fatbin_fixture.entry(SMALL_PTX, kind=1, form=form)
-        )
-        for form in ("plain", "lz4", "zstd")
+        container(entry(CUBIN, form=form), entry(SMALL_PTX, kind=1, form=form)) for form in ("plain", "lz4", "zstd")
     ]
     library = b"\x7fELF\x02\x01\x01" + bytes(100) + forms[2]
-    path = scratch() / "x.whl"
-    return [*forms, library, fatbin_fixture.wheel(path, a__so=library, b__ptx=SMALL_PTX).read_bytes()]
+    return [*forms, library, wheel(scratch() / "x.whl", a__so=library, b__ptx=SMALL_PTX).read_bytes()]
 
 
 def _ptxas_log(text: str) -> None:
@@ -353,14 +340,6 @@ def _rounds() -> Rounds:
     return replace(ROUNDS, subjects=("fa2",), rounds=2, shape=Shape(batch=1, seq_len=64, n_heads=1, d_head=128))
 
 
-def _ncu_table() -> list[bytes]:
-    return [ncu_csv([NAMES.get(subject, KERNEL) for _, subject in SMALL.turns()]).encode()]
-
-
-def _peer() -> list[bytes]:
-    return [b"".join((PUBLISHED / "peer_h200_counters.csv").read_bytes().splitlines(keepends=True)[:3])]
-
-
 @cache
 def _nvbench() -> list[bytes]:
     """NVBench's document; its binary files are beside the inputs."""
@@ -374,22 +353,18 @@ def _diagnosed(text: str) -> None:
     raise diagnose("nvcc", 2, text, scratch() / "log", scratch())
 
 
-def _parsed_ptx(text: str) -> None:
-    parse_ptx(text, "x.ptx")
-
-
-def _benched(path: Path) -> None:
-    read_nvbench(path, [_rounds()])
-
-
 LISTING = (DATA / "tiny.sm_80.sass").read_text(encoding="utf-8")
 CUBINS = tuple((DATA / f"tiny.{made}.cubin").read_bytes() for made in ("sm_80", "sm_90", "lines.sm_80", "lines.sm_90"))
 TINY = (DATA / "tiny.ptx").read_bytes()
+NCU_TABLE = ncu_csv([NAMES.get(subject, KERNEL) for _, subject in SMALL.turns()])
+PEER = b"".join((PUBLISHED / "peer_h200_counters.csv").read_bytes().splitlines(keepends=True)[:3])
 SANITIZED = ("========= ERROR SUMMARY: 2 errors\n", "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors)\n")
 ANSWERS = ('{"event": "held-back", "others": 2}\n', '{"event": "done", "record": {}}\n')
 SVG = f"<svg>Matplotlib v3.8 data {'ab' * 32}</svg>"
 OUTPUTS = (
-    Target("ptx", "ptxemu.syntax.parser.parse", decoded(_parsed_ptx), (SMALL_PTX,), PTX_WORDS),
+    Target(
+        "ptx", "ptxemu.syntax.parser.parse", decoded(lambda text: parse_ptx(text, "x.ptx")), (SMALL_PTX,), PTX_WORDS
+    ),
     Target("ptx-text", "machine_code.ptx.normalise, opcodes", filed("x.ptx", _ptx_text), (SMALL_PTX, TINY), PTX_WORDS),
     Target(
         "sass",
@@ -402,10 +377,15 @@ OUTPUTS = (
     Target("symbol", "binaries.configuration, shortened", spoken(shortened), (*FORWARD, *BACKWARD)),
     Target("ptxas-log", "machine_code.ptxas.parse_log", decoded(_ptxas_log), (LOG_SM_80, LOG_SM_90)),
     Target("compiler-log", "tool_runs.diagnose", decoded(_diagnosed), ERRORS),
-    Target("ncu-table", "gpu.ncu.read_launches, bench.cross_checks.by_turn", decoded(_launches), _ncu_table),
-    Target("ncu-published", "gpu.ncu.read_peer", filed("peer.csv", read_peer), _peer),
+    Target("ncu-table", "gpu.ncu.read_launches, bench.cross_checks.by_turn", decoded(_launches), (NCU_TABLE,)),
+    Target("ncu-published", "gpu.ncu.read_peer", filed("peer.csv", read_peer), (PEER,)),
     Target("sanitizer-log", "gpu.sanitize.count_errors", decoded(count_errors), SANITIZED),
-    Target("nvbench", "bench.cross_checks.read_nvbench", filed("nvbench/in.json", _benched), _nvbench),
+    Target(
+        "nvbench",
+        "bench.cross_checks.read_nvbench",
+        filed("nvbench/in.json", lambda path: read_nvbench(path, [_rounds()])),
+        _nvbench,
+    ),
     Target("worker-answer", "sweep.workers.answer_of", answer_of, ANSWERS),
     Target("plot", "report.plot.rendered_by", rendered_by, (SVG,)),
 )

@@ -35,16 +35,9 @@ def main(name: str, inputs: str, seed: str, folder: str) -> None:
             seen.add(found.place)
             (out / f"{len(seen):02d}.found").write_bytes(data)
 
-    options = [
-        f"-runs={inputs}",
-        f"-seed={seed}",
-        "-max_len=65536",
-        "-rss_limit_mb=6000",
-        "-timeout=60",
-        "-verbosity=0",
-    ]
+    limits = ["-max_len=65536", "-rss_limit_mb=6000", "-timeout=60", "-verbosity=0", "-print_final_stats=1"]
     words = [f"-dict={dictionary}"] if target.words else []
-    atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", *words, str(corpus)], one)
+    atheris.Setup([sys.argv[0], f"-runs={inputs}", f"-seed={seed}", *limits, *words, str(corpus)], one)
     atheris.Fuzz()
 
 

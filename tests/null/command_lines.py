@@ -74,10 +74,7 @@ CASES: list[tuple[list[str], str]] = [
     (["emulate", "1", "--seq-len", LONG], "--seq-len needs a whole number"),
     (["emulate", "1", "--seq-len", "1073741824"], "the tensors are too large to emulate"),
     (["cfg", "8", "--seq-len", "96"], "seq_len does not fit the tiles: expected a multiple of B_r = 128, found 96"),
-    (
-        ["cfg", "8", "--dot", "--json"],
-        "expected one of --counts, --dot, --svg, --json, found dot and json",
-    ),
+    (["cfg", "8", "--dot", "--json"], "expected one of --counts, --dot, --svg, --json, found dot and json"),
     (["emulate", "1", "--memory-budget", "0"], "not a memory budget"),
     # files
     (["nvcc", ""], "no file is named: expected a CUDA C++ file, found ''"),
@@ -87,10 +84,7 @@ CASES: list[tuple[list[str], str]] = [
     (["ptx", "/dev/null"], "/dev/null: not a regular file"),
     (["verify", "nosuch", "--rerun"], "nosuch: no such result"),
     (["sass", "nosuch.cubin"], "nosuch.cubin: no such file"),
-    (
-        ["sass", "tests/data/tiny.ptx"],
-        "tiny.ptx: no SASS of a kernel in the file; `invoke ptx FILE` reads its PTX",
-    ),
+    (["sass", "tests/data/tiny.ptx"], "tiny.ptx: no SASS of a kernel in the file; `invoke ptx FILE` reads its PTX"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--kernel", "nosuch"], "no such kernel in the file: expected a part of"),
     (["sass", "tests/data/tiny.sm_80.cubin", "--arch", "sm_90"], "no code for this architecture: expected sm_80"),
     (["cfg", "tests/data/tiny.sm_80.cubin", "--arch", "sm_90"], "no code for this architecture: expected sm_80"),
@@ -98,10 +92,7 @@ CASES: list[tuple[list[str], str]] = [
     (["ptx", "tests/data/tiny.sm_80.cubin"], "no PTX in the file, nor in its cubins; ptxas keeps it"),
     (["explain", "24"], "explain follows one warp for all: expected kernels whose warps run alike"),
     (["trace", "20"], "trace follows one warp for all: expected kernels whose warps run alike"),
-    (
-        ["explain", "7", "--gpu", "b200"],
-        "no such GPU: expected a100, h100, h200, rtx3090, rtx4090, found 'b200'\n",
-    ),
+    (["explain", "7", "--gpu", "b200"], "no such GPU: expected a100, h100, h200, rtx3090, rtx4090, found 'b200'\n"),
     # sweeps
     (["sweep"], "sweep needs 'grid'"),
     ([*SWEEP, "smok"], "unknown grid: expected one of a100, "),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
-import importlib.util
 import os
 from pathlib import Path
 import re
@@ -25,7 +23,7 @@ from flashladder.build.compile import PTX_PACKAGES
 from flashladder.errors import FlashladderError
 from flashladder.located import read_yaml
 from flashladder.paths import ROOT
-from tests.typed import tasks
+from tests.typed import module_of, tasks
 
 nox = pytest.importorskip("nox")
 CommandFailed = pytest.importorskip("nox.command").CommandFailed
@@ -35,13 +33,7 @@ REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 
 @pytest.fixture(scope="session")  # a second import would register each session again
 def noxfile() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("noxfile_under_test", ROOT / "noxfile.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "noxfile.py", "noxfile_under_test")
 
 
 @pytest.fixture(scope="session")
@@ -97,51 +89,46 @@ def test_sessions_pass_their_arguments_on(sessions: dict[str, Any], tmp_path: Pa
     assert session.ran[-1] == ("python", "-m", "flashladder.build", "7", "--arch", "sm_90")
 
 
-def test_an_environment_that_is_right_is_left_alone(
+def installs(noxfile: ModuleType, venv: Path, *, torch: bool = False) -> list[tuple[str, ...]]:
+    """What a session with this environment runs to install the group `build`."""
+    session = FakeSession(venv)
+    noxfile.install(session, "build", torch=torch)
+    return session.ran
+
+
+def test_an_environment_is_installed_anew_after_a_change_and_otherwise_left_alone(
     noxfile: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "root"
-    (root / "requirements").mkdir(parents=True)
-    (root / "requirements" / "build.txt").write_text("a==1\n")
-    (root / "emulator").mkdir()
-    (root / "emulator" / "pyproject.toml").write_text("[project]\n")
-    monkeypatch.setattr(noxfile, "ROOT", root)
-    monkeypatch.setattr(noxfile, "REQUIREMENTS", root / "requirements")
+    requirements, emulator, venv = (tmp_path / name for name in ("requirements", "emulator", "venv"))
+    for folder in (requirements, emulator, venv):
+        folder.mkdir()
+    (requirements / "build.txt").write_text("a==1\n")
+    (emulator / "pyproject.toml").write_text("[project]\n")
+    monkeypatch.setattr(noxfile, "ROOT", tmp_path)
+    monkeypatch.setattr(noxfile, "REQUIREMENTS", requirements)
     monkeypatch.setattr(noxfile, "pins", lambda: {"torch": "2.13.0"})
-    venv = tmp_path / "venv"
-    venv.mkdir()
-
-    def n_installs() -> int:
-        session = FakeSession(venv)
-        noxfile.install(session, "build")
-        return len(session.ran)
-
-    assert [n_installs(), n_installs()] == [1, 0]
-    (root / "requirements" / "build.txt").write_text("a==2\n")
-    assert [n_installs(), n_installs()] == [1, 0]
-    monkeypatch.setattr(noxfile, "pins", lambda: {"torch": "2.14.0"})
-    assert [n_installs(), n_installs()] == [1, 0]
+    for change in (
+        lambda: None,
+        lambda: (requirements / "build.txt").write_text("a==2\n"),
+        lambda: monkeypatch.setattr(noxfile, "pins", lambda: {"torch": "2.14.0"}),
+    ):
+        change()
+        assert [len(installs(noxfile, venv, torch=True)) for _ in range(2)] == [1, 0]
 
 
 def test_an_environment_that_lost_a_package_or_was_moved_is_installed_anew(noxfile: ModuleType, tmp_path: Path) -> None:
     venv, moved = tmp_path / "venv", tmp_path / "moved"
     package = venv / "lib" / "python3.11" / "site-packages" / "numpy"
     package.mkdir(parents=True)
-
-    def ran(folder: Path) -> list[tuple[str, ...]]:
-        session = FakeSession(folder)
-        noxfile.install(session, "build", torch=False)
-        return session.ran
-
-    assert [len(ran(venv)), len(ran(venv))] == [1, 0]
+    assert [len(installs(noxfile, venv)) for _ in range(2)] == [1, 0]
     (package.parent / "flashladder_07").mkdir()  # a wheel that was built here
-    assert not ran(venv)
+    assert not installs(noxfile, venv)
     package.rmdir()
-    assert "--reinstall" in ran(venv)[0]
-    assert not ran(venv)
+    assert "--reinstall" in installs(noxfile, venv)[0]
+    assert not installs(noxfile, venv)
     venv.rename(moved)
-    assert "--reinstall" in ran(moved)[0]
-    assert not ran(moved)
+    assert "--reinstall" in installs(noxfile, moved)[0]
+    assert not installs(noxfile, moved)
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -185,23 +172,13 @@ def test_requirements_are_exact_hashed_and_name_no_place(path: Path) -> None:
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action.yml"
 PINNED = re.compile(r"^ *-? *uses: ([\w-]+/[\w./-]+@[0-9a-f]{40}) # v\d+\.\d+\.\d+$|^ *-? *uses: (\./)$")
-
-
 PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 
 
-def document(path: Path) -> dict[Any, Any]:
-    found = read_yaml(path)
-    assert isinstance(found, dict)
-    return found
-
-
 def jobs(path: Path) -> dict[str, dict[str, Any]]:
-    return dict(document(path)["jobs"])
-
-
-def steps(path: Path) -> Iterator[dict[str, Any]]:
-    yield from (step for job in jobs(path).values() for step in job["steps"])
+    """The jobs of a workflow by name; of an action its one list of steps."""
+    found: Any = read_yaml(path)
+    return {"": found["runs"]} if path == ACTION else found["jobs"]
 
 
 # A nox whose first start makes an environment, and takes its time; a session that starts before that has ended fails.
@@ -244,7 +221,7 @@ def test_actions_are_pinned_and_scripts_are_safe(path: Path) -> None:
     uses = [line for line in path.read_text(encoding="utf-8").splitlines() if re.match(r" *-? *uses:", line)]
     assert uses
     assert [line for line in uses if not PINNED.match(line)] == []
-    for job in [document(path)["runs"]] if path == ACTION else jobs(path).values():
+    for job in jobs(path).values():
         default = job.get("defaults", {}).get("run", {}).get("shell")
         for step in (step for step in job["steps"] if "run" in step):
             assert "${{" not in step["run"]
@@ -260,25 +237,22 @@ def test_they_fit_their_schema(kind: str, files: list[Path]) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_may_read_alone_and_a_pull_request_reaches_no_runner_of_ones_own(path: Path) -> None:
-    found = document(path)
+    found: Any = read_yaml(path)
     assert found["permissions"] == {"contents": "read"}
     rights = {name: job["permissions"] for name, job in jobs(path).items() if "permissions" in job}
     assert rights == ({"tell": {"issues": "write"}} if path.stem == "nightly" else {})
-    told = found["on"] if "on" in found else found[True]  # YAML 1.1 reads `on` as a truth value
+    events = found["on"] if "on" in found else found[True]  # YAML 1.1 reads `on` as a truth value
     own = [job for job in jobs(path).values() if "self-hosted" in job["runs-on"]]
-    assert not own or not {"pull_request", "pull_request_target", "workflow_run"} & set(told)
+    assert not own or not {"pull_request", "pull_request_target", "workflow_run"} & set(events)
     assert all(job["if"] == "vars.FLASHLADDER_GPU == 'true'" for job in own)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_they_run_commands_that_exist(path: Path) -> None:
-    script = "\n".join(step["run"] for step in steps(path) if "run" in step)
-    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
-    sessions = [
-        name for found in re.findall(r"nox -s ([a-z -]+?)(?: --|$)", script, re.MULTILINE) for name in found.split()
-    ]
-    assert sessions
-    assert [name for name in sessions if f"\ndef {name}(session" not in noxfile] == []
+def test_they_run_commands_that_exist(sessions: dict[str, Any], path: Path) -> None:
+    script = "\n".join(step["run"] for job in jobs(path).values() for step in job["steps"] if "run" in step)
+    named = set(" ".join(re.findall(r"nox -s ([a-z -]+?)(?: --|$)", script, re.MULTILINE)).split())
+    assert named
+    assert named <= set(sessions)
     assert set(re.findall(r"^ *invoke ([a-z]+)", script, re.MULTILINE)) <= set(tasks().namespace.tasks)
     assert "pip install" not in script.replace("pip install nox && nox -s", "")
 

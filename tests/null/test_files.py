@@ -45,10 +45,7 @@ def test_digests_do_not_depend_on_where_the_checkout_is() -> None:
     assert relative(Path("/elsewhere/x")) == "/elsewhere/x"
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["flashladder.build 7", "flashladder report --check"],
-)
+@pytest.mark.parametrize("words", ["flashladder.build 7", "flashladder report --check"])
 def test_a_wrong_root_is_one_line_in_every_command(words: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", *words.split()]
     environment = os.environ | {"FLASHLADDER_ROOT": str(tmp_path)}
@@ -82,12 +79,12 @@ def test_what_is_no_text_is_told_with_its_file(tmp_path: Path, make: Callable[[P
 @pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "link to nothing"])
 def test_what_is_in_the_way_of_a_folder_is_named(tmp_path: Path, make: Callable[[Path], object]) -> None:
     make(tmp_path / "a")
-    for work in (
-        make_folder,
-        lambda path: write_atomic(path / "x", ""),
-        lambda path: output_file(str(path / "x.y"), ".y"),
-    ):
-        for path in (tmp_path / "a", tmp_path / "a" / "b"):
+    for path in (tmp_path / "a", tmp_path / "a" / "b"):
+        for work in (
+            make_folder,
+            lambda path: write_atomic(path / "x", ""),
+            lambda path: output_file(f"{path}/x.y", ".y"),
+        ):
             with pytest.raises(FlashladderError, match=r"/a: not a folder.*remove it"):
                 work(path)
 

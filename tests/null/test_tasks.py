@@ -11,7 +11,6 @@ import subprocess
 import sys
 from types import ModuleType
 
-from invoke.tasks import Task
 import pytest
 
 from flashladder import ops
@@ -32,30 +31,21 @@ from flashladder.trace import command as trace
 from tests import typed
 
 
-@pytest.fixture(scope="module")
-def tasks() -> ModuleType:
-    return typed.tasks()
-
-
-def all_tasks(module: ModuleType) -> dict[str, Task]:  # type: ignore[type-arg]  # generic in the stub only
-    return dict(module.namespace.tasks)
-
-
 def invoke(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "invoke", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_every_task_has_an_example_and_help_for_every_argument(tasks: ModuleType) -> None:
-    for name, found in all_tasks(tasks).items():
+def test_every_task_has_an_example_and_help_for_every_argument() -> None:
+    for name, found in typed.tasks().namespace.tasks.items():
         assert f"Example: `invoke {name}" in (found.__doc__ or ""), name
     for context in typed.contexts():
         for argument in context.args.values():
             assert argument.help, f"{context.name}: {argument.name}"
 
 
-def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: ModuleType) -> None:
-    known = all_tasks(tasks)
+def test_examples_and_the_readmes_commands_name_real_tasks_and_flags() -> None:
+    known = typed.tasks().namespace.tasks
     pages = "".join(
         (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "docs/reading-order.md")
     )
@@ -68,10 +58,12 @@ def test_examples_and_the_readmes_commands_name_real_tasks_and_flags(tasks: Modu
         assert {word.strip("-") for word in words if word.startswith("--")} <= flags, command
 
 
-def test_alone_it_shows_every_task_once_by_station_within_80_columns(tasks: ModuleType) -> None:
-    stations = {heading: [(one.name, first_line(one)) for one in found] for heading, found in tasks.STATIONS.items()}
+def test_alone_it_shows_every_task_once_by_station_within_80_columns() -> None:
+    stations = {
+        heading: [(one.name, first_line(one)) for one in found] for heading, found in typed.tasks().STATIONS.items()
+    }
     listed = [name for found in stations.values() for name, _ in found]
-    assert sorted(listed) == sorted(all_tasks(tasks))
+    assert sorted(listed) == sorted(typed.tasks().namespace.tasks)
     reply, asked = invoke(), invoke("help")
     assert (reply.returncode, reply.stderr, reply.stdout) == (0, "", asked.stdout)
     lines = reply.stdout.splitlines()
@@ -84,7 +76,7 @@ def test_alone_it_shows_every_task_once_by_station_within_80_columns(tasks: Modu
     assert {line.split()[0] for line in lines[2:] if line.strip()} >= set(listed)
 
 
-def test_the_help_and_the_default_iteration_end_with_the_ladder(tasks: ModuleType, tmp_path: Path) -> None:
+def test_the_help_and_the_default_iteration_end_with_the_ladder(tmp_path: Path) -> None:
     last = load_all()[-1].number
     assert (f"iteration, 1 to {last}", last) == (NUMBER, ops.LAST_ITERATION)
     assert last_iteration(tmp_path) == 0
@@ -115,7 +107,7 @@ PARSED: list[tuple[str, ModuleType, Given]] = [
 
 @pytest.mark.parametrize(("line", "module", "meant"), PARSED, ids=[line for line, _, _ in PARSED])
 def test_what_a_person_types_is_what_the_parser_understands(
-    tasks: ModuleType, monkeypatch: pytest.MonkeyPatch, line: str, module: ModuleType, meant: Given
+    monkeypatch: pytest.MonkeyPatch, line: str, module: ModuleType, meant: Given
 ) -> None:
     parsed: list[argparse.Namespace] = []
     real = argparse.ArgumentParser.parse_args
@@ -128,7 +120,7 @@ def test_what_a_person_types_is_what_the_parser_understands(
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
     monkeypatch.setattr(bench, "on_this_gpu", lambda *_: None)
-    monkeypatch.setattr(tasks, "need_gpu", lambda: None)
+    monkeypatch.setattr(typed.tasks(), "need_gpu", lambda: None)
     with suppress(SystemExit):
         typed.command(*line.split())
     (understood,) = parsed

@@ -38,6 +38,7 @@ from flashladder.cases.reference import (
 )
 from flashladder.errors import FlashladderError
 from flashladder.problem import Shape
+from tests.null.check.test_check import attention, parts
 
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
 
@@ -308,16 +309,7 @@ def exact(tensors: Tensors) -> torch.Tensor:
 
 def right(tensors: Tensors) -> torch.Tensor:
     """What a right kernel gives, in fp32."""
-    p, v, total = parts(tensors)
-    return ((p.to(tensors.q.dtype).float() @ v) / total).transpose(1, 2)
-
-
-def parts(tensors: Tensors) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """P in fp32, V, and the row sums of P, (B, H, S, ...)."""
-    q, k, v = (one.float().transpose(1, 2) for one in (tensors.q, tensors.k, tensors.v))
-    scores = q @ k.transpose(2, 3) / math.sqrt(128)
-    p = torch.exp(scores - scores.amax(-1, keepdim=True))
-    return p, v, p.sum(-1, keepdim=True)
+    return attention(tensors.q, tensors.k, tensors.v)
 
 
 def test_nan_never_compares_as_correct() -> None:
@@ -447,7 +439,7 @@ def test_a_biased_reciprocal_is_caught_by_its_mean_error_alone(dtype: str, expon
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_a_row_sum_in_16_bits_is_caught_by_what_each_row_has_in_common(dtype: str) -> None:
     tensors, expected = inputs_of(Case("sum", SMALL), dtype)
-    p, v, total = parts(tensors)
+    p, v, total = parts(tensors.q, tensors.k, tensors.v)
     product = p.to(tensors.q.dtype).float() @ v
     for rounded in (total.to(tensors.q.dtype).float(), 1 / (1 / total).to(tensors.q.dtype).float()):
         found = judged((product / rounded).transpose(1, 2).to(tensors.q.dtype), expected)
@@ -482,7 +474,7 @@ def test_slices_of_few_rows_are_taken_together(dtype: str) -> None:
 
 def test_flushed_subnormal_weights_are_caught() -> None:
     tensors, expected = inputs_of(Case("peak", SMALL, contents=("first key, constant",)), "fp16")
-    p, v, total = parts(tensors)
+    p, v, total = parts(tensors.q, tensors.k, tensors.v)
     out = ((torch.where(p < 2.0**-14, 0.0, p.half().float()) @ v) / total).transpose(1, 2).half()
     assert accuracy(right(tensors).half(), expected).ok
     assert not accuracy(out, expected).ok

@@ -49,7 +49,7 @@ def names(cases: Sequence[CaseResult]) -> list[tuple[str, str]]:
 
 
 class Planted:
-    """A GPU and an emulator, kernels for them, and a checker that passes two cases of each kernel."""
+    """Stands for a GPU and an emulator with kernels, and for a checker that passes two cases of each kernel."""
 
     def __init__(self) -> None:
         self.gpu = GPU

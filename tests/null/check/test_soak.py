@@ -1,4 +1,4 @@
-"""Soaking without a GPU: operators beside made-up work, launched often, on long rows; a hang is told."""
+"""The soak without a GPU: operators beside simulated products, many launches, long rows, and hangs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Mark:
 
 
 class Planted(Gpu):
-    """The CPU with two streams: a product takes a millisecond, a launch `lag` of them."""
+    """The CPU with two simulated streams: a product takes a millisecond, a launch takes `lag` milliseconds."""
 
     device = "cpu"
 
@@ -271,11 +271,9 @@ def test_the_whole_command_goes_on_where_it_stopped(
     line = [*LINE, "--out", str(path)]
     assert soak.main([*line, "--parts", "load"]) == 0
     first = load_as(path, SoakResult)
-    assert [(one.case, one.status, one.repeats) for one in first.cases] == [
-        ("small 3", "pass", 3),
-        ("small 64", "pass", 3),
-    ]
-    assert [(one.case, one.launches) for one in first.beside] == [("small 3", 3), ("small 64", 3)]
+    both = ("small 3", "small 64")
+    assert [(one.case, one.status, one.repeats) for one in first.cases] == [(name, "pass", 3) for name in both]
+    assert [(one.case, one.launches) for one in first.beside] == [(name, 3) for name in both]
     with pytest.raises(FlashladderError, match="not finished: the budget of 0 s is spent"):
         soak.main([*line, "--budget", "0.000000001"])
     assert soak.main(line) == 0

@@ -1,4 +1,4 @@
-"""A damaged result is caught: samples, summaries, cells, documents, dtypes, hashes and tables, on committed copies."""
+"""`verify` finds damage in copies of committed results: samples, summaries, cells, dtypes, hashes and tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def damaged(results: Path, name: str, edit: Edit, *, digest: bool, again: bool = False) -> list[str]:
-    """What `verify` says of a copy of a committed document after an edit.
+    """The problems that `verify` finds in an edited copy of a committed document.
 
     Args:
         results: the folder that holds the copy.

@@ -1,4 +1,4 @@
-"""The gate's command: each line as it is known, one failure hides no other, exit codes; locks; published figures."""
+"""The gate: it prints each line at once, and one failure hides no other; exit codes, locks, published figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from flashladder.errors import Checked, CheckFailed, FlashladderError
 from flashladder.gate import published as gate_published
 from flashladder.gate import reproduce as gate
-from flashladder.gate.published import Known, against_published, failing, probable_cause, same_model
+from flashladder.gate.published import Known, against_published, failing, probable_cause
 from flashladder.gate.reproduce import Check
 from flashladder.gate.verify import Outcome
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
@@ -20,7 +20,6 @@ from flashladder.lock.schema import LockFile, read_lock
 from flashladder.names import PUBLISHED_GPU, REGISTERS
 from flashladder.paths import RESULTS
 from flashladder.report.data import collect
-from flashladder.results.derive import Found
 from flashladder.results.files import load_as, write_result
 from flashladder.results.published import N_ITERATIONS, load
 from flashladder.results.schema import BenchResult
@@ -32,7 +31,7 @@ LOCK = read_lock("sm_90")
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
-    """The checks that the gate makes, instead of its own; a test fills it."""
+    """The checks that the gate runs instead of its own; a test fills the list."""
     planted: list[Check] = []
     monkeypatch.setattr(gate.Gate, "checks", lambda _: planted)
     monkeypatch.setattr(gate.Gate, "verified", None)
@@ -50,11 +49,10 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
 def test_what_one_check_raises_hides_no_other(
     checks: list[Check], capsys: pytest.CaptureFixture[str], error: Exception, line: str
 ) -> None:
-    def broken() -> Outcome:
+    def broken() -> tuple[list[str], int]:
         raise error
 
-    checks += [Check("one", lambda: Found([], 3), "cells"), Check("two", broken)]
-    checks += [Check("three", lambda: Outcome("three", "failed", details=("cell 7",)))]
+    checks += [Check("one", lambda: ([], 3), "cells"), Check("two", broken), Check("three", lambda: (["cell 7"], ""))]
     assert command("gate") == 1
     lines = [text.split() for text in capsys.readouterr().out.splitlines()]
     assert lines == [text.split() for text in ("ok one (3 cells)", "failed two", line, "failed three", "cell 7")]
@@ -63,15 +61,15 @@ def test_what_one_check_raises_hides_no_other(
 def test_each_line_is_told_as_soon_as_it_is_known(checks: list[Check], capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
 
-    def second() -> Outcome:
+    def second() -> tuple[list[str], str]:
         told.append(capsys.readouterr().out)  # what was printed, and flushed, before this check ends
-        return Outcome("two", "ok")
+        return [], "all of it"
 
-    checks += [Check("one", lambda: Found(["cell 1"], 1200), "files"), Check("two", second)]
+    checks += [Check("one", lambda: (["cell 1"], 1200), "files"), Check("two", second)]
     assert command("gate") == 1
     assert told[0].split() == ["failed", "one", "(1,200", "files)", "cell", "1"]
-    assert capsys.readouterr().out.split() == ["ok", "two"]
-    checks[0] = Check("one", lambda: Found([], 0))
+    assert capsys.readouterr().out.split() == ["ok", "two", "(all", "of", "it)"]
+    checks[0] = Check("one", lambda: ([], 0))
     assert command("gate", "--json") == 0
     assert told[1] == ""
     assert [(one["name"], one["status"]) for one in json.loads(capsys.readouterr().out)] == [
@@ -172,14 +170,20 @@ def slower(result: BenchResult, points: float, **other: object) -> BenchResult:
 
 
 @pytest.mark.parametrize(("points", "lengths"), [(1.4, set()), (1.6, {"hmean"}), (2.9, {"hmean", "seq4096"})])
-def test_each_cell_has_its_tolerance(points: float, lengths: set[str]) -> None:
-    """2 points, 3 at S = 512, 1.5 for the harmonic mean."""
+def test_own_results_are_compared_cell_by_cell_with_the_committed_ones_of_the_model(
+    tmp_path: Path, points: float, lengths: set[str]
+) -> None:
+    """2 points, 3 at S = 512, 1.5 for the harmonic mean. A GPU model without committed results is skipped."""
     own = load_as(BENCH, BenchResult)
-    found = same_model(own, slower(own, points), ("bench.json.gz", "again.json.gz"))
-    assert found.n == len(own.summaries) + len(own.means)
-    assert {line.split(", beside")[0].rpartition(" ")[2] for line in found.problems} & {
+    write_result(tmp_path / "h200" / "bench.json.gz", slower(own, points))
+    problems, n = gate_published.beside_committed(tmp_path)
+    assert n == len(own.summaries) + len(own.means)
+    assert {line.split(", beside")[0].rpartition(" ")[2] for line in problems} & {
         "seq512", "seq4096", "hmean",
     } == lengths  # fmt: skip
+    assert all(", beside results/h200/bench.json.gz: " in line for line in problems)
+    (tmp_path / "h200").rename(tmp_path / "a100")
+    assert gate_published.beside_committed(tmp_path) == ([], 0)
 
 
 @pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])  # which runs an H200's configurations
@@ -188,18 +192,6 @@ def test_a_rank_order_that_is_turned_around_fails(tmp_path: Path, gpu: str) -> N
     (line,), _ = against_published(collect(fixture.folder))
     assert "Spearman -0.9" in line
     assert line.endswith(f"probably another card: a {gpu} and no a100")
-
-
-def test_own_results_are_compared_with_the_committed_ones_of_the_model(tmp_path: Path) -> None:
-    """What `nox -s reproduce` does on an H200; a GPU without committed results is skipped."""
-    own = load_as(BENCH, BenchResult)
-    write_result(tmp_path / "h200" / "bench.json.gz", slower(own, 2.5))
-    found = gate_published.beside_committed(tmp_path)
-    assert found.n == len(own.summaries) + len(own.means)
-    assert {line.split(", beside ")[1].partition(":")[0] for line in found.problems} == {"results/h200/bench.json.gz"}
-    assert not any("seq512" in line for line in found.problems), "3 points there"
-    (tmp_path / "h200").rename(tmp_path / "a100")
-    assert gate_published.beside_committed(tmp_path).n == 0
 
 
 def published_a100(number: int) -> float:
@@ -218,7 +210,7 @@ def test_the_same_gpu_is_compared_cell_by_cell(tmp_path: Path) -> None:
     where, cause = line.split("; ", 1)
     assert where == "machine, iteration 9, seq4096: expected 95.3 % of FA2 within 2 points, found 97.8 %"
     assert cause == "probably another clock (MHz): 1500 instead of 1410"  # the A100's boost clock, and the fixture's
-    assert gate_published.against_peers(collect(fixture.folder)).n == 0, "peers were timed on another GPU"
+    assert gate_published.against_peers(collect(fixture.folder)) == ([], 0), "peers were timed on another GPU"
     unmeasured = [line for line in problems if "found no measurement" in line]
     assert len(unmeasured) == 16, "one length has no harmonic mean"
 
@@ -228,12 +220,12 @@ def test_kernels_below_their_published_peers_and_a_ladder_below_fa2_are_named(tm
     peer = {step: pct for (step, seq_len), pct in gate_published.peer_percents().items() if seq_len == 4096}
     percents = {9: peer[9] - 3.1, 10: peer[10] - 2.9}
     fixture = make(tmp_path / "a", lambda step: percents.get(step, peer[min(step, N_ITERATIONS)]), configs_of="a100")
-    found = gate_published.against_peers(collect(fixture.folder))
-    below = [line for line in found.problems if "its published peer's" in line]
+    problems, _ = gate_published.against_peers(collect(fixture.folder))
+    below = [line for line in problems if "its published peer's" in line]
     assert [line.partition(":")[0] for line in below if "S=4096" in line] == ["machine, iteration 9, S=4096"]
     assert len(below) > 1, "other lengths are compared as well"
     fixture = make(tmp_path / "b", lambda step: 106.9 if step == 12 else 105.0)
-    details = gate_published.against_peers(collect(fixture.folder)).problems
+    details, _ = gate_published.against_peers(collect(fixture.folder))
     best = [line for line in details if "the best of iterations 9 to 16" in line]
     assert "fp16, S=4096: the best of iterations 9 to 16: expected at least 107 % of FA2, found 106.8 %" in best[0]
     assert not any("fp16, harmonic mean" in line for line in best)

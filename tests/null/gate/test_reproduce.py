@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 import re
 import shutil
@@ -15,7 +16,6 @@ from flashladder.bench import command as bench
 from flashladder.check import command as check
 from flashladder.check.command import CheckReport
 from flashladder.gate import reproduce
-from flashladder.gate.verify import Outcome
 from flashladder.problem import Shape
 from flashladder.report import data as report_data
 from flashladder.results.schema import Accuracy, CaseResult
@@ -88,26 +88,22 @@ def test_with_a_gpu_every_iteration_is_checked_then_timed_and_reported_apart(
     assert reproduce.own_folder(gpu.uuid) != measured.folder, "of other locks"
 
 
-@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("failed", 1)])
+@pytest.mark.parametrize("problems", [[], ["iteration 7: moved"]])
 def test_it_ends_with_the_table_the_plot_and_one_line_per_check(
-    status: str, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    problems: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fixture = make(tmp_path / "results", lambda number: 50.0 + number, lengths=[4096])
     ladder = report_data.collect(fixture.folder)
-    monkeypatch.setattr(reproduce, "require_wheels", lambda: ["iteration 1: 2 kernels"])
+    monkeypatch.setattr(reproduce, "require_wheels", lambda: 1)
     monkeypatch.setattr(reproduce, "measure", lambda: reproduce.Measured("no GPU here"))
     monkeypatch.setattr(reproduce, "collect", lambda _: ladder)
-    done = Outcome("locks", status, details=("iteration 7: moved",))
     monkeypatch.setattr(reproduce.Gate, "checks", lambda _: [])
     monkeypatch.setattr(reproduce.Gate, "verified", None)
-    monkeypatch.setattr(reproduce, "compiled", lambda: [reproduce.Check("locks", lambda: done)])
-    if code:
-        with pytest.raises(SystemExit) as caught:
-            reproduce.main([])
-        assert caught.value.code == code
-    else:
+    monkeypatch.setattr(reproduce, "compiled", lambda: [reproduce.Check("locks", lambda: (problems, "2 kernels"))])
+    with pytest.raises(SystemExit, match="1") if problems else nullcontext():
         assert reproduce.main([]) == 0
     printed = capsys.readouterr()
     assert "plot    results/report/progression.svg, .png" in printed.out
-    assert "        iteration 7: moved" in printed.out
-    assert ("not reproduced: locks" in printed.err) == bool(code)
+    assert ("        iteration 7: moved" in printed.out) == bool(problems)
+    assert ("ok      locks (2 kernels)" in printed.out) == (not problems)
+    assert ("not reproduced: locks" in printed.err) == bool(problems)

@@ -1,4 +1,4 @@
-"""``invoke verify --rerun`` with a planted timer: which cells are drawn, what is compared, what is said."""
+"""``invoke verify --rerun`` with a simulated timer: which cells it draws, what it compares, what it prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from flashladder.errors import FlashladderError
 from flashladder.gate import verify
 from flashladder.gate.published import in_rank_order
-from flashladder.gate.verify import Drawn, draw, file_to_rerun, rerun, rerun_here
+from flashladder.gate.verify import Drawn, draw, file_to_rerun, rerun
 from flashladder.paths import RESULTS
 from flashladder.results.derive import derive
 from flashladder.results.files import load_as
@@ -22,7 +22,7 @@ CARD = "GPU-11111111-2222-3333-4444-555555555555"
 
 
 def timed(drawn: Drawn, factor: float = 1.0, name: str = OWN.gpu.name, *, lose: bool = False) -> BenchResult:
-    """The committed samples of the drawn cells, as another card would give them."""
+    """The committed samples of the drawn cells, scaled as if another card had timed them."""
     groups = []
     for (dtype, shape), kernels in drawn.items():
         wanted = {A_A, *(one.key for one in kernels[lose:])}
@@ -79,11 +79,11 @@ def test_another_model_is_compared_by_rank() -> None:
     turned = OWN.model_copy(
         update={"summaries": tuple(one.model_copy(update={"pct": 1e4 / one.pct}) for one in OWN.summaries)}
     )
-    told, lines = in_rank_order(OWN, turned)
+    lines, told = in_rank_order(OWN, turned)
     assert told.startswith("Spearman -1.000")
     assert lines[0].startswith("rerun: rank order of 264 cells: Spearman -1.000, at least 0.8; probably another card")
     few = OWN.model_copy(update={"summaries": OWN.summaries[:3]})
-    assert in_rank_order(OWN, few) == ("3 cells give no rank order", ("rerun: expected at least 4 cells to rank",))
+    assert in_rank_order(OWN, few) == (["rerun: expected at least 4 cells to rank"], "3 cells give no rank order")
 
 
 def test_which_file_is_meant(tmp_path: Path) -> None:
@@ -109,8 +109,6 @@ def test_what_cannot_be_timed_anew_is_one_line(name: str, cells: int, message: s
 
 
 def test_without_a_gpu_it_is_one_line_and_leaves_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(FlashladderError, match="no GPU here"):
-        rerun_here(BENCH, 1, 0)
     with pytest.raises(FlashladderError, match="no GPU here"):
         command("verify", str(BENCH), "--rerun")
     assert capsys.readouterr().out == ""

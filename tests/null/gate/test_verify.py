@@ -1,13 +1,11 @@
-"""Verify: made-up sweeps and what becomes of each edit, live sweeps, folders, mistakes on the command line."""
+"""`verify` on simulated sweeps, live sweeps and folders, and its usage errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import gzip
 import json
 from pathlib import Path
 import shutil
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,7 @@ from flashladder.lock.schema import LockFile, write_lock
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.results.derive import derive
-from flashladder.results.files import load_result, machine_name, with_digest, write_result
+from flashladder.results.files import load_result, machine_name, write_result
 from flashladder.results.schema import (
     BenchResult,
     EmulatedCell,
@@ -37,8 +35,6 @@ from tests.null.bench_fixture import FAST, GOOD, GPU, SHAPE, SLOW, group, result
 from tests.null.ladder_fixture import lock
 from tests.typed import command
 
-Document = dict[str, Any]
-Edit = Callable[[Document], object]
 TEXT = "ab" * 32  # digest of the fixture's machine code
 OTHER = "cd" * 32
 NAME = machine_name(GPU.name)
@@ -75,10 +71,8 @@ def swept() -> BenchResult:
 def emulated() -> EmulatedSweepResult:
     """Two cells of the emulator."""
     made = result()
-    kernels = [
-        one.model_copy(update={"text_sha256": None, "build": TEXT, "arch": "compute_80"})
-        for one in made.kernels.values()
-    ]
+    ptx = {"text_sha256": None, "build": TEXT, "arch": "compute_80"}
+    kernels = [one.model_copy(update=ptx) for one in made.kernels.values()]
     shape = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
     cells = tuple(planned(str(one.iteration), one.config, shape, Settings(CPU, "emulator")) for one in kernels)
     return EmulatedSweepResult(
@@ -91,62 +85,35 @@ def emulated() -> EmulatedSweepResult:
     )  # fmt: skip
 
 
-def make(results: Path) -> Path:
-    """A machine's folder under `results`; returns the sweep's document in it."""
-    locks = {number: lock({config: TEXT}) for number, config in ((16, FAST), (1, SLOW))}
-    write_lock(LockFile(arch="sm_90", iterations=locks), results / "locks")
-    (results / NAME).mkdir(parents=True)
-    return write_result(results / NAME / f"{GRID}.json", swept())
-
-
-def edited(path: Path, change: Edit, *, again: bool = False) -> None:
-    """Changes a document; its own digest follows.
-
-    Args:
-        path: of the document.
-        change: what is edited.
-        again: the tables are derived from what is left.
-    """
-    document: Document = json.loads(path.read_text(encoding="utf-8"))
-    change(document)
-    path.write_text(json.dumps(with_digest(document), indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    if again:
-        made = load_result(path)
-        assert isinstance(made, BenchResult)
-        write_result(path, derive(made))
-
-
 SWEPT = RESULTS / "h200" / "tune_07.json.gz"  # as small as a committed sweep gets
 FAST_KEY = kernel_key(16, FAST)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """The document of a made-up sweep in a sealed folder."""
-    return make(tmp_path / "results")
+def folder(tmp_path: Path) -> Path:
+    """A machine's folder beside the locks of the made-up kernels."""
+    locks = {number: lock({config: TEXT}) for number, config in ((16, FAST), (1, SLOW))}
+    write_lock(LockFile(arch="sm_90", iterations=locks), tmp_path / "locks")
+    return tmp_path / NAME
 
 
-def details(path: Path) -> list[str]:
-    """All that is wrong with a document, each line led by its file's name."""
-    return [f"{Path(one.name).name}: {line}" for one in verify.verify(path) for line in one.details]
-
-
-def without_cell(document: Document) -> None:
-    """One kernel at one length is gone, with its turn in every block."""
-    group = document["groups"][0]
-    group["series"] = [one for one in group["series"] if one["kernel"] != FAST_KEY]
-    for block in group["blocks"]:
-        block["order"].remove(FAST_KEY)
-
-
-def test_a_failed_cell_has_no_measurement(path: Path) -> None:
-    failure = Failure(address=swept().sweep.planned[1].address, kind="timeout", message="60 s")  # type: ignore[union-attr]  # it has one
-    edited(path, lambda d: d["sweep"].update(failures=[failure.model_dump()]))
-    expected = f"{path.name}: cell 16 {FAST} S=4096 B=16 H=16: measured 1 times, expected 0, as it failed"
-    assert expected in details(path)
+def test_a_failed_cell_has_no_measurement(folder: Path) -> None:
+    made = swept()
+    assert made.sweep is not None
+    failure = Failure(address=made.sweep.planned[1].address, kind="timeout", message="60 s")
+    failed = made.model_copy(update={"sweep": made.sweep.model_copy(update={"failures": (failure,)})})
+    path = write_result(folder / f"{GRID}.json", failed)
+    (found,) = verify.verify(path)
+    assert found.details == (f"cell 16 {FAST} S=4096 B=16 H=16: measured 1 times, expected 0, as it failed",)
     assert command("verify", str(path)) == 1
-    edited(path, without_cell, again=True)
-    assert details(path) == []
+    first, *others = failed.groups
+    blocks = [
+        one.model_copy(update={"order": tuple(key for key in one.order if key != FAST_KEY)}) for one in first.blocks
+    ]
+    update = {"series": tuple(one for one in first.series if one.kernel != FAST_KEY), "blocks": tuple(blocks)}
+    groups = (first.model_copy(update=update), *others)
+    (found,) = verify.verify(write_result(path, derive(failed.model_copy(update={"groups": groups}))))
+    assert found.details == ()
 
 
 def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> None:
@@ -166,7 +133,7 @@ def test_a_tuning_runs_cells_may_be_timed_again_but_not_once_they_failed() -> No
     assert line.endswith("measured 2 times, expected 0, as it failed")
 
 
-def test_a_variant_is_in_no_lock_and_in_no_table_of_the_ladder(path: Path) -> None:
+def test_a_variant_is_in_no_lock_and_in_no_table_of_the_ladder(folder: Path) -> None:
     result = swept()
     change = {"variant": " - swizzle", "text_sha256": OTHER}
     kernels = [one.model_copy(update=change) for one in result.kernels.values()]
@@ -178,7 +145,7 @@ def test_a_variant_is_in_no_lock_and_in_no_table_of_the_ladder(path: Path) -> No
     ablation = type(result).model_validate_json(text)
     ablation = derive(ablation.model_copy(update={"kernels": {one.key: one for one in kernels}}))
     for name, n_refused in (("ablation.json", 0), ("bench.json", 2)):
-        (one,) = verify.verify(write_result(path.parent.parent / "own" / name, ablation))
+        (one,) = verify.verify(write_result(folder / name, ablation))
         assert len([line for line in one.details if "refused: a variant" in line]) == n_refused
         assert len(one.details) == n_refused
 
