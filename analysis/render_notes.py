@@ -1,9 +1,8 @@
 """Question: what did each step predict, what did its machine code do on each architecture, and what came of it in time?
 
-Why: a step is understood when prediction, machine code and timing are read side by side, and what one assembler does
-another need not. Every number comes from committed files: claims from iterations/*.yaml, counts of the step alone from
-results/steps, registers from results/locks, counters and timings from results/h200. So a note can be rendered again.
-The reasons are written by hand in iterations/reasons.md, their figures are calls (`flashladder.report.reasons`).
+Why: a step is understood when prediction, machine code and timing are read side by side. Every number comes from
+committed results and from the claims in iterations/*.yaml. The reasons are written by hand in iterations/reasons.md;
+their figures are calls (`flashladder.report.reasons`).
 
 Run: ``python analysis/render_notes.py`` writes iterations/notes/NN.md; ``--check`` compares, exit code 1 when stale.
 """
@@ -23,6 +22,7 @@ from flashladder.ladder.iteration import Iteration, claim_configs, load_iteratio
 from flashladder.lock.code_claims import Verdict, scope_counts, verify
 from flashladder.lock.command import locked_kernel
 from flashladder.lock.step_counts import StepKernel, read_counts
+from flashladder.machine_code.opcodes import MEASURES
 from flashladder.names import GPUS, PUBLISHED_GPU
 from flashladder.paths import ITERATIONS
 from flashladder.report.data import Ladder, collect
@@ -38,6 +38,8 @@ SOURCES = (
     "which the tensor pipe is busy, so they can exceed 100 %. Shared reads do not include what asynchronous copies",
     "write. In issue slots, an HMMA counts for the cycles in which it blocks its scheduler, as measured on an H200.",
 )
+FORM = "`(dtype, d_head, B_r, B_c, warps)`; steps 20 to 28 count the warpgroups that multiply instead of warps. "
+FORM += "`load_2_0_2_tiles`: elements of k that a warp loads of Q, K, V at a time, in units of 8 (0: all at once)."
 WHOLE, LOOP = Claim("total", "kernel", "equals"), Claim("total", "main_loop", "equals")
 
 
@@ -56,10 +58,11 @@ def predictions(iteration: Iteration, verdicts: Sequence[Verdict]) -> Iterator[s
         for name, full in COUNTERS.items():
             text = text.replace(full, name)
         yield f"- {text}: {counts_of(made)}."
-        left_out = [verdict for verdict in own if not verdict.claimed]
-        if left_out:
+        if left_out := [verdict for verdict in own if not verdict.claimed]:
             places = ", ".join(gpus_of(verdict.place) for verdict in left_out)
             yield f"  It does not apply to {places}: {counts_of(left_out)}."
+    words = {word for claim in iteration.expect.claims for word in str(claim).split()}
+    yield from (f"\n`{name}`: {text}." for name, text in MEASURES["sass"].items() if "_" in name and name in words)
 
 
 def machine_code(iteration: Iteration) -> Iterator[str]:
@@ -70,11 +73,9 @@ def machine_code(iteration: Iteration) -> Iterator[str]:
         return
     counts = read_counts()
     own, before = counts.of(iteration.number, config), counts.of(iteration.parent, parent_config)
-    yield (
-        f"The change in isolation: `{config.short_form()}`, compared with iteration {iteration.parent} as "
-        f"`{parent_config.short_form()}`. Instructions of the whole kernel; in brackets, of the main loop."
-    )
-    yield ""
+    both = f"`{config.short_form()}`, compared with iteration {iteration.parent} as `{parent_config.short_form()}`"
+    both = f"both iterations as `{config.short_form()}`" if config == parent_config else both
+    yield f"The change in isolation: {both}. Instructions of the whole kernel; in brackets, of the main loop.\n"
     arches = [arch for arch in LOCK_ARCHES if arch in own.sass and arch in before.sass]
     yield f"| {iteration.parent} to {iteration.number} | {' | '.join(arches)} |"
     yield "| --- |" + " ---: |" * len(arches)
@@ -117,7 +118,7 @@ def configurations(iteration: Iteration) -> Iterator[str]:
         if same_but_for_parts((parent, old), (iteration, config)):  # the rule of `invoke diff`
             yield f"  Iteration {parent.number} has the same configuration there."
         else:
-            yield f"  Iteration {parent.number} runs as `{old.short_form()}` there, so the configuration changes, too."
+            yield f"  Iteration {parent.number} has another configuration there: `{old.short_form()}`."
 
 
 def timing(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
@@ -150,11 +151,10 @@ def _measured(iteration: Iteration, ladder: Ladder) -> Iterator[str]:
 
 
 def render(iteration: Iteration, ladder: Ladder, verdicts: Sequence[Verdict]) -> str:
-    """One note."""
     lines = [f"# {iteration.number}. {iteration.title}", "", iteration.why.strip(), "", "## Prediction", ""]
     lines += [*predictions(iteration, verdicts), "", "## Machine code", "", *machine_code(iteration)]
-    lines += ["", "## Configurations", "", *configurations(iteration), "", "## Timing", "", *timing(iteration, ladder)]
-    lines += ["", *bottleneck(ladder, iteration.number)]
+    lines += ["", "## Configurations", "", FORM, "", *configurations(iteration), "", "## Timing", ""]
+    lines += [*timing(iteration, ladder), "", *bottleneck(ladder, iteration.number)]
     lines += [reasons(ladder, iteration.number), "", "---", "", *SOURCES]
     return "\n".join(lines) + "\n\nRendered by `analysis/render_notes.py`; do not edit.\n"
 

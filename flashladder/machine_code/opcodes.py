@@ -28,9 +28,9 @@ MEASURES = {
         "registers": "registers per thread",
         "hmma_after_ldsm": "the HMMA after each LDSM, summed: the order of the two in the listing",
         "mufu_under_products": "MUFU while a group of wgmma may be in flight (`invoke sass N --order`)",
-        "usual_path": "instructions that most rounds run, of a loop in which few rounds wait for all products",
-        "f2fp_under_products": "F2FP likewise",
-        "fadd_under_products": "FADD likewise",
+        "usual_path": "instructions of the common path, in a loop in which few rounds wait for all products (else 0)",
+        "f2fp_under_products": "F2FP while a group of wgmma may be in flight",
+        "fadd_under_products": "FADD while a group of wgmma may be in flight",
     },
     "ptx": {
         "total": "instructions",

@@ -397,8 +397,8 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
     yield from (
         "## Bottleneck",
         "",
-        "Use of each resource of an SM by one KV block of one CTA, in percent of the predicted clocks, in the",
-        f"configuration of the GPU (`invoke explain {number} --gpu a100`). This is a model, not a measurement.",
+        "How long one KV block keeps each resource of an SM busy, in percent of its predicted clocks, in the GPU's",
+        f"configuration (`invoke explain {number} --gpu a100`). Latencies keep these below 100 %. This is a model.",
         "", header, "| --- |" + " ---: |" * len(found), *lines, "",
     )  # fmt: skip
 

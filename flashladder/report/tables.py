@@ -128,10 +128,10 @@ def cards_text(machine: Machine, dtype: str) -> str:
 
 def floor_text(machine: Machine, dtype: str) -> str:
     """The A/A floors of the runs that timed the kernels, smallest to largest, and of other cards."""
-    own = f"FA2 against itself varies by (A/A floor) {_range(machine.floors(dtype), '±{:.2f}')}"
+    own = f"The A/A floor (FA2 timed against itself) is {_range(machine.floors(dtype), '±{:.2f}')}"
     others = [f"±{floor:.2f}" for floor in machine.other_floors.get(dtype, ())]
     more = f" (on a second card {' and '.join(others)})" if others else ""
-    return f"{own} points{more}; intervals include the floor"
+    return f"{own} points{more}; intervals include it"
 
 
 def fa2_text(machine: Machine, dtype: str) -> str:
@@ -166,12 +166,12 @@ def readme_caption(ladder: Ladder, machine: Machine | None) -> str:
     return (
         f"Percent of FA2's speed at S = {HEADLINE_LENGTH} (fp16, batch {shape.batch[HEADLINE_LENGTH]}, {shape.n_heads} "
         f"heads, d_head {shape.d_head}). Steps alternate with FA2 on {cards_text(machine, 'fp16')}. "
-        f"The reference is {machine.reference}{floor}. "
-        f"{'' if one_run else 'TFLOP/s are that percentage of FA2 in the same run. '}"
-        f"{f'Not timed in these runs: {listed(lacking)}. ' if lacking else ''}"
         f"{gpus}: published by {ladder.published.description.source.repository}, not measured by this project."
-        f"{_idle(ladder, machine)}"
-    )
+        f"{_idle(ladder, machine)}\n\n"
+        f"The reference is {machine.reference}{floor}. "
+        f"{'' if one_run else 'TFLOP/s are that percentage of FA2 in the same run: compare percentages across runs. '}"
+        f"{f'Not timed in these runs: {listed(lacking)}. ' if lacking else ''}"
+    ).rstrip()
 
 
 def readme_block(ladder: Ladder) -> str:
@@ -181,10 +181,10 @@ def readme_block(ladder: Ladder) -> str:
     kept = [i for i, title in enumerate(header) if title not in LONG]
     short = [title.partition(" ")[2] if title.endswith("% of FA2") else title for title in header]
     table = markdown([short[i] for i in kept], [[line[i] for i in kept] for line in lines])
-    more = "Intervals, harmonic means, registers, bf16: [all tables](results/report/progression.md), "
+    more = "Intervals, harmonic means over lengths, registers, bf16: [all tables](results/report/progression.md), "
     more += "[CSV](results/report/progression.csv)"
     if ladder.emulated:
-        more += ", [counters and races](results/report/counters.md)"
+        more += ", [hardware counters and race checks](results/report/counters.md)"
     plot = "![Percent of FA2 over the iterations](results/report/progression.svg)"
     return "\n\n".join((table, f"{readme_caption(ladder, machine)} {more}.", plot))
 
