@@ -125,11 +125,7 @@ def show_ladder(*, as_json: bool = False) -> None:
 
 
 def show(description: str, key: str | None = None, *, whole: bool = False, as_json: bool = False) -> None:
-    """Prints an iteration or ablation and its kernel in the configuration that `key` names.
-
-    Raises:
-        FlashladderError: no such iteration, ablation or configuration.
-    """
+    """Prints an iteration or ablation and its kernel in configuration `key`; `FlashladderError` if one is unknown."""
     iteration = load_description(description)
     config = one_config(iteration, key)
     if as_json:
