@@ -287,6 +287,8 @@ def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
         symbol = _kernel(data, kernel).index
         try:
             starts, end = _rows(_relocated(data, sections), symbol)
+        except FlashladderError:
+            raise
         except Exception as error:  # pyelftools raises many kinds of errors for a damaged table
             raise _damaged(f"a line table in {LINES}", str(error)) from error
         size, kept = sections[f".text.{kernel}"].size, _kept_lines(_content(data, sections, TEXT))

@@ -191,8 +191,8 @@ def test_the_text_that_the_cubin_keeps_is_the_file_line_for_line(made: str) -> N
     assert len(kept) > 60
     assert all(PTX[number].strip() == line for number, line in kept)
     if made == "sm_80":
-        opcodes = {"HMMA": "mma.sync", "LDG": "ld.global", "STS": "st.shared", "BAR": "bar.sync", "STG": "st.global",
-                   "LOP3": ("xor", "and"), "EXIT": ("ret", "@%p")}  # fmt: skip
+        opcodes = {"HMMA": ("mma.sync",), "LDG": ("ld.global",), "STS": ("st.shared",), "BAR": ("bar.sync",),
+                   "STG": ("st.global",), "LOP3": ("xor", "and"), "EXIT": ("ret", "@%p")}  # fmt: skip
         made_from: dict[str, set[int | None]] = {}
         for one in parse(LISTING.read_text(encoding="utf-8")).instructions:
             if prefix := opcodes.get(one.opcode_class):
