@@ -313,7 +313,7 @@ def _cut(line: str) -> str:
 def _headed(text: str) -> tuple[str, str]:
     """The first paragraph of a file's head comment on one line, and the text behind that comment."""
     head = re.match(r"(?://.*\n)*", text)
-    assert head is not None  # it matches nothing, too
+    assert head is not None  # the pattern also matches an empty head
     paragraph = head[0].partition("//\n")[0]
     return " ".join(line.removeprefix("//").strip() for line in paragraph.splitlines()), text[head.end() :]
 

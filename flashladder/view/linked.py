@@ -153,7 +153,8 @@ def ptx_rows(text: str, where: str) -> tuple[PtxRow, ...]:
     rows = []
     for line, items in sorted(found.items()):
         text_of_line = " ".join(lines[line - 1].partition("//")[0].split())
-        rows.append(PtxRow(line, tuple(one.opcode for one in items), text_of_line, (*_chain(items[0]),), labels[line]))
+        opcodes, chain = tuple(one.opcode for one in items), tuple(_chain(items[0]))
+        rows.append(PtxRow(line, opcodes, text_of_line, chain, labels[line]))
     return tuple(rows)
 
 
