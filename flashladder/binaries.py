@@ -83,11 +83,7 @@ class Image:
     config: str = ""  # short form of its configuration, from the table in a library of this project
 
     def read(self, most: int | None = None) -> bytes:
-        """Its bytes, or the first `most` of them.
-
-        Raises:
-            FlashladderError: they are damaged, or the system has no library that unpacks them.
-        """
+        """Its bytes, or the first `most`; `FlashladderError` if they are damaged or the system cannot unpack them."""
         wanted = self.size if most is None else min(most, self.size)
         if self.form == "plain":
             return bytes(self.data[self.begin : self.begin + wanted])
@@ -421,11 +417,7 @@ class Kernel:
 
 
 def kernels_of(images: Sequence[Image], kind: Kind, arch: str = "") -> list[Kernel]:
-    """The kernels of `kind` in a file, for every architecture or for `arch`, without their facts.
-
-    Raises:
-        FlashladderError: an image is damaged.
-    """
+    """The kernels of `kind` without facts, of all architectures or `arch`; `FlashladderError` for a damaged image."""
     chosen = [one for one in images if one.kind == kind and (not arch or _number(one.arch) == _number(arch))]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # threads, as unpacking holds no lock
         found = list(zip(chosen, pool.map(_symbols, chosen), strict=True))
@@ -454,11 +446,7 @@ def _symbols(image: Image) -> list[str]:
 
 
 def with_facts(kernels: Iterable[Kernel]) -> list[Kernel]:
-    """The kernels with the facts of their cubins; device functions are left out.
-
-    Raises:
-        FlashladderError: a cubin is damaged.
-    """
+    """The kernels with the facts of their cubins, without device functions; `FlashladderError` for a damaged cubin."""
     found: list[Kernel] = []
     for _, group in groupby(kernels, key=lambda kernel: id(kernel.image)):
         same_image = list(group)

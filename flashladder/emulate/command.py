@@ -197,11 +197,7 @@ class LaunchOptions:
 
     @property
     def shape(self) -> Shape:
-        """Of Q, K, V and O.
-
-        Raises:
-            FlashladderError: no launch has such a size.
-        """
+        """Of Q, K, V and O; raises `FlashladderError` for a size that no launch has."""
         batch, n_heads = within("batch", self.batch, most=AXIS), within("heads", self.heads, most=AXIS)
         return Shape(batch=batch, seq_len=within("seq-len", self.seq_len), n_heads=n_heads, d_head=D_HEAD)
 

@@ -156,11 +156,7 @@ def require_length(config: KernelConfig, seq_len: int) -> None:
 
 
 def require(iteration: Iteration, config: KernelConfig, tensors: Sequence[Array]) -> None:
-    """Checks the kernel's contract before a launch, like the launcher on a GPU.
-
-    Raises:
-        FlashladderError: the first violated condition, with the tensor's name.
-    """
+    """Checks the kernel's contract like the launcher on a GPU; `FlashladderError` names the first wrong tensor."""
     q = tensors[0]
     for name, tensor in zip(("q", "k", "v", "out"), tensors, strict=True):
         _require(tensor.ndim == 4, name, "4 dimensions (batch, seq_len, n_heads, d_head)", tensor.ndim)

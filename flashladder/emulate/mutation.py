@@ -91,11 +91,7 @@ class Verdict:
 
 
 def read_equivalent(path: Path = EQUIVALENT) -> tuple[Equivalent, ...]:
-    """The committed list, or that of another file.
-
-    Raises:
-        FlashladderError: it cannot be read.
-    """
+    """The committed list, or that of another file; raises `FlashladderError` if it cannot be read."""
     try:
         return pydantic.TypeAdapter(tuple[Equivalent, ...]).validate_python(read_yaml(path) or ())
     except pydantic.ValidationError as error:

@@ -87,11 +87,7 @@ class EmulatedCounters(Strict):
 
 
 def load_reading(path: Path = READING) -> EmulatedCounters:
-    """The committed reading.
-
-    Raises:
-        FlashladderError: it is missing or malformed.
-    """
+    """The committed reading; raises `FlashladderError` if it is missing or malformed."""
     return read_committed(
         path, lambda raw: EmulatedCounters.model_validate_json(checked_json(raw)), "no emulated counters", HOW_TO_WRITE
     )
@@ -161,11 +157,7 @@ def read_kernel(number: int) -> EmulatedKernel:
 
 
 def read_all() -> EmulatedCounters:
-    """The reading of all iterations, a process per CPU.
-
-    Raises:
-        FlashladderError: nothing here can compile them.
-    """
+    """The reading of all iterations, a process per CPU; raises `FlashladderError` if nothing here can compile them."""
     ladder = load_all()
     ptx_many([(one, one.configs[PUBLISHED_GPU].with_dtype(dtype)) for one in ladder for dtype in DTYPES])
     kernels = parallel.over(read_kernel, [iteration.number for iteration in ladder[::-1]], "counters")  # slowest first
@@ -254,10 +246,8 @@ def hardware_claims(path: Path, locks: Path = LOCKS) -> list[Verdict]:
     ladder = begun(load_runnable(result.gpu.arch), (kernel.iteration for kernel in result.kernels.values()))
     for iteration in ladder:
         if (key := _key(iteration)) not in result.kernels:
-            what, expected = (
-                f"no reading of iteration {iteration.number}",
-                iteration.configs[PUBLISHED_GPU].short_form(),
-            )
+            what = f"no reading of iteration {iteration.number}"
+            expected = iteration.configs[PUBLISHED_GPU].short_form()
             raise FlashladderError(what, where=relative(path), expected=expected)
         kernel = result.kernels[key]
         if reason := refusal(kernel, read_lock(kernel.arch, locks)):

@@ -67,9 +67,9 @@ def chip_of(gpu: Gpu) -> Chip:
     """One SM of a GPU; raises `FlashladderError` if the GPU's file lacks a rate."""
     holds = {name: SCHEDULERS / gpu.rate(name) for name in ("mma", "fma", "imad", "alu", "mufu")}
     latencies = ("mma", "shared", "shuffle", "mufu", "barrier", "l2")
-    dram = gpu.peaks["memory_bandwidth"].value * 1e9 / (gpu.peaks["boost_clock"].value * 1e6)
+    dram = gpu.peaks["memory_bandwidth"].value * 1e9 / (gpu.peaks["boost_clock"].value * 1e6)  # GB/s, MHz
     return Chip(
-        holds={**holds, "uniform": 2.0},
+        holds={**holds, "uniform": 2.0},  # an instruction takes the uniform datapath for two clocks
         latency={name: gpu.rate(f"{name}_latency") for name in latencies},
         mma_issue=gpu.rate("mma_issue"),
         shared_return=gpu.rate("shared_return"),

@@ -94,11 +94,7 @@ def is_cubin(data: Data) -> bool:
 
 
 def arch_of(data: Data) -> str:
-    """``sm_80``, from the ELF flags; the number moved up by one byte with ABI 8 (CUDA 13).
-
-    Raises:
-        FlashladderError: no cubin.
-    """
+    """``sm_80``, from the ELF flags, one byte higher since ABI 8 (CUDA 13); `FlashladderError` if it is no cubin."""
     flags = _header(data, known=is_cubin(data))[12]
     return f"sm_{(flags >> (8 if data[8] >= 8 else 0)) & 0xFF}"
 
@@ -123,11 +119,7 @@ def names_in_front(data: bytes) -> list[str] | None:
 
 
 def kernels_of(data: bytes) -> list[CodeKernel]:
-    """Every kernel, in the order of the symbol table.
-
-    Raises:
-        FlashladderError: no cubin, or a damaged one.
-    """
+    """Every kernel, in the order of the symbol table; `FlashladderError` if it is no cubin, or a damaged one."""
     reserved = RESERVED if int(arch_of(data)[3:]) >= 90 else 0
     sections = sections_of(data)
     table = next((section for section in sections.values() if section.kind == _SYMTAB), None)
@@ -165,11 +157,7 @@ def _kept_lines(text: bytes) -> list[str]:
 
 
 def code_of(data: bytes, symbol: str) -> bytes:
-    """The machine code of a kernel, 16 bytes per instruction.
-
-    Raises:
-        FlashladderError: no cubin, a damaged one, or one without this kernel.
-    """
+    """The code of a kernel, 16 bytes per instruction; `FlashladderError` if the cubin is damaged or lacks it."""
     sections = sections_of(data)
     name = f".text.{symbol}"
     if name not in sections:
@@ -179,11 +167,7 @@ def code_of(data: bytes, symbol: str) -> bytes:
 
 
 def sections_of(data: Data) -> dict[str, Section]:
-    """The sections of a 64-bit ELF file by name; the first of several with one name.
-
-    Raises:
-        FlashladderError: a damaged file.
-    """
+    """The sections of a 64-bit ELF file by name, the first of several with one name; `FlashladderError` if damaged."""
     header = _header(data)
     begin, size, count, names = header[11], header[16], header[17], header[18]
     if not count and begin + _SECTION.size <= len(data):  # the first header holds a count above 65,279
@@ -303,6 +287,8 @@ def read_ptx_lines(path: Path, kernel: str = KERNEL) -> PtxLines:
         symbol = _kernel(data, kernel).index
         try:
             starts, end = _rows(_relocated(data, sections), symbol)
+        except FlashladderError:
+            raise
         except Exception as error:  # pyelftools raises many kinds of errors for a damaged table
             raise _damaged(f"a line table in {LINES}", str(error)) from error
         size, kept = sections[f".text.{kernel}"].size, _kept_lines(_content(data, sections, TEXT))

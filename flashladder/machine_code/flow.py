@@ -262,11 +262,7 @@ class Regions:
 
 
 def regions_of(sass: Sass) -> Regions:
-    """A kernel's graph and regions. Without a loop, all reachable blocks are prologue.
-
-    Raises:
-        FlashladderError: as `graph_of`.
-    """
+    """A kernel's graph and regions; without a loop, all reachable blocks are prologue. Errors as of `graph_of`."""
     flow, start = graph_of(sass), None
     if flow.main_loop is not None:
         loop = flow.main_loop.nodes

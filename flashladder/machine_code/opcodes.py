@@ -54,11 +54,7 @@ OpcodesFile = create_model("OpcodesFile", __config__=ConfigDict(extra="forbid", 
 
 
 def read_opcodes(path: Path) -> dict[str, tuple[str, ...]]:
-    """The names of the file of opcodes by group.
-
-    Raises:
-        FlashladderError: it is missing or malformed.
-    """
+    """The names of the file of opcodes by group; raises `FlashladderError` if it is missing or malformed."""
     found: dict[str, tuple[str, ...]] = validate(OpcodesFile, read_located(path)).model_dump(exclude={"source", "url"})
     return found
 

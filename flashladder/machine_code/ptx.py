@@ -84,11 +84,7 @@ def target(text: str) -> str:
 
 
 def read_ptx(path: Path) -> str:
-    """The text of a PTX file.
-
-    Raises:
-        FlashladderError: no such file, or it does not begin like PTX (``.version``).
-    """
+    """The text of a PTX file; `FlashladderError` if it is missing or does not begin like PTX (``.version``)."""
     if not path.exists():
         raise FlashladderError("no such PTX file", where=relative(path))
     text = read_text(path)

@@ -276,7 +276,7 @@ class Where:
     """One element of an intermediate."""
 
     cta: tuple[int, int, int]  # ``blockIdx`` (x, y, z)
-    warp: int | None  # of the CTA
+    warp: int  # of the CTA
     lane: int | None  # of the warp; None for the stored output
     row: int  # of the CTA's tile
     query: int  # the row in the sequence

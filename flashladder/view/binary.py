@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 import json
-import linecache
 from pathlib import Path
 import re
 import sys
@@ -61,11 +61,19 @@ def listing(sass: Sass, controls: Sequence[Control] = ()) -> str:
             lines.append(f"{names[one.address]}:")
         if one.file is not None and one.line is not None and (one.file, one.line) != last:
             last = one.file, one.line
-            text = linecache.getline(one.file, one.line).strip()  # empty if the cubin outlived its source
+            text = "".join(_source_lines(one.file)[one.line - 1 : one.line]).strip()
             lines.append(f"      // {relative(Path(one.file))}:{one.line}  {text}".rstrip())
         control = f"{controls[index]}  " if controls else ""
         lines.append(f"{'|' if one.address in inside else ' '} {one.address:04x}  {control}{one}")
     return "\n".join(lines)
+
+
+@cache
+def _source_lines(file: str) -> Sequence[str]:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # the cubin outlived its source
+        return ()
 
 
 _SASS_LABEL = re.compile(r"\.L_\w+")

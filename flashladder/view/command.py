@@ -125,11 +125,7 @@ def show_ladder(*, as_json: bool = False) -> None:
 
 
 def show(description: str, key: str | None = None, *, whole: bool = False, as_json: bool = False) -> None:
-    """Prints an iteration or ablation and its kernel in the configuration that `key` names.
-
-    Raises:
-        FlashladderError: no such iteration, ablation or configuration.
-    """
+    """Prints an iteration or ablation and its kernel in configuration `key`; `FlashladderError` if one is unknown."""
     iteration = load_description(description)
     config = one_config(iteration, key)
     if as_json:
@@ -317,7 +313,7 @@ def _cut(line: str) -> str:
 def _headed(text: str) -> tuple[str, str]:
     """The first paragraph of a file's head comment on one line, and the text behind that comment."""
     head = re.match(r"(?://.*\n)*", text)
-    assert head is not None  # it matches nothing, too
+    assert head is not None  # the pattern also matches an empty head
     paragraph = head[0].partition("//\n")[0]
     return " ".join(line.removeprefix("//").strip() for line in paragraph.splitlines()), text[head.end() :]
 

@@ -153,7 +153,8 @@ def ptx_rows(text: str, where: str) -> tuple[PtxRow, ...]:
     rows = []
     for line, items in sorted(found.items()):
         text_of_line = " ".join(lines[line - 1].partition("//")[0].split())
-        rows.append(PtxRow(line, tuple(one.opcode for one in items), text_of_line, (*_chain(items[0]),), labels[line]))
+        opcodes, chain = tuple(one.opcode for one in items), tuple(_chain(items[0]))
+        rows.append(PtxRow(line, opcodes, text_of_line, chain, labels[line]))
     return tuple(rows)
 
 
@@ -231,9 +232,7 @@ def of_opcode(kernel: Linked, text: str) -> Selection:
     """Machine instructions of an opcode with the PTX they came from, or PTX of an opcode with what it became.
 
     Opcodes of machine code are in capitals, those of PTX in small letters; LDSM also finds LDSM.16.M88.4.
-
-    Raises:
-        FlashladderError: this kernel has no such opcode.
+    Raises `FlashladderError` if this kernel has no such opcode.
     """
     is_ptx, instructions = text == text.lower(), kernel.sass.instructions
     of_ptx, of_sass = {o for row in kernel.ptx for o in row.opcodes}, {one.opcode for one in instructions}

@@ -22,9 +22,9 @@ from flashladder.emulate.command import Emulation, Errors
 from flashladder.emulate.kernel import CopyOrder, attention_fp64, forward, make_inputs, make_tensors, version
 from flashladder.emulate.reading import READING, EmulatedCounters, load_reading
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.gpu.ncu import PEER, SHAPE, read_peer, traffic_differences
+from flashladder.gpu.ncu import SHAPE, read_peer, traffic_differences
 from flashladder.ladder.iteration import begun, load_all, load_iteration
-from flashladder.names import CONFLICTS, LDSM, WAVEFRONTS
+from flashladder.names import CONFLICTS, LDSM, SECTORS, TENSOR, WAVEFRONTS
 from flashladder.paths import RESULTS
 from flashladder.problem import Shape
 from flashladder.report.data import collect
@@ -297,10 +297,14 @@ def test_a_missing_or_malformed_reading_says_how_to_make_it(tmp_path: Path, read
         reading.of(29)
 
 
-def test_one_instruction_off_is_a_difference(reading: EmulatedCounters) -> None:
-    wrong = changed(reading, 9, **{LDSM: reading.of(9).counters[LDSM] + 1})
-    (problem,) = readings.problems(PEER, wrong)
-    assert problem.startswith(f"iteration 9: {LDSM}: ")
+def test_the_emulator_agrees_with_all_hardware_and_one_sector_or_instruction_off_is_a_difference(
+    reading: EmulatedCounters,
+) -> None:
+    for path in readings.hardware_files():
+        assert readings.problems(path, reading) == []
+        for name in (*SECTORS, LDSM, TENSOR):
+            (problem,) = readings.problems(path, changed(reading, 9, **{name: reading.of(9).counters[name] + 1}))
+            assert problem.startswith(f"iteration 9: {name}: ")
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import Iteration, included_files, load_all, load_iteration, sources, translation_unit
 from flashladder.machine_code.ptx import normalise, opcode_counts
 from flashladder.machine_code.ptxas import COLUMNS, PtxasRow, PtxasUsage
-from flashladder.machine_code.sass import parse
+from flashladder.machine_code.sass import Instruction, Sass, parse
 from flashladder.names import EXAMPLE
 from flashladder.paths import KERNELS
-from flashladder.view.binary import clean_ptx, clean_sass, only_entry
+from flashladder.view.binary import clean_ptx, clean_sass, listing, only_entry
 from flashladder.view.code import FACTS, occupancy_of, occupancy_table, ptxas_csv
 from flashladder.view.command import compact, folded, kernel_text
 from tests.typed import command
@@ -40,6 +40,17 @@ def test_machine_code_without_addresses_paths_and_padding() -> None:
     assert clean_sass(parse(other)) == text
     renamed = LISTING.replace("flash_fwd_kernel", "_Z3foov")
     assert clean_sass(parse(renamed, "_Z3foov"), "_Z3foov", "k") == clean_sass(parse(LISTING), "flash_fwd_kernel", "k")
+
+
+def test_a_listing_shows_source_lines_of_any_encoding_and_none_of_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "k.cu").write_bytes(b"// coding: none\n  x = '\xe4';\n")
+    places = (str(tmp_path / "k.cu"), 2), (str(tmp_path / "k.cu"), 3), ("k.cu", 2)
+    code = tuple(Instruction(16 * n, "", "NOP", "", *place) for n, place in enumerate(places))
+    heads = [line.partition("k.cu:")[2] for line in listing(Sass(code, {})).splitlines() if "//" in line]
+    assert heads == ["2  x = '\ufffd';", "3", "2"]
 
 
 def test_ptx_with_other_labels_and_another_name_too() -> None:
