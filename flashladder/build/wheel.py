@@ -118,14 +118,14 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     """The manifest of the wheel installed in `folder`.
 
     Raises:
-        FlashladderError: it or the library is missing or damaged; `hint` is the remedy.
+        FlashladderError: it or the library is missing, damaged or too old; `hint` is the remedy.
     """
     path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
         expected, found = str(manifest[LIBRARY_DIGEST]), sha256(library.read_bytes())
     except (OSError, ValueError, TypeError, KeyError) as error:
-        what = "cannot read the wheel's manifest or library"
+        what = "the wheel's manifest or library is missing, broken or too old"
         raise FlashladderError(what, where=folder, found=error, hint=hint) from error
     if found != expected:
         what = "the installed library is damaged: its digest is not the manifest's"
@@ -287,11 +287,8 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
     name = wanted.package
     folder = package_folder(name)
     if folder is None:
-        what, hint = (
-            f"{wanted.label} is not installed here (no module {name})",
-            f"{wanted.session}, then install the wheel",
-        )
-        raise FlashladderError(what, hint=hint)
+        what = f"{wanted.label} is not installed here (no module {name})"
+        raise FlashladderError(what, hint=f"{wanted.session}, then install the wheel")
     manifest = checked_manifest(folder, f"build it again: {wanted.session}")
     import torch
 
