@@ -380,9 +380,7 @@ def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
 def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
     """Fills every entry that is not filled, and the PTX of cubins first; needs no ninja when none is missing.
 
-    Args:
-        entries: of PTX and cubins.
-        n_jobs: compilers at once; None for one per CPU.
+    `n_jobs`: compilers at once; None for one per CPU.
 
     Raises:
         FlashladderError: `n_jobs` is not positive, ninja is missing, or a tool failed: the first failure, diagnosed.

@@ -112,9 +112,7 @@ def test_pairs_carry_the_times_of_their_own_arms_whatever_the_order() -> None:
     assert beginning == ["flush", "R0", *["flush"] * (RUN_UP + 1)], "the host is ahead from the first pair on"
     launches = [index for index, name in enumerate(gpu.log) if name != "flush"]
     assert all(gpu.log[index - 1] == "flush" for index in launches), "a flush before each launch"
-    timed = [
-        gpu.log[index] for turn, index in enumerate(launches) if turn % 13
-    ]  # each block begins with one more
+    timed = [gpu.log[index] for turn, index in enumerate(launches) if turn % 13]  # each block begins with one more
     for one, other in zip(timed[::2], timed[1::2], strict=True):
         assert one[-1] == other[-1], "both arms of a pair take the same inputs"
         assert "R" in {one[:-1], other[:-1]}
