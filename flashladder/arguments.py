@@ -68,9 +68,8 @@ def one_of(name: str, value: str | None, choices: Sequence[str]) -> None:
     if value is not None and value not in choices:
         from flashladder.located import closest  # which brings pydantic: only needed for an error
 
-        raise FlashladderError(
-            f"no such {name}", expected=" or ".join(choices), found=repr(value), hint=closest(value, choices)
-        )
+        expected, hint = " or ".join(choices), closest(value, choices)
+        raise FlashladderError(f"no such {name}", expected=expected, found=repr(value), hint=hint)
 
 
 def several_of(name: str, values: str | None, choices: Sequence[str]) -> list[str]:

@@ -150,22 +150,17 @@ def one_line_errors() -> Iterator[None]:
 def require_checkout(command: str) -> None:
     """Raises `FlashladderError` if the package is installed without a checkout around it."""
     if ROOT == CARRIED:
-        raise FlashladderError(
-            f"{command} needs a checkout, and this package is installed without one",
-            hint="set FLASHLADDER_ROOT to a checkout of flashladder",
-        )
+        what = f"{command} needs a checkout, and this package is installed without one"
+        raise FlashladderError(what, hint="set FLASHLADDER_ROOT to a checkout of flashladder")
 
 
 def _require_root() -> None:
     """Raises `FlashladderError` if FLASHLADDER_ROOT is set and does not name a checkout."""
     wanted = os.environ.get("FLASHLADDER_ROOT")
     if wanted and not all((ROOT / name).is_dir() for name in ("iterations", "kernels", "configs")):
-        raise FlashladderError(
-            "FLASHLADDER_ROOT does not name a checkout",
-            expected="a folder that holds iterations/, kernels/ and configs/",
-            found=repr(wanted),
-            hint="unset it to use the checkout of this package",
-        )
+        what, hint = "FLASHLADDER_ROOT does not name a checkout", "unset it to use the checkout of this package"
+        expected = "a folder that holds iterations/, kernels/ and configs/"
+        raise FlashladderError(what, expected=expected, found=repr(wanted), hint=hint)
 
 
 def say(text: str) -> None:

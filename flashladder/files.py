@@ -97,9 +97,8 @@ def read_bytes(path: Path, most: int = MOST_JSON_BYTES) -> bytes:
     if data is None:
         raise FlashladderError("not a regular file", where=relative(path), hint="put a file there")
     if len(data) > most:
-        raise FlashladderError(
-            "the file is too large", where=relative(path), expected=f"at most {most // 1024} KiB", found="more"
-        )
+        expected = f"at most {most // 1024} KiB"
+        raise FlashladderError("the file is too large", where=relative(path), expected=expected, found="more")
     return data
 
 
@@ -215,9 +214,8 @@ def write_atomic(path: Path, data: bytes | str) -> Path:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise FlashladderError(
-            f"could not write the file ({error.strerror})", where=relative(path), hint="free space or fix permissions"
-        ) from error
+        what, hint = f"could not write the file ({error.strerror})", "free space or fix permissions"
+        raise FlashladderError(what, where=relative(path), hint=hint) from error
     return path
 
 

@@ -92,12 +92,7 @@ def run_tool(command: Sequence[str | Path], folder: Path, scratch: Path) -> tupl
 def diagnose(tool: str, returncode: int, text: str, log: Path, folder: Path) -> FlashladderError:
     """The error to raise for a tool that failed: first a problem of the machine, else an error in the source.
 
-    Args:
-        tool: its name, "nvcc" or "ptxas".
-        returncode: as `subprocess` reports it, negative for a signal.
-        text: everything it printed.
-        log: the file that holds `text`.
-        folder: the folder it ran in, to which the paths in its messages are relative.
+    `returncode` is negative for a signal. The tool ran in `folder` and printed `text`, which the file `log` holds.
     """
     text = text.replace("\0", "")  # which no path can hold
     if _DISK_FULL.search(text) or _is_full(folder):

@@ -116,10 +116,8 @@ class Toolchain:
 def find_toolchain(folder: Path | None = None, cuda: str = "") -> Toolchain:
     """The CUDA tools of the current environment, checked against the pins.
 
-    Args:
-        folder: the folder of another CUDA version's compiler (`flashladder.build.wheel`). The tools that only read or
-            pack machine code stay the environment's, so that only the compiler differs.
-        cuda: that version, ``13.1``.
+    `folder` holds the compiler of another CUDA version, `cuda` (`flashladder.build.wheel`). The tools that only read or
+    pack machine code stay the environment's, so that only the compiler differs.
 
     Raises:
         FlashladderError: a wheel is missing, has another version, or lacks one of its programs.
@@ -145,13 +143,10 @@ def _require_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]
     wrong = [name for name, version in wanted.items() if version != found[name]]
     if wrong:
         pinned = [f"{name}=={wanted[name]}" for name in wrong]
-        raise FlashladderError(
-            "the CUDA toolchain of this environment is not the pinned one",
-            where="configs/toolchain.yaml",
-            expected=", ".join(pinned),
-            found=", ".join(f"{name} {found[name] or 'missing'}" for name in wrong),
-            hint="run: pip install " + ("'flashladder[build]'" if ROOT == CARRIED else " ".join(pinned)),
-        )
+        what, where = "the CUDA toolchain of this environment is not the pinned one", "configs/toolchain.yaml"
+        installed = ", ".join(f"{name} {found[name] or 'missing'}" for name in wrong)
+        hint = "run: pip install " + ("'flashladder[build]'" if ROOT == CARRIED else " ".join(pinned))
+        raise FlashladderError(what, where=where, expected=", ".join(pinned), found=installed, hint=hint)
 
 
 def _installed(package: str) -> str | None:
@@ -171,9 +166,8 @@ def _require_files(pins: Pins, root: Path, names: Sequence[str]) -> None:
     if missing := next((root / name for name in names if not (root / name).is_file()), None):
         what = "the CUDA toolchain wheels are recorded as installed, but files are missing"
         wheels = " ".join(f"{name}=={version}" for name, version in pins.packages.items())
-        raise FlashladderError(
-            what, expected=f"the file {missing}", hint=f"run: pip install --force-reinstall {wheels}"
-        )
+        hint = f"run: pip install --force-reinstall {wheels}"
+        raise FlashladderError(what, expected=f"the file {missing}", hint=hint)
 
 
 def host_compiler() -> Path:
@@ -243,12 +237,9 @@ def require_arch(arch: str) -> str:
     """`arch` itself. Raises `FlashladderError` if the toolchain's pins do not name it."""
     known = load_pins().arches + load_pins().own_arches
     if arch not in known:
-        raise FlashladderError(
-            "unknown GPU architecture",
-            expected="one of " + ", ".join(known),
-            found=arch or "nothing",
-            hint="use sm_80 for an A100, sm_86 for an RTX 30xx, sm_89 for an RTX 40xx, sm_90 for an H100 or H200",
-        )
+        expected, found = f"one of {', '.join(known)}", arch or "nothing"
+        hint = "use sm_80 for an A100, sm_86 for an RTX 30xx, sm_89 for an RTX 40xx, sm_90 for an H100 or H200"
+        raise FlashladderError("unknown GPU architecture", expected=expected, found=found, hint=hint)
     return arch
 
 

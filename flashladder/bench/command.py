@@ -295,12 +295,11 @@ def require_same(path: Path, facts: Iterable[tuple[str, object, object]]) -> Non
     Raises:
         FlashladderError: names the first difference, also inside mappings and models.
     """
-    for what, mine, theirs in facts:
+    for fact, mine, theirs in facts:
         if mine != theirs:
-            name, expected, found = _first_difference(what, mine, theirs)
-            raise FlashladderError(
-                f"the file holds another {name}", where=path, expected=expected, found=found, hint=OTHER_FILE
-            )
+            name, expected, found = _first_difference(fact, mine, theirs)
+            what = f"the file holds another {name}"
+            raise FlashladderError(what, where=path, expected=expected, found=found, hint=OTHER_FILE)
 
 
 def _first_difference(what: str, mine: object, theirs: object) -> tuple[str, object, object]:
@@ -328,9 +327,8 @@ def on_this_gpu(options: argparse.Namespace, measure: Callable[[argparse.Namespa
     with exclusive(device.gpu.uuid):
         measure(options, device)
     if not options.complete:
-        raise FlashladderError(
-            f"not finished: the budget of {options.budget:.0f} s is spent", hint="run it again with the same --out"
-        )
+        what = f"not finished: the budget of {options.budget:.0f} s is spent"
+        raise FlashladderError(what, hint="run it again with the same --out")
 
 
 def until_spent(options: argparse.Namespace, work: Iterable[Work]) -> Iterator[Work]:

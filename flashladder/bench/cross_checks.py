@@ -404,9 +404,8 @@ def ask_nvbench(cells: Sequence[Rounds], timeout_s: float) -> list[Opinion]:
         version = metadata.version("cuda-bench")
         metadata.version("cuda-bindings")
     except metadata.PackageNotFoundError as error:
-        raise FlashladderError(
-            f"the package {error.name} is not installed", hint="pip install 'cuda-bench[cu13]'"
-        ) from error
+        what = f"the package {error.name} is not installed"
+        raise FlashladderError(what, hint="pip install 'cuda-bench[cu13]'") from error
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "nvbench.json"
         profile(command(cells, str(out)), timeout_s, "NVBench")
@@ -474,9 +473,8 @@ def by_turn(launches: Sequence[tuple[str, Mapping[str, int]]], cells: Sequence[R
             continue
         expected = turns[len(taken)] if len(taken) < len(turns) else None
         if expected is None or whose != (expected if expected in BACKENDS else KERNEL):
-            raise FlashladderError(
-                "ncu saw another kernel than was launched", expected=expected or "no more", found=short
-            )
+            what = "ncu saw another kernel than was launched"
+            raise FlashladderError(what, expected=expected or "no more", found=short)
         taken.append(dict(found))
     if len(taken) != len(turns):
         raise FlashladderError("ncu saw another number of launches", expected=len(turns), found=len(taken))

@@ -233,9 +233,8 @@ def bench_group(
     for subject in good:
         (_, total, slices), (_, total_after, slices_after) = before[subject.key], after[subject.key]
         if total != total_after or not same_bits(slices, slices_after):
-            raise FlashladderError(
-                f"{subject.key} wrote other bits after timing than before, at S={inputs.shape.seq_len}", exit_code=1
-            )
+            what = f"{subject.key} wrote other bits after timing than before, at S={inputs.shape.seq_len}"
+            raise FlashladderError(what, exit_code=1)
 
     found = [Series(kernel=A_A, pairs=pairs[A_A])] if a_a else []
     for key, (accuracy_before, *_) in before.items():

@@ -102,10 +102,8 @@ def ptx_many(pairs: Iterable[tuple[Iteration, KernelConfig]], kernels: Path = KE
 def _fill(entries: Sequence[PtxEntry | CubinEntry], n_jobs: int | None, tools: Tools) -> None:
     """Compiles the missing entries; recorded tools cannot compile."""
     if tools.recorded and (missing := missing_entries(entries)):
-        raise FlashladderError(
-            f"{len(missing)} of the kernels that this needs did not come with the bundle, and nothing here compiles",
-            hint="where there is a checkout: invoke bundle",
-        )
+        what = f"{len(missing)} of the kernels that this needs did not come with the bundle, and nothing here compiles"
+        raise FlashladderError(what, hint="where there is a checkout: invoke bundle")
     fill_all(entries, n_jobs)
 
 
@@ -140,12 +138,9 @@ def compile_many(
     _fill(entries, n_jobs, tools)
     for (iteration, config, _), entry in zip(jobs, entries, strict=True):
         if not debug and (problem := iteration.family.refuses(entry.usage)):
-            raise FlashladderError(
-                f"iteration {iteration.description} {config.short_form()}: what ptxas made is not fit to ship",
-                where=relative(entry.log),
-                expected=f"no note C75.. and nothing spilled on {entry.arch}",
-                found=problem,
-            )
+            what = f"iteration {iteration.description} {config.short_form()}: what ptxas made is not fit to ship"
+            expected = f"no note C75.. and nothing spilled on {entry.arch}"
+            raise FlashladderError(what, where=relative(entry.log), expected=expected, found=problem)
     return entries
 
 
@@ -157,11 +152,9 @@ def require_target(iteration: Iteration, arch: str) -> str:
     """
     targets, code = iteration.family.targets, iteration.family.targets.serving(require_arch(arch))
     if code is None:
-        raise FlashladderError(
-            f"iteration {iteration.description} is of the family {iteration.family.name}, which has no code for this",
-            expected=" or ".join(targets.arches),
-            found=arch,
-        )
+        family = f"of the family {iteration.family.name}, which has no code for this"
+        what, expected = f"iteration {iteration.description} is {family}", " or ".join(targets.arches)
+        raise FlashladderError(what, expected=expected, found=arch)
     return code
 
 

@@ -95,8 +95,18 @@ class Entry:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """``meta.json``: inputs, digests, warnings, times in milliseconds; read anew each time."""
-        return dict(load_json(read_bytes(self.folder / "meta.json")))
+        """``meta.json``: inputs, digests, warnings, times in milliseconds; `FlashladderError` if it is broken."""
+        with self.broken_record():
+            return dict(load_json(read_bytes(self.folder / "meta.json")))
+
+    @contextmanager
+    def broken_record(self) -> Iterator[None]:
+        """Turns an error in the content of ``meta.json`` into one line."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError) as error:
+            what, hint = f"the record of a compiled kernel is broken ({error})", "run the same command again"
+            raise FlashladderError(what, where=relative(self.folder / "meta.json"), hint=hint) from error
 
     @property
     def log(self) -> Path:
@@ -147,7 +157,8 @@ class CubinEntry(Entry):
     @property
     def usage(self) -> PtxasUsage:
         """Registers, spills, shared memory, as ptxas reported them."""
-        return PtxasUsage.from_json(self.meta)
+        with self.broken_record():
+            return PtxasUsage.from_json(self.meta)
 
 
 def is_whole(folder: Path, output: str, log: str) -> bool:
@@ -369,9 +380,7 @@ def missing_entries(entries: Iterable[AnyEntry]) -> list[AnyEntry]:
 def fill_all(entries: Sequence[AnyEntry], n_jobs: int | None = None) -> None:
     """Fills every entry that is not filled, and the PTX of cubins first; needs no ninja when none is missing.
 
-    Args:
-        entries: of PTX and cubins.
-        n_jobs: compilers at once; None for one per CPU.
+    `n_jobs`: compilers at once; None for one per CPU.
 
     Raises:
         FlashladderError: `n_jobs` is not positive, ninja is missing, or a tool failed: the first failure, diagnosed.

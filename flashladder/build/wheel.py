@@ -118,14 +118,14 @@ def checked_manifest(folder: Path, hint: str = "build it again") -> dict[str, An
     """The manifest of the wheel installed in `folder`.
 
     Raises:
-        FlashladderError: it or the library is missing or damaged; `hint` is the remedy.
+        FlashladderError: it or the library is missing, damaged or too old; `hint` is the remedy.
     """
     path, library = folder / "manifest.json", folder / LIBRARY_NAME
     try:
         manifest: dict[str, Any] = dict(load_json(path.read_bytes()))
         expected, found = str(manifest[LIBRARY_DIGEST]), sha256(library.read_bytes())
     except (OSError, ValueError, TypeError, KeyError) as error:
-        what = "cannot read the wheel's manifest or library"
+        what = "the wheel's manifest or library is missing, broken or too old"
         raise FlashladderError(what, where=folder, found=error, hint=hint) from error
     if found != expected:
         what = "the installed library is damaged: its digest is not the manifest's"
@@ -173,14 +173,10 @@ def installer() -> list[str]:
 
 
 def install_built(build: Path = BUILD, arch: str | None = None) -> list[str]:
-    """Installs every release wheel of the selection ``prog`` for `arch` that is built and not installed here yet.
+    """Installs every release wheel of the selection ``prog`` in `build` that is not installed yet.
 
-    Args:
-        build: the folder of all builds.
-        arch: ``sm_80`` ...; None for the GPU present, else ``sm_80``.
-
-    Returns:
-        The names of all such packages, also of those that were installed before.
+    `arch` is ``sm_80`` ...; None for the GPU present, else ``sm_80``. Returns the names of all such packages, also of
+    those that were installed before.
 
     Raises:
         FlashladderError: a manifest cannot be read, or the installer failed.
@@ -245,12 +241,9 @@ class Installed:
     def require(self, config: KernelConfig) -> None:
         """Raises `FlashladderError` when the wheel does not hold this configuration."""
         if config.short_form() not in self.built:
-            raise FlashladderError(
-                f"{self.named.label} was not built with this configuration",
-                expected="one of " + "; ".join(self.built),
-                found=config.short_form(),
-                hint=f"invoke build {self.named.options} --configs '{config.short_form()}'",
-            )
+            what, expected = f"{self.named.label} was not built with this configuration", "; ".join(self.built)
+            hint = f"invoke build {self.named.options} --configs '{config.short_form()}'"
+            raise FlashladderError(what, expected=f"one of {expected}", found=config.short_form(), hint=hint)
 
     def identity(self, config: KernelConfig, arch: str) -> Kernel:
         """What a result records about this kernel on a GPU of `arch`; without machine code it runs JIT-compiled PTX."""
@@ -274,11 +267,9 @@ class Installed:
 
 
 def load_installed(subject: int | str, cuda: str = "") -> Installed:
-    """Reads the manifest of an iteration's wheel, checks the library against it and imports the wheel.
+    """Reads the manifest of a wheel, checks the library against it and imports the wheel.
 
-    Args:
-        subject: the iteration's number, or an ablation such as ``16 - swizzle``.
-        cuda: the CUDA version of its compiler; empty for the pinned one.
+    `subject` is an iteration or an ablation (``16 - swizzle``), `cuda` its compiler's version (empty: the pinned one).
 
     Raises:
         FlashladderError: `subject` or `cuda` names nothing; the wheel is missing, is damaged, or cannot be loaded.
@@ -287,11 +278,8 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
     name = wanted.package
     folder = package_folder(name)
     if folder is None:
-        what, hint = (
-            f"{wanted.label} is not installed here (no module {name})",
-            f"{wanted.session}, then install the wheel",
-        )
-        raise FlashladderError(what, hint=hint)
+        what = f"{wanted.label} is not installed here (no module {name})"
+        raise FlashladderError(what, hint=f"{wanted.session}, then install the wheel")
     manifest = checked_manifest(folder, f"build it again: {wanted.session}")
     import torch
 
@@ -304,13 +292,7 @@ def load_installed(subject: int | str, cuda: str = "") -> Installed:
 
 
 def chosen_configs(subject: int | str, keys: Sequence[str], dtypes: Sequence[str]) -> tuple[KernelConfig, ...]:
-    """The configurations that `keys` select, each once.
-
-    Args:
-        subject: the iteration, or an ablation of one.
-        keys: of `flashladder.ladder.selection.select_configs`.
-        dtypes: ``fp16``, ``bf16`` or both; a short form has its own.
-    """
+    """The configurations of an iteration or ablation that `keys` select (`select_configs`), each once."""
     iteration = load_description(str(subject))
     return tuple(dict.fromkeys(config for key in keys for config in select_configs(iteration, key, dtypes)))
 

@@ -416,18 +416,15 @@ def require_along(grid: Grid, came: dict[str, list[str]], *, own: bool) -> None:
     hint = "where there is a checkout: invoke bundle "
     if not own and grid.name not in came["grids"]:
         known = f"one of {', '.join(came['grids'])}" if came["grids"] else "a bundle with a grid (this one has none)"
-        raise FlashladderError(
-            "not all kernels of this grid are in the bundle", expected=known, found=grid.name,
-            hint=f"{hint}--grid {grid.name}",
-        )  # fmt: skip
+        what = "not all kernels of this grid are in the bundle"
+        raise FlashladderError(what, expected=known, found=grid.name, hint=f"{hint}--grid {grid.name}")
     if grid.mode == "emulator":
         return
     for card in place.cards():
         if card.arch in load_pins().arches and card.arch not in came["arches"]:
-            raise FlashladderError(
-                "the bundle has no machine code for the GPU here", expected=", ".join(came["arches"]),
-                found=f"{card.arch} ({card.name})", hint=f"{hint}--arch {card.arch}",
-            )  # fmt: skip
+            what, found = "the bundle has no machine code for the GPU here", f"{card.arch} ({card.name})"
+            known, hint = ", ".join(came["arches"]), f"{hint}--arch {card.arch}"
+            raise FlashladderError(what, expected=known, found=found, hint=hint)
 
 
 def sweep(words: Sequence[str]) -> int:

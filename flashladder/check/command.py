@@ -333,10 +333,8 @@ def run_checks(options: argparse.Namespace, device: Device) -> CheckReport:
     for number in dict.fromkeys(one.iteration for one in kernels):
         if options.budget and time.monotonic() - start > options.budget:
             print(report.render())
-            raise FlashladderError(
-                f"not finished: the budget of {options.budget:.0f} s was spent before iteration {number}",
-                hint="run it again with the same --out to go on",
-            )
+            what = f"not finished: the budget of {options.budget:.0f} s was spent before iteration {number}"
+            raise FlashladderError(what, hint="run it again with the same --out to go on")
         asked = {"configs": options.configs, "dtypes": options.dtypes, "quick": options.quick}
         more = check_iteration(number, references=references, done=report.done, **asked)
         report = CheckReport((*report.cases, *more.cases))

@@ -528,10 +528,9 @@ def file_to_rerun(path: Path | None, gpu_name: str) -> Path:
     swept = folder / f"{folder.name}.json.gz"
     if own or swept.is_file():
         return own[0] if own else swept
-    raise FlashladderError(
-        "nothing to time again", where=relative(folder), expected="a file bench*.json.gz, or a sweep of the ladder",
-        found="none", hint=f"name a file; this GPU is {gpu_key(gpu_name) or gpu_name}",
-    )  # fmt: skip
+    what, expected = "nothing to time again", "a file bench*.json.gz, or a sweep of the ladder"
+    hint = f"name a file; this GPU is {gpu_key(gpu_name) or gpu_name}"
+    raise FlashladderError(what, where=relative(folder), expected=expected, found="none", hint=hint)
 
 
 def time_on_this_gpu(drawn: Drawn) -> BenchResult:

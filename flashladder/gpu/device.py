@@ -136,9 +136,8 @@ def open_device() -> Device:
     import torch
 
     if not torch.cuda.is_available():
-        raise FlashladderError(
-            "torch cannot use the GPU here", found=f"torch {torch.__version__}", hint=f"{CUDA_TORCH}; {EMULATOR}"
-        )
+        found, hint = f"torch {torch.__version__}", f"{CUDA_TORCH}; {EMULATOR}"
+        raise FlashladderError("torch cannot use the GPU here", found=found, hint=hint)
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     uuid = "GPU-" + str(properties.uuid).removeprefix("GPU-")
     with nvml() as asked:  # in a container a single GPU may have another UUID

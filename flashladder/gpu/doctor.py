@@ -282,7 +282,7 @@ def diagnose() -> Diagnosis:
     lockable = has_gpu and privileged()
     may = "may be locked (not tried)" if lockable else "no permission to lock them"
     clocks = Finding("clocks", lockable, may, "not needed: ratios are paired, and nothing here changes a clock")
-    uv = "run: pip install 'nox[uv]' (pip is used without it: slower, and no hard links between environments)"
+    uv = "run: pip install 'nox[uv]' (it makes environments, and installs the wheels of iterations)"
     python = f"{platform.python_version()} at {sys.executable}"
     findings = (
         Finding("python", sys.version_info >= (3, 10), python, "install Python 3.10 or newer"),

@@ -110,10 +110,8 @@ def load_result(path: Path) -> AnyResult:
     if isinstance(result, Result):
         folder, gpu, known = path.absolute().parent.name, result.gpu.name, load_gpus()
         if (expected := gpu_key(gpu)) and folder in known and folder != expected:  # tables take the GPU of the folder
-            raise FlashladderError(
-                "a result of another GPU than its folder's", where=relative(path), expected=known[folder].title,
-                found=gpu, hint=f"move it into the folder {expected}",
-            )  # fmt: skip
+            what, hint = "a result of another GPU than its folder's", f"move it into the folder {expected}"
+            raise FlashladderError(what, where=relative(path), expected=known[folder].title, found=gpu, hint=hint)
     return result
 
 

@@ -175,9 +175,8 @@ def load(folder: Path = PUBLISHED) -> Published:
         )
         return Published(description, cells, {of: float(fa2[name]) for name, of in columns})
     except (KeyError, ValueError) as error:
-        raise FlashladderError(
-            "not the table that is described", where=relative(folder / PROGRESSION), found=repr(error)
-        ) from error
+        what, where = "not the table that is described", relative(folder / PROGRESSION)
+        raise FlashladderError(what, where=where, found=repr(error)) from error
 
 
 def sass_counts(folder: Path = PUBLISHED) -> dict[tuple[int, str], dict[str, int]]:
@@ -200,10 +199,9 @@ def read_csv(folder: Path, name: str, description: Description) -> list[dict[str
     if (noted := description.files.get(name)) is None:
         raise FlashladderError(f"{name} is not described", where=relative(folder / DESCRIPTION))
     if (found := sha256(text)) != noted.sha256:
-        raise FlashladderError(
-            "published figures were edited", where=relative(path), expected=f"SHA-256 {noted.sha256}", found=found,
-            hint="restore the file: published figures are copied, never changed",
-        )  # fmt: skip
+        what, expected = "published figures were edited", f"SHA-256 {noted.sha256}"
+        hint = "restore the file: published figures are copied, never changed"
+        raise FlashladderError(what, where=relative(path), expected=expected, found=found, hint=hint)
     try:
         return csv_records(io.StringIO(text))
     except ValueError as error:

@@ -65,7 +65,7 @@ def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProc
 def problems_of(expected: tuple[str, int, str], program: Path, folder: Path) -> list[str]:
     """What is wrong with a command line."""
     line, code, holds = expected
-    ran = run([program, *line.replace("RESULT", str(RESULT)).split(" ")], folder)
+    ran = run([program, *(str(RESULT) if word == "RESULT" else word for word in line.split())], folder)
     text = ran.stdout if code == 0 or line == "doctor" else ran.stderr
     found = []
     if ran.returncode != code:

@@ -112,6 +112,11 @@ def test_pairs_carry_the_times_of_their_own_arms_whatever_the_order() -> None:
     assert beginning == ["flush", "R0", *["flush"] * (RUN_UP + 1)], "the host is ahead from the first pair on"
     launches = [index for index, name in enumerate(gpu.log) if name != "flush"]
     assert all(gpu.log[index - 1] == "flush" for index in launches), "a flush before each launch"
+    timed = [gpu.log[index] for turn, index in enumerate(launches) if turn % 13]  # each block begins with one more
+    for one, other in zip(timed[::2], timed[1::2], strict=True):
+        assert one[-1] == other[-1], "both arms of a pair take the same inputs"
+        assert "R" in {one[:-1], other[:-1]}
+    assert {pair.input_set for pair in pairs["A"]} == {int(name[-1]) for name in timed} == {0, 1, 2}
     assert len({block.order for block in blocks}) > 1
     again, _ = run(FakeGpu(), Plan(pairs=8, blocks=4))
     assert [block.order for block in again] == [block.order for block in blocks]
@@ -124,11 +129,7 @@ LATE = [False] * 8 + [True, False, True]  # launches of the second block
     ("gpu", "late", "dropped"),
     [
         (FakeGpu(bits=[0, 0, 0, 0x40]), [0] * 5, "throttle reasons changed: hardware thermal"),
-        (
-            FakeGpu(late=LATE),
-            [0, 2, 0, 0, 0],
-            "the GPU waited for the host before 2 launches",
-        ),
+        (FakeGpu(late=LATE), [0, 2, 0, 0, 0], "the GPU waited for the host before 2 launches"),
     ],
 )
 def test_a_disturbed_block_is_dropped_and_replaced(gpu: FakeGpu, late: list[int], dropped: str) -> None:

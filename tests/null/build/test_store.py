@@ -324,6 +324,18 @@ def test_a_failure_comes_through_ninja_as_one_line(anywhere: Lab, tool: str, scr
     assert caught.value.exit_code == 2
 
 
+def test_a_record_that_breaks_after_it_was_checked_is_one_line(lab: Lab) -> None:
+    entry = lab.cubin()
+    fill_all([entry])
+    for content in (b"{", b"[1]", b"{}"):
+        (entry.folder / "meta.json").write_bytes(content)
+        with pytest.raises(FlashladderError, match="the record of a compiled kernel is broken"):
+            _ = entry.usage
+    (entry.folder / "meta.json").unlink()
+    with pytest.raises(FlashladderError, match="cannot read the file"):
+        _ = entry.usage
+
+
 def edit_meta(entry: PtxEntry | CubinEntry, **changes: object) -> None:
     (entry.folder / "meta.json").write_text(json.dumps(entry.meta | changes))
 
