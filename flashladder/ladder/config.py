@@ -183,7 +183,7 @@ class KernelConfig(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The configuration of this class that `text` names exactly, else an error; `KernelConfig` has all families."""
+        """The configuration with exactly the name `text`, of this class or a subclass; an error if there is none."""
         if isinstance(text, str):
             for family in KernelConfig.__subclasses__():
                 if isinstance(found := _match(family, text), cls):
