@@ -34,11 +34,7 @@ _NUMBER_IN_1_2 = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """The YAML files of a folder, sorted by name.
-
-    Raises:
-        FlashladderError: no such folder, or a file in it whose suffix is a variant of ``.yaml``.
-    """
+    """The YAML files of a folder, sorted by name; a missing folder, or a suffix such as ``.yml``, is an error."""
     try:
         paths = sorted(path for path in folder.iterdir() if not is_leftover(path.name))
     except OSError as error:
@@ -63,8 +59,7 @@ def read_yaml(path: Path) -> object:
 def plain(text: str) -> object:
     """The content of YAML whose keys may be numbers, without lines.
 
-    Raises:
-        yaml.YAMLError, ValueError: not YAML, an alias, several documents, or nested too deep.
+    An alias, several documents and deep nesting raise yaml.YAMLError or ValueError, as does text that is not YAML.
     """
     _root(text)
     return cast("object", LOADER(text).get_single_data())
@@ -271,16 +266,10 @@ def first_problem(error: Exception) -> str:
 
 
 def read_committed(path: Path, read: Callable[[bytes], Answer], absent: str, hint: str) -> Answer:
-    """`read(bytes)` of a committed document that this project wrote.
+    """`read(bytes)` of a committed document that this project wrote; a missing or malformed one is an error.
 
-    Args:
-        path: the document.
-        read: makes a model of its bytes; raises `ValueError` if they are malformed.
-        absent: the message if there is no such file.
-        hint: how to make the document.
-
-    Raises:
-        FlashladderError: it is missing or malformed.
+    `read` makes a model of the bytes, and raises ValueError if they are malformed. `absent` is the message for a
+    missing file, and `hint` says how to make it.
     """
     try:
         return read(path.read_bytes())

@@ -103,8 +103,7 @@ def parse_subject(subject: int | str, cuda: str = "") -> Subject:
 def load_description(text: str, folder: Path = ITERATIONS) -> Iteration:
     """An iteration by its number (``16``), or an ablation of it (``16 - swizzle``, ``7 + xor_static``).
 
-    Raises:
-        FlashladderError: not a description, an unknown name, or parts that no configuration can express.
+    A malformed description, an unknown name, and parts that no configuration can express are errors.
     """
     if len(text) > 9 and text.isascii() and text.isdigit():
         raise no_such_iteration(text, folder)

@@ -96,10 +96,7 @@ class Claim:
     def holds(self, own: Mapping[str, float], parent: Mapping[str, float] | None = None) -> bool:
         """Whether the claim is true for the counts of the iteration and of its parent.
 
-        A claim about names that neither side has does not hold.
-
-        Raises:
-            ValueError: the claim compares with a parent, and there is none.
+        A claim about names that neither side has does not hold. ValueError if it needs a parent, and there is none.
         """
         if self.needs_parent and parent is None:
             raise ValueError(f"the claim {self} needs the parent's counts")
@@ -154,11 +151,7 @@ class _Amount(BaseModel):
     within: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     def claim(self) -> Claim:
-        """The claim.
-
-        Raises:
-            ValueError: it has not exactly one of falls, rises and equals, or `within` without equals.
-        """
+        """The claim; ValueError unless it has one of falls, rises and equals, and `within` only with equals."""
         directions = self.model_fields_set - {"within"}
         if directions == {"equals"} and self.equals is not None:
             return Claim("", "kernel", "equals", value=self.equals, within=self.within)

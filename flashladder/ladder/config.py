@@ -183,11 +183,7 @@ class KernelConfig(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The configuration of this class that `text` names; `KernelConfig` itself stands for all families.
-
-        Raises:
-            FlashladderError: `text` is not exactly the name of some configuration.
-        """
+        """The configuration with exactly the name `text`, of this class or a subclass; an error if there is none."""
         if isinstance(text, str):
             for family in KernelConfig.__subclasses__():
                 if isinstance(found := _match(family, text), cls):

@@ -163,10 +163,8 @@ class Gpu(BaseModel):
 def require_fit(key: str, config: KernelConfig, folder: Path = GPUS, *, family: Family | None = None) -> None:
     """Checks that the GPU `key` is described, that the toolchain compiles for it, and that a CTA of `config` fits it.
 
-    A GPU that cannot run `family` need not fit it: there, the configuration serves only the claims.
-
-    Raises:
-        FlashladderError: otherwise, without a place: the caller knows the line.
+    A GPU that cannot run `family` need not fit it: there, the configuration serves only the claims. The error names no
+    place, because the caller knows the line.
     """
     gpu = load_gpus(folder).get(key)
     if gpu is None:
@@ -181,12 +179,7 @@ def require_fit(key: str, config: KernelConfig, folder: Path = GPUS, *, family: 
 
 @cache
 def load_gpus(folder: Path = GPUS) -> Mapping[str, Gpu]:
-    """All files of `folder`, by key.
-
-    Raises:
-        FlashladderError: a file is not YAML, has an unknown or missing key or another GPU's name, or two files have
-            the same pattern.
-    """
+    """All files of `folder`, by key; a malformed file, and a pattern in two files, are errors."""
     found, claimed = {gpu.gpu: gpu for gpu in map(read_gpu, yaml_files(folder))}, dict[str, str]()
     for key, pattern in ((key, pattern.lower()) for key, gpu in found.items() for pattern in gpu.names):
         if (other := claimed.setdefault(pattern, key)) != key:
@@ -232,7 +225,7 @@ def tuned_from(configs: Mapping[str, KernelConfig]) -> dict[int, KernelConfig]:
 
 
 def read_gpu(path: Path) -> Gpu:
-    """One validated file; raises what `load_gpus` does."""
+    """One validated file; another GPU's name is an error."""
     located = read_located(path)
     gpu = validate(Gpu, located)
     if gpu.gpu != path.stem:

@@ -129,8 +129,7 @@ def grid_names(folder: Path = FOLDER) -> tuple[str, ...]:
 def grid_file(name: str, folder: Path = FOLDER) -> Path:
     """The file of a grid: of one in `folder` by its name, of any other by its path, which ends in ``.yaml``.
 
-    Raises:
-        FlashladderError: no such grid, or a file with the name of a committed grid: their results would mix.
+    A file with the name of a committed grid is an error, because their results would mix.
     """
     names = grid_names(folder)
     path = folder / f"{name}.yaml"

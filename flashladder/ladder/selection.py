@@ -41,9 +41,8 @@ def select_configs(
     ``tune``: the tuning space; ``128,64``: those of the tuning space with this B_r and B_c; ``128,64,4 2_2_2+buffer``,
     as ``invoke list`` prints it, or a short form: that one. A short form has its own dtype.
 
-    Raises:
-        FlashladderError: an unknown key or dtype, a tile that the tuning space lacks, or a configuration that the
-            iteration cannot express.
+    An unknown key or dtype, a tile that the tuning space lacks, and a configuration that the iteration cannot express
+    are errors.
     """
     if key.startswith("("):
         return (_expressible(iteration, KernelConfig.parse(key), key),)
@@ -54,10 +53,8 @@ def select_configs(
 def one_config(iteration: Iteration, key: str | None = None, dtype: str = "") -> KernelConfig:
     """The one configuration that `key` names (see `select_configs`), by default the A100's.
 
-    `dtype` replaces a short form's own; other keys give fp16 without it.
-
-    Raises:
-        FlashladderError: as `select_configs`, or `key` names none or several.
+    `dtype` replaces a short form's own; other keys give fp16 without it. Errors as of `select_configs`; a key that
+    names none or several is an error, too.
     """
     key = key or PUBLISHED_GPU
     chosen = select_configs(iteration, key, (dtype or DTYPES[0],))
@@ -158,10 +155,7 @@ def choices(gpu: str | None, arch: str | None) -> Choices:
 
     Each entry has all measured steps that run there: the fastest of these lengths, then the others by their rank over
     all lengths. A GPU without measurements has the table of the one whose configurations it runs (`configs_for`).
-    Without that table too, later steps come first.
-
-    Raises:
-        FlashladderError: no step runs there.
+    Without that table too, later steps come first. A GPU that runs no step is an error.
     """
     steps = load_all() if arch is None else load_runnable(arch)
     measured = [step.number for step in steps if not step.unmeasured]

@@ -142,8 +142,7 @@ def verify(
 ) -> list[Verdict]:
     """Every verdict on claims of iterations `numbers` (None: all), about PTX and, on `arches`, about machine code.
 
-    Raises:
-        FlashladderError: the counts (by default the committed ones) are missing, malformed, or lack a kernel.
+    `counts` are by default the committed ones; an error if these are missing or malformed, or if they lack a kernel.
     """
     counts, found = counts or read_counts(), []
     for iteration in load_all() if numbers is None else map(load_iteration, numbers):

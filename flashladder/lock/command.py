@@ -174,7 +174,7 @@ def _toolchain_causes(old: Lock, new: Lock) -> list[str]:
 def harmless_edits(locked: LockFile, current: Mapping[int, Lock], differences: Iterable[Difference]) -> list[str]:
     """Files edited since the lock in iterations whose kernels all match it: only comments or formatting changed."""
     whole = current.keys() & locked.iterations.keys() - {difference.iteration for difference in differences}
-    return sorted({row[0] for n in whole for row in _changes(locked.iterations[n].files, current[n].files)})
+    return sorted({path for n in whole for path, *_ in _changes(locked.iterations[n].files, current[n].files)})
 
 
 def explain(differences: Sequence[Difference]) -> str:

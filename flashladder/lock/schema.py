@@ -66,11 +66,7 @@ def lock_path(arch: str, folder: Path = LOCKS) -> Path:
 
 
 def read_lock(arch: str, folder: Path = LOCKS) -> LockFile:
-    """The lock of `arch`; an empty one if there is none yet.
-
-    Raises:
-        FlashladderError: the file is not a lock of this schema version, or it is the lock of another architecture.
-    """
+    """The lock of `arch`; empty if there is no file. A malformed file or another architecture's lock is an error."""
     path = lock_path(arch, folder)
     if not path.exists() and not path.is_symlink():
         return LockFile(arch=arch)

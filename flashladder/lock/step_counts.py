@@ -106,8 +106,7 @@ def by_class(counts: Mapping[str, int]) -> dict[str, int]:
 def recount(entries: Sequence[CubinEntry], cache: Path = CACHE) -> list[MachineCode]:
     """The counts of each kernel, in order; one run of the disassembler counts a few dozen kernels that are not cached.
 
-    Raises:
-        FlashladderError: a cubin cannot be read, or the disassembler is missing or fails.
+    A cubin that cannot be read, and a disassembler that is missing or fails, are errors.
     """
     nvdisasm = find_toolchain().nvdisasm
     readers = [Path(str(module.__file__)).read_bytes() for module in (sass, flow, order)]

@@ -24,7 +24,7 @@ from flashladder.ladder.grid import grid_file, grid_names
 from flashladder.ladder.iteration import Iteration, load_all
 from flashladder.lock.schema import LOCKS, PUBLISHED_ARCH, LockedKernel, LockFile, find_locked, read_lock, refusal
 from flashladder.names import DTYPES, HEADLINE_LENGTH, PUBLISHED_GPU
-from flashladder.paths import ITERATIONS, RESULTS
+from flashladder.paths import RESULTS
 from flashladder.results.derive import cells_of_host_time
 from flashladder.results.files import load_as
 from flashladder.results.published import Published, load
@@ -357,15 +357,9 @@ class Ladder:
 def collect(folder: Path = RESULTS) -> Ladder:
     """Reads all results under `folder`.
 
-    Raises:
-        FlashladderError: there is no iteration, a file is malformed, a cell was measured twice, a folder mixes GPUs.
+    A malformed file, a cell that was measured twice and a folder that mixes GPUs are errors.
     """
     ladder = load_all()
-    if not ladder:
-        raise FlashladderError(
-            "no iterations", where=relative(ITERATIONS), expected="01_base.yaml and what follows", found="none",
-            hint="git checkout -- iterations",
-        )  # fmt: skip
     machines = _machines(bench_files(folder), folder / LOCKS.name)
     timed = (kernel.arch for one in machines for _, result in one.files for kernel in result.kernels.values())
     arches = sorted({PUBLISHED_ARCH, *(one.shown_arch for one in ladder), *timed})
@@ -396,11 +390,7 @@ def _machines(paths: Sequence[Path], locks: Path) -> tuple[Machine, ...]:
 
 
 def _machine_of(paths: Sequence[Path], locks: Path) -> Machine:
-    """Joins the timings of one folder; refuses kernels that no lock in `locks` holds.
-
-    Raises:
-        FlashladderError: one file has another GPU model, or two files have the same cell.
-    """
+    """Joins the timings of one folder, which must differ in their cells; refuses kernels without a lock in `locks`."""
     files = tuple((path, stated_result(path)) for path in paths)
     folder, first = paths[0].parent, files[0][1].gpu
     measured, refused = dict[tuple[int, str], Measured](), list[str]()

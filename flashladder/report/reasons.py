@@ -340,8 +340,7 @@ def documented_rate(gpu: str) -> float:
 def mma_issue(machine: str) -> float:
     """Clocks for which an HMMA keeps its scheduler from issuing: the mean over measured rounds of mixed instructions.
 
-    Raises:
-        FlashladderError: the folder `machine` of the results holds no such rounds.
+    It is an error if the folder `machine` of the results holds no such rounds.
     """
     path = RESULTS / machine / "rates.json.gz"
     mixed = [one for one in _rounds(path) if {MMA} < one[0].keys() <= {MMA, *ISSUED}]
@@ -367,8 +366,7 @@ def _rounds(path: Path) -> tuple[tuple[dict[str, float], float], ...]:
 def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[str]:
     """Lines of the section on the predicted bottleneck; none without predictions, or for kernels outside the model.
 
-    Raises:
-        FlashladderError: the predictions are malformed, lack the kernel, or are of other machine code than the locked.
+    Predictions that are malformed, lack the kernel, or are of other machine code than the locked are errors.
     """
     path, words = folder / PREDICTIONS, Words(ladder, number)
     if not path.is_file() or not words.step.family.warps_alike:
@@ -406,9 +404,7 @@ def bottleneck(ladder: Ladder, number: int, folder: Path = RESULTS) -> Iterator[
 def reasons(ladder: Ladder, number: int, path: Path = FILE) -> str:
     """The reasons of an iteration as Markdown, without a newline at the end.
 
-    Raises:
-        FlashladderError: the text or a section is missing, a name is unknown, or the data contradict the text. The
-            message names file and line.
+    A missing text or section, an unknown name, and data that contradict the text are errors with file and line.
     """
     whole, where = read_text(path), relative(path)
     page = re.search(rf"^# {number}\s*?\n(.*?)(?=^# |\Z)", whole, re.MULTILINE | re.DOTALL)

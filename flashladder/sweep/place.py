@@ -191,7 +191,7 @@ def wheel_of(subject: str, cuda: str, root: Path) -> tuple[str, Mapping[str, Any
     wanted = parse_subject(subject, cuda)
     environment = root / ".nox" / f"build-iteration-{wanted.number}"
     folders = [(str(environment / "bin" / "python"), one) for one in environment.glob("lib/python3*/site-packages")]
-    for python, folder in [*folders, *((sys.executable, Path(entry)) for entry in sys.path if entry)]:
+    for python, folder in [*sorted(folders), *((sys.executable, Path(entry)) for entry in sys.path if entry)]:
         if manifest := read_manifest(folder / wanted.package / "manifest.json"):
             return python, manifest
     return None
@@ -296,7 +296,7 @@ def build_all(kernels: Sequence[PlannedCell], place: Place) -> None:
 
 
 def covering_key(subject: str, configs: set[str]) -> str:
-    """The smallest selection that contains these configurations. Raises `FlashladderError`: no key selects them all."""
+    """The key of the smallest selection with all `configs`. Raises `FlashladderError`: no key selects them all."""
     iteration = load_description(subject)
     for key in KEYS:
         if configs <= {config.short_form() for config in select_configs(iteration, key)}:

@@ -112,11 +112,11 @@ def judged(rungs: BenchResult, finals: BenchResult) -> list[Standing]:
         present, orders = present_of(rungs, number), ranked(rungs, number)
         for dtype, order in orders.items():
             dtypes = [one for one in orders if one != BOTH] if dtype == BOTH else [dtype]
-            floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
             drawn = ((config, _draws(finals, number, config, dtypes)) for config in order)
             config, mine = next(((config, draws) for config, draws in drawn if draws), (None, None))
             if config is None or mine is None:
                 continue
+            floor = max(math.log1p(finals.floors_pct[one] / 100) for one in dtypes)
             theirs = _draws(finals, number, present, dtypes) if present else None
             judgement: Verdict = "same" if config == present else "ambiguous"
             if theirs and config != present:

@@ -13,6 +13,7 @@ from flashladder.sweep import command, slurm
 from flashladder.sweep import place as places
 from flashladder.sweep.place import Place
 from flashladder.sweep.slurm import Request, incomplete, on_machine, parameters, parse_options
+from tests.null.ladder_fixture import error_line
 
 
 def test_every_key_is_read() -> None:
@@ -43,11 +44,7 @@ def test_every_key_is_read() -> None:
     ],
 )
 def test_a_mistake_is_one_line(text: str, message: str) -> None:
-    with pytest.raises(FlashladderError) as caught:
-        parse_options(text)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert caught.value.exit_code == 2
+    assert message in error_line(lambda: parse_options(text))
 
 
 def destination(grid: str, options: str = "", *, anyway: bool = False) -> Place:
@@ -81,9 +78,8 @@ def test_what_cannot_be_is_refused_before_anything_is_built(
     monkeypatch.setattr("shutil.which", str)
     monkeypatch.setattr(command, "make_plan", lambda *_, **__: pytest.fail("it planned"))
     grid, options, *more = words
-    with pytest.raises(FlashladderError) as caught:
-        command.main([f"--grid={grid}", f"--slurm={options}", f"--out={tmp_path / 'out'}", *more])
-    assert message in str(caught.value)
+    arguments = [f"--grid={grid}", f"--slurm={options}", f"--out={tmp_path / 'out'}", *more]
+    assert message in error_line(lambda: command.main(arguments))
     assert not (tmp_path / "out").exists()
 
 

@@ -133,9 +133,3 @@ def test_a_folder_in_the_place_of_a_file_is_named_before_any_is_written(place: P
         report.report(check=check)
     assert told.value.exit_code == 2
     assert not (place / "results" / "report").exists()
-
-
-def test_an_empty_ladder_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_data, "load_all", lambda: ())
-    with pytest.raises(FlashladderError, match="no iterations: expected 01_base"):
-        command("report")

@@ -59,7 +59,7 @@ def test_wrong_numbers_races_and_crashes_are_told_apart(
         return SimpleNamespace(seconds=0.25)
 
     monkeypatch.setattr(measure, "forward", forward)
-    monkeypatch.setattr(measure, "as_array", lambda tensor, _: tensor)
+    monkeypatch.setattr(measure, "as_arrays", lambda *tensors: tensors)
     monkeypatch.setattr(ptxemu, "Hazards", lambda: SimpleNamespace(reports=reports))
     (cell,) = one_cell.cells
     with pytest.raises(CellFailed, match=message) as caught:

@@ -25,6 +25,7 @@ from flashladder.sweep.place import (
     place_of,
 )
 from flashladder.sweep.plan import cell_of
+from tests.null.ladder_fixture import error_line
 
 H200 = [Card(0, "NVIDIA H200", "GPU-aaaa-1", "sm_90"), Card(1, "NVIDIA H200", "GPU-bbbb-2", "sm_90")]
 A100 = Card(2, "NVIDIA A100-SXM4-80GB", "GPU-cccc-3", "sm_80")
@@ -43,9 +44,7 @@ def test_gpus_are_chosen_by_index_or_uuid(text: str, indices: list[int]) -> None
      ("0,0", "a GPU is named twice"), ("GPU-", "no such GPU"), ("", "no such GPU"), ("0,,1", "no such GPU")],
 )  # fmt: skip
 def test_other_words_are_one_line(text: str, message: str) -> None:
-    with pytest.raises(FlashladderError) as caught:
-        chosen(H200, text)
-    assert message in str(caught.value)
+    assert message in error_line(lambda: chosen(H200, text))
 
 
 def test_a_grid_takes_the_gpus_of_its_model() -> None:
@@ -71,6 +70,9 @@ def test_a_gpu_is_measured_on_by_one_process_at_a_time(monkeypatch: pytest.Monke
         again = place_of(load_grid("smoke"), options, [])
         with pytest.raises(FlashladderError, match="another flashladder process measures on this GPU"), again:
             pass
+        plan = argparse.Namespace(gpus="all", anyway=False, dry_run=True)
+        with place_of(load_grid("smoke"), plan, []) as planned:  # without the lock
+            assert planned == found
     with place_of(load_grid("smoke"), options, []):
         pass
 

@@ -83,6 +83,8 @@ def test_the_joint_winner_is_good_in_both_dtypes_and_finals_judge_it() -> None:
     assert {one.dtype: one.config for one in standings} == {"fp16": ONLY_FP16, "bf16": FAST, BOTH: FAST}
     assert {one.verdict for one in standings} == {"faster"}
     assert "16 both " + FAST.brief() in winner.render(standings)
+    only_fp16 = derive(finals.model_copy(update={"groups": finals.groups[:1]}))  # every bf16 final failed
+    assert [one.dtype for one in judged(rungs, only_fp16)] == ["fp16"]
 
 
 @pytest.mark.parametrize(
