@@ -191,14 +191,10 @@ def test_predictions_that_are_none_are_one_line(text: str, tmp_path: Path) -> No
         load_predictions(tmp_path / NAME)
 
 
-CONFIGS_OF = {"a100": "a100", "rtx3090": "rtx3090", "rtx4090": "rtx3090", "h100": "h200", "h200": "h200"}
-
-
 @pytest.mark.parametrize("key", sorted(PREDICTIONS.gpus))
 def test_speeds_follow_from_clocks_and_the_anchor_and_the_code_is_locked(key: str) -> None:
     gpu = load_gpus()[key]
     anchor = anchor_of(gpu, PREDICTIONS.seq_len)
-    assert gpu.configs_of == CONFIGS_OF[key]
     for one in PREDICTIONS.gpus[key]:
         config = load_iteration(one.iteration).configs[gpu.configs_of]
         kernel = locked_kernel(one.iteration, config, gpu.arch)

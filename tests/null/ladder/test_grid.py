@@ -40,19 +40,13 @@ ALL = "exclude: [{dtypes: [fp16], why: It leaves nothing at all.}]"
         ("gpu: any", "gpu: b200", 2, "bad value for 'gpu': expected one of any, a100, h100, h200, rtx3090, rtx4090,"),
         ("  - 1\n", "  - 29\n", 4, "no such iteration"),
         ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
-        ("  - 1\n", "  - [1]\n", 4, "bad value for 'iterations.0': expected an integer, found list [1]"),
         ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
         ("gpu: any", 'toolchains: ["13.1", "9.9"]\ngpu: any', 2, "no toolchain of this CUDA version is pinned: "),
         ("gpu: any", "gpu: any\nmode: emulator\npairs: 12", 4, "'pairs' in a grid of the emulator"),
         ("16\n", f"16\n{ALL}", 11, "the exclusions leave no cell: expected at least one cell, found all 3 left out"),
         ("configs: prog", "configs: porg", 6, "no such configuration"),
-        ("[fp16]", "[fp16, fp16]", 7, "duplicate item in 'dtypes': expected each once, found fp16"),
-        ("[fp16]", "[fp32]", 7, "bad value for 'dtypes.0': expected one of fp16, bf16, found 'fp32'"),
         ("seq_len: 512", "seq_len: 520", 9, "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): async+load"),
-        ("batch: 1", "bacth: 1", 9, "unknown key 'seq_lens.0.bacth': expected one of seq_len, batch, found 'bacth'"),
         ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
-        ("n_heads: 16", "n_heads: 020", 10, "a value that programs read differently: expected a decimal number"),
-        ("n_heads: 16", f"n_heads: {'[' * 500}{']' * 500}", 10, "not valid YAML, it nests deeper than 24 levels"),
     ],
 )
 def test_malformed_grids(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
@@ -132,16 +126,11 @@ def test_a_drivers_name_leads_to_the_key_of_its_longest_pattern(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("title: Z9", "titel: Z9", "2: unknown key 'titel': expected one of gpu, title, names, arch, peaks"),
         ("value: 10,", "value: 0,", "6: bad value for 'peaks.memory_bandwidth.value': expected greater than 0"),
         ("value: 10,", "value: .inf,", "6: bad value for 'peaks.memory_bandwidth.value': expected a finite number"),
         ("unit: GB/s", "unit: TB/s", "5: bad value for 'peaks': expected memory_bandwidth in GB/s, found TB/s"),
         ("value: 255,", "value: 25.5,", "5: bad value for 'peaks': expected registers_per_thread as a whole number"),
         ("arch: sm_80", "arch: ampere", r"4: bad value for 'arch': expected text matching ^sm_\d+$, found 'ampere'"),
-        ("arch: sm_80", "arch: 0200", "4: a value that programs read differently: expected a decimal number"),
-        (GOOD, "[1, 2]", "1: wrong content: expected a mapping of keys to values, found list [1, 2]"),
-        (GOOD, "a: [", "2: not valid YAML, "),
-        (GOOD, f"gpu: {'[' * 500}{']' * 500}", "1: not valid YAML, it nests deeper than 24 levels"),
         ("gpu: z9", "gpu: z8", "1: key and file name differ: expected z9, found z8"),
         (LIMIT, "", "5: bad value for 'peaks': expected threads_per_block, registers_per_block, registers_per_"),
     ],
@@ -158,10 +147,7 @@ SHORT = "(FP16, 128, {}, {}, {}): async+eager+swizzled+load_2_2_2_tiles"
 @pytest.mark.parametrize(
     ("key", "tile", "message"),
     [
-        ("a100", (256, 256, 8), "expected at most 166912 bytes of shared memory per CTA, as A100 has, found 196608"),
-        ("rtx3090", (256, 128, 8), "at most 101376 bytes of shared memory per CTA, as RTX 3090 has, found 131072"),
         ("rtx3090", (128, 128, 4), None),
-        ("h200", (256, 256, 8), "at most 65536 registers per CTA for O and S, as H200 has, found 98304"),
         ("h100", (256, 64, 4), "at most 255 registers per thread, as H100 has, found 256"),
         ("a100", (1024, 16, 64), "at most 1024 threads per CTA, as A100 has, found 2048"),
     ],

@@ -169,13 +169,6 @@ def test_claim_arithmetic() -> None:
         falls.holds({"A": 1})
 
 
-def test_claims_in_words() -> None:
-    falls = Claim("FMUL", "kernel", "falls", at_least=0.192, on=("sm_90",))
-    assert str(falls) == "FMUL falls by at least 19.2 % (on sm_90 only)"
-    assert str(Claim("IADD3+SHF", "main_loop", "equals")) == "IADD3+SHF in the main loop is unchanged"
-    assert str(Claim("A/B", "ptx", "equals", value=32, within=0.01)) == "A/B in the PTX is 32 within 1 %"
-
-
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "malformed.yaml").read_text(encoding="utf-8"))
 
 

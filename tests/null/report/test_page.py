@@ -41,8 +41,9 @@ ORDER, TITLE = 5, "TITLED"
 
 def content(book):
     path = book.results / "published" / "progression.yaml"
-    record = book.records.fact(path, "</script><script>x</script>", {"what": "that"})
-    table = Table("toy", "A caption", [Column("value")], [[Cell("1.0", record, sort=1.0)]])
+    record = book.records.fact(path, "</script><script>x</script>", {"<b>what</b>": "<i>that</i>"})
+    bad = "</table><img src=x onerror='window.hacked = 2'>"
+    table = Table("toy", bad, [Column("value"), Column(bad)], [[Cell("1.0", record, sort=1.0), Cell(bad)]])
     panel = draw("toy-panel", "A panel", "It rises.", [1, 2], lambda axes: line(axes, [1, 2], [3, 4], 0, "rises"))
     return [[panel], table, Fold("folded", ["<b>bold</b> & co"], "anchor")]
 '''
@@ -78,6 +79,7 @@ def test_every_value_is_escaped(ladder: report_data.Ladder, tmp_path: Path) -> N
     title = "</title><script>x</script>"
     text = page(ladder, sections=find(add(tmp_path, title=title))).decode()
     assert "<script>x" not in text
+    assert "<img" not in text
     assert text.count(escaping.escape(title)) == 2
     assert "&lt;b&gt;bold&lt;/b&gt; &amp; co" in text
     assert text.count("<script") == 2
