@@ -218,18 +218,6 @@ def test_the_policy_names_the_digest_of_the_only_script_and_nothing_is_asked_for
     assert not re.search(r"""https?:|\bsrc=|@import|url\(|innerHTML|insertAdjacentHTML""", ONE)
 
 
-def test_the_data_joins_the_three_texts() -> None:
-    kernel = document([toy()])["kernels"][0]["data"]
-    assert [origin for origin, *_ in kernel["sass"]] == [-1 if origin is None else origin for origin in MADE_FROM]
-    assert kernel["sass"][2:4] == [[2, "FMUL.FTZ R4, R2, R3"], [3, "FMUL.FTZ R5, R4, R3"]]
-    assert kernel["blocks"] == [[0, "", "prologue", [1]], [2, ".L_x_0", "main loop", [2, 1]], [7, "", "epilogue", []]]
-    assert kernel["loop"] == [[2, 6]]
-    line, chain, text, label = kernel["ptx"][2]
-    assert (line, text, label) == (18, "mul.f32 %f1, %f2, %f3;", "$L__BB0_1")
-    assert kernel["chains"][chain] == [[1, 2], [0, 4]]
-    assert kernel["chains"][kernel["ptx"][6][1]] == []
-
-
 def test_two_kernels_share_the_files_that_are_equal() -> None:
     other = ("// another unit", *UNIT[1:])
     data = document([toy("7", other), toy()])
