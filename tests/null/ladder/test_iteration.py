@@ -129,12 +129,6 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
         load_all(tmp_path / "nowhere")
 
 
-def test_a_link_that_leads_nowhere_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "01_base.yaml").symlink_to("gone.yaml")
-    message = error_line(partial(load_iteration, 1, tmp_path))
-    assert "01_base.yaml: cannot read the file (a link to a file that does not" in message
-
-
 def test_claims_are_made_at_equal_tiles() -> None:
     for step in LADDER[1:]:
         own, parent = claim_configs(step)
@@ -310,11 +304,9 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         *((text, "not a description of an iteration: expected a number, or one change to one, such as")
           for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
         ("16 -", "nothing named '' can be taken back from iteration 16"),
-        ("29 - swizzle", "no such iteration: expected a number from 1 to 28, found 29"),
         ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
         ("1 - swizzle", "nothing named 'swizzle' can be taken back from iteration 1: expected no change"),
         ("15 + eager", "can be added to iteration 15: expected one of static_gmem_stride, stale_maximum, rings, "),
-        ("16 - swizle", "did you mean 'swizzle'?"),
         ("7 + backward", "found schedule backward with gmem advance (an advancing pointer only walks forwards)"),
     ],
 )  # fmt: skip

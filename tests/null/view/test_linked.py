@@ -15,7 +15,6 @@ from flashladder.machine_code.sass import parse
 from flashladder.paths import ROOT
 from flashladder.view.linked import Linked, Place, PtxRow, as_data, listing, of_line, of_opcode, ptx_rows, select
 from flashladder.view.linked_page import document, page, read_document
-from tests.typed import command
 
 UNIT = (
     "// </script><script>window.hacked = 1</script>",
@@ -190,11 +189,6 @@ def test_json_holds_both_directions() -> None:
     assert code == [(0, None, False), (64, 21, True)]
     cuda = ["kernels/twice.cuh:2", "kernel.cu:5"]
     assert data["ptx"] == [{"line": 21, "text": "mul.f32 %f4, %f1, %f3;", "cuda": cuda, "sass": [48, 64]}]
-
-
-def test_a_cubin_has_no_lines() -> None:
-    with pytest.raises(FlashladderError, match="a file alone has no CUDA lines to ask for"):
-        command("sass", "a.cubin", "--line", "mma.cuh")
 
 
 ONE = page([toy()]).decode()
