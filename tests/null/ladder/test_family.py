@@ -23,7 +23,6 @@ from flashladder.ladder.families.hopper import FAMILY as HOPPER
 from flashladder.ladder.families.hopper import HopperConfig, parts_of
 from flashladder.ladder.family import families, family_named, part_names
 from flashladder.ladder.gpus import load_gpus
-from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import (
     begun,
     flattened,
@@ -37,7 +36,6 @@ from flashladder.ladder.selection import select_configs
 from flashladder.machine_code.ptxas import PtxasUsage
 from flashladder.names import EXAMPLE
 from flashladder.paths import KERNELS
-from flashladder.sweep import command as sweep
 from tests.null.ladder_fixture import error_line
 
 
@@ -78,20 +76,17 @@ def test_a_gpu_runs_what_it_can() -> None:
     assert [load_gpus()[gpu].runs("sm_90a") for gpu in ("h200", "a100")] == [True, False]
 
 
-def test_what_a_gpu_cannot_run_is_neither_timed_nor_checked_nor_swept(
+def test_what_a_gpu_cannot_run_is_neither_timed_nor_checked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(FAMILY, "runs_on", lambda _: False)
     device: Any = SimpleNamespace(gpu=SimpleNamespace(arch="sm_90", uuid="GPU-0"))
-    options = argparse.Namespace(numbers=[16], configs=["a100"], dtypes=["fp16"], tune=False, out=None, budget=None)
+    options = argparse.Namespace(numbers=[16], configs=["a100"], dtypes=["fp16"])
     with pytest.raises(FlashladderError, match="no kernel to run"):
         bench.choose(options, "sm_90")
     with pytest.raises(FlashladderError, match="no kernel to run"):
         check.run_checks(options, device)
     assert capsys.readouterr().out.count("iteration 16: not run here: needs compute capability 8.0 or later") == 2
-    place: Any = SimpleNamespace(arch="sm_90", machine="h200")
-    with pytest.raises(FlashladderError, match="no cell of the grid runs here"):
-        sweep.measure(load_grid("smoke"), place, options)
 
 
 XOR = KERNELS / "ampere" / "layout" / "xor.cuh"

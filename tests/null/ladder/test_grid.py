@@ -13,7 +13,7 @@ from flashladder.ladder import grid as grids
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.gpus import GPUS, gpu_key, load_gpus, require_fit
-from flashladder.ladder.grid import load_grid, runnable
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.names import EXAMPLE
@@ -64,19 +64,6 @@ def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
     limit = r"large\.yaml:5: the configuration is too large for rtx3090: expected at most 101376 bytes of shared memory"
     with pytest.raises(FlashladderError, match=limit):
         load_grid("large", tmp_path)
-
-
-def test_a_step_that_the_grids_gpu_cannot_run_need_not_fit_it(tmp_path: Path) -> None:
-    """It is left out, with a line, where the grid is swept."""
-    text = GRID.replace('  - "16 - swizzle"\n', "  - 28\n").replace("any", "a100").replace("prog", "a100")
-    (tmp_path / "both.yaml").write_text(text, encoding="utf-8")
-    grid = load_grid("both", tmp_path)
-    assert runnable(grid, "sm_90") == grid
-    run = runnable(grid, "sm_80")
-    assert {cell.iteration.number for cell in run.cells} == {1}
-    assert run.excluded == ((1, "iteration 28: not run here: needs sm_90a"),)
-    with pytest.raises(FlashladderError, match="no cell of the grid runs here: found iteration 1: not run here"):
-        runnable(grid, "sm_75")
 
 
 def test_an_error_in_a_file_that_a_grid_needs_names_that_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,14 +217,11 @@ def test_every_configuration_has_a_name_a_file_name_and_a_spelling_of_its_own() 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "prog", EXAMPLE + " ", " " + EXAMPLE, EXAMPLE + "\n", EXAMPLE.lower()),
-        *(EXAMPLE.replace("FP16", other) for other in ("FP32", "fp16")),
-        *(EXAMPLE.replace("64, 64", other) for other in ("64", "0, 64", "-64, 64", "064, 64", "64,64")),
-        *(EXAMPLE.replace("load_2_2_2_tiles", other) for other in ("load_2_2_tiles", "load_2_2_2", "load_2_02_tiles")),
+        *("", "prog", EXAMPLE + "\n", EXAMPLE.lower(), EXAMPLE.replace("FP16", "FP32")),
+        *(EXAMPLE.replace("64, 64", other) for other in ("64", "0, 64", "064, 64")),
+        *(EXAMPLE.replace("load_2_2_2_tiles", other) for other in ("load_2_2_tiles", "load_2_02_2_tiles")),
         EXAMPLE.replace("eager+swizzled", "swizzled+eager"),
-        EXAMPLE.replace("+buffer", "+buffer+buffer"),
         EXAMPLE.replace("4)", "\N{ARABIC-INDIC DIGIT FOUR})"),
-        "(FP16, 128, 128, 128, 2): stages_02_2",
         "(FP16, 128, 128, 128, 2): stages_2_2+registers_0_0",
     ],
 )
