@@ -339,8 +339,3 @@ def test_every_name_follows(
     assert found.session == f"nox -s build-iteration-{found.number}{session}"
     assert load_description(found.text).description == text
     assert found.package == f"flashladder_{found.tag}" == f"flashladder_{package}"
-
-
-def test_a_toolchain_that_is_not_pinned() -> None:
-    with pytest.raises(FlashladderError, match=r"\.yaml: no toolchain .* expected one of 13\.0, 13\.1, .*12\.8"):
-        parse_subject(16, "12.8")

@@ -120,9 +120,6 @@ def test_the_whole_space_gives_the_winner_within_its_budget(tuned: Path, capsys:
     assert speed(found.config.with_dtype("bf16").short_form()) > 1.005
     assert found.config.brief() == BEST
     assert found.verdict == "faster"
-    assert {process.started_utc for process in rungs.processes}.isdisjoint(
-        process.started_utc for process in finals.processes
-    )
     seeds = [{seed for group in one.groups for seed in group.input_seeds} for one in (rungs, finals)]
     assert seeds[0].isdisjoint(seeds[1])
     assert "finals: percent of FA2" in capsys.readouterr().out

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import replace
-import hashlib
-import html
 import re
 
 import pytest
@@ -203,12 +200,9 @@ def test_no_text_ends_its_element_and_no_value_is_markup() -> None:
     assert data["files"][0] == ["kernel.cu", list(UNIT)]
 
 
-def test_the_policy_names_the_digest_of_the_only_script_and_nothing_is_asked_for() -> None:
-    (script,) = re.findall(r"<script>(.*?)</script>", ONE, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', ONE)
-    assert f"script-src 'sha256-{digest}'" in html.unescape(policy)
-    assert policy.startswith("default-src 'none'; ")
+def test_the_policy_forbids_every_request_and_nothing_is_asked_for() -> None:
+    """tests/browser runs the script, whose digest the policy names."""
+    assert """http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'sha256-""" in ONE
     assert not re.search(r"""https?:|\bsrc=|@import|url\(|innerHTML|insertAdjacentHTML""", ONE)
 
 
