@@ -106,15 +106,6 @@ def test_a_whole_iteration_that_is_missing_has_no_configuration() -> None:
     ]
 
 
-def test_lock_files_round_trip_and_are_canonical(tmp_path: Path) -> None:
-    path = write_lock(ladder(), tmp_path)
-    first = path.read_bytes()
-    assert read_lock("sm_80", tmp_path) == ladder()
-    write_lock(read_lock("sm_80", tmp_path), tmp_path)
-    assert path.read_bytes() == first
-    assert json.loads(first)["schema"] == 1
-
-
 @pytest.mark.parametrize(
     ("edit", "message"),
     [

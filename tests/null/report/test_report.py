@@ -59,9 +59,8 @@ def test_without_measurements_the_table_says_so(unmeasured: report_data.Ladder) 
     assert report_plot.of_ladder(unmeasured)["png"].startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("wrong", ["f" * 64, None])
-def test_a_result_without_locked_machine_code_is_refused_by_name(tmp_path: Path, wrong: str | None) -> None:
-    folder = make(tmp_path / "results", rising, stale={7: wrong}).folder
+def test_a_result_without_locked_machine_code_is_refused_by_name(tmp_path: Path) -> None:
+    folder = make(tmp_path / "results", rising, stale={7: "f" * 64}).folder
     found = report_data.collect(folder)
     assert len(found.refused) == 1
     assert "machine/bench.json.gz: 07 (FP16" in found.refused[0]
