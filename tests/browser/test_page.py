@@ -137,6 +137,7 @@ def test_a_number_leads_to_its_raw_samples_machine_digest_and_command(opened: Op
 
 def test_it_loads_without_an_error_or_a_request_and_shows_every_record(opened: Opener) -> None:
     page = opened()
+    assert page.title().startswith("flashladder")
     page.mouse.wheel(0, 20000)
     shown = page.evaluate("""() => {
       const links = new Set([...document.querySelectorAll("a[data-p]")].map((one) => one.dataset.p));

@@ -45,18 +45,11 @@ def test_cells_of_one_environment_follow_each_other(tmp_path: Path) -> None:
 def test_another_cell_code_or_setting_has_another_address() -> None:
     heads = SHAPE.model_copy(update={"n_heads": 8})
     of_cell = {"subject": "15", "config": "y", "dtype": "bf16", "toolchain": "13.1", "shape": heads}
-    of_run: dict[str, Any] = {
-        "machine": "h100",
-        "mode": "tune",
-        "pairs": 48,
-        "blocks": 4,
-        "min_pairs": 2,
-        "protocol": "0",
-    }
+    run: dict[str, Any] = {"machine": "h100", "mode": "tune", "pairs": 48, "blocks": 4, "min_pairs": 2, "protocol": "0"}
     every = [
         *(address_of(CELL, code, SETTINGS) for code in "cd"),
         *(address_of(CELL.model_copy(update={name: value}), "c", SETTINGS) for name, value in of_cell.items()),
-        *(address_of(CELL, "c", replace(SETTINGS, **{name: value})) for name, value in of_run.items()),
+        *(address_of(CELL, "c", replace(SETTINGS, **{name: value})) for name, value in run.items()),
     ]
     assert len(set(every)) == len(every) == 13
 
