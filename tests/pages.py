@@ -7,7 +7,7 @@ text, and ``[exit code N]`` for an exit code other than 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ from flashladder.paths import BUILD, ROOT
 
 BLOCK = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\[exit code (\d+)\]")
-MODULES = {"invoke": "invoke", "nox": "nox", "flashladder": "flashladder"}  # programs that this Python has
+MODULES = ("invoke", "nox", "flashladder")  # programs that this Python has
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Command:
         """The words of the command line, for this interpreter."""
         first, *rest = shlex.split(self.line)
         if first in MODULES:
-            return [sys.executable, "-m", MODULES[first], *rest]
+            return [sys.executable, "-m", first, *rest]
         return [sys.executable if first == "python" else first, *rest]
 
     def require(self, printed: str) -> None:
@@ -80,13 +80,19 @@ def run(step: File | Command, root: Path, environment: Mapping[str, str]) -> str
         (root / step.path).parent.mkdir(parents=True, exist_ok=True)
         (root / step.path).write_text(step.text, encoding="utf-8")
         return ""
-    done = subprocess.run(
-        step.words, cwd=root, env=os.environ | dict(environment), capture_output=True, text=True, check=False
-    )
+    done = _run(step.words, root, environment, step.code)
     printed = done.stdout + done.stderr
-    assert done.returncode == step.code, f"$ {step.line}: {done.returncode}\n{printed[-3000:]}"
     step.require(printed)
     return printed
+
+
+def _run(
+    words: Sequence[str], root: Path, environment: Mapping[str, str], code: int
+) -> subprocess.CompletedProcess[str]:
+    own = os.environ | dict(environment)
+    done = subprocess.run(words, cwd=root, env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"{words}: {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}"
+    return done
 
 
 FOLDERS = ("iterations", "kernels", "configs", "results", "docs", "analysis")
@@ -114,9 +120,4 @@ def environment(checkout: Path, package: Path) -> dict[str, str]:
 
 def ran(checkout: Path, package: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Runs Python in a copy with the package in the folder `package`; it must end with `code`."""
-    own = environment(checkout, package)
-    done = subprocess.run(
-        [sys.executable, *words], cwd=checkout, env=os.environ | own, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
-    return done
+    return _run([sys.executable, *words], checkout, environment(checkout, package), code)

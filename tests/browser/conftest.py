@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 INDEX = RESULTS / "report" / "index.html"
 Opener = Callable[..., "Page"]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 
 
 def executable() -> str | None:
@@ -58,7 +54,7 @@ def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=executable(), args=[*ARGUMENTS])
+        chromium = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox", "--disable-gpu"])
         yield chromium
         chromium.close()
 

@@ -91,10 +91,10 @@ def emulated_document(cell: PlannedCell, grid: str, grid_sha256: str) -> Emulate
     )  # fmt: skip
 
 
-def emulated(cell: PlannedCell, made: plan.Plan, *, lane: str = "cpu0") -> CellRecord:
+def emulated(cell: PlannedCell, made: plan.Plan) -> CellRecord:
     """The record of a cell on the emulator."""
     document = emulated_document(cell, made.grid.name, made.grid.sha256)
-    return CellRecord(cell=cell, document=document, lane=lane, attempts=1, seconds=1.0, overhead_s=0.1)
+    return CellRecord(cell=cell, document=document, lane="cpu0", attempts=1, seconds=1.0, overhead_s=0.1)
 
 
 def failed(cell: PlannedCell) -> CellRecord:

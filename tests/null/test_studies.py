@@ -23,6 +23,7 @@ from flashladder.paths import RESULTS
 from flashladder.report.accuracy import render
 from flashladder.results.files import read_json
 import ptxemu
+from tests.null.check.test_check import attention
 
 
 def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,14 +34,6 @@ def test_errors_are_not_measured_without_a_gpu(tmp_path: Path, capsys: pytest.Ca
     assert ended.value.code == 2
     assert "no GPU that torch can use" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Attention in fp32; P is rounded as in the kernels."""
-    scores = q.float().transpose(1, 2) @ k.float().transpose(1, 2).mT / accuracy.D_HEAD**0.5
-    p = torch.exp(scores - scores.amax(-1, keepdim=True))
-    out = p.to(q.dtype).float() @ v.float().transpose(1, 2) / p.sum(-1, keepdim=True)
-    return out.transpose(1, 2).to(q.dtype)
 
 
 def moody(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ import pytest
 
 from flashladder.ladder.grid import load_grid
 from flashladder.results.files import load_as
-from flashladder.results.schema import EmulatedSweepResult, PlannedCell
+from flashladder.results.schema import EmulatedSweepResult
 from flashladder.sweep import plan
 from flashladder.sweep.plan import CPU
 from flashladder.sweep.records import Records
@@ -102,12 +102,6 @@ def document(folder: Path) -> EmulatedSweepResult:
     return load_as(folder.with_name(f"{folder.name}.json.gz"), EmulatedSweepResult, hint="")
 
 
-def shares(cells: tuple[PlannedCell, ...]) -> list[set[str]]:
-    """The addresses of each task's cells."""
-    settings = plan.settings_of(load_grid("cpu"), CPU)
-    return [{cell.address for cell in plan.shard(cells, (i, TASKS), settings)} for i in range(TASKS)]
-
-
 def step_of(slurm: Cluster, task: int) -> list[int]:
     """The processes that run a task under submitit."""
     ours = processes_of(f"SLURM_CONF={slurm.folder}")
@@ -119,18 +113,6 @@ def log_of(out: Path, job: str, task: int) -> str:
     return (out / "slurm" / f"{job}_{task}_0_log.out").read_text(encoding="utf-8")
 
 
-def same(found: EmulatedSweepResult, records: Records, expected: EmulatedSweepResult, whole: Records) -> None:
-    """Every cell exactly once, and equal."""
-    assert found.sweep is not None
-    assert found.sweep == expected.sweep
-    addresses = [cell.address for cell in found.sweep.planned]
-    assert sorted(records.addresses()) == sorted(addresses)
-    assert [cell.address for cell in found.cells] == addresses
-    assert found.cells == expected.cells
-    for address in addresses:
-        assert canonical(records.read(address)) == canonical(whole.read(address))
-
-
 @pytest.mark.nvcc
 @pytest.mark.slow
 def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(
@@ -138,7 +120,9 @@ def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(
 ) -> None:
     expected, whole = undisturbed(tmp_path / "undisturbed")
     assert expected.sweep is not None
-    parts = shares(expected.sweep.planned)
+    settings = plan.settings_of(load_grid("cpu"), CPU)
+    shards = [plan.shard(expected.sweep.planned, (i, TASKS), settings) for i in range(TASKS)]
+    parts = [{cell.address for cell in shard} for shard in shards]
     out = tmp_path / "cpu"
     first = submit(out)
     job = first.job()
@@ -175,7 +159,13 @@ def test_killed_task_drained_node_lost_submitter_nothing_lost_or_doubled(
     slurm.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
     assert second.ended(180) == 0, second.lines()
 
-    same(document(out), records, expected, whole)
+    found = document(out)
+    assert (found.sweep, found.cells) == (expected.sweep, expected.cells)
+    addresses = [cell.address for cell in expected.sweep.planned]
+    assert sorted(records.addresses()) == sorted(addresses)
+    assert [cell.address for cell in found.cells] == addresses
+    for address in addresses:
+        assert canonical(records.read(address)) == canonical(whole.read(address))
     assert {name.partition("_")[0] for name in slurm.tasks()} == {job}
     for task in range(TASKS):  # both began twice, and the second time went on
         log = log_of(out, job, task)

@@ -64,7 +64,6 @@ def test_the_tasks_gpu_is_the_grids_or_the_named_one() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("smoke", "gpu"), "--slurm: not a value of gpu"),
         (("smoke", ""), "--slurm: the tasks' GPU is not specified: expected one of gpu=a100, "),
         (("a100", "gpu=h200"), "the grid was made for another GPU: A100"),
         (("tune", "gpu=h200"), "--slurm does not support tuning runs"),

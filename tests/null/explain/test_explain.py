@@ -14,7 +14,7 @@ import pytest
 from analysis import explain_validation
 from analysis.explain_validation import compare, compare_tuned
 from flashladder.errors import CheckFailed, FlashladderError
-from flashladder.explain.predict import D_HEAD, NAME, Resource, anchor_of, binding, known, load_predictions, worth
+from flashladder.explain.predict import D_HEAD, NAME, anchor_of, known, load_predictions, worth
 from flashladder.explain.simulate import ASSUMED, PIPES, SCHEDULERS, Step, chip_of, simulate
 from flashladder.ladder.gpus import Gpu, load_gpus
 from flashladder.ladder.iteration import load_iteration
@@ -191,14 +191,10 @@ def test_predictions_that_are_none_are_one_line(text: str, tmp_path: Path) -> No
         load_predictions(tmp_path / NAME)
 
 
-CONFIGS_OF = {"a100": "a100", "rtx3090": "rtx3090", "rtx4090": "rtx3090", "h100": "h200", "h200": "h200"}
-
-
 @pytest.mark.parametrize("key", sorted(PREDICTIONS.gpus))
 def test_speeds_follow_from_clocks_and_the_anchor_and_the_code_is_locked(key: str) -> None:
     gpu = load_gpus()[key]
     anchor = anchor_of(gpu, PREDICTIONS.seq_len)
-    assert gpu.configs_of == CONFIGS_OF[key]
     for one in PREDICTIONS.gpus[key]:
         config = load_iteration(one.iteration).configs[gpu.configs_of]
         kernel = locked_kernel(one.iteration, config, gpu.arch)
@@ -218,6 +214,3 @@ def test_speeds_follow_from_clocks_and_the_anchor_and_the_code_is_locked(key: st
         assert one.tflops == pytest.approx(tflops, rel=1e-4)
         peak = 100 * one.flop_per_clock / gpu.peaks["fp16_tensor_rate"].value
         assert one.percent_of_peak == pytest.approx(peak, abs=2e-3)
-        found = [Resource(name, 0.0, "", clocks) for name, clocks in one.resources.items()]
-        idle = dict(sorted(one.idle.items(), key=lambda item: -item[1]))
-        assert binding(found, one.clocks, idle) == one.binding, one.iteration

@@ -13,7 +13,7 @@ from flashladder.ladder import grid as grids
 from flashladder.ladder.config import KernelConfig
 from flashladder.ladder.families.ampere import FAMILY
 from flashladder.ladder.gpus import GPUS, gpu_key, load_gpus, require_fit
-from flashladder.ladder.grid import load_grid, runnable
+from flashladder.ladder.grid import load_grid
 from flashladder.ladder.iteration import Iteration, load_all, load_iteration
 from flashladder.ladder.selection import one_config, select_configs
 from flashladder.names import EXAMPLE
@@ -40,19 +40,13 @@ ALL = "exclude: [{dtypes: [fp16], why: It leaves nothing at all.}]"
         ("gpu: any", "gpu: b200", 2, "bad value for 'gpu': expected one of any, a100, h100, h200, rtx3090, rtx4090,"),
         ("  - 1\n", "  - 29\n", 4, "no such iteration"),
         ("16 - swizzle", "16 - swizle", 5, "nothing named 'swizle' can be taken back from iteration 16"),
-        ("  - 1\n", "  - [1]\n", 4, "bad value for 'iterations.0': expected an integer, found list [1]"),
         ("  - 1\n", '  - "16-swizzle"\n', 5, "duplicate item in 'iterations': expected each once, found 16 - swizzle"),
         ("gpu: any", 'toolchains: ["13.1", "9.9"]\ngpu: any', 2, "no toolchain of this CUDA version is pinned: "),
         ("gpu: any", "gpu: any\nmode: emulator\npairs: 12", 4, "'pairs' in a grid of the emulator"),
         ("16\n", f"16\n{ALL}", 11, "the exclusions leave no cell: expected at least one cell, found all 3 left out"),
         ("configs: prog", "configs: porg", 6, "no such configuration"),
-        ("[fp16]", "[fp16, fp16]", 7, "duplicate item in 'dtypes': expected each once, found fp16"),
-        ("[fp16]", "[fp32]", 7, "bad value for 'dtypes.0': expected one of fp16, bf16, found 'fp32'"),
         ("seq_len: 512", "seq_len: 520", 9, "seq_len is not a multiple of B_r of (FP16, 128, 64, 64, 4): async+load"),
-        ("batch: 1", "bacth: 1", 9, "unknown key 'seq_lens.0.bacth': expected one of seq_len, batch, found 'bacth'"),
         ("n_heads: 16", "n_heads: 8", 5, "iteration 16 - swizzle has a fixed row stride: expected n_heads 16, found 8"),
-        ("n_heads: 16", "n_heads: 020", 10, "a value that programs read differently: expected a decimal number"),
-        ("n_heads: 16", f"n_heads: {'[' * 500}{']' * 500}", 10, "not valid YAML, it nests deeper than 24 levels"),
     ],
 )
 def test_malformed_grids(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
@@ -70,24 +64,6 @@ def test_a_configuration_of_a_grid_fits_the_grids_gpu(tmp_path: Path) -> None:
     limit = r"large\.yaml:5: the configuration is too large for rtx3090: expected at most 101376 bytes of shared memory"
     with pytest.raises(FlashladderError, match=limit):
         load_grid("large", tmp_path)
-
-
-def test_a_step_that_the_grids_gpu_cannot_run_need_not_fit_it(tmp_path: Path) -> None:
-    """It is left out, with a line, where the grid is swept."""
-    text = GRID.replace('  - "16 - swizzle"\n', "  - 28\n").replace("any", "a100").replace("prog", "a100")
-    (tmp_path / "both.yaml").write_text(text, encoding="utf-8")
-    grid = load_grid("both", tmp_path)
-    assert runnable(grid, "sm_90") == grid
-    run = runnable(grid, "sm_80")
-    assert {cell.iteration.number for cell in run.cells} == {1}
-    assert run.excluded == ((1, "iteration 28: not run here: needs sm_90a"),)
-    with pytest.raises(FlashladderError, match="no cell of the grid runs here: found iteration 1: not run here"):
-        runnable(grid, "sm_75")
-
-
-def test_unknown_grid() -> None:
-    with pytest.raises(FlashladderError, match=r"unknown grid: expected one of a100, .*did you mean 'smoke'"):
-        load_grid("smok")
 
 
 def test_an_error_in_a_file_that_a_grid_needs_names_that_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,16 +108,11 @@ def test_a_drivers_name_leads_to_the_key_of_its_longest_pattern(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("title: Z9", "titel: Z9", "2: unknown key 'titel': expected one of gpu, title, names, arch, peaks"),
         ("value: 10,", "value: 0,", "6: bad value for 'peaks.memory_bandwidth.value': expected greater than 0"),
         ("value: 10,", "value: .inf,", "6: bad value for 'peaks.memory_bandwidth.value': expected a finite number"),
         ("unit: GB/s", "unit: TB/s", "5: bad value for 'peaks': expected memory_bandwidth in GB/s, found TB/s"),
         ("value: 255,", "value: 25.5,", "5: bad value for 'peaks': expected registers_per_thread as a whole number"),
         ("arch: sm_80", "arch: ampere", r"4: bad value for 'arch': expected text matching ^sm_\d+$, found 'ampere'"),
-        ("arch: sm_80", "arch: 0200", "4: a value that programs read differently: expected a decimal number"),
-        (GOOD, "[1, 2]", "1: wrong content: expected a mapping of keys to values, found list [1, 2]"),
-        (GOOD, "a: [", "2: not valid YAML, "),
-        (GOOD, f"gpu: {'[' * 500}{']' * 500}", "1: not valid YAML, it nests deeper than 24 levels"),
         ("gpu: z9", "gpu: z8", "1: key and file name differ: expected z9, found z8"),
         (LIMIT, "", "5: bad value for 'peaks': expected threads_per_block, registers_per_block, registers_per_"),
     ],
@@ -158,10 +129,7 @@ SHORT = "(FP16, 128, {}, {}, {}): async+eager+swizzled+load_2_2_2_tiles"
 @pytest.mark.parametrize(
     ("key", "tile", "message"),
     [
-        ("a100", (256, 256, 8), "expected at most 166912 bytes of shared memory per CTA, as A100 has, found 196608"),
-        ("rtx3090", (256, 128, 8), "at most 101376 bytes of shared memory per CTA, as RTX 3090 has, found 131072"),
         ("rtx3090", (128, 128, 4), None),
-        ("h200", (256, 256, 8), "at most 65536 registers per CTA for O and S, as H200 has, found 98304"),
         ("h100", (256, 64, 4), "at most 255 registers per thread, as H100 has, found 256"),
         ("a100", (1024, 16, 64), "at most 1024 threads per CTA, as A100 has, found 2048"),
     ],
@@ -205,11 +173,8 @@ def test_a_tile_is_a_slice_of_tune() -> None:
 @pytest.mark.parametrize(
     ("number", "key", "pieces"),
     [
-        (16, "porg", ["no such configuration: expected one of a100, ", "'porg'; did you mean 'prog'?"]),
-        (16, "96,64", ["no configuration with tile 96,64 in the tuning space of iteration 16: expected one of 64,64 "]),
         (1, SHORT.format(128, 64, 4), ["eager_load_blocks must be False: schedule lazy decides it"]),
         (4, "64,64,4 2_2_2+opt", ["iteration 4 cannot", "optimized_softmax must be False: softmax exp in era"]),
-        (7, "64,64,4 9_9_9", ["load size 9 of Q: must be "]),  # a size comes before a flag that the parts decide
         (7, "256,256,4 0_0_0", ["optimized_softmax must be True: softmax exp2_folded in era"]),
         (9, SHORT.format(64, 64, 2), ["2 warps copy 4 rows at a time: the static swizzle"]),
         (15, SHORT.format(256, 32, 16), ["B_r 256 and B_c 32: must be multiples of 64"]),
@@ -252,14 +217,11 @@ def test_every_configuration_has_a_name_a_file_name_and_a_spelling_of_its_own() 
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "prog", EXAMPLE + " ", " " + EXAMPLE, EXAMPLE + "\n", EXAMPLE.lower()),
-        *(EXAMPLE.replace("FP16", other) for other in ("FP32", "fp16")),
-        *(EXAMPLE.replace("64, 64", other) for other in ("64", "0, 64", "-64, 64", "064, 64", "64,64")),
-        *(EXAMPLE.replace("load_2_2_2_tiles", other) for other in ("load_2_2_tiles", "load_2_2_2", "load_2_02_tiles")),
+        *("", "prog", EXAMPLE + "\n", EXAMPLE.lower(), EXAMPLE.replace("FP16", "FP32")),
+        *(EXAMPLE.replace("64, 64", other) for other in ("64", "0, 64", "064, 64")),
+        *(EXAMPLE.replace("load_2_2_2_tiles", other) for other in ("load_2_2_tiles", "load_2_02_2_tiles")),
         EXAMPLE.replace("eager+swizzled", "swizzled+eager"),
-        EXAMPLE.replace("+buffer", "+buffer+buffer"),
         EXAMPLE.replace("4)", "\N{ARABIC-INDIC DIGIT FOUR})"),
-        "(FP16, 128, 128, 128, 2): stages_02_2",
         "(FP16, 128, 128, 128, 2): stages_2_2+registers_0_0",
     ],
 )

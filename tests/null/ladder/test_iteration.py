@@ -129,12 +129,6 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
         load_all(tmp_path / "nowhere")
 
 
-def test_a_link_that_leads_nowhere_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "01_base.yaml").symlink_to("gone.yaml")
-    message = error_line(partial(load_iteration, 1, tmp_path))
-    assert "01_base.yaml: cannot read the file (a link to a file that does not" in message
-
-
 def test_claims_are_made_at_equal_tiles() -> None:
     for step in LADDER[1:]:
         own, parent = claim_configs(step)
@@ -167,13 +161,6 @@ def test_claim_arithmetic() -> None:
     assert not Claim("A", "kernel", "falls").holds({"A": math.nan}, {"A": 1})
     with pytest.raises(ValueError, match="needs the parent's counts"):
         falls.holds({"A": 1})
-
-
-def test_claims_in_words() -> None:
-    falls = Claim("FMUL", "kernel", "falls", at_least=0.192, on=("sm_90",))
-    assert str(falls) == "FMUL falls by at least 19.2 % (on sm_90 only)"
-    assert str(Claim("IADD3+SHF", "main_loop", "equals")) == "IADD3+SHF in the main loop is unchanged"
-    assert str(Claim("A/B", "ptx", "equals", value=32, within=0.01)) == "A/B in the PTX is 32 within 1 %"
 
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "data" / "malformed.yaml").read_text(encoding="utf-8"))
@@ -317,11 +304,9 @@ def test_every_name_that_can_be_taken_back_gives_a_legal_iteration(number: int) 
         *((text, "not a description of an iteration: expected a number, or one change to one, such as")
           for text in ("sixteen", "", "swizzle", "16 * swizzle", "16 - a - b!")),
         ("16 -", "nothing named '' can be taken back from iteration 16"),
-        ("29 - swizzle", "no such iteration: expected a number from 1 to 28, found 29"),
         ("3 - backward", "nothing named 'backward' can be taken back from iteration 3: expected one of swizzle, "),
         ("1 - swizzle", "nothing named 'swizzle' can be taken back from iteration 1: expected no change"),
         ("15 + eager", "can be added to iteration 15: expected one of static_gmem_stride, stale_maximum, rings, "),
-        ("16 - swizle", "did you mean 'swizzle'?"),
         ("7 + backward", "found schedule backward with gmem advance (an advancing pointer only walks forwards)"),
     ],
 )  # fmt: skip
@@ -354,8 +339,3 @@ def test_every_name_follows(
     assert found.session == f"nox -s build-iteration-{found.number}{session}"
     assert load_description(found.text).description == text
     assert found.package == f"flashladder_{found.tag}" == f"flashladder_{package}"
-
-
-def test_a_toolchain_that_is_not_pinned() -> None:
-    with pytest.raises(FlashladderError, match=r"\.yaml: no toolchain .* expected one of 13\.0, 13\.1, .*12\.8"):
-        parse_subject(16, "12.8")

@@ -34,13 +34,6 @@ def one(claim: Claim, own: Counts, parent: Counts) -> Verdict:
     return verdict
 
 
-@pytest.mark.parametrize(("after", "holds"), [(1, True), (2, True), (3, False), (4, False), (9, False)])
-def test_verdict_follows_the_counts(after: int, holds: bool) -> None:
-    verdict = one(FALLS, {"LOP3": after, "SHF": 0}, {"LOP3": 3, "SHF": 1})
-    assert (verdict.before, verdict.after, verdict.holds) == (4, after, holds)
-    assert str(verdict).startswith("holds" if holds else "FAILS")
-
-
 @pytest.mark.parametrize(
     ("claim", "own", "parent", "problem"),
     [
@@ -98,6 +91,7 @@ def test_the_first_iteration_is_refuted_by_the_one_that_follows() -> None:
 def test_every_verdict_is_shown_and_a_broken_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
     good = one(FALLS, {"LOP3": 1, "SHF": 0}, {"LOP3": 4, "SHF": 1})
     bad = replace(one(FALLS, {"LOP3": 4, "SHF": 1}, {"LOP3": 4, "SHF": 1}), iteration=9)
+    assert (str(good)[:5], str(bad)[:5]) == ("holds", "FAILS")
     assert checked("machine code", [good]).summary == "1 claims hold"
     checked("machine code", [good]).show()
     found = checked("machine code", [good, bad])

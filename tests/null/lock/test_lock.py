@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from flashladder.errors import CheckFailed
 from flashladder.files import sha256
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.iteration import load_iteration
 from flashladder.lock import command as lock
 from flashladder.lock.command import RULE, Difference, compare, explain, harmless_edits
-from flashladder.lock.schema import Lock, LockedKernel, LockFile, read_lock, refusal, write_lock
+from flashladder.lock.schema import Lock, LockedKernel, LockFile, read_lock, write_lock
 from flashladder.names import EXAMPLE
-from flashladder.results.schema import Kernel
 from tests.null.ladder_fixture import error_line
 
 PART = "kernels/ampere/softmax/exp2_folded.cuh"
@@ -108,15 +106,6 @@ def test_a_whole_iteration_that_is_missing_has_no_configuration() -> None:
     ]
 
 
-def test_lock_files_round_trip_and_are_canonical(tmp_path: Path) -> None:
-    path = write_lock(ladder(), tmp_path)
-    first = path.read_bytes()
-    assert read_lock("sm_80", tmp_path) == ladder()
-    write_lock(read_lock("sm_80", tmp_path), tmp_path)
-    assert path.read_bytes() == first
-    assert json.loads(first)["schema"] == 1
-
-
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -149,20 +138,6 @@ def locks(no_compiler: dict[int, Lock], tmp_path: Path) -> Path:
     for arch in LOCK_ARCHES:
         lock.write(arch, None, "first lock", folder=tmp_path)
     return tmp_path
-
-
-def test_check_passes_then_fails_with_the_explanation(
-    no_compiler: dict[int, Lock], locks: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = lock.check(["sm_80"], folder=locks)
-    found.show()
-    assert (found.summary, found.failure) == ("4 kernels compiled and counted anew", None)
-    assert capsys.readouterr().out == "sm_80: the machine code is the locked one, 4 kernels counted anew\n"
-    no_compiler[7] = locked("other", part="edited")
-    with pytest.raises(CheckFailed, match="1 kernel differ") as caught:
-        lock.check(["sm_80"], folder=locks).show()
-    assert caught.value.exit_code == 1
-    assert "is locked by iterations 6, 7, 8, 9" in capsys.readouterr().out
 
 
 def relock(folder: Path, reason: str) -> None:
@@ -213,27 +188,3 @@ def test_nothing_is_locked_without_a_reason_or_a_changelog_that_takes_it(
     spoil(locks / "CHANGELOG.md")
     assert message in error_line(lambda: relock(locks, reason))
     assert {read_lock(arch, locks).iterations[7].history for arch in LOCK_ARCHES} == {("first lock",)}
-
-
-LOCK = LockFile(arch="sm_90", iterations={7: locked("code 7")})
-OWN = LOCK.iterations[7].kernels[EXAMPLE]
-
-
-def timed(text: str | None = OWN.text_sha256, **changed: object) -> Kernel:
-    made = Kernel(iteration=7, config=EXAMPLE, dtype="fp16", arch="sm_90", text_sha256=text, toolchain={})
-    return made.model_copy(update=changed)
-
-
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (timed(), None),
-        (timed(variant=" - swizzle"), "refused: a variant, which belongs into a file of its own and not beside the "),
-        (timed(None), "refused: compiled by the driver, so that its machine code is not known"),
-        (timed(iteration=8), "refused: not in results/locks/sm_90.json; run: invoke lock 8 --reason '...'"),
-        (timed("ab" * 32), f"refused: measured machine code abababababab..., locked {OWN.text_sha256[:12]}...; "),
-    ],
-)
-def test_numbers_of_other_machine_code_are_refused(made: Kernel, message: str | None) -> None:
-    found = refusal(made, LOCK)
-    assert found is message or str(found).startswith(str(message))

@@ -13,7 +13,7 @@ import pytest
 
 from flashladder.gate.verify import verify_file
 from flashladder.paths import RESULTS
-from flashladder.report.accuracy import FILES, NAME, cells, load_errors, page
+from flashladder.report.accuracy import NAME, cells, load_errors, page
 from flashladder.results.files import read_json
 from tests.null.ladder_fixture import error_line
 
@@ -40,11 +40,6 @@ def larger(inputs: str, arm: str, which: int, factor: float) -> Edit:
     return edit
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob(f"*/{FILES}")), ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_committed_errors_are_within_their_bounds(path: Path) -> None:
-    assert verify_file(path).details == ()
-
-
 EDITS: dict[str, tuple[Edit, str]] = {
     "a maximum on N(0, 1)": (larger("normal", "19", 0, 9.0), "iteration 19, fp16, normal, S = 128: maximum error"),
     "an RMS on N(0, 1)": (larger("normal", "17", 1, 4.0), "iteration 17, fp16, normal, S = 128: RMS error"),
@@ -52,7 +47,6 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "an arm": (lambda d: [r["errors"].pop("18") for r in d["records"]], "expected errors of iterations 16, 17, 18, 19"),
     "a draw twice": (lambda d: d["records"].__setitem__(3, d["records"][2]), "expected once"),
     "no error at all": (larger("outlier", "18", 0, 0.0), "cannot be"),
-    "other code": (lambda d: next(iter(d["kernels"].values())).update(text_sha256="0" * 64), "is not the locked"),
 }
 
 

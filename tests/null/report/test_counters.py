@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from flashladder.emulate.reading import EmulatedCounters, load_reading
+from flashladder.emulate.reading import load_reading
 from flashladder.files import dump_json, write_atomic
 from flashladder.ladder.gpus import load_gpus
 from flashladder.ladder.iteration import load_all
@@ -21,17 +21,12 @@ from flashladder.results.files import read_json
 from flashladder.results.published import PUBLISHED
 
 
-@pytest.fixture(scope="module")
-def reading() -> EmulatedCounters:
-    return load_reading()
-
-
-def test_without_measurements_there_are_counters_only(tmp_path: Path, reading: EmulatedCounters) -> None:
+def test_without_measurements_there_are_counters_only(tmp_path: Path) -> None:
     shutil.copytree(PUBLISHED, tmp_path / "published")
     bare = report_data.collect(tmp_path)
     assert bare.emulated is None
     assert not any(name.startswith("counters") for name in report.render(bare))
-    text, table = (data.decode() for data in report_counters.render(bare, reading).values())
+    text, table = (data.decode() for data in report_counters.render(bare, load_reading()).values())
     assert "% of FA2" not in text
     assert "33,849,344" in text
     assert ",,,,," in table.splitlines()[1]

@@ -169,22 +169,17 @@ def test_the_script_writes_table_and_plot_the_same_each_time(
     assert stopped.value.code == 2
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """The rungs' document of a run; that of the finals lies beside it."""
-    folder = tmp_path / "results" / "h200"
-    write_result(folder / "tuned.json.gz", made({PRESENT: both(1.05), FAST: both(1.08)}, 24, seed=1))
-    return write_result(folder / "tune.json.gz", with_a_failure())
-
-
 def cells(text: str, start: str) -> list[list[str]]:
     """The cells of the table rows that begin with `start`."""
     rows = (line for line in text.splitlines() if line.startswith(start))
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def test_a_committed_run_has_a_page_a_table_and_a_plot(run: Path, tmp_path: Path) -> None:
-    found = sweeps.render(run.parent.parent)
+def test_a_committed_run_has_a_page_a_table_and_a_plot(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    run = write_result(results / "h200" / "tune.json.gz", with_a_failure())
+    write_result(results / "h200" / "tuned.json.gz", made({PRESENT: both(1.05), FAST: both(1.08)}, 24, seed=1))
+    found = sweeps.render(results)
     assert set(found) == {f"tune_h200.{suffix}" for suffix in ("md", "csv", "svg", "png")}
     text = found["tune_h200.md"].decode()
     assert "7 candidates, 1 of them failed, S = 4096" in text

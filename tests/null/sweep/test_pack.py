@@ -60,14 +60,6 @@ def test_each_worker_is_a_process_with_a_new_number(made: plan.Plan, records: Re
     assert [group.process for group in document.groups] == [0, 1, 1, 1, 1, 1]
 
 
-def test_a_failed_cell_is_listed_without_numbers(made: plan.Plan, records: Records) -> None:
-    records.write(failed(made.cells[0]))
-    document = packed(made, records)
-    assert document.sweep
-    assert [failure.address for failure in document.sweep.failures] == [made.cells[0].address]
-    assert len(document.summaries) == 3
-
-
 @pytest.mark.parametrize(
     ("changed", "differing"),
     [

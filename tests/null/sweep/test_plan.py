@@ -25,15 +25,7 @@ SHAPE = Shape(batch=16, seq_len=4096, n_heads=16, d_head=128)
 CELL = cell_of("16", "(FP16, 128, 128, 64, 4): x", "fp16", SHAPE)
 
 
-def test_every_kernel_meets_every_shape_and_the_floor_is_a_cell_of_each(tmp_path: Path) -> None:
-    cells = planned(tmp_path).cells
-    assert [(cell.subject, cell.shape.seq_len) for cell in cells] == [
-        ("1", 512), ("1", 1024), ("16", 512), ("16", 1024), ("fa2", 512), ("fa2", 1024)
-    ]  # fmt: skip
-    assert [bool(cell.config) for cell in cells] == [True] * 4 + [False] * 2
-
-
-def test_references_and_toolchains_are_axes_and_the_pinned_toolchain_is_no_other(tmp_path: Path) -> None:
+def test_shapes_references_and_toolchains_are_axes_and_the_pinned_toolchain_is_no_other(tmp_path: Path) -> None:
     cells = planned(tmp_path, {"references": ["cudnn"], "toolchains": ["13.0", "13.1"]}).cells
     assert {cell.subject for cell in cells} == {"1", "16", "fa2", "cudnn"}
     assert {cell.toolchain for cell in cells if cell.config} == {"", "13.1"}
@@ -51,18 +43,13 @@ def test_cells_of_one_environment_follow_each_other(tmp_path: Path) -> None:
 
 
 def test_another_cell_code_or_setting_has_another_address() -> None:
-    cells: list[dict[str, object]] = [
-        {"subject": "15"}, {"config": "y"}, {"dtype": "bf16"}, {"toolchain": "13.1"},
-        {"shape": SHAPE.model_copy(update={"n_heads": 8})},
-    ]  # fmt: skip
-    settings: list[dict[str, Any]] = [
-        {"machine": "h100"}, {"mode": "tune"}, {"pairs": 48}, {"blocks": 4}, {"min_pairs": 2}, {"protocol": "0"}
-    ]  # fmt: skip
+    heads = SHAPE.model_copy(update={"n_heads": 8})
+    of_cell = {"subject": "15", "config": "y", "dtype": "bf16", "toolchain": "13.1", "shape": heads}
+    run: dict[str, Any] = {"machine": "h100", "mode": "tune", "pairs": 48, "blocks": 4, "min_pairs": 2, "protocol": "0"}
     every = [
-        address_of(CELL, "c", SETTINGS),
-        address_of(CELL, "d", SETTINGS),
-        *(address_of(CELL.model_copy(update=changed), "c", SETTINGS) for changed in cells),
-        *(address_of(CELL, "c", replace(SETTINGS, **changed)) for changed in settings),
+        *(address_of(CELL, code, SETTINGS) for code in "cd"),
+        *(address_of(CELL.model_copy(update={name: value}), "c", SETTINGS) for name, value in of_cell.items()),
+        *(address_of(CELL, "c", replace(SETTINGS, **{name: value})) for name, value in run.items()),
     ]
     assert len(set(every)) == len(every) == 13
 
@@ -101,11 +88,9 @@ def test_a_dry_run_counts_what_is_measured_also_where_some_of_it_is_not_built(tm
     assert "to build" not in unbuilt
     assert unbuilt.splitlines()[-1].startswith("about 0 s")  # nothing is built, nothing is left to measure
     event = json.loads(shown(as_json=True))
-    found = {name: event[name] for name in ("event", "grid", "machine", "cells", "missing", "to_build", "notes")}
-    assert found == {
-        "event": "dry-run", "grid": made.grid.name, "machine": "cpu", "cells": len(made.cells),
-        "missing": len(made.cells) - 1, "to_build": len(partly.unbuilt), "notes": [],
-    }  # fmt: skip
+    assert (event["event"], event["grid"], event["machine"], event["notes"]) == ("dry-run", made.grid.name, "cpu", [])
+    assert (event["cells"], event["missing"]) == (len(made.cells), len(made.cells) - 1)
+    assert event["to_build"] == len(partly.unbuilt)
     part = json.loads(shown(partly.cells[:1], as_json=True))
     assert part["to_build"] == event["to_build"]  # a shard builds the whole grid
     assert part["seconds"] > 0

@@ -19,11 +19,7 @@ def made(tmp_path: Path) -> plan.Plan:
     return planned(tmp_path, EMULATED, "cpu")
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [b"", b"nonsense", gzip.compress(b"{}", mtime=0), gzip.compress(b"[", mtime=0)],
-    ids=["nothing", "no gzip", "another document", "half a document"],  # gzip holds the time, so that ids would differ
-)
+@pytest.mark.parametrize("damage", [b"no gzip", gzip.compress(b"{}", mtime=0)])
 def test_a_damaged_record_is_one_line_that_says_what_to_do(tmp_path: Path, made: plan.Plan, damage: bytes) -> None:
     records = Records(tmp_path / "out")
     path = records.write(emulated(made.cells[0], made))

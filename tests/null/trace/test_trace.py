@@ -207,7 +207,6 @@ SMALL = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
     ("words", "says"),
     [
         (["1", "--seq-len", "100"], "seq_len does not fit the tiles: expected a multiple of B_r = 64, found 100"),
-        (["1", "--seq-len", "4096"], "too large to trace: expected at most 4,194,304 scores, found 16,777,216"),
         (["1", "--block", "2"], "--block belongs to --show"),
         (["1", "--show", "S", "--at", "2"], "bad --at: expected ROW,COLUMN such as 16,8, found '2'"),
         (["1", "--sanitize", "--json"], "--sanitize runs an iteration's build"),

@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from flashladder.errors import FlashladderError
 from flashladder.machine_code.executions import run
 from flashladder.machine_code.flow import regions_of
 from flashladder.machine_code.opcodes import KINDS
 from flashladder.machine_code.sass import parse
 from flashladder.view.cfg import Picture, dot, outline, per_block, picture_of, svg
 from tests.null.machine_code.test_sass import code
-from tests.typed import command
 
 LISTING = Path(__file__).parents[2] / "data" / "tiny.sm_80.sass"
 MMA = "HMMA.16816.F32 R8, R4, R16, R8"
@@ -129,11 +127,6 @@ def test_json_holds_the_graph(rounds: Picture) -> None:
         {"header": "B2", "blocks": ["B2", "B3", "B4"], "latches": ["B4"], "parent": None, "depth": 1, "trips": 5.0}
     ]
     assert found["opcodes"]["main loop"]["HMMA.16816.F32"] == found["rounds"] == 5
-
-
-def test_one_form_at_a_time() -> None:
-    with pytest.raises(FlashladderError, match="expected one of --counts, --dot, --svg, --json, found dot and svg"):
-        command("cfg", "1", "--dot", "--svg")
 
 
 def test_two_conditions_of_a_branch_are_both_told() -> None:
