@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -178,11 +177,3 @@ def test_tiles_end_in_both_slots_of_a_persistent_loop_and_clusters_have_unlike_p
         found.append((shape.seq_len // config.B_c, shape.n_heads * shape.seq_len // config.B_r, cluster))
         assert alone(iteration, config, (shape, multiprocessors)) == (number == 24 or cluster > 1)
     assert found == expected
-
-
-def test_a_malformed_list_is_one_line(tmp_path: Path) -> None:
-    broken = tmp_path / "equivalent_mutants.yaml"
-    broken.write_text("- iterations: [1]\n  opcode: bar.sync\n")
-    with pytest.raises(FlashladderError) as caught:
-        read_equivalent(broken)
-    assert "\n" not in str(caught.value)

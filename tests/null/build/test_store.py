@@ -338,7 +338,6 @@ DAMAGE: dict[str, Callable[[PtxEntry | CubinEntry], object]] = {
     "no output": lambda entry: (entry.folder / entry.OUTPUT).unlink(),
     "no log": lambda entry: entry.log.unlink(),
     "not UTF-8": lambda entry: (entry.folder / "meta.json").write_bytes(b"\xff"),
-    "another digest": lambda entry: edit_meta(entry, sha256="0" * 64),
     "of another entry": lambda entry: edit_meta(entry, key="0" * 64),
     "source": lambda entry: (entry.folder / "kernel.cu").write_text("edited"),
     "registers": lambda entry: edit_meta(entry, registers="many"),
