@@ -230,11 +230,6 @@ BARRIERS = (
            "bar.sync", "expected 96 threads, found 64 arrived, 32 exited", at=(32, None)),
     Broken(Launch("barriers.ptx", "guarded_barrier", lambda: (zeros(64),), np.arange(64)), "divergent-barrier",
            "bar.sync", "lane 1 of warp 0 took another path", at=(0, None)),
-    Broken(Launch("barriers.ptx", "two_counts", lambda: (zeros(64),), np.arange(64)), "divergent-barrier",
-           "barrier.sync", "barrier 3 with another thread count than those who wait at it", at=(32, None),
-           also="expected 64, found 96"),
-    Broken(Launch("barriers.ptx", "signal_to_another_barrier", lambda: (zeros(64),), np.arange(64)), "deadlock",
-           "bar.sync", "wait at barrier 2 for others that never reach it", at=(32, None)),
 )  # fmt: skip
 
 ENDLESS = (
@@ -269,16 +264,8 @@ UNDEFINED = (
 )  # fmt: skip
 
 REFUSED = (
-    Broken(Launch("warps.cu", "recurses", lambda: (zeros(8),), np.array([0, 1, 1, 2, 3, 5, 8, 13]), threads=8),
-           "unsupported", "call", "call of _Z9fibonaccii", at=(2, None)),
-    Broken(Launch("warps.cu", "prints", lambda: (zeros(32),), np.arange(32), threads=32), "unsupported", "call",
-           "call of vprintf", at=(0, None)),
     Broken(Launch("warps.cu", "binary_mma", lambda: (zeros(32),), np.full(32, 64), threads=32), "unsupported",
            "mma.sync.aligned.m8n8k128", "nearest supported: ", at=(None, None), block=None),
-    Broken(Launch("warps.cu", "traps", lambda: (zeros(64), 40), np.arange(64)), "trap", "trap",
-           "the program executed trap", at=(40, None)),
-    Broken(Launch("warps.cu", "asserts", lambda: (zeros(64), 40), np.arange(64)), "trap", "call",
-           "assertion failed: FIXED || i < n", at=(40, None)),
 )  # fmt: skip
 
 BROKEN = (*ADDRESSES, *INITIAL, *BARRIERS, *ENDLESS, *WARPS, *UNDEFINED, *REFUSED)

@@ -171,12 +171,6 @@ def by_key(scores: Array) -> Fill:
     return fill
 
 
-def one_hot(q: Array, k: Array) -> tuple[Array, Array]:
-    """Key 7 i + 3 has a score far above all others in row i."""
-    chosen = (7 * np.arange(k.shape[1]) + 3) % k.shape[1]
-    return 6 * k[:, chosen], k
-
-
 def outlier(q: Array, k: Array) -> tuple[Array, Array]:
     """One key of a late block is huge for a few rows: some warps update their maximum, others do not."""
     q[..., 1] = 0
@@ -194,9 +188,6 @@ CONTENTS: dict[str, Fill] = {
     "falling": by_key(-VISITED / TILE * 25 * ROOT * np.log(2)),
     # the limit is 5.8 powers of two: the second block stays below, the third exceeds it and uses it up
     "room": by_key(np.repeat([8.0, 7.0, 5.0, 0.0], TILE) * ROOT * np.log(2)),
-    "equal": lambda q, k: (q, np.zeros_like(k)),
-    "far below 0": by_key(np.full(LENGTH, -60.0 * ROOT)),
-    "one hot": one_hot,
     "outlier": outlier,
 }
 
@@ -285,7 +276,6 @@ SPLIT_CONTENTS: dict[str, Fill] = {
     # the largest maximum is in the first rank, or in the middle one
     "rising": by_key(BLOCK * 9 * ROOT * np.log(2)),
     "middle": by_key(-np.abs(BLOCK - 2.5) * 4 * ROOT * np.log(2)),
-    "a little apart": by_key(BLOCK // 2 * ROOT * np.log(2)),
     "one part alone": by_key(np.where(BLOCK // 2 == 1, 0.0, -300.0) * ROOT),  # the others' weights are 0
 }
 
