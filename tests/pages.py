@@ -21,7 +21,7 @@ from flashladder.paths import BUILD, ROOT
 
 BLOCK = re.compile(r"(?:^`([^`\n]+)`:\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\[exit code (\d+)\]")
-MODULES = {"invoke": "invoke", "nox": "nox", "flashladder": "flashladder"}  # programs that this Python has
+MODULES = ("invoke", "nox", "flashladder")  # programs that this Python has
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Command:
         """The words of the command line, for this interpreter."""
         first, *rest = shlex.split(self.line)
         if first in MODULES:
-            return [sys.executable, "-m", MODULES[first], *rest]
+            return [sys.executable, "-m", first, *rest]
         return [sys.executable if first == "python" else first, *rest]
 
     def require(self, printed: str) -> None:

@@ -2,8 +2,6 @@
 
 A bad argument of `torch.ops.flashladder_NN` gives one ValueError line: argument, expected, found, what to do. The
 library checks the device last, so these tests use CPU tensors.
-
-Run: pytest tests/nvcc/test_bad_arguments.py  (compiles for 3 s the first time, see conftest.py)
 """
 
 from __future__ import annotations
@@ -155,7 +153,6 @@ def test_one_clear_line_when_running_and_when_tracing(binding_site: Path, name: 
     [
         pytest.param(lambda: [tensor() for _ in range(4)], id="separate"),
         pytest.param(lambda: packed(4), id="packed in one buffer"),
-        pytest.param(lambda: [tensor(2, 256, 16, 128)[:, ::2]] * 3 + [tensor()], id="every second row, all the same"),
         pytest.param(lambda: [tensor(), wide(*SHAPE), wide(*SHAPE), tensor()], id="expanded keys and values"),
         pytest.param(lambda: [tensor(2, 16, 128, 128).transpose(1, 2)] * 3 + [tensor()], id="heads before positions"),
         pytest.param(

@@ -1,7 +1,6 @@
 """The executed machine code agrees with the PTX that the emulator runs, in classes that ptxas translates one to one.
 
 The counts come from the control-flow graph: each block's instructions times its executions, loop trips included.
-Run: pytest tests/nvcc/test_executions.py  (10 s)
 """
 
 from __future__ import annotations

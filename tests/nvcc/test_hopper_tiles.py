@@ -1,7 +1,4 @@
-"""Iterations 20 to 28 against the reference: each step, persistent CTAs, and tiles that a cluster shares.
-
-Run: pytest tests/nvcc/test_hopper_tiles.py
-"""
+"""Iterations 20 to 28 against the reference: each step, persistent CTAs, and tiles that a cluster shares."""
 
 from __future__ import annotations
 

@@ -11,14 +11,13 @@ from functools import cache
 import pytest
 
 from flashladder.emulate import mutation
-from flashladder.emulate.kernel import kernel_of, launch_of
+from flashladder.emulate.kernel import kernel_of
 from flashladder.emulate.mutation import (
     ORDERS,
     SWIZZLE,
     Equivalent,
     Mutant,
     Seen,
-    alone,
     judge,
     launches_of,
     mutants_of,
@@ -160,20 +159,3 @@ def test_numbers_are_compared_in_both_orders_of_the_first_cta_alone_in_the_other
         caught, evidence = mutation._caught_in(mutant, planned[0], observed_once(16)[0], order)
         assert caught == "numbers"
         assert evidence.endswith(f" of {rows * shape.d_head} elements of O differ")
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [(24, [(4, 4, 1)]), (26, [(1, 4, 1), (3, 3, 1), (4, 4, 1)]), (28, [(1, 4, 1), (3, 3, 1), (4, 4, 1), (7, 7, 3)])],
-)
-def test_tiles_end_in_both_slots_of_a_persistent_loop_and_clusters_have_unlike_parts(
-    number: int, expected: list[tuple[int, int, int]]
-) -> None:
-    """Blocks of a tile, tiles, and CTAs of a cluster of each launch."""
-    iteration = load_iteration(number)
-    config, found = iteration.configs[PUBLISHED_GPU], []
-    for shape, multiprocessors in launches_of(iteration, config):
-        cluster = launch_of(iteration, config, shape, multiprocessors).cluster[0]
-        found.append((shape.seq_len // config.B_c, shape.n_heads * shape.seq_len // config.B_r, cluster))
-        assert alone(iteration, config, (shape, multiprocessors)) == (number == 24 or cluster > 1)
-    assert found == expected

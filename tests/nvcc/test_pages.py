@@ -1,7 +1,4 @@
-"""Pages that say what to type, executed: without a GPU, reproduce, add an iteration, another GPU.
-
-Run: pytest tests/nvcc/test_pages.py
-"""
+"""Pages that say what to type, executed: without a GPU, reproduce, add an iteration, another GPU."""
 
 from __future__ import annotations
 

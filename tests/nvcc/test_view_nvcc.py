@@ -172,9 +172,7 @@ def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel
     assert shown.count("  LDSM.16.") == shown.count("  ldmatrix.sync.") == n
     assert shown.splitlines()[-1] == f"PTX lines {n}, machine instructions {n}: {n} LDSM; {n} in the main loop"
     assert show_linked("8", Wanted(config="a100", arch="sm_80", opcode="LDSM", json=True), ptx_first=True)
-    data = json.loads(capsys.readouterr().out)
-    assert {one["text"].partition(".")[0] for one in data["ptx"]} == {"ldmatrix"}
-    assert len(data["ptx"]) == n
+    assert len(json.loads(capsys.readouterr().out)["ptx"]) == n
 
 
 def test_pages_are_written_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], kernel: Linked) -> None:
