@@ -270,8 +270,6 @@ RACES = (
          32), "RAW", "shared", "st.shared", "ld.shared", (1, 0), 4),
     Race(Launch("races.cu", "shuffle_as_fence", lambda: (floats(32), ramp(32)), 2 * (np.arange(32) ^ 1), 32), "RAW",
          "shared", "st.shared", "ld.shared", (1, 0), 4),
-    Race(Launch("races.cu", "vote_as_fence", lambda: (floats(32), ramp(32)), 32 + (np.arange(32) ^ 1), 32), "RAW",
-         "shared", "st.shared", "ld.shared", (1, 0), 4),
     Race(Launch("races.cu", "matrix_of_others", lambda: (zeros(32), np.arange(32, dtype=np.int32)), np.arange(32), 32),
          "RAW", "shared", "st.shared", "ldmatrix", (1, 0), 4),
     Race(Launch("races.cu", "matrix_overwritten", lambda: (zeros(32), np.arange(32, dtype=np.int32)),

@@ -1,8 +1,6 @@
 """`trace` names the first wrong intermediate of a wrong kernel, and where it is: KV block, warp, row and column.
 
-Mistakes in the scale, the maximum, the sum, the rescaling, the conversion of P, the indexing of V and the rows of Q,
-each in an early iteration and in a late one; a needle: one accumulator of one lane in one KV block; from iteration 17
-on the vote and the rescaling of a stale maximum, which rows are heavy, and the stages of rings.
+The needle is one accumulator of one lane in one KV block; stale maxima and rings begin with iteration 17.
 """
 
 from __future__ import annotations
@@ -42,11 +40,9 @@ OWN = (
     own("needle", 14, "kernels/ampere/schedule/backward.cuh", "cta.qk_matmul();",
         f"cta.qk_matmul(); {NEEDLE.format(m=1)}"),
     own("stale_o_not_rescaled", 17, STALE, "rescale(i / 2, i % 2, correction);", ""),
-    own("stale_sum_not_rescaled", 18, STALE, "l *= correction;", ""),
     own("heavy_rows_have_slack", 17, STALE, "quad_sum(l) * lighter < due", "false"),
     own("stale_vote_of_one_lane", 17, STALE, "__any_sync(0xffffffffu, any)", "__shfl_sync(0xffffffffu, any, 0)"),
     own("v_of_the_other_stage", 18, RINGS, "v_source{v_first + stage(block)}", "v_source{v_first + stage(block / 2)}"),
-    own("k_of_the_first_stage", 19, RINGS, "k_source{k_first + stage(block)}", "k_source{k_first + stage(0)}"),
 )  # fmt: skip
 
 
@@ -89,9 +85,7 @@ PLANTED = {
     "stale_vote_of_one_lane": Found("m", 6, 2, 64, None, 2, 0, r"or the vote"),
     "heavy_rows_have_slack": Found("m", 6, 2, 8, None, 0, 0, r"or the vote"),
     "stale_o_not_rescaled": Found("O_rescaled", 6, 2, 0, 0, 0, 0, r"O's correction"),
-    "stale_sum_not_rescaled": Found("l", 6, 2, 0, None, 0, 0, r"its correction"),
     # rings
-    "k_of_the_first_stage": Found("S", 6, 2, 0, 0, 0, 0, r"the row is that of keys 224 to 255\n"),
     "v_of_the_other_stage": Found("O", 6, 2, 0, 0, 0, 0, r"P V of V's rows 224 to 255\n"),
     # behind the last KV block
     "sum_not_shared": Found("out", None, 5, 0, 0, 0, 0, r"l's sum over the quad"),

@@ -1,7 +1,4 @@
-"""Every wrong kernel fails the check, with the case and the words that its entry names; the unmodified one does not.
-
-Run: pytest tests/broken/test_wrong_kernels.py  (0.6 s a kernel, half of it nvcc)
-"""
+"""Every wrong kernel fails the check, with the case and the words that its entry names; the unmodified one does not."""
 
 from __future__ import annotations
 

@@ -163,7 +163,6 @@ def test_one_clear_line_when_running_and_when_tracing(binding_site: Path, name: 
             pytest.param(lambda shape=shape, out=out: [tensor(*shape)] * (3 + out), id=f"empty {shape}{' out' * out}")
             for shape, out in [((0, 128, 16, 128), 0), ((2, 0, 16, 128), 1), ((2, 128, 0, 128), 0), ((0, 0, 0, 128), 1)]
         ),
-        pytest.param(lambda: [tensor(0, 128, 16, 131)[..., 3:]] * 3, id="empty with strides of any kind"),
     ],
 )
 def test_good_arguments_pass_every_check_but_the_device_and_trace(

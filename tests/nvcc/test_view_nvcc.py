@@ -101,12 +101,6 @@ def test_counts_say_of_which_kernel_they_are(
     assert (header.split(), total.split()[0]) == (["opcode", "whole", "kernel", "main", "loop"], "total")
 
 
-def test_what_is_no_cubin_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "kernel.cubin").write_bytes(b"nothing")
-    with pytest.raises(FlashladderError, match="nvdisasm failed"):
-        disassemble(tmp_path / "kernel.cubin")
-
-
 @pytest.mark.parametrize("station", STATIONS, ids=lambda one: one.title)
 def test_a_station_shows_what_it_is_about(station: Station, capsys: pytest.CaptureFixture[str]) -> None:
     first, *words = station.typed.split()
