@@ -172,7 +172,7 @@ def lines_of(instruction: Instruction, file: str) -> frozenset[int]:
 
 
 def _addresses(kernel: str, arguments: Callable[[], tuple[Argument, ...]], result: Array, **options: int) -> Launch:
-    return Launch("memory.cu", kernel, arguments, result, **options)  # type: ignore[arg-type]  # numbers all of them
+    return Launch("memory.cu", kernel, arguments, result, **options)
 
 
 ADDRESSES = (
