@@ -76,10 +76,8 @@ def dealt(items: Sequence[pytest.Item], shares: int) -> list[pytest.Item]:
 
 def _seconds(items: Sequence[pytest.Item]) -> float:
     """The estimated time of a unit: slow tests by their number, the tests of a file in `LONG` by that table."""
-    slow = sum(SECONDS["slow"] for item in items if kind_of(item) == "slow")
-    others = [item for item in items if kind_of(item) != "slow"]
-    known = LONG.get(others[0].path.name) if others else None
-    return slow + (sum(SECONDS[kind_of(item)] for item in others) if known is None else known)
+    seconds = sum(SECONDS[kind_of(item)] for item in items)
+    return seconds if kind_of(items[0]) == "slow" else LONG.get(items[0].path.name, seconds)
 
 
 def pytest_collection_finish() -> None:

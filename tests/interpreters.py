@@ -1,7 +1,6 @@
 """The Pythons of this machine that the package is for, and the PTX that each of them is given to run.
 
-Why: ``nox -s pythons`` tries the sources on each, ``nox -s package`` the wheel; both mean the same interpreters.
-The standard library is all it needs. Nothing to run here.
+``nox -s pythons`` tries the sources on each, ``nox -s package`` the wheel.
 """
 
 from __future__ import annotations

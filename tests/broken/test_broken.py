@@ -11,7 +11,6 @@ import re
 import numpy as np
 import pytest
 
-from flashladder.errors import FlashladderError
 import ptxemu
 from tests.broken.defects import (
     BROKEN,
@@ -35,10 +34,7 @@ LAUNCHES = (*(case.launch for case in (*BROKEN, *RACES)), LOCAL_HOLE)
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    try:
-        compile_all({launch.file for launch in LAUNCHES if launch.file.endswith(".cu")})
-    except FlashladderError as error:
-        pytest.skip(f"needs the toolchain: {error}")
+    compile_all({launch.file for launch in LAUNCHES if launch.file.endswith(".cu")})
 
 
 def base_of(address: int, message: str) -> int:
@@ -69,17 +65,13 @@ def test_the_defect_is_caught(case: Broken) -> None:
         assert error.address is not None
         base = base_of(error.address, message) if "global" in case.says or "buffer" in case.says else 0
         assert error.address - base == address
-    require_place_in_one_line(case, error)
-
-
-def require_place_in_one_line(case: Broken, error: ptxemu.EmulationError) -> None:
-    file, message = case.launch.file, str(error)
+    file = case.launch.file
     assert message.startswith(f"{file.replace('.cu', '.ptx')}:{error.line}: ")
     assert "\n" not in message
     assert f"`{error.instruction}`" in message
     if file.endswith(".cu"):
         assert any(f"kernels/{file}:{line}" in message for line in marked(KERNELS / file, "BROKEN", case.launch.kernel))
-    if (thread := case.at[0]) is not None:
+    if thread is not None:
         assert f"thread {thread} (warp {thread // 32}, lane {thread % 32})" in message
         assert f"block {case.block}" in message
 
@@ -118,27 +110,3 @@ def test_the_correct_twin_is_clean(launch: Launch) -> None:
 
 def test_every_kernel_of_the_folder_is_tried() -> None:
     require_all_tried(KERNELS, {launch.kernel for launch in LAUNCHES})
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"threads": 1025}, "threads of a block: expected at most 1024, found 1025"),
-        ({"shared_bytes": 1 << 20}, "shared memory of a block on sm_80: expected at most 166912 bytes, found 1048576"),
-        ({"blocks": 0}, "grid size: expected one to three positive whole numbers, found (0,)"),
-    ],
-)
-def test_a_launch_that_no_gpu_takes(options: dict[str, int], says: str) -> None:
-    case = next(case for case in BROKEN if case.launch.kernel == "shared_dynamic")
-    values = {"threads": 64, "blocks": 1, "shared_bytes": 192, **options}
-    launch = Launch(case.launch.file, case.launch.kernel, case.launch.arguments, case.launch.result, **values)  # type: ignore[arg-type]  # numbers all of them
-    with pytest.raises(ptxemu.EmulationError) as raised:
-        launch.run(load(case.launch, fixed=True))
-    assert raised.value.kind == "arguments"
-    assert says in str(raised.value)
-
-
-def test_another_number_of_arguments() -> None:
-    launch = next(case.launch for case in BROKEN if case.launch.kernel == "read_past_end")
-    with pytest.raises(ptxemu.EmulationError, match=r"number of arguments of _Z13read_past_end.*expected 3: .*found 2"):
-        load(launch, fixed=True).launch((1,), (64,), launch.arguments()[:2])

@@ -195,8 +195,6 @@ PRODUCTS = (
     Defect("products.cu", "tile_without_proxy_fence", TILES, ("proxy",), "fence.proxy.async", 128),
     *(Defect("products.cu", name, FIRST_STEP, NUMBERS, threads=128) for name in ("wrong_swizzle", "wrong_stride")),
     *(Defect("products.cu", name, FIRST_STEP, NUMBERS, threads=128) for name in ("wrong_leading", "wrong_start")),
-    Defect("products.cu", "three_warps", TILES, ("divergent-warp",), threads=128),
-    Defect("products.cu", "half_a_warp", TILES, ("divergent-warp",), threads=128),
 )  # fmt: skip
 PEER = (4 * np.arange(32) + 6 + 400 - 32 * np.maximum(0, np.arange(32) - 28)).astype(np.uint32)
 ROWS = np.concatenate([np.arange(31, -1, -1), np.arange(131, 99, -1)]).astype(np.int32)

@@ -1,7 +1,4 @@
-"""Every wrong kernel fails the check, with the case and the words that its entry names; the unmodified one does not.
-
-Run: pytest tests/broken/test_wrong_kernels.py  (0.6 s a kernel, half of it nvcc)
-"""
+"""Every wrong kernel fails the check, with the case and the words that its entry names; the unmodified one does not."""
 
 from __future__ import annotations
 
@@ -10,11 +7,9 @@ import re
 import pytest
 
 from flashladder.build.compile import ptx_for
-from flashladder.errors import FlashladderError
 from flashladder.ladder.iteration import load_iteration
 from flashladder.machine_code.ptx import normalise
 from flashladder.names import KERNEL
-from flashladder.toolchain import find_toolchain
 from tests.broken.wrong_kernels import (
     WrongKernel,
     batches,
@@ -39,14 +34,6 @@ TWINS = sorted(
         if wrong.case not in quick_cases(wrong.iteration, wrong.dtype)
     }
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def toolchain() -> None:
-    try:
-        find_toolchain()
-    except FlashladderError as error:
-        pytest.skip(f"needs the toolchain: {error}")
 
 
 @pytest.mark.parametrize("wrong", read_all(), ids=str)

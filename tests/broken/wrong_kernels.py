@@ -211,13 +211,6 @@ def evidence_of(found: CaseResult) -> str:
     return next((kind for kind, words in EVIDENCE.items() if re.search(words, found.reason or "")), "other")
 
 
-def survey(wrong: WrongKernel) -> Iterator[CaseResult]:
-    """The outcome of every case on a wrong kernel."""
-    with compiled(wrong):
-        for case in standard_cases(wrong.iteration, wrong.dtype).values():
-            yield outcome(wrong.iteration, wrong.dtype, case)
-
-
 BATCH = 20  # more would gain little: 0.4 s for the headers, 0.3 s for each kernel
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<line>[<"](?P<name>[^>"]+)[>"])')
 _ENTRY = re.compile(
@@ -322,9 +315,10 @@ def _inlined(
 
 def main(names: list[str]) -> None:
     """Prints which cases fail on the wrong kernels that are named (none: on all)."""
-    for wrong in read_all():
-        if not names or wrong.name in names:
-            for found in survey(wrong):
+    for wrong in (one for one in read_all() if not names or one.name in names):
+        with compiled(wrong):
+            for case in standard_cases(wrong.iteration, wrong.dtype).values():
+                found = outcome(wrong.iteration, wrong.dtype, case)
                 if found.status == "fail":
                     print(f"{wrong.name}: {found.case}: {evidence_of(found)}: {found.reason}", flush=True)
 

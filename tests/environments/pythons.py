@@ -43,7 +43,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("-m", "flashladder", "verify", "results/h100"),
     ("-m", "flashladder", "ptx", str(DATA / "tiny.ptx"), "--counts"),
     ("-m", "flashladder", "sass", str(DATA / "tiny.sm_80.cubin"), "--list"),
-    ("-m", "flashladder", "emulate", str(HOME / "own.ptx"), "--block", "32", "--arg", "out=int32:32:zeros"),
+    ("-m", "ptxemu", str(HOME / "own.ptx"), "--block", "32", "--arg", "out=int32:32:zeros"),
 )
 
 
@@ -59,7 +59,8 @@ def environment(version: str, python: Path) -> Path:
 
 def ask(python: Path, words: Sequence[str]) -> str:
     """What a command prints; its last line where it fails."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(python.parent.parent / "pycache")}
+    paths = f"{ROOT}{os.pathsep}{ROOT / 'emulator' / 'src'}"
+    env = {**os.environ, "PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": str(python.parent.parent / "pycache")}
     done = subprocess.run([str(python), *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{python}: {' '.join(words)[:60]}: {(done.stderr or done.stdout).strip().splitlines()[-1]}")

@@ -126,13 +126,6 @@ def test_every_built_configuration_is_attention_and_contiguous(iteration: int, d
         assert (out.is_contiguous(), out.device) == (True, tensors[0].device)
 
 
-def test_out_is_written_everywhere(iteration: int) -> None:
-    tensors = inputs()
-    out = torch.full_like(tensors[0], float("nan"))
-    assert flashladder.forward(*tensors, iteration=iteration, out=out) is out
-    assert is_attention(out, tensors)
-
-
 def test_views_of_one_packed_buffer(iteration: int) -> None:
     """q, k, v and out interleaved, 16 heads each; what is built for another row stride must say so."""
     tensors = inputs()

@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 import gzip
 from itertools import islice
+import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,28 +53,15 @@ def test_the_seeds_are_read(name: str) -> None:
 
 
 def test_each_kind_of_failure_is_a_finding() -> None:
-    def hang(_: bytes) -> None:
-        while True:
-            pass
-
-    def two_lines(_: bytes) -> None:
-        raise ValueError("one\ntwo")
-
-    def crash(data: bytes) -> int:
-        return data[0]
-
-    def fine(_: bytes) -> None:
-        raise FlashladderError("no")
-
-    def tried(run: object) -> str:
-        target = Target("x", "x", run, [b""], (), (FlashladderError, ValueError))  # type: ignore[arg-type]  # any
+    def tried(error: Exception) -> str:
+        target = Target("x", "x", Mock(side_effect=error), [b""], (), (FlashladderError, ValueError))
         return told(attempt(target, b""))
 
-    assert tried(fine) == ""
-    assert "IndexError" in tried(crash)
-    assert "not one printable line" in tried(two_lines)
+    assert tried(FlashladderError("no")) == ""
+    assert "IndexError" in tried(IndexError("no"))
+    assert "not one printable line" in tried(ValueError("one\ntwo"))
     with pytest.raises(Hang), within(0.05):
-        hang(b"")
+        time.sleep(5)
 
 
 def test_the_page_is_what_the_figures_give() -> None:

@@ -15,12 +15,9 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 import gzip
-import importlib.metadata
 import itertools
-import json
 import os
 from pathlib import Path
-import platform
 import random
 import signal
 import subprocess
@@ -28,7 +25,6 @@ import sys
 import tempfile
 import time
 
-from flashladder.files import digest_files, sha256
 from flashladder.paths import ROOT
 from flashladder.sweep.records import SUFFIX, Records
 from tests.null.sweep_fixture import EMULATED, SHORT, SMALL, canonical, grid
@@ -175,10 +171,7 @@ def main(words: Sequence[str] | None = None) -> None:
             print(line, flush=True)
             print(line, file=log, flush=True)
 
-        code = sha256(json.dumps(digest_files((ROOT / "flashladder" / "sweep").rglob("*.py"))))
         say(f"seed {given.seed}, {given.kills} sweeps and {given.kills} workers killed with SIGKILL")
-        say(f"flashladder/sweep {code[:16]}, torch {importlib.metadata.version('torch')}, {platform.platform()}")
-        say(f"Python {platform.python_version()}, {len(os.sched_getaffinity(0))} CPUs")
         campaign = Campaign(Path(place), random.Random(given.seed), say)
         campaign.kill("sweep", given.kills)
         campaign.kill("worker", given.kills)

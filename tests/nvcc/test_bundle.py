@@ -93,16 +93,6 @@ def test_it_runs_without_compiler_network_and_packages(
     assert "\n1 cells, of the same code as here" in capsys.readouterr().out
 
 
-def test_a_kernel_that_did_not_come_along_is_one_line(bundle: Path, tmp_path: Path) -> None:
-    ran = run([sys.executable, bundle, "--into", tmp_path, "emulate", "2"], tmp_path, {**os.environ, "CXX": "none"})
-    assert ran.returncode == 2
-    assert len(ran.stderr.splitlines()) == 2
-    assert ran.stderr.endswith(
-        "error: 1 of the kernels that this needs did not come with the bundle, and nothing here compiles; "
-        "where there is a checkout: invoke bundle\n"
-    )
-
-
 def test_the_wheels_in_it_are_found_with_the_machine_code_that_was_built(bundle: Path, tmp_path: Path) -> None:
     """As a sweep on a GPU plans: by the manifests, for every kernel of the iteration."""
     program = (

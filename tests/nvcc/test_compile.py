@@ -10,7 +10,7 @@ import re
 import pytest
 
 from flashladder.build import compile as compiling
-from flashladder.build.compile import compile_many, cubin_for, tools_of
+from flashladder.build.compile import compile_many, tools_of
 from flashladder.build.store import CubinEntry, Tools, cubin_entry, fill_all, ptx_entry
 from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
@@ -143,9 +143,3 @@ def test_products_that_ptxas_serialised_are_a_build_error_of_their_family() -> N
     assert "ptxas.log" in message
     (entry,) = compile_many([(iteration, config, "sm_90a")], debug=True)  # where nobody asks how fast it is
     assert entry.arch == "sm_90a"
-
-
-def test_sm_90_is_served_by_code_for_it_alone() -> None:
-    iteration = load_iteration(24)
-    found = [cubin_for(iteration, iteration.configs["h200"], arch).arch for arch in ("sm_90", "sm_90a")]
-    assert found == ["sm_90a", "sm_90a"]

@@ -90,30 +90,14 @@ def test_every_iteration_is_right_in_both_dtypes(number: int, capsys: pytest.Cap
     assert printed.count("1 correctly rejected") == refused
 
 
-@pytest.mark.parametrize("number", [1, 16])
-def test_the_first_and_the_last_iteration_pass_every_case(number: int) -> None:
-    report = check.Emulated(dtypes=("fp16",)).check(number, bar=False)
-    assert report.passed, report.render()
-    assert len(report.cases) == (26 if number == 1 else 32)
-    assert {case.shape.seq_len for case in report.cases if case.status == "pass"} >= {256, 1024}
-
-
 def test_other_configurations_are_checked_on_request() -> None:
     report = check.Emulated(("prog",), ("bf16",), quick=True).check(7, bar=False)
     assert report.passed, report.render()
     assert len({case.kernel for case in report.cases}) == len(set(load_iteration(7).configs.values()))
 
 
-@pytest.mark.parametrize(
-    ("words", "ends"),
-    [
-        (["16", "--seq-len=1024"], {"emulate 16", "compare with fp64"}),
-        (["1", "--seq-len=704", "--heads=2", "--hazards"], {"emulate 1", "compare with fp64", "look for races"}),
-        (["9", "--seq-len=128", "--batch=3"], {"emulate 9", "compare with fp64"}),
-    ],
-)
 def test_every_bar_has_an_end_and_gets_there(
-    words: list[str], ends: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bars: list[tqdm[Any]] = []
 
@@ -123,8 +107,8 @@ def test_every_bar_has_an_end_and_gets_there(
         return bars[-1]
 
     monkeypatch.setattr(emulate, "tqdm", bar)
-    assert command("emulate", *words) == 0
-    assert {one.desc for one in bars} == ends
+    assert command("emulate", "1", "--seq-len=704", "--heads=2", "--batch=3", "--hazards") == 0
+    assert {one.desc for one in bars} == {"emulate 1", "compare with fp64", "look for races"}
     assert all(one.total and one.n == one.total for one in bars)
     assert capsys.readouterr().err == ""
 
@@ -175,7 +159,6 @@ def test_ptxemu_runs_what_nvcc_made(tmp_path: Path) -> None:
         ("", "ampere", "k.ptx", "bad --arch: expected for example sm_80, found 'ampere'"),
         ("", "sm_999", "k.ptx", "nvcc does not know this GPU architecture, or it is older than the PTX"),
         ("", "sm_80", "k.cu", "bad --out"),
-        ("", "sm_80", "no/k.ptx", "bad --out"),
     ],
 )
 def test_what_nvcc_refuses_is_one_line_and_leaves_no_file(

@@ -1,7 +1,6 @@
 """The executed machine code agrees with the PTX that the emulator runs, in classes that ptxas translates one to one.
 
 The counts come from the control-flow graph: each block's instructions times its executions, loop trips included.
-Run: pytest tests/nvcc/test_executions.py  (10 s)
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Callable
 from functools import cache
 import json
 import math
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -182,13 +180,10 @@ def test_regions_are_as_the_schedule_has_them(arch: str) -> None:
 
 
 def test_the_command_draws_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:
-    began = perf_counter()
     assert command("cfg", "3", "--arch", "sm_90", "--json", "--seq-len", "640") == 0
-    assert perf_counter() - began < 5
     found = json.loads(capsys.readouterr().out)
     assert [loop["trips"] for loop in found["loops"]] == [10]
     assert found["per_kv_block"]["HMMA"] == 128
-    assert sum(block["instructions"] for block in found["blocks"]) > 1000
     cubin = compile_many([(load_iteration(3), load_iteration(3).configs[PUBLISHED_GPU], "sm_90")])[0].cubin
     assert command("cfg", str(cubin), "--dot") == 0
     assert capsys.readouterr().out.startswith("digraph")

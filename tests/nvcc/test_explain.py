@@ -1,7 +1,4 @@
-"""The model of one SM, and ptxas's occupancy beside the runtime's.
-
-Run: pytest tests/nvcc/test_explain.py  (15 s)
-"""
+"""The model of one SM, and ptxas's occupancy beside the runtime's."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ import pytest
 from analysis.pipe_rates import named
 from flashladder.explain.predict import explain, load_predictions
 from flashladder.explain.simulate import SCHEDULERS, chip_of, simulate, steps_of
-from flashladder.ladder.gpus import Gpu, load_gpus
+from flashladder.ladder.gpus import load_gpus
 from flashladder.machine_code.cubin import read_cubin
 from flashladder.machine_code.executions import path
 from flashladder.machine_code.flow import main_loop
@@ -144,19 +141,13 @@ def calculator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-def query(gpu: Gpu, case: tuple[int, int, int, int]) -> str:
-    sm, arch = gpu.sm, gpu.arch.removeprefix("sm_")
-    device = (*arch, sm.threads_per_cta, sm.warps, sm.registers_per_cta, sm.registers, sm.shared_bytes)
-    return " ".join(map(str, (*device, sm.shared_reserved, *case)))
-
-
 @pytest.mark.parametrize("key", sorted(load_gpus()))
 def test_it_agrees_with_nvidias_calculator(calculator: Path, key: str) -> None:
-    gpu = load_gpus()[key]
-    cases = list(product(REGISTERS, THREADS, SHARED, BARRIERS))
-    done = subprocess.run(
-        [calculator], input="\n".join(query(gpu, case) for case in cases), text=True, capture_output=True, check=True
-    )
+    gpu, cases = load_gpus()[key], list(product(REGISTERS, THREADS, SHARED, BARRIERS))
+    sm, arch = gpu.sm, gpu.arch.removeprefix("sm_")
+    device = (*arch, sm.threads_per_cta, sm.warps, sm.registers_per_cta, sm.registers, sm.shared_bytes)
+    lines = (" ".join(map(str, (*device, sm.shared_reserved, *case))) for case in cases)
+    done = subprocess.run([calculator], input="\n".join(lines), text=True, capture_output=True, check=True)
     theirs = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert len(theirs) == len(cases)
     names = ("registers", "shared memory", "warps", "CTAs", "barriers")

@@ -1,7 +1,4 @@
-"""Locks, claims and reasons against what the compiler gives.
-
-Run: pytest tests/nvcc/test_lock_nvcc.py  (compiles what the store lacks: about a minute the first time)
-"""
+"""Locks, claims and reasons against what the compiler gives."""
 
 from __future__ import annotations
 

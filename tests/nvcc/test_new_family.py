@@ -56,15 +56,10 @@ def test_the_page_shows_what_the_files_say() -> None:
     assert all(any(excerpt in whole for whole in files.values()) for excerpt in excerpts)
 
 
-def test_what_the_page_types_works_and_the_wheel_is_called(checkout: Path) -> None:
+def test_what_the_page_types_makes_a_wheel_locks_and_a_row_of_the_table(checkout: Path) -> None:
     for step in STEPS[ADDED + 1 :]:
         pages.run(step, checkout, pages.environment(checkout, checkout))
-    require_callable(checkout)
-    require_locked(checkout)
-    require_reported(checkout)
 
-
-def require_callable(checkout: Path) -> None:
     assert "build-iteration-29 -> A warp per row" in ran(checkout, "-m", "nox", "-l")
     rows = invoke(checkout, "ptxas", "29", "--configs", "a100", "--arch", "sm_90", "--json")
     assert {row["arch"] for row in json.loads(rows)} == {"sm_90"}
@@ -82,6 +77,20 @@ def require_callable(checkout: Path) -> None:
     assert "torch.Size([1, 64, 3, 128])" in shown
     assert "flashladder_29: q: expected seq_len divisible by B_r = 4, found 63" in shown
 
+    locks = {path.stem: json.loads(path.read_text()) for path in (checkout / "results" / "locks").glob("*.json")}
+    assert [arch for arch in sorted(locks) if "29" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
+    assert set(locks["sm_80"]["iterations"]["29"]["kernels"]) == {
+        f"({dtype}, 128, {rows}): warp_per_row" for dtype in ("FP16", "BF16") for rows in (4, 8)
+    }
+    assert "holds  iteration 8" in ran(checkout, "-m", "flashladder.lock.code_claims", "8", "29")
+
+    text = (checkout / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| 29 "))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "A warp per row"
+    assert set(cells[2:]) == {"–", "not run here"}
+    assert "Iteration 29: not run here: needs compute capability 10.0 or later." in text
+
 
 def test_it_shares_no_configuration_and_no_claim_with_the_other_family(checkout: Path) -> None:
     program = (
@@ -96,24 +105,6 @@ def test_it_shares_no_configuration_and_no_claim_with_the_other_family(checkout:
         "iteration 29: not run here: needs compute capability 10.0 or later",
         "[16] [16, 29]",
     ]
-
-
-def require_locked(checkout: Path) -> None:
-    locks = {path.stem: json.loads(path.read_text()) for path in (checkout / "results" / "locks").glob("*.json")}
-    assert [arch for arch in sorted(locks) if "29" in locks[arch]["iterations"]] == ["sm_80", "sm_90"]
-    assert set(locks["sm_80"]["iterations"]["29"]["kernels"]) == {
-        f"({dtype}, 128, {rows}): warp_per_row" for dtype in ("FP16", "BF16") for rows in (4, 8)
-    }
-    assert "holds  iteration 8" in ran(checkout, "-m", "flashladder.lock.code_claims", "8", "29")
-
-
-def require_reported(checkout: Path) -> None:
-    text = (checkout / "README.md").read_text(encoding="utf-8")
-    row = next(line for line in text.splitlines() if line.startswith("| 29 "))
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1] == "A warp per row"
-    assert set(cells[2:]) == {"–", "not run here"}
-    assert "Iteration 29: not run here: needs compute capability 10.0 or later." in text
 
 
 def test_a_broken_family_is_one_line(checkout: Path) -> None:

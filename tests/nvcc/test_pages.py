@@ -1,16 +1,13 @@
-"""Pages that say what to type, executed: without a GPU, reproduce, add an iteration, another GPU.
-
-Run: pytest tests/nvcc/test_pages.py
-"""
+"""Pages that say what to type, executed: without a GPU, reproduce, add an iteration, another GPU."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 import re
 
 import pytest
 
+from flashladder.lock.schema import read_lock
 from flashladder.paths import ROOT
 from tests import pages
 from tests.typed import command
@@ -52,12 +49,11 @@ TEN_STEPS = list(pages.steps(ADD_AN_ITERATION))
 def test_ten_steps_make_an_iteration(tmp_path: Path) -> None:
     """One test, as each step builds on those before it."""
     root = pages.copied(tmp_path / "checkout")
-    before = locked(root)
+    before = hashes(root, 19)
     for step in TEN_STEPS:
         pages.run(step, root, pages.environment(root, ROOT))
     assert "build-iteration-29 -> An epilogue of its own" in pages.ran(root, ROOT, "-m", "nox", "-l").stdout
-    after = locked(root)
-    assert hashes(after["29"]) == hashes(before["19"])
+    assert hashes(root, 29) == before
     row = next(
         line for line in (root / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| 29 ")
     )
@@ -69,16 +65,10 @@ def test_ten_steps_make_an_iteration(tmp_path: Path) -> None:
     assert [cell.strip() for cell in row.strip("|").split("|")][-2:] == ["255", "8"]  # the H200's, as iteration 19
 
 
-def locked(root: Path) -> dict[str, dict[str, dict[str, dict[str, str]]]]:
-    """The iterations of a lock."""
-    found: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads(
-        (root / "results" / "locks" / "sm_80.json").read_text(encoding="utf-8")
-    )["iterations"]
-    return found
-
-
-def hashes(iteration: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
-    return {name: one["text_sha256"] for name, one in iteration["kernels"].items()}
+def hashes(root: Path, number: int) -> dict[str, str]:
+    """The locked machine code of an iteration, by configuration."""
+    kernels = read_lock("sm_80", root / "results" / "locks").iterations[number].kernels
+    return {name: kernel.text_sha256 for name, kernel in kernels.items()}
 
 
 ANOTHER_GPU = ROOT / "docs" / "another-gpu.md"

@@ -60,10 +60,6 @@ def vote(kernel: str, *arguments: Any) -> bool:
     return bool(answer)
 
 
-def suspicious(sums: Array, limits: Array) -> bool:
-    return vote("suspicious", sums, limits)
-
-
 def outgrown(scores: Array, m: tuple[float, float] = (0.0, 0.0), scale: float = 1.0) -> bool:
     return vote("outgrown", scores, of_rows(m), of_rows(LIMITS), scale)
 
@@ -91,9 +87,9 @@ def test_one_sum_above_its_rows_limit_is_enough(lane: int, part: int, value: flo
     """`value` times the limit of its row; all other sums equal their limits, which is allowed."""
     limits, own = of_rows(LIMITS), LIMITS[part // 2]
     sums = np.tile(np.array(LIMITS, np.float32).repeat(2), (LANES, 1))
-    assert not suspicious(sums, limits)
+    assert not vote("suspicious", sums, limits)
     sums[lane, part] = np.float32(own * value) if value != 1.0 else np.nextafter(np.float32(own), np.float32(9))
-    assert suspicious(sums, limits) is expected
+    assert vote("suspicious", sums, limits) is expected
 
 
 @pytest.mark.parametrize("lane", [0, 13, 31])

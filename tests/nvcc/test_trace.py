@@ -41,25 +41,10 @@ def test_an_iterations_intermediates_are_those_of_the_reference(number: int) -> 
 )
 def test_other_configurations_ablations_and_heads_are_read_too(description: str, gpu: str, heads: int) -> None:
     step = load_description(description)
-    found = trace(
-        step,
-        step.configs[gpu],
-        Shape(batch=2, seq_len=step.configs[gpu].B_r, n_heads=heads, d_head=128),
-        contents="range",
-    )
+    shape = Shape(batch=2, seq_len=step.configs[gpu].B_r, n_heads=heads, d_head=128)
+    found = trace(step, step.configs[gpu], shape, contents="range")
     assert found.passed, found.first
     assert {cta[1:] for cta in found.ctas} == {(head, sample) for head in range(heads) for sample in range(2)}
-
-
-@pytest.mark.parametrize("number", [17, 19])
-def test_a_maximum_is_seen_to_be_stale_and_p_to_exceed_one(number: int) -> None:
-    step = load_iteration(number)
-    found = trace(step, step.configs[PUBLISHED_GPU], Shape(batch=1, seq_len=256, n_heads=1, d_head=128))
-    assert found.passed, found.first
-    m = np.stack([one["m"].array[..., 0] for one in found.steps])
-    changes = (m[1:] != m[:-1]).mean()
-    assert 0.01 < changes < 0.22  # of rows in a block; a running maximum of 32 keys changes in 0.24
-    assert 2 < max(float(one["P"].array.max()) for one in found.steps) <= 4 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize(("number", "gpu", "seq_len"), [(17, "a100", 512), (18, "h200", 512), (19, "a100", 1024)])
@@ -67,12 +52,8 @@ def test_rows_start_as_their_length_says(number: int, gpu: str, seq_len: int) ->
     step = load_iteration(number)
     found = trace(step, step.configs[gpu], Shape(batch=1, seq_len=seq_len, n_heads=1, d_head=128))
     assert found.passed, found.first
-    largest = found.steps[0]["P"].array.max(axis=-1)
-    light, heavy = (np.isclose(largest, one, rtol=1e-5) for one in (1, 4))
-    assert (light | heavy).all()
-    assert 0.9 < light.mean() < 1 if seq_len == 512 else heavy.all()
-    marked = (found.steps[0]["m"].array.view(np.uint32) & 1).astype(bool)  # what the next block takes a row for
-    assert (marked == heavy[..., None]).all()
+    marked = (found.steps[0]["m"].array.view(np.uint32) & 1).astype(bool)  # the next block takes such a row for heavy
+    assert 0.9 < 1 - marked.mean() < 1 if seq_len == 512 else marked.all()
 
 
 def test_the_screen_and_the_values_at_a_place(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,12 +101,6 @@ def test_counts_say_of_which_kernel_they_are(
     assert (header.split(), total.split()[0]) == (["opcode", "whole", "kernel", "main", "loop"], "total")
 
 
-def test_what_is_no_cubin_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "kernel.cubin").write_bytes(b"nothing")
-    with pytest.raises(FlashladderError, match="nvdisasm failed"):
-        disassemble(tmp_path / "kernel.cubin")
-
-
 @pytest.mark.parametrize("station", STATIONS, ids=lambda one: one.title)
 def test_a_station_shows_what_it_is_about(station: Station, capsys: pytest.CaptureFixture[str]) -> None:
     first, *words = station.typed.split()
@@ -172,9 +166,7 @@ def test_the_commands_print_both_ways(capsys: pytest.CaptureFixture[str], kernel
     assert shown.count("  LDSM.16.") == shown.count("  ldmatrix.sync.") == n
     assert shown.splitlines()[-1] == f"PTX lines {n}, machine instructions {n}: {n} LDSM; {n} in the main loop"
     assert show_linked("8", Wanted(config="a100", arch="sm_80", opcode="LDSM", json=True), ptx_first=True)
-    data = json.loads(capsys.readouterr().out)
-    assert {one["text"].partition(".")[0] for one in data["ptx"]} == {"ldmatrix"}
-    assert len(data["ptx"]) == n
+    assert len(json.loads(capsys.readouterr().out)["ptx"]) == n
 
 
 def test_pages_are_written_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], kernel: Linked) -> None:

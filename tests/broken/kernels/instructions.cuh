@@ -21,11 +21,6 @@ __device__ inline void wait_group() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// Meets `threads` threads at barrier `number`.
-__device__ inline void named_barrier(int number, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
 // One 8x8 matrix of 16-bit elements; lane i (of the first eight) names row i.
 __device__ inline unsigned load_matrix(const void *row) {
     unsigned value;

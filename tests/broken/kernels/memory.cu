@@ -17,15 +17,6 @@ __global__ void read_past_end(float *out, const float *in, int n) {
 }
 PAIR(read_past_end);
 
-// The last thread has no right neighbour. A GPU overwrites the first bytes of another buffer.
-template <bool FIXED>
-__global__ void write_past_end(float *out, const float *in, int n) {
-    const int i = threadIdx.x;
-    const int to = FIXED ? (i + 1) % n : i + 1;
-    out[to] = in[i];  // BROKEN write_past_end
-}
-PAIR(write_past_end);
-
 // Thread 0 has no left neighbour. A GPU reads what lies before the buffer.
 template <bool FIXED>
 __global__ void negative_index(float *out, const float *in) {
@@ -61,20 +52,6 @@ __global__ void misaligned_global(float4 *out, const float *in) {
     out[threadIdx.x] = reinterpret_cast<const float4 *>(begin)[threadIdx.x];  // BROKEN misaligned_global
 }
 PAIR(misaligned_global);
-
-// The same in shared memory: rows of five floats cannot be read as float4.
-template <bool FIXED>
-__global__ void misaligned_shared(float *out) {
-    constexpr int PITCH = FIXED ? 8 : 5;  // floats
-    __shared__ __align__(16) float tile[32 * PITCH];
-    for (int k = threadIdx.x; k < 32 * PITCH; k += 32) {
-        tile[k] = k;
-    }
-    __syncthreads();
-    const float4 row = *reinterpret_cast<const float4 *>(&tile[threadIdx.x * PITCH]);  // BROKEN misaligned_shared
-    out[threadIdx.x] = row.x + row.y + row.z + row.w;
-}
-PAIR(misaligned_shared);
 
 // The last thread reads past the tile. A GPU reads another shared variable, or faults past the block's window.
 template <bool FIXED>
@@ -167,20 +144,6 @@ __global__ void partial_sums(float *out, const float *in) {
     }
 }
 PAIR(partial_sums);
-
-// The undefined value goes back to lane 0 by a second shuffle.
-template <bool FIXED>
-__global__ void handed_on(float *out, const float *in) {
-    const int i = threadIdx.x;
-    if (i < 8) {
-        const float later = __shfl_down_sync(EIGHT, in[i], 4);
-        const float back = __shfl_sync(EIGHT, later, FIXED ? 3 : 4);
-        if (i == 0) {
-            out[0] = back;  // BROKEN handed_on
-        }
-    }
-}
-PAIR(handed_on);
 
 // It chooses an element.
 template <bool FIXED>

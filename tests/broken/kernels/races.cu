@@ -101,21 +101,6 @@ __global__ void shuffle_as_fence(float *out, const float *in) {
 }
 PAIR(shuffle_as_fence);
 
-// A vote in the same place: all lanes have found something, which says nothing about where they left it.
-template <bool FIXED>
-__global__ void vote_as_fence(float *out, const float *in) {
-    __shared__ float tile[32];
-    const int i = threadIdx.x;
-    const float mine = in[i];
-    tile[i] = mine;  // FIRST vote_as_fence
-    const int found = __popc(__ballot_sync(ALL, mine >= 0));
-    if (FIXED) {
-        __syncwarp();
-    }
-    out[i] = tile[i ^ 1] + found;  // BROKEN vote_as_fence
-}
-PAIR(vote_as_fence);
-
 // ldmatrix reads rows of which other lanes wrote a part.
 template <bool FIXED>
 __global__ void matrix_of_others(unsigned *out, const unsigned *in) {

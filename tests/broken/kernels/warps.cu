@@ -2,9 +2,6 @@
 // The line marked BROKEN is the one that the emulator names.
 // FIXED = true is the same kernel done right. Run: pytest tests/broken
 
-#include <cassert>
-#include <cstdio>
-
 #include "instructions.cuh"
 #include "pair.cuh"
 
@@ -91,43 +88,6 @@ __global__ void exit_before_barrier(float *out, const float *in, int n) {
 }
 PAIR(exit_before_barrier);
 
-// Each warp waits at a barrier of its own for 64 threads.
-template <bool FIXED>
-__global__ void two_barriers(int *out) {
-    __shared__ int tile[64];
-    const int i = threadIdx.x;
-    tile[i] = i;
-    named_barrier(FIXED ? 1 : 1 + i / 32, 64);  // BROKEN two_barriers
-    out[i] = tile[63 - i];
-}
-PAIR(two_barriers);
-
-// The barrier counts on 96 threads in a block of 64.
-template <bool FIXED>
-__global__ void too_few_threads(int *out, int threads) {
-    __shared__ int tile[64];
-    const int i = threadIdx.x;
-    tile[i] = i;
-    named_barrier(2, FIXED ? blockDim.x : threads);  // BROKEN too_few_threads
-    out[i] = tile[63 - i];
-}
-PAIR(too_few_threads);
-
-// Warp w makes w + 1 rounds, each with a barrier: the last warp's last barrier is its own.
-template <bool FIXED>
-__global__ void unequal_rounds(int *out) {
-    const int warp = threadIdx.x / 32;
-    const int rounds = FIXED ? blockDim.x / 32 : warp + 1;
-    int sum = 0;
-#pragma unroll 1
-    for (int k = 0; k < rounds; ++k) {
-        sum += k;
-        __syncthreads();  // BROKEN unequal_rounds
-    }
-    out[threadIdx.x] = sum;
-}
-PAIR(unequal_rounds);
-
 // Kernels that never end.
 // A GPU hangs until a watchdog ends it. Here an error ends it, and names a line of the loop.
 
@@ -158,42 +118,7 @@ __global__ void spin_on_a_flag(int *out, volatile int *flags) {
 }
 PAIR(spin_on_a_flag);
 
-// Kernels that end themselves, or that hold what the emulator does not know.
-// Nothing is skipped silently; the message names the instruction and says what to do.
-
-// Recursion: the emulator copies the functions that a kernel calls into it, which a function that calls itself
-// prevents.
-__device__ __noinline__ int fibonacci(int n) {
-    if (n < 2) {
-        return n;
-    }
-    return fibonacci(n - 1) + fibonacci(n - 2);  // BROKEN recurses
-}
-__device__ __noinline__ int fibonacci_loop(int n) {
-    int a = 0, b = 1;
-    for (int k = 0; k < n; ++k) {
-        const int c = a + b;
-        a = b;
-        b = c;
-    }
-    return a;
-}
-template <bool FIXED>
-__global__ void recurses(int *out) {
-    out[threadIdx.x] = FIXED ? fibonacci_loop(threadIdx.x) : fibonacci(threadIdx.x);
-}
-PAIR(recurses);
-
-// printf is a call of vprintf.
-template <bool FIXED>
-__global__ void prints(int *out) {
-    const int i = threadIdx.x;
-    if (!FIXED) {
-        printf("thread %d\n", i);  // BROKEN prints
-    }
-    out[i] = i;
-}
-PAIR(prints);
+// A kernel that holds what the emulator does not know. emulator/tests/nvcc/test_cuda.py has calls, recursion and assert.
 
 // A product of single bits on the tensor cores, which the emulator does not have; the twin counts bits.
 template <bool FIXED>
@@ -210,23 +135,3 @@ __global__ void binary_mma(int *out) {
     out[threadIdx.x] = d0;
 }
 PAIR(binary_mma);
-
-// A thread finds something impossible and stops the grid.
-template <bool FIXED>
-__global__ void traps(int *out, int n) {
-    const int i = threadIdx.x;
-    if (!FIXED && i >= n) {
-        __trap();  // BROKEN traps
-    }
-    out[i] = i;
-}
-PAIR(traps);
-
-// An assertion that does not hold for the last threads.
-template <bool FIXED>
-__global__ void asserts(int *out, int n) {
-    const int i = threadIdx.x;
-    assert(FIXED || i < n);  // BROKEN asserts
-    out[i] = i;
-}
-PAIR(asserts);

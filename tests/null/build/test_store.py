@@ -199,14 +199,11 @@ def test_a_hash_of_the_sources_path_is_in_no_ptx(tmp_path: Path) -> None:
         (UNSUPPORTED, 1, "not one that nvcc supports.*unsupported GNU version! gcc versions later than 15", "CXX=/"),
         ("ptxas fatal : Value 'sm_12' is not defined for option 'gpu-name'", 255, "does not know.*sm_12", "arches"),
         ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)", 9, "ran out of memory", "fewer jobs"),
-        ("", "KILL", "nvcc was killed .signal 9.", "--jobs 1"),
-        ("cc1plus: fatal error: x.s: No space left on device", 1, "the disk is full", "free space"),
         ("", 7, "exit code 7: found no output", "full log"),
     ],
 )
-def test_failures_of_the_machine_are_recognised(lab: Lab, says: str, ends: int | str, what: str, hint: str) -> None:
-    leave = f"exit {ends}" if isinstance(ends, int) else f"kill -{ends} $$"
-    error = str(lab.nvcc_fails(f"cat <<'END'\n{says}\nEND\n{leave}"))
+def test_failures_of_the_machine_are_recognised(lab: Lab, says: str, ends: int, what: str, hint: str) -> None:
+    error = str(lab.nvcc_fails(f"cat <<'END'\n{says}\nEND\nexit {ends}"))
     assert re.search(f"{what}.*; .*{hint}", error), error
 
 
@@ -350,7 +347,6 @@ DAMAGE: dict[str, Callable[[PtxEntry | CubinEntry], object]] = {
     "no output": lambda entry: (entry.folder / entry.OUTPUT).unlink(),
     "no log": lambda entry: entry.log.unlink(),
     "not UTF-8": lambda entry: (entry.folder / "meta.json").write_bytes(b"\xff"),
-    "another digest": lambda entry: edit_meta(entry, sha256="0" * 64),
     "of another entry": lambda entry: edit_meta(entry, key="0" * 64),
     "source": lambda entry: (entry.folder / "kernel.cu").write_text("edited"),
     "registers": lambda entry: edit_meta(entry, registers="many"),

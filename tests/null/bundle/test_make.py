@@ -52,7 +52,6 @@ def test_grids_run_whose_kernels_all_come_along(numbers: list[int], arches: list
         (["--python", "3.9"], "this Python is not supported: expected 3.10"),
         (["--platform", "win_amd64"], "not a platform of Linux on x86-64"),
         (["--platform", "linux_x86_64,manylinux_2_28_aarch64"], "found 'manylinux_2_28_aarch64'"),
-        (["--nosuch"], "bundle has no such flag"),
     ],
 )
 def test_a_mistake_is_refused(words: list[str], told: str) -> None:

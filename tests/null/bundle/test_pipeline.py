@@ -83,20 +83,3 @@ def test_without_a_checkout_it_reads_its_own_files_and_builds_in_the_working_fol
     assert at_home.stdout.splitlines()[1] == str(tmp_path / "builds")
     checkout = installed(site, tmp_path, "-c", program, FLASHLADDER_ROOT=str(ROOT))
     assert checkout.stdout.splitlines()[:2] == [str(ROOT), str(ROOT / "build")]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "holds"),
-    [
-        (("flashladder", "list"), 0, "Static GMEM stride"),
-        (("flashladder", "gate"), 2, "error: gate needs a checkout, and this package is installed without one"),
-    ],
-)
-def test_its_commands_work_or_say_that_they_need_a_checkout(
-    words: tuple[str, ...], code: int, holds: str, site: Path, tmp_path: Path
-) -> None:
-    ran = installed(site, tmp_path, "-m", *words)
-    assert ran.returncode == code, ran.stderr
-    assert holds in ran.stdout + ran.stderr
-    assert code == 0 or ran.stderr.count("\n") == 1
-    assert not any(tmp_path.iterdir())

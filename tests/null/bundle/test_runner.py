@@ -117,7 +117,6 @@ def test_a_bundle_is_unpacked_once_also_by_two_processes(tmp_path: Path) -> None
         ({"a\x1b[2J": b""}, r"'a\x1b[2J' is not a file of this bundle"),
         ({"__main__.py": b"print('other')"}, "__main__.py was changed"),
         ({"MANIFEST.json": None}, "MANIFEST.json is damaged or missing (KeyError)"),
-        ({"MANIFEST.json": b"{"}, "MANIFEST.json is damaged or missing (JSONDecodeError)"),
         ({"MANIFEST.json": b"[" * 100_000}, "MANIFEST.json is damaged or missing (RecursionError)"),
         ({"MANIFEST.json": b'{"schema": 2, "files": {}, "install": {}}'}, "is not one of a bundle of schema 1"),
     ],
@@ -144,7 +143,6 @@ def test_another_python_or_machine_and_words_that_cannot_be_are_told(tmp_path: P
             runner.unpacked(path, into, version, machine)
     for words, place, told in (
         (["--into"], path, "--into needs a folder"),
-        (["--into", " "], path, "--into needs a folder"),
         ([], tmp_path, "expected the one file"),
     ):
         with pytest.raises(Refused, match=told):

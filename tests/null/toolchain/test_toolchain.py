@@ -44,20 +44,11 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return versions
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("cuda: '13.0'", ":1: missing key 'packages'"),
-        ("", ":1: wrong content: expected a mapping of keys to values, found an empty file"),
-        ("cuda: 1\npackages: 2\n", ":1: bad value for 'cuda'"),
-    ],
-)
-def test_malformed_pins(text: str, message: str, tmp_path: Path) -> None:
+def test_malformed_pins(tmp_path: Path) -> None:
     path = tmp_path / "toolchain.yaml"
-    path.write_text(text)
-    with pytest.raises(FlashladderError) as caught:
+    path.write_text("cuda: '13.0'")
+    with pytest.raises(FlashladderError, match=rf"^{path}:1: missing key 'packages'"):
         load_pins(path)
-    assert str(caught.value).startswith(f"{path}{message}")
 
 
 def test_another_version_or_none_is_an_error_and_nvcc_on_path_is_not_taken(

@@ -183,38 +183,3 @@ DESCRIBED(wrong_swizzle, descriptor(shared_address(tile_b), 16, 1024, 2));     /
 DESCRIBED(wrong_stride, descriptor(shared_address(tile_b), 16, 512, 1));       // BROKEN wrong_stride
 DESCRIBED(wrong_leading, descriptor(shared_address(tile_b), 128, 1024, 0));    // BROKEN wrong_leading
 DESCRIBED(wrong_start, descriptor(shared_address(tile_b) + 32, 16, 1024, 1));  // BROKEN wrong_start
-
-// Three of four warps, and half of a warp.
-template <bool FIXED>
-__global__ void three_warps(float *out, const void *a, const void *b) {
-    TILES;
-    fill(tile_a, tile_b, a, b);
-    float d[32] = {};
-    pin(d);
-    if (FIXED || threadIdx.x < 96) {
-        fence_registers();                  // BROKEN three_warps
-        multiply(d, tile_a, tile_b, true);  // BROKEN three_warps
-        commit_products();
-        wait_products<0>();
-    }
-    pin(d);
-    write_tile(out, d);
-}
-PAIR(three_warps);
-
-template <bool FIXED>
-__global__ void half_a_warp(float *out, const void *a, const void *b) {
-    TILES;
-    fill(tile_a, tile_b, a, b);
-    float d[32] = {};
-    pin(d);
-    if (FIXED || threadIdx.x % 32 < 16) {
-        fence_registers();  // BROKEN half_a_warp
-        multiply(d, tile_a, tile_b, true);
-        commit_products();
-        wait_products<0>();
-    }
-    pin(d);
-    write_tile(out, d);
-}
-PAIR(half_a_warp);
