@@ -20,7 +20,7 @@ from flashladder.errors import FlashladderError
 from flashladder.ladder.config import KernelConfig
 from flashladder.results.files import load_as, write_result
 from flashladder.results.schema import EnergyResult, Sample, Sustained
-from tests.null.bench_fixture import FAST, GPU, KEY, SHAPE, energy_of, group, kernel, look, result, sustained
+from tests.null.bench_fixture import FAST, KEY, SHAPE, energy_of, group, kernel, look, result, sustained
 
 CONFIG = KernelConfig.parse(FAST)
 LAUNCH_S, WATTS, TICK_S = 0.0009, 500.0, 0.1
@@ -196,7 +196,6 @@ def test_the_whole_command_and_its_resumption(
     ("change", "message"),
     [
         ({"seconds": 1.0}, "duration: expected 0.5, found 1.0; choose another --out"),
-        ({"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}, "GPU: expected .*, found GPU-1; choose"),
         ({"kernels": {KEY: kernel(16, FAST, "cd" * 32)}}, f"kernels, .*, text_sha256: .*found {'cd' * 32}"),
         ({"references": {}, "runs": (sustained(),)}, "set of references: expected cudnn, found none"),
     ],

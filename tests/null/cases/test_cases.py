@@ -38,7 +38,7 @@ from flashladder.cases.reference import (
 )
 from flashladder.errors import FlashladderError
 from flashladder.problem import Shape
-from tests.null.check.test_check import attention, parts
+from tests.null.check.test_check import attention
 
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
 
@@ -437,18 +437,6 @@ def test_a_biased_reciprocal_is_caught_by_its_mean_error_alone(dtype: str, expon
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-def test_a_row_sum_in_16_bits_is_caught_by_what_each_row_has_in_common(dtype: str) -> None:
-    tensors, expected = inputs_of(Case("sum", SMALL), dtype)
-    p, v, total = parts(tensors.q, tensors.k, tensors.v)
-    product = p.to(tensors.q.dtype).float() @ v
-    for rounded in (total.to(tensors.q.dtype).float(), 1 / (1 / total).to(tensors.q.dtype).float()):
-        found = judged((product / rounded).transpose(1, 2).to(tensors.q.dtype), expected)
-        assert found.rms_error <= found.rms_allowed
-        assert found.row_bias > 0.3 * ROUNDOFF[dtype]
-        assert not found.ok
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("wrong", range(4))
 def test_rows_of_one_slice_that_are_off_are_caught_among_right_slices(dtype: str, wrong: int) -> None:
     """Every other row is 0.4 of a roundoff too large or too small: no mean shows it, nor all slices' rows together."""
@@ -470,14 +458,6 @@ def test_slices_of_few_rows_are_taken_together(dtype: str) -> None:
     factor[0, :, 0] += 0.4 * ROUNDOFF[dtype]
     found = judged((right(tensors) * factor).to(tensors.q.dtype), expected)
     assert found.row_bias < 0.2 * ROUNDOFF[dtype]
-
-
-def test_flushed_subnormal_weights_are_caught() -> None:
-    tensors, expected = inputs_of(Case("peak", SMALL, contents=("first key, constant",)), "fp16")
-    p, v, total = parts(tensors.q, tensors.k, tensors.v)
-    out = ((torch.where(p < 2.0**-14, 0.0, p.half().float()) @ v) / total).transpose(1, 2).half()
-    assert accuracy(right(tensors).half(), expected).ok
-    assert not accuracy(out, expected).ok
 
 
 @pytest.mark.parametrize(("dtype", "roundoff"), ROUNDOFF.items())

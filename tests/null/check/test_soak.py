@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 import threading
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder.bench.references import REFERENCE_OP
 from flashladder.build.wheel import chosen_configs
 from flashladder.cases.inputs import Case
 from flashladder.cases.reference import Run, Subject
@@ -21,9 +19,10 @@ from flashladder.check.soak import LEAST, Gpu, Load, chosen_rows, chosen_slices,
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.problem import Shape
-from flashladder.results.files import load_as, this_host, write_result
-from flashladder.results.schema import FarRows, Hammered, Kernel, Reference, SoakResult
-from tests.null.bench_fixture import GPU
+from flashladder.results.files import load_as, write_result
+from flashladder.results.schema import FarRows, Hammered, SoakResult
+from tests.null.bench.test_bench import FakeEvent, FakeGpu
+from tests.null.bench_fixture import GPU, HOST, kernel, result
 from tests.null.check.test_check import altered, one_nan, right
 
 CONFIG = chosen_configs(27, ["h200"], ["fp16"])[0]
@@ -31,14 +30,6 @@ KEY = f"27 {CONFIG.short_form()}"
 TINY = Shape(batch=1, seq_len=5, n_heads=2, d_head=128)
 SHORT = Shape(batch=2, seq_len=65, n_heads=1, d_head=128)
 LONG = Shape(batch=2, seq_len=1030, n_heads=3, d_head=128)
-
-
-@dataclass(frozen=True)
-class Mark:
-    at: float
-
-    def elapsed_time(self, other: Mark) -> float:
-        return other.at - self.at
 
 
 class Planted(Gpu):
@@ -59,9 +50,9 @@ class Planted(Gpu):
     def product(self, turn: int) -> None:
         self.products += 1
 
-    def mark(self, *, second: bool = False) -> Mark:
+    def mark(self, *, second: bool = False) -> FakeEvent:
         self.first += 0 if second else self.lag / 2
-        return Mark(self.products if second else self.first)
+        return FakeEvent(FakeGpu(), self.products if second else self.first)
 
     def leave(self, line: str) -> None:
         self.ended.append(line)
@@ -216,41 +207,24 @@ def test_tensors_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -
         long_rows(right)
 
 
-def identity(text_sha256: str | None = "ab" * 32) -> Kernel:
-    return Kernel(
-        iteration=27, config=CONFIG.short_form(), dtype="fp16", arch="sm_90a", text_sha256=text_sha256, toolchain={}
-    )
+SOAKED = kernel(27, CONFIG.short_form())
 
 
 def made(**parts: Any) -> SoakResult:
-    return SoakResult(
-        rung="GPU", gpu=GPU, host=this_host(), kernels={KEY: identity()},
-        reference=Reference(op=REFERENCE_OP, torch="2.11", cuda="13.0", kernels={}), **parts,
-    )  # fmt: skip
-
-
-class Wheel:
-    """An installed iteration whose operator is `run`."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    def require(self, _: object) -> None:
-        """It holds every configuration."""
-
-    def identity(self, *_: object) -> Kernel:
-        return identity()
+    reference = result().reference
+    return SoakResult(rung="GPU", gpu=GPU, host=HOST, kernels={SOAKED.key: SOAKED}, reference=reference, **parts)
 
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[Run], None]:
     """The command on a made-up GPU: two small cases, two small shapes, one long one."""
-    device = SimpleNamespace(gpu=GPU, host=this_host(), rung="GPU")
+    device = SimpleNamespace(gpu=GPU, host=HOST, rung="GPU")
     small = [Case(f"small {n}", TINY.model_copy(update={"seq_len": n})) for n in (3, 64)]
 
     def plant(run: Run) -> None:
+        wheel = SimpleNamespace(run=run, require=lambda _: None, identity=lambda *_: SOAKED)
         monkeypatch.setattr("flashladder.bench.command.open_device", lambda: device)
-        monkeypatch.setattr("flashladder.bench.command.load_installed", lambda _: Wheel(run))
+        monkeypatch.setattr("flashladder.bench.command.load_installed", lambda _: wheel)
         monkeypatch.setattr(soak, "cases_for", lambda *_, **__: small)
         monkeypatch.setattr(soak, "Gpu", Planted)
         monkeypatch.setattr(soak, "SMALL_SHAPES", (TINY, SHORT))
@@ -326,9 +300,7 @@ def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "update"),
     [
-        (f"GPU: expected GPU-1, found {GPU.uuid}", {"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}),
-        ("machine code of .*: expected cdcd", {"kernels": {KEY: identity("cd" * 32)}}),
-        ("machine code of .*: expected unknown", {"kernels": {KEY: identity(None)}}),
+        ("machine code of .*: expected unknown", {"kernels": {KEY: kernel(27, CONFIG.short_form(), None)}}),
         ("FA2, torch: expected 9.9", {"reference": made().reference.model_copy(update={"torch": "9.9"})}),
         ("rule of correctness: expected abab", {"rule": "ab" * 32}),
     ],

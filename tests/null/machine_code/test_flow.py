@@ -341,8 +341,6 @@ def test_constants_are_parameters() -> None:
         ("IADD3.X R4, R1, R2, RZ, P0, !PT", "R4"),
         ("@P5 MOV R4, 0x1", "R4"),
         ("STG.E [R4.64], R5", ""),
-        ("BAR.SYNC.DEFER_BLOCKING 0x0", ""),
-        ("LDGSTS.E.BYPASS.LTC128B.128 [R4], [R6.64]", ""),
     ],
 )
 def test_what_is_written_otherwise_is_forgotten(row: str, lost: str) -> None:
@@ -367,23 +365,6 @@ def test_a_kernel_is_walked_through() -> None:
     assert walk(*rows, constants={0x160: 0}).counts()["HMMA.16816.F32"] == 0
     with pytest.raises(FlashladderError, match=r"^address 0x30, @P0 EXIT: which way a branch goes is not known"):
         walk(*rows)
-
-
-VOTED = (
-    "MOV R0, RZ", ".L_x_0:", "FSETP.GT.AND P3, PT, R4, R5, PT", "VOTE.ANY P4, P3", "@!P4 BRA `(.L_x_1)",
-    "VOTE.ANY P5, P3", "@!P5 BRA `(.L_x_1)", "FMUL R4, R4, R6",
-    ".L_x_1:", "IADD3 R0, R0, 0x1, RZ", HMMA, "ISETP.NE.AND P0, PT, R0, 0x3, PT", "@P0 BRA `(.L_x_0)", "EXIT",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("asked", "scaled", "votes"), [(False, 0, 1), (True, 3, 2)])
-def test_what_a_vote_on_data_guards_is_left_out_or_asked_for_in_every_round(
-    *, asked: bool, scaled: int, votes: int
-) -> None:
-    found = run(graph_of(code(*VOTED)), {}, asked=asked)
-    assert (found.counts()["FMUL"], found.counts()["HMMA.16816.F32"]) == (scaled, 3)
-    assert len(found.votes) == votes
-    assert {found.flow.sass.instructions[place].opcode for place in found.votes} == {"VOTE.ANY"}
 
 
 def test_a_vote_on_what_is_known_is_decided_and_one_for_a_mask_is_not() -> None:

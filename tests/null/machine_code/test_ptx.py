@@ -12,14 +12,7 @@ from flashladder.machine_code.ptx import normalise, opcodes, ptx_sha256, read_pt
 from flashladder.machine_code.ptxas import PtxasUsage, parse_log, warnings_of
 
 TINY = (Path(__file__).parents[2] / "data" / "tiny.ptx").read_text(encoding="utf-8")
-DEBUG_SECTION = """
-\t.section\t.debug_str
-\t{
-$L__info_string0:
-.b8 95,90,49,102,102,0
-
-\t}
-"""
+DEBUG_SECTION = "\n\t.section\t.debug_str\n\t{\n$L__info_string0:\n.b8 95,90,49,102,102,0\n\n\t}\n"
 
 
 @pytest.mark.parametrize(
