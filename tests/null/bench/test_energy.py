@@ -70,14 +70,10 @@ class Card:
         patch.setattr(time, "monotonic", lambda: self.now)
         patch.setattr(time, "sleep", self.sleep)
 
-    @property
-    def arm(self) -> Arm:
-        return Arm("fa2", self.launch)
-
 
 def test_a_run_goes_from_tick_to_tick_and_finds_what_the_card_takes() -> None:
     card = Card()
-    run = card.sustain(card.arm, 1.0)
+    run = card.sustain(Arm("fa2", card.launch), 1.0)
     assert 1.0 <= run.seconds < 1.0 + 2 * TICK_S
     assert run.watts == pytest.approx(WATTS, rel=2 * PAUSE_S)
     assert run.launches * LAUNCH_S == pytest.approx(run.seconds, rel=2 * PAUSE_S)
@@ -108,7 +104,7 @@ def test_the_gpu_works_on_while_the_driver_is_asked(answer_s: float, each: int) 
 )
 def test_without_an_energy_counter_there_is_no_run(card: Card, message: str) -> None:
     with pytest.raises(FlashladderError, match=message):
-        card.sustain(card.arm, 0.2)
+        card.sustain(Arm("fa2", card.launch), 0.2)
 
 
 def test_a_document_comes_back_as_it_was_written_and_prints_a_table(

@@ -333,25 +333,21 @@ def test_a_tensor_outside_of_the_contract_is_a_value_error(monkeypatch: pytest.M
         run(q, q, q, q.clone(), config.short_form())
 
 
-def test_a_forbidden_access_is_a_failed_case_with_its_ptx_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_access_fails_a_case_and_what_the_emulator_does_not_know_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise EmulationError("out-of-bounds", "an address outside every buffer", path="kernel.ptx", line=12, address=64)
+        raise error
 
-    run = run_of_one(monkeypatch, broken, 1)
     config = load_iteration(1).configs["a100"]
-    outcome = check_case(Subject(1, config, run), emulator_cases(config)[2], References(), "cpu")
+    given = Subject(1, config, run_of_one(monkeypatch, broken, 1)), emulator_cases(config)[2], References(), "cpu"
+    error = EmulationError("out-of-bounds", "an address outside every buffer", path="kernel.ptx", line=12, address=64)
+    outcome = check_case(*given)
     assert outcome.status == "fail"
     assert "kernel.ptx:12: an address outside every buffer, address 0x40" in str(outcome.reason)
-
-
-def test_what_the_emulator_does_not_know_is_no_failed_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: object, **__: object) -> None:
-        raise EmulationError("unsupported", "the call of vprintf is not supported", path="kernel.ptx", line=12)
-
-    run = run_of_one(monkeypatch, unknown, 1)
-    config = load_iteration(1).configs["a100"]
+    error = EmulationError("unsupported", "the call of vprintf is not supported", path="kernel.ptx", line=12)
     with pytest.raises(FlashladderError, match=r"iteration 1: the emulator cannot .*kernel.ptx:12: .*vprintf"):
-        check_case(Subject(1, config, run), emulator_cases(config)[2], References(), "cpu")
+        check_case(*given)
 
 
 TYPES_ONLY = {  # no instruction comes of them

@@ -39,7 +39,7 @@ class Planted(Gpu):
 
     def __init__(self, lag: float = 2.0) -> None:
         super().__init__()
-        self.lag, self.products, self.first, self.ended = lag, 0, 0.0, list[str]()
+        self.lag, self.products, self.first = lag, 0, 0.0
 
     def wait(self) -> None:
         """Nothing is queued."""
@@ -53,9 +53,6 @@ class Planted(Gpu):
     def mark(self, *, second: bool = False) -> FakeEvent:
         self.first += 0 if second else self.lag / 2
         return FakeEvent(FakeGpu(), self.products if second else self.first)
-
-    def leave(self, line: str) -> None:
-        self.ended.append(line)
 
 
 def subject(run: Run) -> Subject:
@@ -101,35 +98,6 @@ def test_one_launch_with_other_bits_is_seen_if_it_is_the_last_before_a_look() ->
             out.view(torch.int16)[0, 0, 0, 0] ^= 1
 
     assert hammered(altered(sometimes), 85).differing == 1
-
-
-@pytest.mark.usefixtures("few")
-def test_a_launch_that_writes_nothing_is_seen() -> None:
-    found = hammered(lambda *_: None, 25)
-    assert not found.finite
-    assert soak.problems(made(hammered=(found,))) == [
-        f"{KEY} at B=1, S=5, H=2: elements of O are NaN or infinite, or were not written"
-    ]
-
-
-def test_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    codes: list[int] = []
-    told: list[str] = []
-    ended = threading.Event()
-
-    def leave(code: int) -> None:
-        codes.append(code)
-        ended.set()
-
-    monkeypatch.setattr("os._exit", leave)
-    gpu = Gpu()
-    gpu.tell = told.append
-    with gpu.within(30.0, "quick"):
-        pass
-    with gpu.within(0.01, "27"):
-        assert ended.wait(30)
-    assert (codes, told) == ([1], ["27: no end within 0.01 s"])
-    assert capsys.readouterr().err == "error: 27: no end within 0.01 s\n"
 
 
 def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
@@ -284,15 +252,23 @@ def test_a_wrong_kernel_ends_with_1(planted: Callable[[Run], None], tmp_path: Pa
     assert len(soak.problems(load_as(path, SoakResult))) == 2 + 2 + 3
 
 
-def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
-    gpu, path = Planted(), tmp_path / "soak.json.gz"
-    place = soak.Soak(made(), path, gpu)
-    with place.gpu.within(0.01, "27 at S=129"):
-        for _ in range(300):
-            if gpu.ended:
-                break
-            threading.Event().wait(0.1)
-    assert gpu.ended == ["27 at S=129: no end within 0.01 s"]
+def test_a_hang_is_written_and_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes, ended, path = list[int](), threading.Event(), tmp_path / "soak.json.gz"
+
+    def leave(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    monkeypatch.setattr("os._exit", leave)
+    gpu = soak.Soak(made(), path, Gpu()).gpu
+    with gpu.within(30.0, "quick"):
+        pass
+    with gpu.within(0.01, "27 at S=129"):
+        assert ended.wait(30)
+    assert codes == [1]
+    assert capsys.readouterr().err == "error: 27 at S=129: no end within 0.01 s\n"
     assert "FAILED hung: 27 at S=129: no end within 0.01 s" in soak.render(load_as(path, SoakResult))
     assert soak.earlier(path, made()).hung is None
 
