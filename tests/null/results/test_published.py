@@ -56,10 +56,8 @@ def test_an_edited_figure_is_refused(copy: Path) -> None:
     path = copy / published.PROGRESSION
     path.write_bytes(path.read_bytes().replace(b"99.2", b"109.2"))
     noted = published.load_description().files[published.PROGRESSION].sha256
-    told = (
-        f"{path}: published figures were edited: expected SHA-256 {noted}, found {sha256(path.read_bytes())}; restore"
-    )
-    with pytest.raises(FlashladderError, match=told):
+    told = f"{path}: published figures were edited: expected SHA-256 {noted}, found {sha256(path.read_bytes())}"
+    with pytest.raises(FlashladderError, match=f"{told}; restore the file: published figures are copied, never"):
         published.load(copy)
     (copy / "extra.csv").write_text("a\n1\n", encoding="utf-8")
     (copy / "published_configs.csv").unlink()
