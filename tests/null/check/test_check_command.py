@@ -27,7 +27,7 @@ from flashladder.names import DTYPES
 from flashladder.problem import Shape
 from flashladder.results.files import load_as, load_result, this_host
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
-from tests.null.bench_fixture import GPU
+from tests.null.bench_fixture import GPU, kernel
 
 SHAPE = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
 GOOD = Accuracy(max_error=1.0, max_allowed=2.0, rms_error=1.0, rms_allowed=4.0, finite=True)
@@ -68,10 +68,8 @@ class Planted:
         return check.run_checks(options, device)
 
     def identity(self, number: int, config: Any, arch: str) -> Kernel:
-        return Kernel(
-            iteration=number, config=config.short_form(), dtype=config.dtype, arch=arch,
-            text_sha256=self.code.get(number, "ab" * 32), toolchain={},
-        )  # fmt: skip
+        made = kernel(number, config.short_form(), self.code.get(number, "ab" * 32))
+        return made.model_copy(update={"dtype": config.dtype, "arch": arch})
 
     def check_iteration(self, number: int, **given: Any) -> CheckReport:
         self.asked.append((number, given["done"]))

@@ -8,7 +8,6 @@ from dataclasses import replace
 import io
 import json
 from pathlib import Path
-import re
 import shutil
 from types import SimpleNamespace
 
@@ -74,21 +73,6 @@ def found() -> Emulation:
 def stored_ptx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "kernel.ptx").write_text(PTX, encoding="utf-8")
     monkeypatch.setattr(emulate, "ptx_for", lambda *_: SimpleNamespace(ptx=tmp_path / "kernel.ptx"))
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["1", "--batch", "65536"], "bad --batch: expected a whole number from 1 to 65535, found '65536'"),
-        (["26", "--multiprocessors", "0"], "bad --multiprocessors: expected a whole number from 1 to "),
-        (["24", "--multiprocessors", "2"], "--multiprocessors: expected a kernel whose CTAs compute tile after tile"),
-        (["16", "--heads", "17"], "row stride of 2048 is compiled in: expected at most 16, found 17"),
-    ],
-)
-def test_bad_arguments_could_not_run(argv: list[str], message: str) -> None:
-    with pytest.raises(FlashladderError, match=re.escape(message)) as caught:
-        command("emulate", *argv)
-    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])

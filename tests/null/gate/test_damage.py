@@ -193,13 +193,3 @@ def test_a_deleted_document_is_missed(results: Path, name: str) -> None:
     (results / "h200" / name).unlink()
     missing, *_ = verify.verify_folder(results / "h200")
     assert (Path(missing.name).name, missing.summary) == (name, "missing")
-
-
-def test_a_kernel_that_was_timed_and_not_checked_is_named(results: Path) -> None:
-    (results / "h200").mkdir()
-    for name in (BENCH, CHECK):
-        shutil.copy(RESULTS / name, results / name)
-    assert verify.verify_folder(results / "h200") == []
-    (results / CHECK).unlink()
-    (unchecked,) = verify.verify_folder(results / "h200")
-    assert all("but not checked" in line for line in unchecked.details)
