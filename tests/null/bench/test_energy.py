@@ -65,7 +65,6 @@ class Card:
             return sustain(telemetry, arm, "fp16", SHAPE, at_least_s)
 
     def stand_in(self, patch: pytest.MonkeyPatch) -> None:
-        """Replaces torch's events and the clock."""
         patch.setattr(energy, "mark", self.mark)
         patch.setattr(time, "monotonic", lambda: self.now)
         patch.setattr(time, "sleep", self.sleep)

@@ -250,12 +250,6 @@ def right(tensors: Tensors) -> torch.Tensor:
     return attention(tensors.q, tensors.k, tensors.v)
 
 
-def test_nan_never_compares_as_correct() -> None:
-    tensors, expected = inputs_of(Case("small", SMALL), "fp16")
-    found = judged(tensors.out, expected)  # all poison
-    assert (found.max_error, found.rms_error, found.bias, found.finite, found.ok) == (None, None, None, False, False)
-
-
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_the_largest_error_may_be_twice_that_of_torch_on_the_slice_and_no_more(dtype: str) -> None:
     tensors, expected = inputs_of(Case("small", SMALL), dtype)
@@ -302,18 +296,6 @@ def test_every_slice_of_a_small_case_and_every_head_of_a_large_one_is_compared()
             assert heads == 1 or {0, batch - 1} <= samples
     assert compared_slices(MANY, 1) != compared_slices(MANY, 2)
     assert len(choose_slices(MANY, 0, 2)) == 2
-
-
-@pytest.mark.parametrize("row", [0, 1, 15])
-def test_every_row_of_every_head_is_compared(row: int) -> None:
-    tensors, expected = inputs_of(Case("many", MANY), "fp16")
-    truth = exact(tensors)
-    assert accuracy(truth, expected).ok
-    assert len(expected.slices) < MANY.batch * MANY.n_heads
-    for head in range(16):
-        out = truth.clone()
-        out[:, row, head, 127] += 0.1
-        assert not accuracy(out, expected).ok
 
 
 def test_nan_is_looked_for_in_slices_that_are_not_compared() -> None:

@@ -98,7 +98,6 @@ def test_a_right_operator_passes(dtype: str, view: View) -> None:
 
 
 def computing(result: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> Run:
-    """An operator that writes the result of a function of Q, K and V."""
     return lambda q, k, v, out, config: out.copy_(result(q, k, v))
 
 

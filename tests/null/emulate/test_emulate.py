@@ -196,8 +196,7 @@ ret;
     [
         (0, 64, 3, 64, 6, 0),  # two warps, three steps each
         (512, -64, 3, 64, 0, 6),
-        (512, -64, 3, 32, 0, 3),  # the second warp copies nothing
-        (512, -64, 3, 8, 0, 3),  # a quarter of a warp is a warp
+        (512, -64, 3, 8, 0, 3),  # a quarter of a warp is a warp, and the second warp copies nothing
         (0, 0, 3, 64, 0, 0),  # the same address again is no step
         (0, 64, 0, 64, 0, 0),  # one run has none before it
     ],

@@ -33,15 +33,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def damaged(results: Path, name: str, edit: Edit, *, digest: bool, again: bool = False) -> list[str]:
-    """The problems that `verify` finds in an edited copy of a committed document.
-
-    Args:
-        results: the folder that holds the copy.
-        name: of the document.
-        edit: the damage.
-        digest: whether the document notes the digest of its edited content.
-        again: whether its summaries are derived from the edited samples.
-    """
+    """What `verify` finds in an edited copy; `digest` and `again`: whether digest and summaries are made anew."""
     path = results / name
     path.parent.mkdir(exist_ok=True)
     document = read_json(RESULTS / name)

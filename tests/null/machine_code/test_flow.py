@@ -165,7 +165,6 @@ WAITS = "WARPGROUP.DEPBAR.LE gsb0, 0x{}"
 
 
 def instructions(*rows: str, begin: int = 0x100) -> tuple[Instruction, ...]:
-    """Instructions one after another."""
     return tuple(replace(one, address=begin + one.address) for one in code(*rows).instructions)
 
 

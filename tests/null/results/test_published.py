@@ -14,7 +14,6 @@ from flashladder.results import published
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of results/published that a test may damage."""
     return Path(shutil.copytree(published.PUBLISHED, tmp_path / "published"))
 
 
