@@ -380,3 +380,13 @@ def test_a_loop_without_end_and_a_call_are_errors(monkeypatch: pytest.MonkeyPatc
         walk(".L_x_0:", "NOP", "BRA `(.L_x_0)")
     with pytest.raises(FlashladderError, match="found a call"):
         walk("CALL.REL.NOINC `(.L_x_0)", "EXIT", ".L_x_0:", "RET.REL.NODEC R2 `(f)")
+
+
+def test_of_nested_loops_the_inner_one_with_the_tensor_instructions_is_the_main_one() -> None:
+    flow = graph_of(
+        code(".L_x_0:", "LDG.E R4, [R2.64]", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", MMA, "@P1 BRA `(.L_x_0)", "EXIT")
+    )
+    assert [(loop.header, loop.parent, loop.depth) for loop in flow.loops] == [(0, None, 1), (1, 0, 2)]
+    assert flow.main_loop == flow.loops[1]
+    assert flow.innermost(2) == flow.loops[0]
+    assert flow.innermost(3) is None
