@@ -320,7 +320,6 @@ def test_the_flush_writes_at_least_twice_the_l2(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def measured(tmp_path: Path) -> tuple[Fixture, BenchResult]:
-    """A folder of results that a report is made of, and its one bench result."""
     fixture = make(tmp_path / "results", lambda number: 90.0 + number, lengths=[4096])
     return fixture, load_as(fixture.bench, BenchResult)
 

@@ -91,7 +91,6 @@ def test_a_kernels_name_tells_whose_it_is_and_its_tile(name: str, kernel: str, t
 
 
 def event(name: str, us: float, where: str = "CUDA") -> Mock:
-    """A profiler's event."""
     made = Mock(device_type=f"DeviceType.{where}", time_range=Mock(elapsed_us=lambda: us))
     made.name = name
     return made

@@ -39,7 +39,6 @@ def entry(data: bytes, kind: int = 2, number: int = 80, form: str = "plain", siz
 
 
 def container(*entries: bytes) -> bytes:
-    """A fatbin."""
     body = b"".join(entries)
     return CONTAINER.pack(0xBA55ED50, 1, CONTAINER.size, len(body)) + body
 

@@ -33,14 +33,14 @@ from flashladder.check.command import as_arrays, emulated_run
 from flashladder.errors import FlashladderError
 from flashladder.ladder.families.ampere import AmpereConfig
 from flashladder.ladder.families.hopper import HopperConfig
-from flashladder.ladder.iteration import included_files, load_iteration, translation_unit
+from flashladder.ladder.iteration import load_iteration
 from flashladder.paths import KERNELS, ROOT
 from flashladder.problem import Shape
 from flashladder.results.schema import CaseResult
 import ptxemu
 from ptxemu import EmulationError
 from tests.broken import wrong_page
-from tests.broken.wrong_kernels import LAUNCH, WrongKernel, config_of, read_all
+from tests.broken.wrong_kernels import LAUNCH, read_all
 
 CONFIG = AmpereConfig.parse("(FP16, 128, 64, 64, 4): async+eager+swizzled+load_2_2_2_tiles")
 SMALL = Shape(batch=2, seq_len=64, n_heads=3, d_head=128)
@@ -98,7 +98,6 @@ def test_a_right_operator_passes(dtype: str, view: View) -> None:
 
 
 def computing(result: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> Run:
-    """An operator that writes the result of a function of Q, K and V."""
     return lambda q, k, v, out, config: out.copy_(result(q, k, v))
 
 
@@ -333,34 +332,21 @@ def test_a_tensor_outside_of_the_contract_is_a_value_error(monkeypatch: pytest.M
         run(q, q, q, q.clone(), config.short_form())
 
 
-def test_a_forbidden_access_is_a_failed_case_with_its_ptx_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_access_fails_a_case_and_what_the_emulator_does_not_know_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise EmulationError("out-of-bounds", "an address outside every buffer", path="kernel.ptx", line=12, address=64)
+        raise error
 
-    run = run_of_one(monkeypatch, broken, 1)
     config = load_iteration(1).configs["a100"]
-    outcome = check_case(Subject(1, config, run), emulator_cases(config)[2], References(), "cpu")
+    given = Subject(1, config, run_of_one(monkeypatch, broken, 1)), emulator_cases(config)[2], References(), "cpu"
+    error = EmulationError("out-of-bounds", "an address outside every buffer", path="kernel.ptx", line=12, address=64)
+    outcome = check_case(*given)
     assert outcome.status == "fail"
     assert "kernel.ptx:12: an address outside every buffer, address 0x40" in str(outcome.reason)
-
-
-def test_what_the_emulator_does_not_know_is_no_failed_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: object, **__: object) -> None:
-        raise EmulationError("unsupported", "the call of vprintf is not supported", path="kernel.ptx", line=12)
-
-    run = run_of_one(monkeypatch, unknown, 1)
-    config = load_iteration(1).configs["a100"]
+    error = EmulationError("unsupported", "the call of vprintf is not supported", path="kernel.ptx", line=12)
     with pytest.raises(FlashladderError, match=r"iteration 1: the emulator cannot .*kernel.ptx:12: .*vprintf"):
-        check_case(Subject(1, config, run), emulator_cases(config)[2], References(), "cpu")
-
-
-@pytest.mark.parametrize("wrong", read_all(), ids=str)
-def test_the_mistake_can_be_made_in_a_file_that_the_iteration_is_composed_of(wrong: WrongKernel) -> None:
-    iteration, config = load_iteration(wrong.iteration), config_of(wrong.iteration, wrong.dtype)
-    included = {path.relative_to(ROOT).as_posix() for path in included_files(translation_unit(iteration, config))}
-    for file, text in wrong.sources().items():
-        assert file in included | set(LAUNCH)
-        assert text != (ROOT / file).read_text(encoding="utf-8")
+        check_case(*given)
 
 
 TYPES_ONLY = {  # no instruction comes of them

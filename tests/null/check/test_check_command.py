@@ -27,7 +27,7 @@ from flashladder.names import DTYPES
 from flashladder.problem import Shape
 from flashladder.results.files import load_as, load_result, this_host
 from flashladder.results.schema import Accuracy, CaseResult, CheckResult, EmulatedCheckResult, Kernel
-from tests.null.bench_fixture import GPU
+from tests.null.bench_fixture import GPU, kernel
 
 SHAPE = Shape(batch=1, seq_len=64, n_heads=1, d_head=128)
 GOOD = Accuracy(max_error=1.0, max_allowed=2.0, rms_error=1.0, rms_allowed=4.0, finite=True)
@@ -68,10 +68,8 @@ class Planted:
         return check.run_checks(options, device)
 
     def identity(self, number: int, config: Any, arch: str) -> Kernel:
-        return Kernel(
-            iteration=number, config=config.short_form(), dtype=config.dtype, arch=arch,
-            text_sha256=self.code.get(number, "ab" * 32), toolchain={},
-        )  # fmt: skip
+        made = kernel(number, config.short_form(), self.code.get(number, "ab" * 32))
+        return made.model_copy(update={"dtype": config.dtype, "arch": arch})
 
     def check_iteration(self, number: int, **given: Any) -> CheckReport:
         self.asked.append((number, given["done"]))
@@ -257,32 +255,22 @@ def test_a_report_counts_what_became_of_each_kernel() -> None:
 SEEN = (Case("a", SHAPE), Case("b", SHAPE))
 
 
-@pytest.fixture
-def checked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What `check_case` was asked for; every case passes."""
-    asked: list[tuple[Any, ...]] = []
+def test_every_case_of_every_configuration_is_checked_but_those_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    references, every = References(), keys(16, dtypes=DTYPES)
+    checked: list[tuple[Any, ...]] = []
 
-    def check_case(subject: Any, case: Case, references: object, device: str, repeats: int) -> CaseResult:
-        asked.append((subject, case.name, references, device, repeats))
+    def check_case(subject: Any, case: Case, *given: object) -> CaseResult:
+        checked.append((subject, *given))
         return outcome(subject.key, case.name)
 
     monkeypatch.setattr(check, "check_case", check_case)
-    return asked
-
-
-def nothing(*_: object) -> None:
-    """An operator that is never called."""
-
-
-def test_every_case_of_every_configuration_is_checked_but_those_that_are_done(checked: list[tuple[Any, ...]]) -> None:
-    references, every = References(), keys(16, dtypes=DTYPES)
     report = check_iteration(
-        16, configs=["a100"], references=references, device="cpu", run=nothing, cases=lambda _: SEEN, repeats=3,
+        16, configs=["a100"], references=references, device="cpu", run=print, cases=lambda _: SEEN, repeats=3,
         bar=False, done=frozenset({(every[0], "b")}),
     )  # fmt: skip
     assert names(report.cases) == [(key, name) for key in every for name in "ab" if (key, name) != (every[0], "b")]
-    for subject, _, *rest in checked:
-        assert (subject.iteration, subject.run, subject.row_stride) == (16, nothing, load_iteration(16).row_stride)
+    for subject, *rest in checked:
+        assert (subject.iteration, subject.run, subject.row_stride) == (16, print, load_iteration(16).row_stride)
         assert rest == [references, "cpu", 3]
 
 
@@ -296,7 +284,7 @@ def test_what_a_failed_launch_broke_ends_the_check_and_nothing_else_is_swallowed
 
     monkeypatch.setattr(check, "check_case", check_case)
     cases = [Case(name, SHAPE) for name in "abcd"]
-    given: dict[str, Any] = {"dtypes": ["fp16"], "run": nothing, "cases": lambda _: cases, "configs": ["a100"]}
+    given: dict[str, Any] = {"dtypes": ["fp16"], "run": print, "cases": lambda _: cases, "configs": ["a100"]}
     statuses = {"a": "fail", "b": "pass", "d": "pass"}
     assert [(one.case, one.status) for one in check_iteration(7, **given).cases] == [("a", "fail"), ("b", "pass")]
     statuses["a"] = "pass"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 import threading
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from flashladder.bench.references import REFERENCE_OP
 from flashladder.build.wheel import chosen_configs
 from flashladder.cases.inputs import Case
 from flashladder.cases.reference import Run, Subject
@@ -21,9 +19,10 @@ from flashladder.check.soak import LEAST, Gpu, Load, chosen_rows, chosen_slices,
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.problem import Shape
-from flashladder.results.files import load_as, this_host, write_result
-from flashladder.results.schema import FarRows, Hammered, Kernel, Reference, SoakResult
-from tests.null.bench_fixture import GPU
+from flashladder.results.files import load_as, write_result
+from flashladder.results.schema import FarRows, Hammered, SoakResult
+from tests.null.bench.test_bench import FakeEvent, FakeGpu
+from tests.null.bench_fixture import GPU, HOST, kernel, result
 from tests.null.check.test_check import altered, one_nan, right
 
 CONFIG = chosen_configs(27, ["h200"], ["fp16"])[0]
@@ -33,14 +32,6 @@ SHORT = Shape(batch=2, seq_len=65, n_heads=1, d_head=128)
 LONG = Shape(batch=2, seq_len=1030, n_heads=3, d_head=128)
 
 
-@dataclass(frozen=True)
-class Mark:
-    at: float
-
-    def elapsed_time(self, other: Mark) -> float:
-        return other.at - self.at
-
-
 class Planted(Gpu):
     """The CPU with two simulated streams: a product takes a millisecond, a launch takes `lag` milliseconds."""
 
@@ -48,7 +39,7 @@ class Planted(Gpu):
 
     def __init__(self, lag: float = 2.0) -> None:
         super().__init__()
-        self.lag, self.products, self.first, self.ended = lag, 0, 0.0, list[str]()
+        self.lag, self.products, self.first = lag, 0, 0.0
 
     def wait(self) -> None:
         """Nothing is queued."""
@@ -59,12 +50,9 @@ class Planted(Gpu):
     def product(self, turn: int) -> None:
         self.products += 1
 
-    def mark(self, *, second: bool = False) -> Mark:
+    def mark(self, *, second: bool = False) -> FakeEvent:
         self.first += 0 if second else self.lag / 2
-        return Mark(self.products if second else self.first)
-
-    def leave(self, line: str) -> None:
-        self.ended.append(line)
+        return FakeEvent(FakeGpu(), self.products if second else self.first)
 
 
 def subject(run: Run) -> Subject:
@@ -110,35 +98,6 @@ def test_one_launch_with_other_bits_is_seen_if_it_is_the_last_before_a_look() ->
             out.view(torch.int16)[0, 0, 0, 0] ^= 1
 
     assert hammered(altered(sometimes), 85).differing == 1
-
-
-@pytest.mark.usefixtures("few")
-def test_a_launch_that_writes_nothing_is_seen() -> None:
-    found = hammered(lambda *_: None, 25)
-    assert not found.finite
-    assert soak.problems(made(hammered=(found,))) == [
-        f"{KEY} at B=1, S=5, H=2: elements of O are NaN or infinite, or were not written"
-    ]
-
-
-def test_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    codes: list[int] = []
-    told: list[str] = []
-    ended = threading.Event()
-
-    def leave(code: int) -> None:
-        codes.append(code)
-        ended.set()
-
-    monkeypatch.setattr("os._exit", leave)
-    gpu = Gpu()
-    gpu.tell = told.append
-    with gpu.within(30.0, "quick"):
-        pass
-    with gpu.within(0.01, "27"):
-        assert ended.wait(30)
-    assert (codes, told) == ([1], ["27: no end within 0.01 s"])
-    assert capsys.readouterr().err == "error: 27: no end within 0.01 s\n"
 
 
 def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
@@ -216,41 +175,24 @@ def test_tensors_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -
         long_rows(right)
 
 
-def identity(text_sha256: str | None = "ab" * 32) -> Kernel:
-    return Kernel(
-        iteration=27, config=CONFIG.short_form(), dtype="fp16", arch="sm_90a", text_sha256=text_sha256, toolchain={}
-    )
+SOAKED = kernel(27, CONFIG.short_form())
 
 
 def made(**parts: Any) -> SoakResult:
-    return SoakResult(
-        rung="GPU", gpu=GPU, host=this_host(), kernels={KEY: identity()},
-        reference=Reference(op=REFERENCE_OP, torch="2.11", cuda="13.0", kernels={}), **parts,
-    )  # fmt: skip
-
-
-class Wheel:
-    """An installed iteration whose operator is `run`."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    def require(self, _: object) -> None:
-        """It holds every configuration."""
-
-    def identity(self, *_: object) -> Kernel:
-        return identity()
+    reference = result().reference
+    return SoakResult(rung="GPU", gpu=GPU, host=HOST, kernels={SOAKED.key: SOAKED}, reference=reference, **parts)
 
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch, few: None) -> Callable[[Run], None]:
     """The command on a made-up GPU: two small cases, two small shapes, one long one."""
-    device = SimpleNamespace(gpu=GPU, host=this_host(), rung="GPU")
+    device = SimpleNamespace(gpu=GPU, host=HOST, rung="GPU")
     small = [Case(f"small {n}", TINY.model_copy(update={"seq_len": n})) for n in (3, 64)]
 
     def plant(run: Run) -> None:
+        wheel = SimpleNamespace(run=run, require=lambda _: None, identity=lambda *_: SOAKED)
         monkeypatch.setattr("flashladder.bench.command.open_device", lambda: device)
-        monkeypatch.setattr("flashladder.bench.command.load_installed", lambda _: Wheel(run))
+        monkeypatch.setattr("flashladder.bench.command.load_installed", lambda _: wheel)
         monkeypatch.setattr(soak, "cases_for", lambda *_, **__: small)
         monkeypatch.setattr(soak, "Gpu", Planted)
         monkeypatch.setattr(soak, "SMALL_SHAPES", (TINY, SHORT))
@@ -310,15 +252,23 @@ def test_a_wrong_kernel_ends_with_1(planted: Callable[[Run], None], tmp_path: Pa
     assert len(soak.problems(load_as(path, SoakResult))) == 2 + 2 + 3
 
 
-def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
-    gpu, path = Planted(), tmp_path / "soak.json.gz"
-    place = soak.Soak(made(), path, gpu)
-    with place.gpu.within(0.01, "27 at S=129"):
-        for _ in range(300):
-            if gpu.ended:
-                break
-            threading.Event().wait(0.1)
-    assert gpu.ended == ["27 at S=129: no end within 0.01 s"]
+def test_a_hang_is_written_and_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes, ended, path = list[int](), threading.Event(), tmp_path / "soak.json.gz"
+
+    def leave(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    monkeypatch.setattr("os._exit", leave)
+    gpu = soak.Soak(made(), path, Gpu()).gpu
+    with gpu.within(30.0, "quick"):
+        pass
+    with gpu.within(0.01, "27 at S=129"):
+        assert ended.wait(30)
+    assert codes == [1]
+    assert capsys.readouterr().err == "error: 27 at S=129: no end within 0.01 s\n"
     assert "FAILED hung: 27 at S=129: no end within 0.01 s" in soak.render(load_as(path, SoakResult))
     assert soak.earlier(path, made()).hung is None
 
@@ -326,9 +276,7 @@ def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "update"),
     [
-        (f"GPU: expected GPU-1, found {GPU.uuid}", {"gpu": GPU.model_copy(update={"uuid": "GPU-1"})}),
-        ("machine code of .*: expected cdcd", {"kernels": {KEY: identity("cd" * 32)}}),
-        ("machine code of .*: expected unknown", {"kernels": {KEY: identity(None)}}),
+        ("machine code of .*: expected unknown", {"kernels": {KEY: kernel(27, CONFIG.short_form(), None)}}),
         ("FA2, torch: expected 9.9", {"reference": made().reference.model_copy(update={"torch": "9.9"})}),
         ("rule of correctness: expected abab", {"rule": "ab" * 32}),
     ],

@@ -98,7 +98,7 @@ def test_which_file_is_meant(tmp_path: Path) -> None:
     ("name", "cells", "message"),
     [
         ("tune_07.json.gz", 3, "a tuning run, whose pairs are too few to compare"),
-        ("check.json.gz", 3, "a result of another kind"),
+        ("check.json.gz", 3, "a result of another kind: expected bench, found check"),
         ("bench.json.gz", 0, "no cell to time again: expected a benchmark"),
     ],
 )

@@ -178,7 +178,6 @@ def test_a_library_that_is_nowhere_in_a_sweep_was_not_installed() -> None:
     assert lost(tuple(cell for cell in whole.cells if cell.subject != "cudnn")) == []
     first = next(cell for cell in whole.cells if cell.subject == "cudnn")
     assert len(lost(tuple(cell for cell in whole.cells if cell != first))) == 1
-    assert len(lost(tuple(cell for cell in whole.cells if cell.subject != "7"))) > 1
 
 
 def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +193,6 @@ def test_a_file_alone_is_verified_as_json_too(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none.json", "none.json: no such result: expected a result file or a folder of them"),
         ("empty", "empty: nothing to verify: expected result files in it, or in a folder of it, found none"),
         ("notes.txt", "notes.txt: not a result: expected a name that ends in .json or .json.gz"),
     ],

@@ -32,7 +32,6 @@ def test_launches_come_in_order_with_their_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "refuses hardware counters"),
         ("==ERROR== something else", "no table: found ==ERROR== something else"),
         ("", "no table: found nothing"),
         (ncu_text((0, "a", "n/a")), "no value for a: found n/a"),
@@ -57,20 +56,20 @@ def test_counters_are_exact_and_registers_within_sixteen(metric: str, off: int, 
 @pytest.mark.parametrize(
     ("iteration", "loads", "stores", "problems"),
     [
-        (5, 400, 3000, []),
-        (5, 40_000, 0, [WAVEFRONTS.format("ld")]),
-        (5, 0, 9000, [WAVEFRONTS.format("st")]),
-        (8, 0, 1, [WAVEFRONTS.format("st")]),  # as exact as the emulator is held to be
+        (5, 0.0009, 0.19, []),
+        (5, 0.0011, 0, [WAVEFRONTS.format("ld")]),
+        (5, 0, 0.21, [WAVEFRONTS.format("st")]),
+        (8, 0, 0.0001, [WAVEFRONTS.format("st")]),  # as exact as the emulator is held to be
     ],
 )
 def test_noise_of_conflicts_is_allowed_where_the_published_kernels_have_it(
-    iteration: int, loads: int, stores: int, problems: list[str]
+    iteration: int, loads: float, stores: float, problems: list[str]
 ) -> None:
     peer = read_peer()[iteration]
     ours = dict(peer)
-    for operation, more in (("ld", loads), ("st", stores)):
+    for operation, share in (("ld", loads), ("st", stores)):
         for metric in (WAVEFRONTS, CONFLICTS):
-            ours[metric.format(operation)] += more
+            ours[metric.format(operation)] += round(share * peer[WAVEFRONTS.format(operation)])
     assert [line.partition(":")[0] for line in differences(iteration, ours, peer)] == problems
     ours[WAVEFRONTS.format("ld")] += 1
     assert any("ld.sum without conflicts" in line for line in differences(iteration, ours, peer))
@@ -143,7 +142,7 @@ def test_counters_are_given_to_the_kernels_in_launch_order(tmp_path: Path, monke
     [
         (ncu_text((0, "a", "1")), 0, "another number of launches: expected 2, found 1"),
         ("==ERROR== boom", 9, "ncu ended with exit code 9: found ==ERROR== boom"),
-        ("==ERROR== ERR_NVGPUCTRPERM", 9, "GPU without counters"),
+        ("==ERROR== ERR_NVGPUCTRPERM", 9, "refuses hardware counters .*GPU without counters"),
     ],
 )
 def test_an_ncu_that_fails_is_one_line(

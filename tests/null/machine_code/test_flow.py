@@ -106,16 +106,6 @@ def test_loops_are_entered_through_their_header_alone_and_lead_back_to_it(graph:
         assert cyclic == frozenset().union(*(loop.nodes for loop in loops))
 
 
-def test_of_nested_loops_the_inner_one_with_the_tensor_instructions_is_the_main_one() -> None:
-    flow = graph_of(
-        code(".L_x_0:", "LDG.E R4, [R2.64]", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", MMA, "@P1 BRA `(.L_x_0)", "EXIT")
-    )
-    assert [(loop.header, loop.parent, loop.depth) for loop in flow.loops] == [(0, None, 1), (1, 0, 2)]
-    assert flow.main_loop == flow.loops[1]
-    assert flow.innermost(2) == flow.loops[0]
-    assert flow.innermost(3) is None
-
-
 @pytest.mark.parametrize(
     ("rows", "sizes"),
     [
@@ -175,7 +165,6 @@ WAITS = "WARPGROUP.DEPBAR.LE gsb0, 0x{}"
 
 
 def instructions(*rows: str, begin: int = 0x100) -> tuple[Instruction, ...]:
-    """Instructions one after another."""
     return tuple(replace(one, address=begin + one.address) for one in code(*rows).instructions)
 
 
@@ -341,8 +330,6 @@ def test_constants_are_parameters() -> None:
         ("IADD3.X R4, R1, R2, RZ, P0, !PT", "R4"),
         ("@P5 MOV R4, 0x1", "R4"),
         ("STG.E [R4.64], R5", ""),
-        ("BAR.SYNC.DEFER_BLOCKING 0x0", ""),
-        ("LDGSTS.E.BYPASS.LTC128B.128 [R4], [R6.64]", ""),
     ],
 )
 def test_what_is_written_otherwise_is_forgotten(row: str, lost: str) -> None:
@@ -369,23 +356,6 @@ def test_a_kernel_is_walked_through() -> None:
         walk(*rows)
 
 
-VOTED = (
-    "MOV R0, RZ", ".L_x_0:", "FSETP.GT.AND P3, PT, R4, R5, PT", "VOTE.ANY P4, P3", "@!P4 BRA `(.L_x_1)",
-    "VOTE.ANY P5, P3", "@!P5 BRA `(.L_x_1)", "FMUL R4, R4, R6",
-    ".L_x_1:", "IADD3 R0, R0, 0x1, RZ", HMMA, "ISETP.NE.AND P0, PT, R0, 0x3, PT", "@P0 BRA `(.L_x_0)", "EXIT",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("asked", "scaled", "votes"), [(False, 0, 1), (True, 3, 2)])
-def test_what_a_vote_on_data_guards_is_left_out_or_asked_for_in_every_round(
-    *, asked: bool, scaled: int, votes: int
-) -> None:
-    found = run(graph_of(code(*VOTED)), {}, asked=asked)
-    assert (found.counts()["FMUL"], found.counts()["HMMA.16816.F32"]) == (scaled, 3)
-    assert len(found.votes) == votes
-    assert {found.flow.sass.instructions[place].opcode for place in found.votes} == {"VOTE.ANY"}
-
-
 def test_a_vote_on_what_is_known_is_decided_and_one_for_a_mask_is_not() -> None:
     assert after("VOTE.ANY P4, P3", {"P3": 1}) == {"P4": 1}  # P3 might have been written too
     assert after("VOTE.ANY P4, P3", {}) == {"P4": 0}
@@ -410,3 +380,13 @@ def test_a_loop_without_end_and_a_call_are_errors(monkeypatch: pytest.MonkeyPatc
         walk(".L_x_0:", "NOP", "BRA `(.L_x_0)")
     with pytest.raises(FlashladderError, match="found a call"):
         walk("CALL.REL.NOINC `(.L_x_0)", "EXIT", ".L_x_0:", "RET.REL.NODEC R2 `(f)")
+
+
+def test_of_nested_loops_the_inner_one_with_the_tensor_instructions_is_the_main_one() -> None:
+    flow = graph_of(
+        code(".L_x_0:", "LDG.E R4, [R2.64]", ".L_x_1:", MMA, "@P0 BRA `(.L_x_1)", MMA, "@P1 BRA `(.L_x_0)", "EXIT")
+    )
+    assert [(loop.header, loop.parent, loop.depth) for loop in flow.loops] == [(0, None, 1), (1, 0, 2)]
+    assert flow.main_loop == flow.loops[1]
+    assert flow.innermost(2) == flow.loops[0]
+    assert flow.innermost(3) is None

@@ -55,14 +55,6 @@ def test_every_log_is_read_whole(version: str, name: str) -> None:
     usage = parse_log(text, where=Path(name))
     require_said(usage, text)
     assert usage.arch == name.split(".")[1]
-    if name.startswith("variety"):
-        assert usage.smem_static == 1024
-        if usage.arch != "sm_90":
-            assert usage.barriers == 3
-    if ".spills." in name and name.startswith("variety"):
-        assert usage.registers == 32
-        assert usage.spill_stores > 0
-        assert usage.spill_loads > 0
 
 
 @EACH
