@@ -1,4 +1,4 @@
-"""`verify` finds damage in copies of committed results: samples, summaries, cells, dtypes and hashes."""
+"""`verify` finds damage in copies of committed results: samples, summaries, cells, dtypes, hashes and tables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pytest
 
 from flashladder.gate import verify
 from flashladder.paths import RESULTS
+from flashladder.report import command as report
+from flashladder.report.data import collect
 from flashladder.results.derive import derive
 from flashladder.results.files import load_result, read_json, with_digest, write_result
 from flashladder.results.schema import BenchResult
@@ -22,7 +24,7 @@ Edit = Callable[[Document], object]
 
 BENCH, SWEEP, CHECK = "h200/bench_split.json.gz", "h100/fewtiles.json.gz", "h200/check_persistent.json.gz"
 COUNTERS, SANITIZER, ENERGY = "h200/counters.json.gz", "h200/sanitizer.json.gz", "h200/energy_sustained.json.gz"
-OPINIONS, SOAK = "h200/opinions.json.gz", "h200/soak.json.gz"
+OPINIONS, SOAK, ACCURACY = "h200/opinions.json.gz", "h200/soak.json.gz", "h200/accuracy.json.gz"
 
 
 @pytest.fixture
@@ -78,6 +80,15 @@ def without_series(document: Document) -> None:
         block["order"] = [one for one in block["order"] if one != key]
 
 
+def without_block(document: Document) -> None:
+    """A block is gone, with its pairs."""
+    group = document["groups"][0]
+    group["blocks"] = group["blocks"][:-1]
+    last = len(group["blocks"])
+    for one in group["series"]:
+        one["pairs"] = [pair for pair in one["pairs"] if pair[0] < last]
+
+
 def unplanned(document: Document) -> None:
     """A kernel's cell is gone from the plan as well as from the samples."""
     cell = next(one for one in document["sweep"]["planned"] if one["config"])
@@ -102,12 +113,26 @@ def swapped_hashes(document: Document) -> None:
 SAMPLES: list[tuple[str, Edit]] = [
     (BENCH, lambda d: scaled(series(d)["pairs"][0], 1.001)),
     (BENCH, lambda d: d["summaries"][0].update(pct=d["summaries"][0]["pct"] + 0.01)),
+    (SWEEP, lambda d: scaled(series(d)["pairs"][3], 1.01)),
     (CHECK, lambda d: d["cases"][0]["accuracy"].update(max_error=1e-9)),
+    (ENERGY, lambda d: d["runs"][0].update(joules=1.0)),
+    (OPINIONS, lambda d: d["opinions"][0]["timings"][0]["us"].reverse()),
+    (SOAK, lambda d: d["hammered"][0].update(digest="0" * 64)),
+    (BENCH, lambda d: d["gpu"].update(name="NVIDIA H200 NVL")),
 ]
 
 KNOWING: list[tuple[str, Edit, bool, str]] = [
     (BENCH, slower, False, "does not follow from the raw samples"),
+    (BENCH, lambda d: d["summaries"][2].update(tflops=1.0), False, "summaries does not follow"),
+    (BENCH, lambda d: d["summaries"].pop(), False, "not written"),
+    (BENCH, lambda d: d["means"][0].update(pct_high=d["means"][0]["pct_high"] + 1), False, "means does not follow"),
+    (BENCH, lambda d: d["floors_pct"].update(fp16=0.01), False, "floors_pct does not follow"),
+    (BENCH, lambda d: d["groups"][0]["blocks"][0].update(dropped="because"), False, "groups does not follow"),
+    (BENCH, lambda d: scaled(series(d)["pairs"][0], 0.001), True, "GPU's peaks allow"),
     (BENCH, lambda d: series(d)["pairs"].pop(), True, "pairs in each of"),
+    (BENCH, lambda d: series(d)["before"].update(max_error=1.0), True, "not correct before timing"),
+    (BENCH, lambda d: d["settings"].update(flush_bytes=1), True, "flush_bytes"),
+    (BENCH, without_block, True, "blocks: expected at least"),
     (BENCH, lambda d: [one.update(blocks=[]) for one in d["groups"]], False, "ZeroDivisionError: "),  # and no traceback
     (BENCH, without_series, True, "is missing"),
     (BENCH, other_hash, False, "measured machine code abab"),
@@ -119,6 +144,7 @@ KNOWING: list[tuple[str, Edit, bool, str]] = [
     (BENCH, lambda d: kernel(d).update(registers=1), False, "registers: expected"),
     (BENCH, lambda d: kernel(d).update(arch="sm_90"), False, "not in results/locks"),
     (SWEEP, without_series, True, "measured 0 times, expected 1"),
+    (SWEEP, lambda d: d["groups"].pop(0), True, "measured 0 times, expected 1"),
     (SWEEP, lambda d: d["groups"].append(d["groups"][0]), True, "measured 2 times"),
     (SWEEP, lambda d: d["sweep"]["planned"].pop(1), False, "measured, not planned"),
     (SWEEP, unplanned, True, "is of the grid fewtiles, and missing"),
@@ -131,6 +157,8 @@ KNOWING: list[tuple[str, Edit, bool, str]] = [
     (SWEEP, lambda d: d["references"].pop("cudnn"), False, "does not say"),
     (SWEEP, lambda d: d["references"]["cudnn"]["kernels"].update(fp16="flash_fwd_kernel"), False, "is another's"),
     (CHECK, lambda d: d["cases"].pop(5), False, "is missing"),
+    (CHECK, lambda d: d["cases"].append(d["cases"][0]), False, "unknown or repeated"),
+    (CHECK, lambda d: d["cases"][0].update(status="fail", reason="NaN"), False, "failed: NaN"),
     (CHECK, lambda d: d["cases"][0]["accuracy"].update(max_error=9.0), False, "not within what is allowed"),
     (CHECK, other_hash, False, "measured machine code"),
     (COUNTERS, lambda d: next(iter(d["counters"].values())).update({next(iter(kernel_counters(d))): 7}), False, "csv"),
@@ -139,8 +167,12 @@ KNOWING: list[tuple[str, Edit, bool, str]] = [
     (SANITIZER, lambda d: d["findings"][0].update(clean=False, errors=3), False, "not clean, errors 3"),
     (ENERGY, lambda d: d["runs"][0].update(launches=10**9), False, "GPU's peaks allow"),
     (OPINIONS, lambda d: d["agreements"].pop(), False, "do not follow"),
+    (OPINIONS, lambda d: d["opinions"][0]["timings"].pop(), False, "not timed"),
     (SOAK, lambda d: d["hammered"][0].update(differing=1), False, "found other bits"),
+    (SOAK, lambda d: d.update(hung="launch 7"), False, "hung"),
+    (BENCH, lambda d: d.pop("settings"), False, "settings"),
     (BENCH, lambda d: d.update(surprise=1), False, "surprise"),
+    (BENCH, lambda d: d.update(schema_version=99), False, "newer schema"),
 ]  # fmt: skip
 
 
@@ -178,6 +210,11 @@ def test_a_changed_byte_of_a_packed_file_is_caught(results: Path, byte: int) -> 
     assert verify.verify_file(path).status == "failed"
 
 
+def test_errors_by_iteration_are_of_locked_kernels_and_within_bounds(results: Path) -> None:
+    assert damaged(results, ACCURACY, lambda _: None, digest=False) == []
+    assert any("not the locked" in line for line in damaged(results, ACCURACY, other_hash, digest=False))
+
+
 @pytest.mark.parametrize("name", ["bench_split.json.gz", "counters.csv"])
 def test_a_deleted_document_is_missed(results: Path, name: str) -> None:
     shutil.copytree(RESULTS / "h200", results / "h200")
@@ -185,3 +222,33 @@ def test_a_deleted_document_is_missed(results: Path, name: str) -> None:
     (results / "h200" / name).unlink()
     missing, *_ = verify.verify_folder(results / "h200")
     assert (Path(missing.name).name, missing.summary) == (name, "missing")
+
+
+def test_a_kernel_that_was_timed_and_not_checked_is_named(results: Path) -> None:
+    (results / "h200").mkdir()
+    for name in (BENCH, CHECK):
+        shutil.copy(RESULTS / name, results / name)
+    assert verify.verify_folder(results / "h200") == []
+    (results / CHECK).unlink()
+    (unchecked,) = verify.verify_folder(results / "h200")
+    assert all("but not checked" in line for line in unchecked.details)
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, bytes]:
+    """Tables of the ladder as the committed results give them."""
+    found = report.render(collect())
+    return {name: found[name] for name in ("progression.md", "progression.csv", "cells.csv", "counters.md")}
+
+
+@pytest.mark.parametrize("name", ["progression.md", "progression.csv", "cells.csv", "counters.md"])
+def test_an_edited_table_is_not_what_the_results_give(tmp_path: Path, tables: dict[str, bytes], name: str) -> None:
+    path = tmp_path / name
+    data = (RESULTS / "report" / name).read_bytes()
+    path.write_bytes(data)
+    assert report.stale({path: tables[name]}) == []
+    digit = next(i for i in range(len(data) // 2, len(data)) if data[i : i + 1].isdigit())
+    other = b"%d" % ((int(data[digit : digit + 1]) + 1) % 10)
+    for changed in (data[:digit] + other + data[digit + 1 :], data[:-1]):
+        path.write_bytes(changed)
+        assert report.stale({path: tables[name]}) != []
