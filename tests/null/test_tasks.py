@@ -132,7 +132,7 @@ CALLED: list[tuple[str, str, tuple[object, ...], Given]] = [
     ("diff 7 8 --json", "view.diff.diff", ("7", "8", None), {"whole": False, "page": "", "as_json": True}),
     ("cfg 16 --seq-len 512 --svg", "view.cfg.show_cfg", ("16", None, "", 512, "", ["svg"]), {}),
     ("verify results --rerun --cells 3", "gate.verify.verify_and_tell", ("results",),
-     {"again": True, "n_cells": 3, "seed": 0, "as_json": False}),
+     {"rerun": True, "n_cells": 3, "seed": 0, "as_json": False}),
     ("emulate 1 --seq-len 512 --heads 2 --counters", "emulate.command.run",
      (emulate.Options("1", 512, heads=2, counters=True),), {}),
     ("trace 16 --input range --show S --at 8,8", "trace.command.run",

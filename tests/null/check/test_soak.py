@@ -1,4 +1,4 @@
-"""The soak without a GPU: operators beside simulated products, many launches, long rows, and hangs."""
+"""The soak without a GPU: operators beside simulated matmuls, many launches, long rows, and hangs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flashladder.build.wheel import chosen_configs
 from flashladder.cases.inputs import Case
 from flashladder.cases.reference import Run, Subject
 from flashladder.check import soak
-from flashladder.check.soak import LEAST, Gpu, Load, chosen_rows, chosen_slices, hammer
+from flashladder.check.soak import MIN_MATMULS, Gpu, Load, chosen_rows, chosen_slices, hammer
 from flashladder.errors import CheckFailed, FlashladderError
 from flashladder.gate import verify
 from flashladder.problem import Shape
@@ -42,13 +42,13 @@ class Mark:
 
 
 class Planted(Gpu):
-    """The CPU with two simulated streams: a product takes a millisecond, a launch takes `lag` milliseconds."""
+    """The CPU with two simulated streams: a matmul takes a millisecond, a launch takes `lag` milliseconds."""
 
     device = "cpu"
 
     def __init__(self, lag: float = 2.0) -> None:
         super().__init__()
-        self.lag, self.products, self.first, self.ended = lag, 0, 0.0, list[str]()
+        self.lag, self.matmuls, self.first, self.ended = lag, 0, 0.0, list[str]()
 
     def wait(self) -> None:
         """Nothing is queued."""
@@ -56,14 +56,14 @@ class Planted(Gpu):
     def graph(self, calls: Callable[[], object]) -> Callable[[], object]:
         return calls
 
-    def product(self, turn: int) -> None:
-        self.products += 1
+    def matmul(self, index: int) -> None:
+        self.matmuls += 1
 
     def mark(self, *, second: bool = False) -> Mark:
         self.first += 0 if second else self.lag / 2
-        return Mark(self.products if second else self.first)
+        return Mark(self.matmuls if second else self.first)
 
-    def leave(self, line: str) -> None:
+    def exit_now(self, line: str) -> None:
         self.ended.append(line)
 
 
@@ -132,16 +132,16 @@ def test_a_hang_ends_the_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
     monkeypatch.setattr("os._exit", leave)
     gpu = Gpu()
-    gpu.tell = told.append
-    with gpu.within(30.0, "quick"):
+    gpu.record_hang = told.append
+    with gpu.time_limit(30.0, "quick"):
         pass
-    with gpu.within(0.01, "27"):
+    with gpu.time_limit(0.01, "27"):
         assert ended.wait(30)
-    assert (codes, told) == ([1], ["27: no end within 0.01 s"])
-    assert capsys.readouterr().err == "error: 27: no end within 0.01 s\n"
+    assert (codes, told) == ([1], ["27: did not finish within 0.01 s"])
+    assert capsys.readouterr().err == "error: 27: did not finish within 0.01 s\n"
 
 
-def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
+def test_matmuls_run_before_and_behind_a_launch_and_more_where_it_is_long() -> None:
     gpu = Planted()
     load = Load(gpu)
 
@@ -150,19 +150,19 @@ def test_products_run_before_and_behind_a_launch_and_more_where_it_is_long() -> 
 
     run = load.around(launch)
     run()
-    assert gpu.products == 2 * LEAST
+    assert gpu.matmuls == 2 * MIN_MATMULS
     run()
-    assert gpu.products == 2 * LEAST + 2 * 60, "1.5 times 40 ms, each side"
-    found = load.taken(KEY, "grid")
+    assert gpu.matmuls == 2 * MIN_MATMULS + 2 * 60, "1.5 times 40 ms, each side"
+    found = load.summary(KEY, "grid")
     assert found is not None
-    assert (found.launches, found.products) == (2, 2 * LEAST + 120)
+    assert (found.launches, found.products) == (2, 2 * MIN_MATMULS + 120)
     assert found.seconds == pytest.approx(0.080)
     assert found.beside_s == pytest.approx(0.011 + 0.040)
-    assert Load(gpu).taken(KEY, "grid") is None
+    assert Load(gpu).summary(KEY, "grid") is None
 
 
 def long_rows(run: Run, shape: Shape = LONG) -> FarRows:
-    return soak.far(subject(run), shape, Planted())
+    return soak.run_large(subject(run), shape, Planted())
 
 
 def test_rows_around_powers_of_two_are_compared() -> None:
@@ -197,7 +197,7 @@ def moody() -> Callable[[torch.Tensor], object]:
     [
         (off, ["max error", "relative RMS"]),
         (one_nan, ["elements of O are NaN or infinite", "max error NaN", "relative RMS NaN"]),
-        (moody(), ["2 of 3 launches wrote other bits than the first"]),
+        (moody(), ["2 of 3 launches differ from the first output"]),
     ],
     ids=["a row that is off", "a NaN", "other bits where nobody compares"],
 )
@@ -313,13 +313,13 @@ def test_a_wrong_kernel_ends_with_1(planted: Callable[[Run], None], tmp_path: Pa
 def test_a_hang_is_written_before_the_process_ends(tmp_path: Path) -> None:
     gpu, path = Planted(), tmp_path / "soak.json.gz"
     place = soak.Soak(made(), path, gpu)
-    with place.gpu.within(0.01, "27 at S=129"):
+    with place.gpu.time_limit(0.01, "27 at S=129"):
         for _ in range(300):
             if gpu.ended:
                 break
             threading.Event().wait(0.1)
-    assert gpu.ended == ["27 at S=129: no end within 0.01 s"]
-    assert "FAILED hung: 27 at S=129: no end within 0.01 s" in soak.render(load_as(path, SoakResult))
+    assert gpu.ended == ["27 at S=129: did not finish within 0.01 s"]
+    assert "FAILED hung: 27 at S=129: did not finish within 0.01 s" in soak.render(load_as(path, SoakResult))
     assert soak.earlier(path, made()).hung is None
 
 
@@ -345,4 +345,4 @@ def test_the_command_wants_something_to_soak(capsys: pytest.CaptureFixture[str])
         with pytest.raises(SystemExit) as caught:
             soak.main(argv)
         assert caught.value.code == 2
-        assert "expected at least 2 repeats and a launch" in capsys.readouterr().err
+        assert "--repeats must be at least 2, --launches at least 1" in capsys.readouterr().err
