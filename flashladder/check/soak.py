@@ -32,29 +32,11 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from flashladder.arguments import Parser, require_numbers, whole
-from flashladder.bench.command import (
-    add_kernels,
-    add_result,
-    add_show,
-    installed_kernels,
-    on_this_gpu,
-    resumable,
-    until_spent,
-)
+from flashladder.bench import command as bench
 from flashladder.bench.references import reference_identity
+from flashladder.cases import reference
 from flashladder.cases.inputs import Case, Tensors, cases_for, make_tensors
-from flashladder.cases.reference import (
-    BIAS_PER_KEY,
-    UNIT_ROUNDOFF,
-    References,
-    Run,
-    Subject,
-    attention_fp64,
-    attention_torch16,
-    check_case,
-    gather,
-    same_bits,
-)
+from flashladder.cases.reference import References, Run, Subject, check_case, same_bits
 from flashladder.check.command import rule_digest
 from flashladder.columns import after, table
 from flashladder.errors import CheckFailed, FlashladderError, first_line, one_line_errors
@@ -82,8 +64,7 @@ SIZES = (
     (4096, 4096, 4096),
 )  # m, n, k of the matmuls: few long CTAs, and many short ones
 PLAIN = 10_000  # launches of a shape that the host queues itself
-# Plain launches per comparison: less than the launch queue's depth, so that the host still reaches the watchdog's wait.
-CHUNK = 500
+CHUNK = 500  # plain launches per comparison: less than the launch queue's depth, so that a hang does not block the host
 GRAPH = 1000  # launches per graph; each replay is followed by a comparison
 CHUNK_S = 20.0  # time limit of the launches between two comparisons; they take 3 to 40 ms
 LARGE_LAUNCHES = 3  # of each large shape
@@ -337,12 +318,13 @@ def _errors(
 
     The tolerance is twice torch's error, at least a unit roundoff, plus the truncation error of tensor cores.
     """
-    truncation, roundoff = BIAS_PER_KEY * tensors.k.shape[1], UNIT_ROUNDOFF[dtype]
+    truncation, roundoff = reference.BIAS_PER_KEY * tensors.k.shape[1], reference.UNIT_ROUNDOFF[dtype]
     found: list[tuple[tuple[float, float], tuple[float, float]]] = []  # of each slice
     for one in slices:
-        q, k, v = _rows(tensors.q, [one], rows), gather(tensors.k, [one]), gather(tensors.v, [one])
-        exact = attention_fp64(q, k, v)
-        mine, theirs = (each.double() - exact for each in (_rows(tensors.out, [one], rows), attention_torch16(q, k, v)))
+        q, out = (_rows(tensor, [one], rows) for tensor in (tensors.q, tensors.out))
+        k, v = (reference.gather(tensor, [one]) for tensor in (tensors.k, tensors.v))
+        exact = reference.attention_fp64(q, k, v)
+        mine, theirs = (each.double() - exact for each in (out, reference.attention_torch16(q, k, v)))
         size, largest = float(exact.square().mean().sqrt()), float(exact.abs().max())
         allowed = max(2 * float(theirs.abs().max()), roundoff * largest) + truncation * largest
         rms_allowed = max(roundoff, 2 * float(theirs.square().mean().sqrt()) / size) + truncation
@@ -462,11 +444,8 @@ def render(result: SoakResult) -> str:
         counts = (str(run.launches), f"{run.seconds:.3f}", str(run.differing), shares[0], shares[1])
         far.append((_short(run.kernel), described(run.shape), *counts))
     lines, wrong = [f"{result.gpu.name}, torch {result.reference.torch}"], problems(result)
-    for title, rows, first_right in (
-        ("cases under load", beside, 1),
-        ("repeated launches", hammered, 2),
-        ("long and large shapes", far, 2),
-    ):
+    tables = (("cases under load", beside, 1), ("repeated launches", hammered, 2), ("long and large shapes", far, 2))
+    for title, rows, first_right in tables:
         if rows[1:]:
             lines += ["", title, *table(rows, None, right=range(first_right, 7))]
     return "\n".join([*lines, "", *(f"FAILED {line}" for line in wrong), f"{len(wrong)} problems"])
@@ -496,14 +475,15 @@ def measure(options: argparse.Namespace, device: Device) -> None:
         FlashladderError: the file was made with another GPU, kernel, torch or rule.
     """
     kernels: dict[Subject, Kernel] = {}
-    for number, config, run, kernel in installed_kernels(options, device.gpu.arch):
+    for number, config, run, kernel in bench.installed_kernels(options, device.gpu.arch):
         kernels[Subject(number, config, run, load_iteration(number).row_stride)] = kernel
     fresh = SoakResult(
         **origin(device), kernels={one.key: one for one in kernels.values()}, reference=reference_identity({}),
         rule=rule_digest(),
     )  # fmt: skip
     soak = Soak(earlier(options.out, fresh), options.out, Gpu())
-    for part, subject in until_spent(options, [(part, subject) for part in options.parts for subject in kernels]):
+    work = [(part, subject) for part in options.parts for subject in kernels]
+    for part, subject in bench.until_spent(options, work):
         print(f"{part}: {subject.key}", flush=True)
         getattr(soak, part)(subject, options)  # the method named after the part
     print(render(soak.result))
@@ -513,7 +493,7 @@ def measure(options: argparse.Namespace, device: Device) -> None:
 
 def earlier(path: Path | None, fresh: SoakResult) -> SoakResult:
     """Adds the entries of an earlier file of the same GPU, kernels, torch and rule, and clears a recorded hang."""
-    old = resumable(path, fresh, **{"FA2": "reference", "rule of correctness": "rule"})
+    old = bench.resumable(path, fresh, **{"FA2": "reference", "rule of correctness": "rule"})
     return old.model_copy(update={"kernels": old.kernels | fresh.kernels, "hung": None}) if old else fresh
 
 
@@ -524,17 +504,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Runs kernels beside other work, a million times, and on long sequences.",
         epilog="example: python -m flashladder.check.soak 26 27 --out soak.json.gz",
     )
-    add_kernels(parser)
+    bench.add_kernels(parser)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all three")
-    parser.add_argument(
-        "--repeats", type=whole, default=REPEATS, help=f"repeats per case in part 'load' (default: {REPEATS})"
-    )
-    parser.add_argument(
-        "--launches", type=whole, default=MILLION, help="launches per kernel in part 'launches' (default: a million)"
-    )
+    parser.add_argument("--repeats", type=whole, default=REPEATS, help=f"per case in part 'load' (default: {REPEATS})")
+    parser.add_argument("--launches", type=whole, default=MILLION, help="per kernel in part 'launches': a million")
     parser.add_argument("--quick", action="store_true", help="part 'load': short lengths only")
-    add_result(parser, "kernel's part")
-    add_show(parser)
+    bench.add_result(parser, "kernel's part")
+    bench.add_show(parser)
     options = parser.parse_args(argv)
     if options.show:
         print(render(load_as(options.show, SoakResult)))
@@ -542,7 +518,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_numbers(parser, options)
     if options.repeats < 2 or options.launches < 1:
         parser.error("--repeats must be at least 2, --launches at least 1")
-    on_this_gpu(options, measure)
+    bench.on_this_gpu(options, measure)
     return 0
 
 

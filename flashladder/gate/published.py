@@ -66,17 +66,15 @@ def _known(result: BenchResult, one: Summary | Mean) -> Known:
     }  # fmt: skip
 
 
-def outside_tolerance(
-    where: str, expectation: tuple[float, float], found: float, known: tuple[Known, Known]
-) -> list[str]:
+def outside_tolerance(where: str, expected: tuple[float, float], found: float, known: tuple[Known, Known]) -> list[str]:
     """One line if a cell's percent of FA2 is outside its tolerance, else none.
 
-    `expectation`: percent, and tolerance in percentage points. `known`: facts of the expected and of the found run.
+    `expected`: percent, and tolerance in percentage points. `known`: facts of the expected and of the found run.
     """
-    expected, points = expectation
-    if abs(found - expected) <= points:
+    percent, points = expected
+    if abs(found - percent) <= points:
         return []
-    percents = f"expected {expected:.1f} % of FA2 within {points:g} points, found {found:.1f} %"
+    percents = f"expected {percent:.1f} % of FA2 within {points:g} points, found {found:.1f} %"
     return [f"{where}: {percents}; probably {probable_cause(*known)}"]
 
 

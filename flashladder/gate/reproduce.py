@@ -33,18 +33,9 @@ from flashladder.arguments import Parser
 from flashladder.emulate import reading as emulated
 from flashladder.errors import Checked, CheckFailed, one_line_errors, require_checkout, say
 from flashladder.files import dump_json, files_in, relative, sha256, write_atomic
+from flashladder.gate import verify
 from flashladder.gate.published import Comparison, compare_with_committed, compare_with_peers, compare_with_published
-from flashladder.gate.verify import (
-    Outcome,
-    documents,
-    error_line,
-    machine_folders,
-    outcome,
-    print_at_once,
-    verify,
-    verify_file,
-    verify_folder,
-)
+from flashladder.gate.verify import Outcome, outcome, print_at_once
 from flashladder.gpu.ncu import PEER, REGISTER_TOLERANCE, read_peer
 from flashladder.ladder.claim import LOCK_ARCHES
 from flashladder.ladder.config import KernelConfig
@@ -81,7 +72,7 @@ def attempt(check: Check) -> Outcome:
     try:
         found = check.run()
     except Exception as error:  # noqa: BLE001 - a defect of one check must not hide the results of the others
-        return Outcome(check.name, "failed", details=(error_line(error),))
+        return Outcome(check.name, "failed", details=(verify.error_line(error),))
     if isinstance(found, Checked):
         failure = (str(found.failure),) if found.failure else ()
         done = outcome(check.name, (*found.problems, *failure), found.summary)
@@ -120,7 +111,7 @@ class Gate:
     """The checks of the checkout. Data that several checks need is read once."""
 
     def __init__(self) -> None:
-        self.folders = machine_folders()
+        self.folders = verify.machine_folders()
         self.background, self.stop = ThreadPoolExecutor(1), threading.Event()
 
     @cached_property
@@ -131,8 +122,8 @@ class Gate:
     @cached_property
     def verified(self) -> Future[list[Outcome]]:
         """The outcome of every document; worker processes verify them in the background."""
-        files = [path for folder in self.folders for path in documents(folder)]
-        return self.background.submit(parallel.over, verify_file, files, "documents", stop=self.stop)
+        files = [path for folder in self.folders for path in verify.documents(folder)]
+        return self.background.submit(parallel.over, verify.verify_file, files, "documents", stop=self.stop)
 
     def checks(self) -> list[Check]:
         """Every check: the quick ones, then tables, then the documents, which take longest."""
@@ -148,10 +139,10 @@ class Gate:
             Check("kernels are as fast as the published ones", lambda: compare_with_peers(self.ladder), "figures"),
             Check(FOLDERS, self._complete_folders, "folders"),
             Check(
-                "tables and plots are what the results give", lambda: _outdated(report.committed(self.ladder)), "files"
+                "tables and plots follow from the results", lambda: _outdated(report.committed(self.ladder)), "files"
             ),
-            Check("the report's page is what the results give", lambda: _outdated(report.pages(self.ladder)), "file"),
-            Check("notes on the iterations are what the results give", lambda: _outdated(_notes(self.ladder)), "notes"),
+            Check("the report's page follows from the results", lambda: _outdated(report.pages(self.ladder)), "file"),
+            Check("notes on the iterations follow from the results", lambda: _outdated(_notes(self.ladder)), "notes"),
             Check("documents follow from their samples and the locks", self._verified_documents, "documents"),
         ]
 
@@ -176,7 +167,7 @@ class Gate:
         return self.ladder.refused, sum(len(machine.measured) for machine in self.ladder.machines)
 
     def _complete_folders(self) -> Comparison:
-        found = [one for folder in self.folders for one in verify_folder(folder)]
+        found = [one for folder in self.folders for one in verify.verify_folder(folder)]
         return [f"{one.name}: {one.summary}: {line}" for one in found for line in one.details], len(self.folders)
 
     def _verified_documents(self) -> Comparison:
@@ -281,7 +272,7 @@ def measure() -> Measured:
     ladder = collect(folder)
     for name, data in report.render(ladder).items():
         write_atomic(folder / name, data)
-    found = [f"{one.name}: {line}" for one in verify(machine) for line in one.details]
+    found = [f"{one.name}: {line}" for one in verify.verify(machine) for line in one.details]
     problems, n_cells = compare_with_committed(folder)
     outcomes = (
         outcome("documents follow from their samples and the locks", found, "bench, check"),
@@ -336,9 +327,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         outcomes = [*measured.outcomes, *Gate().run(print_at_once, compiled())]
         print(report_tables.terminal(collect(measured.folder or RESULTS)))
         where = measured.folder or report.REPORT
-        print(
-            f"\nplot    {relative(where / report.PLOT)}.svg, .png\ntables  {relative(where / 'progression.md')}, .csv"
-        )
+        print(f"\nplot    {relative(where / report.PLOT)}.svg, .png")
+        print(f"tables  {relative(where / 'progression.md')}, .csv")
         print(f"\n{n_wheels} wheels loaded; {measured.line}")
         failed = [one.name for one in outcomes if one.status == "failed"]
         if failed:

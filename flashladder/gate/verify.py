@@ -236,8 +236,7 @@ def _measured_as(result: AnyResult) -> Iterator[tuple[str, str]]:
 def _machine_code(path: Path, result: AnyResult) -> Iterator[str]:
     """Kernels whose machine code is not locked, or whose registers or spills differ from the lock's.
 
-    Emulated kernels (PTX) and candidates of a tuning run are skipped. Variants are skipped, except in bench files,
-    where they are refused.
+    Skips emulated kernels and candidates of a tuning run. Skips variants, too, but refuses them in bench files.
     """
     if isinstance(result, EmulatedCheckResult | EmulatedSweepResult):
         return
@@ -366,9 +365,9 @@ def _accuracy(path: Path) -> list[str]:
             found.append(f"kernel {key}: not the locked machine code")
     counts = Counter((one["dtype"], one["inputs"], one["seq_len"], one["seed"]) for one in document["records"])
     for what, seq_len, seed in {one[1:] for one in counts}:
-        for dtype in DTYPES:
-            if (n := counts[dtype, what, seq_len, seed]) != 1:
-                found.append(f"{dtype} {what} S={seq_len}, seed {seed}: expected one record, found {n}")
+        numbers = {dtype: counts[dtype, what, seq_len, seed] for dtype in DTYPES}
+        where = f"{what} S={seq_len}, seed {seed}: expected one record, found"
+        found += [f"{dtype} {where} {n}" for dtype, n in numbers.items() if n != 1]
     for one in document["records"]:
         where = f"{one['dtype']} {one['inputs']} S={one['seq_len']}"
         if {arm for arm in one["errors"] if arm.isdigit()} != steps.get(one["dtype"]):
@@ -383,8 +382,9 @@ def grid_note(sweep: Sweep) -> str | None:
     path = GRIDS / f"{sweep.grid}.yaml"
     if not path.is_file():
         return f"no grid {sweep.grid} in {relative(GRIDS)}, so completeness was not checked"
-    changed = sha256(path.read_bytes()) != sweep.grid_sha256
-    return f"{relative(path)} changed since this sweep, so completeness was not checked" if changed else None
+    if sha256(path.read_bytes()) == sweep.grid_sha256:
+        return None
+    return f"{relative(path)} changed since this sweep, so completeness was not checked"
 
 
 def _sweep(result: Swept) -> Iterator[str]:
@@ -457,10 +457,7 @@ def _of_cell(cell: PlannedCell, result: Swept) -> Iterator[str]:
 
 
 def _counted(result: Swept, sweep: Sweep, failed: set[str]) -> Iterator[str]:
-    """Cells with a wrong number of measurements: one is required, none of a failed cell.
-
-    A tuning run times the survivors of a tuning round again.
-    """
+    """Cells that are not measured once, failed cells that are; a tuning run times survivors of a round again."""
     if isinstance(result, EmulatedSweepResult):
         names = {cell.address: cell.address for cell in sweep.planned}
         measured = Counter(cell.address for cell in result.cells)
@@ -599,18 +596,11 @@ def print_at_once(one: Outcome) -> None:
         say("\n".join([head, *(f"        {line}" for line in one.details)]))
 
 
-def verify_and_tell(
-    named: str = "",
-    *,
-    rerun: bool = False,
-    n_cells: int = DEFAULT_SAMPLE[0],
-    seed: int = DEFAULT_SAMPLE[1],
-    as_json: bool = False,
-) -> int:
-    """Verifies a file or a folder (default: the results of all machines) and prints; exit code 1 if a check failed.
+def verify_and_tell(named: str, *, rerun: bool, n_cells: int, seed: int, as_json: bool) -> int:
+    """Verifies and prints; exit code 1 if a check failed.
 
-    `named` is the path of a result file, or of a folder of them. With `rerun` this GPU also times a random sample of
-    `n_cells` cells again. `as_json` prints all outcomes at the end, instead of a line for each file at once.
+    `named`: a result file or a folder of them; empty: the results of all machines. With `rerun` this GPU also times a
+    random sample of `n_cells` cells. `as_json` prints all outcomes at the end, instead of a line per file at once.
 
     Raises:
         FlashladderError: no such file, options that exclude each other, or a rerun without a GPU.

@@ -145,10 +145,7 @@ RUN: Known = {
         ({"config": "(FP16, 64)", "code": "bb" * 32}, "another configuration: (FP16, 64) instead of (FP16, 128)"),
         ({"compiler": "nvcc 13.1", "code": "bb" * 32}, "another toolchain: nvcc 13.1 instead of nvcc 13.0"),
         ({"clock_mhz": 1500.0, "fa2_tflops": 270.0}, "another clock (MHz): 1500 instead of 1900"),
-        (
-            {"clock_mhz": None, "fa2_tflops": 270.0},
-            "another FA2 speed (clock or FA2 itself, TFLOP/s): 270 instead of 340",
-        ),
+        ({"clock_mhz": None, "fa2_tflops": 270.0}, "another FA2 speed (clock or FA2 itself, TFLOP/s): 270 instead of"),
         ({"driver": "570.1", "card": "GPU-1"}, "another driver: 570.1 instead of 580.1; another card: GPU-1 instead"),
     ],
 )

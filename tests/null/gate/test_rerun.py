@@ -75,10 +75,8 @@ def test_a_cell_without_a_figure_is_told() -> None:
 def test_another_model_is_compared_by_rank() -> None:
     found = rerun(BENCH, 12, 3, lambda drawn: timed(drawn, 0.7, "NVIDIA B1"))
     assert found.details == ()
-    assert (
-        "another GPU model than the file's (NVIDIA H200), so ranks are compared: Spearman 1.000, at least 0.8"
-        in found.summary
-    )
+    model = "another GPU model than the file's (NVIDIA H200), so ranks are compared"
+    assert f"on this NVIDIA B1, seed 3, {model}: Spearman 1.000, at least 0.8" in found.summary
     turned = OWN.model_copy(
         update={"summaries": tuple(one.model_copy(update={"pct": 1e4 / one.pct}) for one in OWN.summaries)}
     )
