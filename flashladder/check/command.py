@@ -372,8 +372,8 @@ def run_emulated(options: argparse.Namespace) -> CheckReport:
     return report
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Checks and prints a table; raises `CheckFailed` (exit code 1) if a case failed or none passed."""
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as a namespace."""
     program = program_of("check")
     parser = Parser(prog=program, description="Checks numerics.", epilog=f"example: {program} 7 --configs a100")
     add_kernels(parser, "prog")
@@ -382,6 +382,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", choices=BACKENDS, default="gpu", help="where the kernels run (default: gpu)")
     options = parser.parse_args(argv)
     require_numbers(parser, options)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Checks and prints a table; raises `CheckFailed` (exit code 1) if a case failed or none passed."""
+    options = parse_arguments(argv)
     options.numbers = [iteration.number for iteration in load_all()] if options.all else options.numbers
     for number in options.numbers:
         load_iteration(number)  # reports an unknown iteration before it looks for a GPU
