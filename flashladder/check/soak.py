@@ -507,7 +507,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench.add_kernels(parser)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all three")
     parser.add_argument("--repeats", type=whole, default=REPEATS, help=f"per case in part 'load' (default: {REPEATS})")
-    parser.add_argument("--launches", type=whole, default=MILLION, help="per kernel in part 'launches': a million")
+    parser.add_argument("--launches", type=whole, default=MILLION, help="per kernel in part 'launches' (default: 10^6)")
     parser.add_argument("--quick", action="store_true", help="part 'load': short lengths only")
     bench.add_result(parser, "kernel's part")
     bench.add_show(parser)
